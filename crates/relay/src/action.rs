@@ -1,0 +1,101 @@
+//! What a [`crate::Relay`] asks its owner to do.
+
+/// Names a posted receive; unique within its relay.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ReceiveId(pub u64);
+
+/// Names a posted send; unique within its relay.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SendId(pub u64);
+
+/// Something to do, in the order in which [`crate::Relay::poll_action`] returns it.
+///
+/// `offset` and `bytes` say which part of the message's memory is meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Post a receive for a first block into spare memory of one block's length, since its
+    /// message's memory is not known yet; then grant `source` one credit.
+    PostFirst {
+        /// Who will send it.
+        source: u32,
+        /// To be named in [`crate::Relay::received`].
+        id: ReceiveId,
+    },
+    /// Post a receive straight into the message's memory; then grant `source` one credit.
+    PostReceive {
+        /// Who will send it.
+        source: u32,
+        /// To be named in [`crate::Relay::received`].
+        id: ReceiveId,
+        /// Message number.
+        message: u64,
+        /// First byte.
+        offset: u64,
+        /// Length; 0 for the one block of an empty message.
+        bytes: u64,
+    },
+    /// Post a send out of the message's memory, with the block's number as its immediate.
+    PostSend {
+        /// Who receives it.
+        target: u32,
+        /// To be named in [`crate::Relay::sent`].
+        id: SendId,
+        /// Message number.
+        message: u64,
+        /// Block number within the message.
+        block: u32,
+        /// First byte.
+        offset: u64,
+        /// Length; 0 for the one block of an empty message.
+        bytes: u64,
+    },
+    /// Tell `target` that the next message exists and has this length.
+    Announce {
+        /// Whom to tell.
+        target: u32,
+        /// Length of the message.
+        bytes: u64,
+    },
+    /// Ask the application for memory of exactly this length; answer by
+    /// [`crate::Relay::accepted`], at any later time.
+    Incoming {
+        /// Message number.
+        message: u64,
+        /// Length of the message.
+        bytes: u64,
+    },
+    /// Copy the block of this [`Action::PostFirst`] to its place in the message's memory; the
+    /// spare memory is free again.
+    PlaceFirst {
+        /// The receive that holds it.
+        id: ReceiveId,
+        /// Message number.
+        message: u64,
+        /// First byte.
+        offset: u64,
+        /// Length.
+        bytes: u64,
+    },
+    /// A block is in its place and will not change: the application may read it.
+    BlockReady {
+        /// Message number.
+        message: u64,
+        /// Block number within the message.
+        block: u32,
+        /// First byte.
+        offset: u64,
+        /// Length.
+        bytes: u64,
+    },
+    /// All blocks of the message are in place here. In order of messages; never at the root.
+    Received {
+        /// Message number.
+        message: u64,
+    },
+    /// This member has nothing left to do for the message: its memory is no longer needed. In
+    /// order of messages. Other members may still be receiving it.
+    Complete {
+        /// Message number.
+        message: u64,
+    },
+}

@@ -1,0 +1,123 @@
+//! One message at one member: which blocks are here, and which transfers come next.
+
+use schedule::{Schedule, Transfer};
+
+use crate::Blocks;
+
+/// State of one activated message.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) blocks: Blocks,
+    pub(crate) memory: Memory,
+    /// The step from which receives are not posted yet.
+    receive_step: u64,
+    /// The step from which sends are not queued yet; `None` when all are.
+    send_step: Option<u64>,
+    /// Blocks for which no receive has been posted. At zero the next message's turn has come,
+    /// since blocks match receives by their order on each connection.
+    pub(crate) receives_untaken: u32,
+    pub(crate) receives_missing: u32,
+    pub(crate) sends_open: u32,
+    pub(crate) received_reported: bool,
+}
+
+/// Whether the message has its memory, and which blocks it holds.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    /// The application has not answered yet.
+    Awaited,
+    /// At the root: everything is there.
+    Full,
+    /// At a receiver: one bit a block.
+    Partial(Vec<u64>),
+}
+
+impl Message {
+    pub(crate) fn at_root(blocks: Blocks) -> Self {
+        Self {
+            blocks,
+            memory: Memory::Full,
+            receive_step: 0,
+            send_step: Some(0),
+            receives_untaken: 0,
+            receives_missing: 0,
+            sends_open: 0,
+            received_reported: true,
+        }
+    }
+
+    pub(crate) fn at_receiver(blocks: Blocks) -> Self {
+        Self {
+            blocks,
+            memory: Memory::Awaited,
+            receive_step: 0,
+            send_step: Some(0),
+            receives_untaken: blocks.count(),
+            receives_missing: blocks.count(),
+            sends_open: 0,
+            received_reported: false,
+        }
+    }
+
+    /// The application has given memory. False if that was not awaited.
+    pub(crate) fn accept(&mut self) -> bool {
+        if !matches!(self.memory, Memory::Awaited) {
+            return false;
+        }
+        self.memory = Memory::Partial(vec![0; self.blocks.count().div_ceil(64) as usize]);
+        true
+    }
+
+    pub(crate) fn has_memory(&self) -> bool {
+        !matches!(self.memory, Memory::Awaited)
+    }
+
+    pub(crate) fn holds(&self, block: u32) -> bool {
+        match &self.memory {
+            Memory::Awaited => false,
+            Memory::Full => true,
+            Memory::Partial(bits) => bits[block as usize / 64] >> (block % 64) & 1 == 1,
+        }
+    }
+
+    /// Marks a block as here.
+    pub(crate) fn hold(&mut self, block: u32) {
+        if let Memory::Partial(bits) = &mut self.memory {
+            bits[block as usize / 64] |= 1 << (block % 64);
+        }
+        self.receives_missing -= 1;
+    }
+
+    /// The next receive of the schedule that has not been taken.
+    pub(crate) fn next_receive(&self, schedule: &Schedule, rank: u32) -> Option<Transfer> {
+        schedule.next_receive(rank, self.receive_step, self.blocks.count())
+    }
+
+    /// Takes that receive: it is about to be posted.
+    pub(crate) fn take_receive(&mut self, transfer: &Transfer) {
+        self.receive_step = transfer.step + 1;
+        self.receives_untaken -= 1;
+    }
+
+    /// Whether not even the first receive has been taken.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.receives_untaken == self.blocks.count()
+    }
+
+    /// Takes the next send of the schedule; it is open until it has been sent.
+    pub(crate) fn take_send(&mut self, schedule: &Schedule, rank: u32) -> Option<Transfer> {
+        let next = schedule.next_send(rank, self.send_step?, self.blocks.count());
+        self.send_step = next.map(|transfer| transfer.step + 1);
+        self.sends_open += u32::from(next.is_some());
+        next
+    }
+
+    /// Whether every send has been taken, as far as [`Message::take_send`] has found out.
+    pub(crate) fn sends_taken(&self) -> bool {
+        self.send_step.is_none()
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.receives_missing == 0 && self.sends_taken() && self.sends_open == 0
+    }
+}

@@ -1,0 +1,531 @@
+//! The state machine: messages in order, windows, credits.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use schedule::Transfer;
+
+use crate::{Action, Blocks, ReceiveId, RelayError, SendId, Settings, message::Message};
+
+/// How many sends are looked at beyond the first that waits: a delayed target holds up nobody
+/// else until this many are queued behind it. The windows of the targets bind long before.
+const SENDS_QUEUED_MAX: usize = 32;
+
+/// More credits than any window grants; a peer that sends them is broken.
+const CREDITS_MAX: u32 = 1 << 16;
+
+/// One group at one member: see the crate's documentation.
+#[derive(Debug)]
+pub struct Relay {
+    settings: Settings,
+    neighbours: Vec<Neighbour>,
+    announcer: Option<u32>,
+    /// Lengths of messages that are known but not activated.
+    queued: VecDeque<u64>,
+    /// Activated messages that are not complete, in order.
+    messages: VecDeque<Message>,
+    /// Number of `messages[0]`: how many are complete.
+    completed: u64,
+    receives: BTreeMap<ReceiveId, Receive>,
+    receives_posted: u32,
+    sends: BTreeMap<SendId, Send>,
+    sends_waiting: VecDeque<Send>,
+    next_id: u64,
+    actions: VecDeque<Action>,
+}
+
+#[derive(Debug)]
+struct Neighbour {
+    rank: u32,
+    /// Receives that it has posted for us and that we have not used.
+    credits: u32,
+    /// Whether it first hears of a message from us.
+    informed_by_us: bool,
+}
+
+/// A receive that is posted, or has brought a block that cannot be placed yet.
+#[derive(Debug)]
+struct Receive {
+    source: u32,
+    message: u64,
+    /// `None` for a first block whose message is not known yet.
+    transfer: Option<Transfer>,
+    in_spare_memory: bool,
+    arrived: Option<Arrival>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    bytes: u64,
+    immediate: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Send {
+    message: u64,
+    transfer: Transfer,
+}
+
+/// What a member waits for; tells who holds a stalled group up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// A block that `source` has not sent.
+    Block {
+        /// Who has to send.
+        source: u32,
+        /// Message number.
+        message: u64,
+        /// Step of the schedule; `None` while the message's length is not known.
+        step: Option<u64>,
+    },
+    /// A credit that `target` has not granted.
+    Credit {
+        /// Who has to grant.
+        target: u32,
+        /// Message number.
+        message: u64,
+        /// Step of the schedule.
+        step: u64,
+    },
+    /// Memory that the application has not given.
+    Memory {
+        /// Message number.
+        message: u64,
+    },
+}
+
+impl Relay {
+    /// Starts with no message, and asks at once for the receive of a first block.
+    ///
+    /// Errors: [`RelayError::Setting`].
+    pub fn new(settings: Settings) -> Result<Self, RelayError> {
+        check(&settings)?;
+        let (schedule, rank) = (&settings.schedule, settings.rank);
+        let mut neighbours: Vec<Neighbour> = schedule
+            .neighbours(rank)
+            .map(|other| Neighbour {
+                rank: other,
+                credits: 0,
+                informed_by_us: schedule.announcer(other) == Some(rank),
+            })
+            .collect();
+        neighbours.sort_unstable_by_key(|neighbour| neighbour.rank);
+        let mut relay = Self {
+            announcer: schedule.announcer(rank),
+            settings,
+            neighbours,
+            queued: VecDeque::new(),
+            messages: VecDeque::new(),
+            completed: 0,
+            receives: BTreeMap::new(),
+            receives_posted: 0,
+            sends: BTreeMap::new(),
+            sends_waiting: VecDeque::new(),
+            next_id: 0,
+            actions: VecDeque::new(),
+        };
+        relay.advance()?;
+        Ok(relay)
+    }
+
+    /// The next thing to do, if any.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// How many messages are complete at this member. The next to complete has this number.
+    pub fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// How many messages this member knows of, complete or not.
+    pub fn known(&self) -> u64 {
+        self.completed + (self.messages.len() + self.queued.len()) as u64
+    }
+
+    /// Queues a message at the root, whose memory is all there, and returns its number.
+    ///
+    /// Errors: [`RelayError::NotRoot`], [`RelayError::TooManyBlocks`]; nothing is queued then.
+    pub fn send(&mut self, bytes: u64) -> Result<u64, RelayError> {
+        let (root, rank) = (self.settings.schedule.root(), self.settings.rank);
+        if rank != root {
+            return Err(RelayError::NotRoot { root, rank });
+        }
+        Blocks::new(bytes, self.settings.block_bytes)?;
+        let number = self.known();
+        self.queued.push_back(bytes);
+        self.advance()?;
+        Ok(number)
+    }
+
+    /// `source` has announced the next message and its length.
+    ///
+    /// Errors: [`RelayError::Peer`] if it is not the one to do so, if the length is impossible, or
+    /// if it announces more messages than it may.
+    pub fn announced(&mut self, source: u32, bytes: u64) -> Result<(), RelayError> {
+        if self.announcer != Some(source) {
+            return Err(peer(source, "announced a message that is not its to announce"));
+        }
+        if let Err(error) = Blocks::new(bytes, self.settings.block_bytes) {
+            return Err(peer(source, &format!("announced an impossible message: {error}")));
+        }
+        // The announcer activates a message only when all but `messages_in_flight` before it are
+        // complete there, hence granted here, hence activated here.
+        let known = self.messages.len() + self.queued.len();
+        if known >= 2 * self.settings.messages_in_flight as usize {
+            return Err(peer(source, "announced more messages than may be in flight"));
+        }
+        self.queued.push_back(bytes);
+        self.advance()
+    }
+
+    /// `target` has posted one more receive for us.
+    ///
+    /// Errors: [`RelayError::Peer`] if it is no neighbour, or grants without end.
+    pub fn granted(&mut self, target: u32) -> Result<(), RelayError> {
+        let neighbour = self
+            .neighbour(target)
+            .ok_or_else(|| peer(target, "granted a credit but is no neighbour"))?;
+        if neighbour.credits >= CREDITS_MAX {
+            return Err(peer(target, "granted more credits than any window has"));
+        }
+        neighbour.credits += 1;
+        self.advance()
+    }
+
+    /// The application has given memory for this message.
+    ///
+    /// Errors: [`RelayError::Unknown`] if none was asked for, or it was given already.
+    pub fn accepted(&mut self, message: u64) -> Result<(), RelayError> {
+        if !self.message(message).is_some_and(Message::accept) {
+            return Err(RelayError::Unknown { what: "message", number: message });
+        }
+        let early: Vec<ReceiveId> = self
+            .receives
+            .iter()
+            .filter(|(_, receive)| receive.message == message && receive.arrived.is_some())
+            .map(|(&id, _)| id)
+            .collect();
+        for id in early {
+            self.place(id)?;
+        }
+        self.advance()
+    }
+
+    /// A posted receive holds a block.
+    ///
+    /// Errors: [`RelayError::Peer`] if it is not the block that the schedule says, or not of its
+    /// length; [`RelayError::Unknown`].
+    pub fn received(
+        &mut self,
+        id: ReceiveId,
+        bytes: u64,
+        immediate: u32,
+    ) -> Result<(), RelayError> {
+        let receive = self
+            .receives
+            .get_mut(&id)
+            .filter(|receive| receive.arrived.is_none())
+            .ok_or(RelayError::Unknown { what: "receive", number: id.0 })?;
+        receive.arrived = Some(Arrival { bytes, immediate });
+        self.receives_posted -= 1;
+        self.place(id)?;
+        self.advance()
+    }
+
+    /// A posted send is done.
+    ///
+    /// Errors: [`RelayError::Unknown`].
+    pub fn sent(&mut self, id: SendId) -> Result<(), RelayError> {
+        let send =
+            self.sends.remove(&id).ok_or(RelayError::Unknown { what: "send", number: id.0 })?;
+        if let Some(message) = self.message(send.message) {
+            message.sends_open -= 1;
+        }
+        self.advance()
+    }
+
+    /// What this member waits for right now, nearest first; for error messages and traces.
+    pub fn waits(&self) -> impl Iterator<Item = Wait> + '_ {
+        let memory = self.messages.iter().zip(self.completed..).filter_map(|(message, number)| {
+            (!message.has_memory()).then_some(Wait::Memory { message: number })
+        });
+        let blocks =
+            self.receives.values().filter(|receive| receive.arrived.is_none()).map(|receive| {
+                Wait::Block {
+                    source: receive.source,
+                    message: receive.message,
+                    step: receive.transfer.map(|transfer| transfer.step),
+                }
+            });
+        let credits = self
+            .sends_waiting
+            .iter()
+            .filter(|send| self.holds(send) && self.credits(send.transfer.target) == 0)
+            .map(|send| Wait::Credit {
+                target: send.transfer.target,
+                message: send.message,
+                step: send.transfer.step,
+            });
+        memory.chain(credits).chain(blocks)
+    }
+
+    /// Does whatever has become possible, until nothing more is.
+    fn advance(&mut self) -> Result<(), RelayError> {
+        loop {
+            self.activate()?;
+            self.post_receives()?;
+            self.queue_sends();
+            self.post_sends();
+            if !self.retire() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Activates queued messages while fewer than the limit are unfinished.
+    fn activate(&mut self) -> Result<(), RelayError> {
+        while self.messages.len() < self.settings.messages_in_flight as usize {
+            let Some(bytes) = self.queued.pop_front() else { break };
+            let number = self.completed + self.messages.len() as u64;
+            let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
+            let is_root = self.announcer.is_none();
+            self.messages.push_back(if is_root {
+                Message::at_root(blocks)
+            } else {
+                Message::at_receiver(blocks)
+            });
+            for neighbour in self.neighbours.iter().filter(|neighbour| neighbour.informed_by_us) {
+                self.actions.push_back(Action::Announce { target: neighbour.rank, bytes });
+            }
+            if !is_root {
+                self.actions.push_back(Action::Incoming { message: number, bytes });
+                self.adopt_first_block(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A receive that was posted before its message was known now belongs to it.
+    fn adopt_first_block(&mut self, number: u64) -> Result<(), RelayError> {
+        let standing = self.receives.iter().find(|(_, receive)| receive.transfer.is_none());
+        let Some(id) = standing.map(|(&id, _)| id) else { return Ok(()) };
+        let index = (number - self.completed) as usize;
+        let message = &mut self.messages[index];
+        let first = message.next_receive(&self.settings.schedule, self.settings.rank);
+        if let (Some(first), Some(receive)) = (first, self.receives.get_mut(&id)) {
+            message.take_receive(&first);
+            receive.transfer = Some(first);
+        }
+        self.place(id)
+    }
+
+    /// Puts a block that has arrived to use, if its message is known and has memory.
+    fn place(&mut self, id: ReceiveId) -> Result<(), RelayError> {
+        let Some(receive) = self.receives.get(&id) else { return Ok(()) };
+        let (Some(arrival), Some(transfer)) = (receive.arrived, receive.transfer) else {
+            return Ok(());
+        };
+        let (number, source, spare) = (receive.message, receive.source, receive.in_spare_memory);
+        let Some(message) = self.message(number) else { return Ok(()) };
+        let range = message.blocks.range(transfer.block);
+        if (arrival.immediate, arrival.bytes) != (transfer.block, range.bytes) {
+            let what = format!(
+                "sent block {} of {} bytes where step {} of message {number} has block {} of {}",
+                arrival.immediate, arrival.bytes, transfer.step, transfer.block, range.bytes
+            );
+            return Err(peer(source, &what));
+        }
+        if !message.has_memory() {
+            return Ok(());
+        }
+        message.hold(transfer.block);
+        self.receives.remove(&id);
+        let (offset, bytes) = (range.offset, range.bytes);
+        if spare {
+            self.actions.push_back(Action::PlaceFirst { id, message: number, offset, bytes });
+        }
+        let block = transfer.block;
+        self.actions.push_back(Action::BlockReady { message: number, block, offset, bytes });
+        Ok(())
+    }
+
+    /// Posts receives in the order of messages and steps, as far as the window goes.
+    fn post_receives(&mut self) -> Result<(), RelayError> {
+        if self.announcer.is_none() {
+            return Ok(());
+        }
+        while self.receives_posted < self.settings.window.receives {
+            let receiving = self.messages.iter().position(|message| message.receives_untaken > 0);
+            let posted = match receiving {
+                Some(index) => self.post_next_receive(index),
+                None => self.post_standing_receive(),
+            };
+            if !posted {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts the next receive of an activated message. Without memory only its first is possible.
+    fn post_next_receive(&mut self, index: usize) -> bool {
+        let number = self.completed + index as u64;
+        let message = &mut self.messages[index];
+        let in_spare_memory = !message.has_memory();
+        if in_spare_memory && !message.is_untouched() {
+            return false;
+        }
+        let next = message.next_receive(&self.settings.schedule, self.settings.rank);
+        let Some(transfer) = next else { return false };
+        message.take_receive(&transfer);
+        let range = message.blocks.range(transfer.block);
+        let source = transfer.source;
+        let id = ReceiveId(self.new_id());
+        self.actions.push_back(if in_spare_memory {
+            Action::PostFirst { source, id }
+        } else {
+            let (offset, bytes) = (range.offset, range.bytes);
+            Action::PostReceive { source, id, message: number, offset, bytes }
+        });
+        self.insert_receive(id, source, number, Some(transfer), in_spare_memory);
+        true
+    }
+
+    /// Posts the receive for the first block of a message that is not known yet.
+    fn post_standing_receive(&mut self) -> bool {
+        let room = self.messages.len() < self.settings.messages_in_flight as usize;
+        let standing = self.receives.values().any(|receive| receive.transfer.is_none());
+        let source = self.settings.schedule.first_source(self.settings.rank);
+        let Some(source) = source.filter(|_| room && !standing) else { return false };
+        let number = self.completed + self.messages.len() as u64;
+        let id = ReceiveId(self.new_id());
+        self.actions.push_back(Action::PostFirst { source, id });
+        self.insert_receive(id, source, number, None, true);
+        true
+    }
+
+    fn insert_receive(
+        &mut self,
+        id: ReceiveId,
+        source: u32,
+        message: u64,
+        transfer: Option<Transfer>,
+        in_spare_memory: bool,
+    ) {
+        self.receives_posted += 1;
+        let receive = Receive { source, message, transfer, in_spare_memory, arrived: None };
+        self.receives.insert(id, receive);
+    }
+
+    /// Takes sends out of the schedule, in order of messages and steps, into the waiting list.
+    fn queue_sends(&mut self) {
+        let (schedule, rank) = (&self.settings.schedule, self.settings.rank);
+        for (message, number) in self.messages.iter_mut().zip(self.completed..) {
+            while !message.sends_taken() {
+                if self.sends_waiting.len() >= SENDS_QUEUED_MAX {
+                    return;
+                }
+                if let Some(transfer) = message.take_send(schedule, rank) {
+                    self.sends_waiting.push_back(Send { message: number, transfer });
+                }
+            }
+        }
+    }
+
+    /// Posts every waiting send that has its block and its credit, as far as the window goes.
+    /// Sends to one target keep their order, by which they match its receives.
+    fn post_sends(&mut self) {
+        let mut index = 0;
+        while index < self.sends_waiting.len()
+            && self.sends.len() < self.settings.window.sends as usize
+        {
+            let send = self.sends_waiting[index];
+            let target = send.transfer.target;
+            let first_to_target =
+                self.sends_waiting.range(..index).all(|other| other.transfer.target != target);
+            if first_to_target && self.credits(target) > 0 && self.holds(&send) {
+                self.sends_waiting.remove(index);
+                self.post_send(send);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    fn post_send(&mut self, send: Send) {
+        let Transfer { target, block, .. } = send.transfer;
+        let id = SendId(self.new_id());
+        if let Some(neighbour) = self.neighbour(target) {
+            neighbour.credits -= 1;
+        }
+        let Some(message) = self.message(send.message) else { return };
+        let range = message.blocks.range(block);
+        let (message, offset, bytes) = (send.message, range.offset, range.bytes);
+        self.actions.push_back(Action::PostSend { target, id, message, block, offset, bytes });
+        self.sends.insert(id, send);
+    }
+
+    /// Reports what is received and complete, in order. True if a message has left.
+    fn retire(&mut self) -> bool {
+        for (message, number) in self.messages.iter_mut().zip(self.completed..) {
+            if message.receives_missing > 0 {
+                break;
+            }
+            if !std::mem::replace(&mut message.received_reported, true) {
+                self.actions.push_back(Action::Received { message: number });
+            }
+        }
+        let mut retired = false;
+        while self.messages.front().is_some_and(Message::is_complete) {
+            self.messages.pop_front();
+            self.actions.push_back(Action::Complete { message: self.completed });
+            self.completed += 1;
+            retired = true;
+        }
+        retired
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn message(&mut self, number: u64) -> Option<&mut Message> {
+        let index = usize::try_from(number.checked_sub(self.completed)?).ok()?;
+        self.messages.get_mut(index)
+    }
+
+    fn holds(&self, send: &Send) -> bool {
+        let index = (send.message - self.completed) as usize;
+        self.messages.get(index).is_some_and(|message| message.holds(send.transfer.block))
+    }
+
+    fn neighbour(&mut self, rank: u32) -> Option<&mut Neighbour> {
+        let index = self.neighbours.binary_search_by_key(&rank, |other| other.rank).ok()?;
+        self.neighbours.get_mut(index)
+    }
+
+    fn credits(&self, rank: u32) -> u32 {
+        self.neighbours
+            .binary_search_by_key(&rank, |other| other.rank)
+            .map_or(0, |index| self.neighbours[index].credits)
+    }
+}
+
+fn check(settings: &Settings) -> Result<(), RelayError> {
+    let rules = [
+        (settings.rank < settings.schedule.members(), "the rank must be below the group's size"),
+        (settings.block_bytes > 0, "a block must have at least one byte"),
+        (settings.window.receives > 0, "the window must allow at least one receive"),
+        (settings.window.sends > 0, "the window must allow at least one send"),
+        (settings.messages_in_flight > 0, "at least one message must be in flight"),
+    ];
+    match rules.into_iter().find(|(holds, _)| !holds) {
+        Some((_, broken)) => Err(RelayError::Setting(broken)),
+        None => Ok(()),
+    }
+}
+
+fn peer(member: u32, what: &str) -> RelayError {
+    RelayError::Peer { member, what: what.to_owned() }
+}

@@ -1,0 +1,409 @@
+//! Whole groups of relays in one place, with every event in a random order.
+//!
+//! The world below is a network without time: whatever may happen next, happens in an order drawn
+//! from a seed. It checks as it goes that sends meet posted receives, that windows hold, that
+//! memory is written once, and at the end that everybody has everything.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Window};
+use schedule::{Algorithm, Schedule};
+
+/// Something that may happen next.
+#[derive(Debug)]
+enum Pending {
+    /// A block on its way: completes at the source, at the target, or both.
+    Transfer { source: u32, send: Option<SendId>, target: u32, receive: Option<Block> },
+    /// The application of a member answers.
+    Accept { member: u32, message: u64 },
+}
+
+#[derive(Debug)]
+struct Block {
+    id: ReceiveId,
+    immediate: u32,
+    contents: Vec<u8>,
+}
+
+/// A control word on a connection.
+#[derive(Debug)]
+enum Word {
+    Announce(u64),
+    Grant,
+}
+
+/// Where a posted receive puts its block.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Spare,
+    Memory { message: u64, offset: u64, bytes: u64 },
+}
+
+#[derive(Default)]
+struct Member {
+    memory: BTreeMap<u64, Vec<Option<u8>>>,
+    spare: BTreeMap<ReceiveId, Vec<u8>>,
+    places: BTreeMap<ReceiveId, Place>,
+    receives_open: u32,
+    sends_open: u32,
+    ready_bytes: BTreeMap<u64, u64>,
+    received: u64,
+    complete: u64,
+    copies: u64,
+}
+
+struct World {
+    relays: Vec<Relay>,
+    members: Vec<Member>,
+    /// Receives posted at the target for the source, by (source, target), in order.
+    posted: BTreeMap<(u32, u32), VecDeque<ReceiveId>>,
+    words: BTreeMap<(u32, u32), VecDeque<Word>>,
+    pending: Vec<Pending>,
+    window: Window,
+    random: ChaCha8Rng,
+}
+
+impl World {
+    fn new(
+        schedule: &Schedule,
+        block_bytes: u64,
+        window: Window,
+        in_flight: u32,
+        seed: u64,
+    ) -> Self {
+        let relays = (0..schedule.members())
+            .map(|rank| {
+                Relay::new(Settings {
+                    schedule: schedule.clone(),
+                    rank,
+                    block_bytes,
+                    window,
+                    messages_in_flight: in_flight,
+                })
+                .unwrap()
+            })
+            .collect::<Vec<_>>();
+        let mut world = Self {
+            members: relays.iter().map(|_| Member::default()).collect(),
+            relays,
+            posted: BTreeMap::new(),
+            words: BTreeMap::new(),
+            pending: Vec::new(),
+            window,
+            random: ChaCha8Rng::seed_from_u64(seed),
+        };
+        for rank in 0..schedule.members() {
+            world.carry_out(rank);
+        }
+        world
+    }
+
+    fn send(&mut self, root: u32, message: u64, contents: &[u8]) {
+        let memory = contents.iter().copied().map(Some).collect();
+        self.members[root as usize].memory.insert(message, memory);
+        assert_eq!(self.relays[root as usize].send(contents.len() as u64), Ok(message));
+        self.carry_out(root);
+    }
+
+    /// Lets things happen until nothing more can.
+    fn run(&mut self) {
+        loop {
+            let links: Vec<_> =
+                self.words.iter().filter(|(_, queue)| !queue.is_empty()).map(|(&l, _)| l).collect();
+            let choices = links.len() + self.pending.len();
+            if choices == 0 {
+                return;
+            }
+            let choice = self.random.random_range(0..choices);
+            match links.get(choice) {
+                Some(&link) => self.deliver_word(link),
+                None => self.happen(choice - links.len()),
+            }
+        }
+    }
+
+    fn deliver_word(&mut self, (source, target): (u32, u32)) {
+        let word = self.words.get_mut(&(source, target)).unwrap().pop_front().unwrap();
+        let relay = &mut self.relays[target as usize];
+        match word {
+            Word::Announce(bytes) => relay.announced(source, bytes),
+            Word::Grant => relay.granted(source),
+        }
+        .unwrap();
+        self.carry_out(target);
+    }
+
+    fn happen(&mut self, index: usize) {
+        match self.pending.swap_remove(index) {
+            Pending::Accept { member, message } => {
+                self.relays[member as usize].accepted(message).unwrap();
+                self.carry_out(member);
+            }
+            Pending::Transfer { source, send: Some(send), target, receive }
+                if receive.is_none() || self.random.random_bool(0.5) =>
+            {
+                if receive.is_some() {
+                    self.pending.push(Pending::Transfer { source, send: None, target, receive });
+                }
+                self.members[source as usize].sends_open -= 1;
+                self.relays[source as usize].sent(send).unwrap();
+                self.carry_out(source);
+            }
+            Pending::Transfer { source, send, target, receive } => {
+                if send.is_some() {
+                    self.pending.push(Pending::Transfer { source, send, target, receive: None });
+                }
+                self.arrive(target, receive.unwrap());
+            }
+        }
+    }
+
+    fn arrive(&mut self, target: u32, block: Block) {
+        let member = &mut self.members[target as usize];
+        member.receives_open -= 1;
+        match member.places[&block.id] {
+            Place::Spare => {
+                member.spare.insert(block.id, block.contents.clone());
+            }
+            Place::Memory { message, offset, bytes } => {
+                assert_eq!(block.contents.len() as u64, bytes);
+                member.write(message, offset, &block.contents);
+            }
+        }
+        let bytes = block.contents.len() as u64;
+        self.relays[target as usize].received(block.id, bytes, block.immediate).unwrap();
+        self.carry_out(target);
+    }
+
+    fn carry_out(&mut self, rank: u32) {
+        while let Some(action) = self.relays[rank as usize].poll_action() {
+            match action {
+                Action::PostFirst { source, id } => self.post(rank, source, id, Place::Spare),
+                Action::PostReceive { source, id, message, offset, bytes } => {
+                    self.post(rank, source, id, Place::Memory { message, offset, bytes });
+                }
+                Action::PostSend { target, id, message, block, offset, bytes } => {
+                    self.start_send(rank, target, id, block, (message, offset, bytes));
+                }
+                Action::Announce { target, bytes } => {
+                    self.words.entry((rank, target)).or_default().push_back(Word::Announce(bytes));
+                }
+                Action::Incoming { message, bytes } => {
+                    let memory = vec![None; bytes as usize];
+                    self.members[rank as usize].memory.insert(message, memory);
+                    self.pending.push(Pending::Accept { member: rank, message });
+                }
+                other => self.members[rank as usize].note(other),
+            }
+        }
+    }
+
+    fn post(&mut self, rank: u32, source: u32, id: ReceiveId, place: Place) {
+        let member = &mut self.members[rank as usize];
+        member.places.insert(id, place);
+        member.receives_open += 1;
+        assert!(member.receives_open <= self.window.receives, "receive window of member {rank}");
+        self.posted.entry((source, rank)).or_default().push_back(id);
+        self.words.entry((rank, source)).or_default().push_back(Word::Grant);
+    }
+
+    fn start_send(
+        &mut self,
+        source: u32,
+        target: u32,
+        send: SendId,
+        immediate: u32,
+        (message, offset, bytes): (u64, u64, u64),
+    ) {
+        let id = self.posted.get_mut(&(source, target)).and_then(VecDeque::pop_front);
+        let id = id.expect("a send without a posted receive");
+        let member = &mut self.members[source as usize];
+        member.sends_open += 1;
+        assert!(member.sends_open <= self.window.sends, "send window of member {source}");
+        let range = offset as usize..(offset + bytes) as usize;
+        let contents = member.memory[&message][range]
+            .iter()
+            .map(|byte| byte.expect("sends what it holds"))
+            .collect();
+        let receive = Some(Block { id, immediate, contents });
+        self.pending.push(Pending::Transfer { source, send: Some(send), target, receive });
+    }
+}
+
+impl Member {
+    fn write(&mut self, message: u64, offset: u64, contents: &[u8]) {
+        let memory = self.memory.get_mut(&message).unwrap();
+        for (place, &byte) in memory[offset as usize..].iter_mut().zip(contents) {
+            assert!(place.replace(byte).is_none(), "written twice");
+        }
+    }
+
+    fn note(&mut self, action: Action) {
+        match action {
+            Action::PlaceFirst { id, message, offset, bytes } => {
+                let contents = self.spare.remove(&id).unwrap();
+                assert_eq!(contents.len() as u64, bytes);
+                self.write(message, offset, &contents);
+                self.copies += 1;
+            }
+            Action::BlockReady { message, offset, bytes, .. } => {
+                let range = offset as usize..(offset + bytes) as usize;
+                assert!(self.memory[&message][range].iter().all(Option::is_some));
+                *self.ready_bytes.entry(message).or_default() += bytes;
+            }
+            Action::Received { message } => {
+                assert_eq!(message, self.received, "received in order");
+                assert_eq!(self.ready_bytes[&message], self.memory[&message].len() as u64);
+                self.received += 1;
+            }
+            Action::Complete { message } => {
+                assert_eq!(message, self.complete, "complete in order");
+                self.complete += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn contents(message: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|index| (index * 7 + message * 31 + 1) as u8).collect()
+}
+
+fn check_world(
+    schedule: &Schedule,
+    sizes: &[usize],
+    block_bytes: u64,
+    window: Window,
+    in_flight: u32,
+    seed: u64,
+) {
+    let mut world = World::new(schedule, block_bytes, window, in_flight, seed);
+    for (message, &bytes) in sizes.iter().enumerate() {
+        world.send(schedule.root(), message as u64, &contents(message, bytes));
+    }
+    world.run();
+    for (rank, member) in world.members.iter().enumerate() {
+        let waits: Vec<_> = world.relays[rank].waits().collect();
+        assert_eq!(member.complete, sizes.len() as u64, "member {rank} waits for {waits:?}");
+        assert!(member.copies <= sizes.len() as u64, "only first blocks are copied");
+        for (message, &bytes) in sizes.iter().enumerate() {
+            let memory: Option<Vec<u8>> =
+                member.memory[&(message as u64)].iter().copied().collect();
+            assert_eq!(memory, Some(contents(message, bytes)), "message {message} at {rank}");
+        }
+    }
+}
+
+fn schedule_of(algorithm: Algorithm, members: u32, root: u32, rack_members: u32) -> Schedule {
+    let racks: Vec<u32> = (0..members).map(|rank| rank / rack_members).collect();
+    Schedule::with_racks(algorithm, &racks, root).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn every_order_of_events_delivers_everything(
+        algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
+        members in 1_u32..=20,
+        root in any::<u32>(),
+        rack_members in 1_u32..=7,
+        sizes in prop::collection::vec(0_usize..60, 1..6),
+        block_bytes in 1_u64..=9,
+        receives in 1_u32..=4,
+        sends in 1_u32..=4,
+        in_flight in 1_u32..=4,
+        seed in any::<u64>(),
+    ) {
+        let schedule = schedule_of(algorithm, members, root % members, rack_members);
+        let window = Window { receives, sends };
+        check_world(&schedule, &sizes, block_bytes, window, in_flight, seed);
+    }
+}
+
+#[test]
+fn larger_groups_with_many_messages() {
+    for (algorithm, members) in Algorithm::ALL.iter().flat_map(|&a| [(a, 64), (a, 100)]) {
+        let schedule = schedule_of(algorithm, members, 3, 16);
+        check_world(&schedule, &[500, 0, 1, 300, 17], 10, Window::default(), 2, 7);
+    }
+}
+
+fn relay_of(rank: u32, members: u32) -> Relay {
+    let schedule = Schedule::new(Algorithm::BinomialPipeline, members, 0).unwrap();
+    let window = Window::default();
+    Relay::new(Settings { schedule, rank, block_bytes: 10, window, messages_in_flight: 2 }).unwrap()
+}
+
+fn actions(relay: &mut Relay) -> Vec<Action> {
+    std::iter::from_fn(|| relay.poll_action()).collect()
+}
+
+#[test]
+fn the_first_receive_is_posted_before_anything_is_known() {
+    let mut relay = relay_of(2, 4);
+    assert!(matches!(actions(&mut relay)[..], [Action::PostFirst { source: 0, .. }]));
+}
+
+#[test]
+fn memory_that_is_known_in_time_saves_the_copy() {
+    let mut relay = relay_of(1, 2);
+    let [Action::PostFirst { id: first, .. }] = actions(&mut relay)[..] else { panic!() };
+    relay.announced(0, 35).unwrap();
+    relay.announced(0, 5).unwrap();
+    relay.accepted(0).unwrap();
+    relay.accepted(1).unwrap();
+    actions(&mut relay);
+    relay.received(first, 10, 0).unwrap();
+    let done = actions(&mut relay);
+    assert!(matches!(done[0], Action::PlaceFirst { message: 0, .. }));
+    let Some(Action::PostReceive { id, message: 0, .. }) = done.last() else { panic!("{done:?}") };
+    for id in [ReceiveId(id.0 - 1), *id] {
+        relay.received(id, 10, if id.0 % 2 == 0 { 1 } else { 2 }).unwrap();
+    }
+    let posted = actions(&mut relay);
+    assert!(posted.iter().any(|action| matches!(action, Action::PostReceive { message: 1, .. })));
+}
+
+#[test]
+fn a_block_that_arrives_before_its_announcement_waits_for_it() {
+    let mut relay = relay_of(1, 2);
+    let [Action::PostFirst { id, .. }] = actions(&mut relay)[..] else { panic!() };
+    relay.received(id, 10, 0).unwrap();
+    assert!(actions(&mut relay).is_empty());
+    relay.announced(0, 12).unwrap();
+    assert_eq!(actions(&mut relay), [Action::Incoming { message: 0, bytes: 12 }]);
+    relay.accepted(0).unwrap();
+    let placed = Action::PlaceFirst { id, message: 0, offset: 0, bytes: 10 };
+    assert_eq!(actions(&mut relay)[0], placed);
+}
+
+#[test]
+fn peers_that_break_the_rules_are_named() {
+    let peer = |result: Result<(), RelayError>| match result {
+        Err(RelayError::Peer { member, what }) => (member, what),
+        other => panic!("{other:?}"),
+    };
+    let mut relay = relay_of(3, 4);
+    let [Action::PostFirst { source, id }] = actions(&mut relay)[..] else { panic!() };
+    let announcer = source;
+    assert_eq!(peer(relay.announced(0, 5)).0, 0, "not its announcer");
+    assert!(peer(relay.announced(announcer, u64::MAX)).1.contains("use larger blocks"));
+    assert_eq!(peer(relay.granted(0)).0, 0, "not a neighbour");
+    assert!(relay.received(ReceiveId(99), 1, 0).is_err());
+    assert!(relay.sent(SendId(99)).is_err());
+    assert!(relay.accepted(0).is_err());
+    assert!(matches!(relay.send(1), Err(RelayError::NotRoot { root: 0, rank: 3 })));
+    relay.announced(announcer, 25).unwrap();
+    assert!(peer(relay.received(id, 10, 2)).1.contains("sent block 2 of 10 bytes"));
+}
+
+#[test]
+fn announcements_without_end_are_refused() {
+    let mut relay = relay_of(1, 2);
+    let refused = (0..100).find_map(|_| relay.announced(0, 5).err());
+    assert!(matches!(refused, Some(RelayError::Peer { member: 0, .. })));
+}

@@ -1,0 +1,100 @@
+//! What comes out of the completion queue, and why an endpoint or a post failed.
+
+use crate::{EndpointId, Token};
+
+/// One entry of the completion queue. See the contract at [`crate::Transport`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Completion {
+    /// A posted send is done: the transport no longer needs the memory. It does not say that the
+    /// peer has received the block.
+    Sent {
+        /// Where it was posted.
+        endpoint: EndpointId,
+        /// The token that it was posted with.
+        token: Token,
+    },
+    /// A posted receive holds a block.
+    Received {
+        /// Where it was posted.
+        endpoint: EndpointId,
+        /// The token that it was posted with.
+        token: Token,
+        /// Length of the block, at most that of the posted memory.
+        bytes: u64,
+        /// The 32 bits that the sender gave.
+        immediate: u32,
+    },
+    /// The peer has written a control word.
+    Control {
+        /// The endpoint that it came from.
+        endpoint: EndpointId,
+        /// The word; 1 to [`crate::CONTROL_BYTES_MAX`] bytes.
+        word: Vec<u8>,
+    },
+    /// A posted operation was not carried out, or only in part, because its endpoint ended.
+    Cancelled {
+        /// Where it was posted.
+        endpoint: EndpointId,
+        /// The token that it was posted with.
+        token: Token,
+    },
+    /// The endpoint ended without [`crate::Transport::close`].
+    Broken {
+        /// The endpoint that is gone.
+        endpoint: EndpointId,
+        /// Why.
+        cause: Cause,
+    },
+    /// The endpoint ended as [`crate::Transport::close`] asked.
+    Closed {
+        /// The endpoint that is gone.
+        endpoint: EndpointId,
+    },
+}
+
+/// Why an endpoint broke.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The peer closed the connection in order.
+    #[error("the peer closed the connection")]
+    ClosedByPeer,
+    /// The connection was reset or lost; the system's own words.
+    #[error("the connection was lost ({0})")]
+    Lost(String),
+    /// Nothing was heard of the peer for this long.
+    #[error("the peer was silent for {0} ms")]
+    Silent(u64),
+    /// The peer sent what it must not send.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(String),
+    /// Local memory could not be read or written: a mapped file that shrank, a disk that failed.
+    #[error("local memory could not be {access} ({error})")]
+    Memory {
+        /// `"read"` or `"written"`.
+        access: &'static str,
+        /// The system's own words.
+        error: String,
+    },
+}
+
+/// Why a post was refused; nothing was posted, and the lease is dropped.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// The endpoint is closing, broken or unknown.
+    #[error("endpoint {0:?} is gone")]
+    EndpointGone(EndpointId),
+    /// More bytes than the transport can carry in one post.
+    #[error("{bytes} bytes in one post, at most {bytes_max} can be carried")]
+    TooLarge {
+        /// What was asked for.
+        bytes: u64,
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// The system refused; its own words.
+    #[error("{0}")]
+    System(String),
+}

@@ -1,0 +1,236 @@
+//! Leases: who may touch which bytes of a region right now.
+
+use std::{
+    fmt,
+    ops::{Deref, DerefMut, Range},
+    slice,
+    sync::Arc,
+};
+
+use crate::region::Inner;
+
+/// The leases of one region that are out. Few at a time (windows are small), so a list will do.
+///
+/// Each operation pushes, removes or refuses as a whole: there is no half-changed state.
+#[derive(Default)]
+pub(crate) struct Leases {
+    readers: Vec<Range<usize>>,
+    writers: Vec<Range<usize>>,
+}
+
+/// Why a lease was refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// The range does not lie in the region.
+    #[error("bytes {}..{} do not lie in a region of {bytes} bytes", range.start, range.end)]
+    OutOfRange {
+        /// What was asked for.
+        range: Range<usize>,
+        /// Length of the region.
+        bytes: usize,
+    },
+    /// A write lease of read-only memory.
+    #[error("the region is read-only")]
+    ReadOnly,
+    /// Somebody else holds a lease that excludes this one.
+    #[error("bytes {}..{} are in use", range.start, range.end)]
+    InUse {
+        /// What was asked for.
+        range: Range<usize>,
+    },
+}
+
+/// Whether two ranges share a byte; an empty range shares none.
+fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start.max(b.start) < a.end.min(b.end)
+}
+
+impl Leases {
+    pub(crate) fn take_read(
+        &mut self,
+        range: Range<usize>,
+        bytes: usize,
+    ) -> Result<(), LeaseError> {
+        check(&range, bytes)?;
+        if self.writers.iter().any(|held| overlaps(held, &range)) {
+            return Err(LeaseError::InUse { range });
+        }
+        self.readers.push(range);
+        Ok(())
+    }
+
+    pub(crate) fn take_write(
+        &mut self,
+        range: Range<usize>,
+        bytes: usize,
+    ) -> Result<(), LeaseError> {
+        check(&range, bytes)?;
+        if self.writers.iter().chain(&self.readers).any(|held| overlaps(held, &range)) {
+            return Err(LeaseError::InUse { range });
+        }
+        self.writers.push(range);
+        Ok(())
+    }
+}
+
+fn check(range: &Range<usize>, bytes: usize) -> Result<(), LeaseError> {
+    if range.start > range.end || range.end > bytes {
+        return Err(LeaseError::OutOfRange { range: range.clone(), bytes });
+    }
+    Ok(())
+}
+
+fn give_back(held: &mut Vec<Range<usize>>, range: &Range<usize>) {
+    if let Some(index) = held.iter().position(|other| other == range) {
+        held.swap_remove(index);
+    }
+}
+
+/// The right to read a range of a region until it is dropped; derefs to the bytes.
+pub struct ReadLease {
+    region: Arc<Inner>,
+    range: Range<usize>,
+}
+
+/// The right to read and write a range of a region, alone, until it is dropped; derefs to the
+/// bytes.
+pub struct WriteLease {
+    region: Arc<Inner>,
+    range: Range<usize>,
+}
+
+impl ReadLease {
+    pub(crate) fn new(region: Arc<Inner>, range: Range<usize>) -> Self {
+        Self { region, range }
+    }
+
+    /// First byte, for handing to a system call or a NIC; valid while the lease lives.
+    pub fn as_ptr(&self) -> *const u8 {
+        // SAFETY: the range was checked to lie in the region.
+        unsafe { self.region.start().add(self.range.start) }
+    }
+
+    /// Length in bytes, without touching them.
+    pub fn bytes(&self) -> usize {
+        self.range.len()
+    }
+}
+
+impl WriteLease {
+    pub(crate) fn new(region: Arc<Inner>, range: Range<usize>) -> Self {
+        Self { region, range }
+    }
+
+    /// First byte, for handing to a system call or a NIC; valid while the lease lives.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        // SAFETY: the range was checked to lie in the region.
+        unsafe { self.region.start().add(self.range.start) }
+    }
+
+    /// Length in bytes, without touching them.
+    pub fn bytes(&self) -> usize {
+        self.range.len()
+    }
+}
+
+impl Deref for ReadLease {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: in range; initialised (regions are made of initialised memory); while this
+        // lease is out nobody is given a write lease of any part.
+        unsafe { slice::from_raw_parts(self.as_ptr(), self.range.len()) }
+    }
+}
+
+impl Deref for WriteLease {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: as for `ReadLease`; this lease excludes everybody else, and `&self` excludes
+        // `deref_mut`.
+        unsafe {
+            slice::from_raw_parts(self.region.start().add(self.range.start), self.range.len())
+        }
+    }
+}
+
+impl DerefMut for WriteLease {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, with `&mut self` making this the only reference.
+        unsafe { slice::from_raw_parts_mut(self.as_mut_ptr(), self.range.len()) }
+    }
+}
+
+impl Drop for ReadLease {
+    fn drop(&mut self) {
+        give_back(&mut self.region.leases().readers, &self.range);
+    }
+}
+
+impl Drop for WriteLease {
+    fn drop(&mut self) {
+        give_back(&mut self.region.leases().writers, &self.range);
+    }
+}
+
+impl fmt::Debug for ReadLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadLease({}..{})", self.range.start, self.range.end)
+    }
+}
+
+impl fmt::Debug for WriteLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WriteLease({}..{})", self.range.start, self.range.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LeaseError;
+    use crate::Region;
+
+    #[test]
+    fn writers_exclude_and_readers_share() {
+        let region = Region::zeroed(10);
+        let first = region.write(0..5).unwrap();
+        let _second = region.write(5..10).unwrap();
+        assert_eq!(region.read(4..6).unwrap_err(), LeaseError::InUse { range: 4..6 });
+        drop(first);
+        let _reader = region.read(0..5).unwrap();
+        let _another = region.read(0..5).unwrap();
+        assert_eq!(region.write(0..1).unwrap_err(), LeaseError::InUse { range: 0..1 });
+    }
+
+    #[test]
+    fn equal_leases_are_given_back_one_by_one() {
+        let region = Region::zeroed(4);
+        let first = region.read(0..4).unwrap();
+        let second = region.read(0..4).unwrap();
+        drop(first);
+        assert!(region.write(0..4).is_err());
+        drop(second);
+        assert!(region.write(0..4).is_ok());
+    }
+
+    #[test]
+    fn an_empty_range_is_never_in_the_way() {
+        let region = Region::zeroed(4);
+        let _writer = region.write(0..4).unwrap();
+        assert!(region.read(2..2).is_ok());
+        assert!(region.write(4..4).is_ok());
+    }
+
+    #[test]
+    #[allow(clippy::reversed_empty_ranges, reason = "the point of the test")]
+    fn ranges_outside_are_named() {
+        let region = Region::zeroed(4);
+        assert_eq!(
+            region.read(1..5).unwrap_err(),
+            LeaseError::OutOfRange { range: 1..5, bytes: 4 }
+        );
+        assert!(region.write(3..2).is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! The seam between rdmc and a network.
+//!
+//! A [`Transport`] is one member's view of a network: it owns every endpoint of a context and one
+//! completion queue (DSN 2018 section 4.2, "a single completion queue and thread"). It moves
+//! blocks between [`Region`]s and small control words between peers, and knows nothing of groups,
+//! schedules or messages. The vocabulary is that of RDMA verbs: post, complete, immediate.
+//!
+//! What every transport promises is written at [`Transport`] and checked by the one contract test
+//! suite in [`contract`] (feature `contract`).
+
+mod completion;
+#[cfg(feature = "contract")]
+pub mod contract;
+mod lease;
+mod pool;
+mod region;
+
+pub use completion::{Cause, Completion, PostError};
+pub use lease::{LeaseError, ReadLease, WriteLease};
+pub use pool::RegionPool;
+pub use region::{Region, RegionError};
+
+use std::{sync::Arc, time::Duration};
+
+/// The most bytes that one control word carries.
+pub const CONTROL_BYTES_MAX: usize = 64;
+
+/// One end of a connection to one peer; unique within its transport, never used again after close.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct EndpointId(pub u64);
+
+/// The caller's name for a posted operation; comes back unchanged in its completion.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Token(pub u64);
+
+/// Wakes a transport that sleeps in [`Transport::poll`]; callable from any thread, never blocks.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// One member's access to a network: endpoints, posts, and one completion queue.
+///
+/// # Contract
+/// - **Matching.** Sends on an endpoint match the peer's receives on it in posting order: the i-th
+///   send fills the i-th receive. Completions of one endpoint may come in another order (a
+///   transport may use several streams), so match them by [`Token`].
+/// - **Credit.** A send must not be posted before the peer has posted the matching receive. A peer
+///   that breaks this rule, or sends more bytes than were posted, breaks the connection
+///   ([`Cause::Protocol`]); it never makes the transport buffer or allocate.
+/// - **Control words** arrive whole, once, and in order among themselves. They are not ordered
+///   against blocks. They need no posted receive, and the transport lets them overtake blocks
+///   that wait to be sent.
+/// - **Handing back.** Every accepted post completes exactly once: [`Completion::Sent`],
+///   [`Completion::Received`] or [`Completion::Cancelled`]. The lease is dropped before the
+///   completion is reported, and nothing touches the memory afterwards.
+/// - **Ends.** An endpoint ends exactly once, by [`Completion::Closed`] after [`Transport::close`]
+///   or else by [`Completion::Broken`]; all its posts have completed by then, and nothing of that
+///   endpoint follows.
+/// - **No blocking.** Only [`Transport::poll`] waits. A peer that does not read or does not send
+///   never delays another endpoint.
+/// - **Silence.** A peer that stops answering is reported as [`Cause::Silent`] within the
+///   transport's configured time.
+///
+/// A transport belongs to one thread at a time; only its [`Waker`] may be used from others.
+pub trait Transport {
+    /// What [`Transport::open`] makes an endpoint of: connected, authenticated, not yet used.
+    type Link: Send + 'static;
+
+    /// Time since an origin of this transport's own: a monotonic clock, or virtual time.
+    fn now(&self) -> Duration;
+
+    /// The most bytes that one post can carry.
+    fn block_bytes_max(&self) -> u64;
+
+    /// Makes an endpoint of a connected link. Does not block.
+    fn open(&mut self, link: Self::Link) -> Result<EndpointId, PostError>;
+
+    /// Offers memory for the next block that the peer sends. The block may be shorter than the
+    /// memory; [`Completion::Received`] tells its length.
+    fn post_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        token: Token,
+    ) -> Result<(), PostError>;
+
+    /// Sends a block, with 32 bits for the receiver's completion.
+    fn post_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError>;
+
+    /// Writes a small word (at most [`CONTROL_BYTES_MAX`] bytes) to the peer, where it appears as
+    /// [`Completion::Control`]: the one-sided write by which a receiver says that it is ready (DSN
+    /// 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local completion.
+    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError>;
+
+    /// Starts an ordered close. Posted receives and sends that have not begun are cancelled;
+    /// control words already written are still delivered, within the transport's drain time, to
+    /// a peer that reads. Ends with [`Completion::Closed`]. Closing an endpoint that is closing
+    /// or gone does nothing.
+    fn close(&mut self, endpoint: EndpointId);
+
+    /// Moves bytes, then appends what has completed. With nothing to report it waits up to `wait`
+    /// (zero: not at all), or until the waker is used. May return early with nothing.
+    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration);
+
+    /// The handle by which other threads end a wait in [`Transport::poll`].
+    fn waker(&self) -> Waker;
+}
