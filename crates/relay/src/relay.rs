@@ -192,6 +192,18 @@ impl Relay {
         self.advance()
     }
 
+    /// Length of a message for which the application has not given memory.
+    ///
+    /// Errors: [`RelayError::Unknown`] if none was asked for, or it was given already.
+    pub fn awaits_memory(&self, message: u64) -> Result<u64, RelayError> {
+        message
+            .checked_sub(self.completed)
+            .and_then(|index| self.messages.get(usize::try_from(index).ok()?))
+            .filter(|message| !message.has_memory())
+            .map(|message| message.blocks.bytes())
+            .ok_or(RelayError::Unknown { what: "message", number: message })
+    }
+
     /// The application has given memory for this message.
     ///
     /// Errors: [`RelayError::Unknown`] if none was asked for, or it was given already.

@@ -1,0 +1,406 @@
+//! Connecting a group's neighbours.
+//!
+//! Of two neighbours the one with the higher rank connects and the other accepts, so that each
+//! pair is connected once; with several streams, once for each. The one that accepts compares the
+//! terms, and both ends get the same error if they differ.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use super::{Channel, Deadline, Terms};
+use crate::{Error, GroupSettings, Secret};
+
+/// Connections that may be in their handshake at once; more wait in the system's queue.
+const HANDSHAKES_MAX: usize = 512;
+/// How long an unauthenticated connection may take to prove itself.
+const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that are made at the same time.
+const CONNECTORS_MAX: usize = 16;
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// The streams of each neighbour, by rank.
+pub(crate) type Streams = Vec<(u32, Vec<TcpStream>)>;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Request {
+    group: u64,
+    from: u32,
+    to: u32,
+    stream: u8,
+    terms: Terms,
+    timeout_ms: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Response {
+    Accepted,
+    Refused(String),
+}
+
+/// Accepts links for all groups of a context, on a thread of its own until it is closed.
+pub(crate) struct Listener {
+    address: SocketAddr,
+    socket: TcpListener,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    secret: Secret,
+    expected: Mutex<HashMap<u64, Expected>>,
+    changed: Condvar,
+    stopped: AtomicBool,
+    handshakes: AtomicUsize,
+}
+
+/// A group that is being created here, and the links that have come in for it.
+struct Expected {
+    rank: u32,
+    terms: Terms,
+    streams: BTreeMap<u32, Vec<Option<TcpStream>>>,
+    problem: Option<(u32, SocketAddr, String)>,
+}
+
+impl Listener {
+    /// Listens on an address; port 0 takes a free one. Errors: the system refuses.
+    pub(crate) fn start(address: SocketAddr, secret: Secret) -> Result<Self, Error> {
+        let system = |error| Error::System { what: format!("listening on {address}"), error };
+        let socket = listen(address).map_err(system)?;
+        let address = socket.local_addr().map_err(system)?;
+        let shared = Arc::new(Shared {
+            secret,
+            expected: Mutex::default(),
+            changed: Condvar::new(),
+            stopped: AtomicBool::new(false),
+            handshakes: AtomicUsize::new(0),
+        });
+        let (accepting, acceptor) = (socket.try_clone().map_err(system)?, Arc::clone(&shared));
+        let thread = thread::Builder::new()
+            .name("rdmc-accept".into())
+            .spawn(move || accept_loop(&accepting, &acceptor))
+            .map_err(system)?;
+        Ok(Self { address, socket, shared, thread: Some(thread) })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops accepting; joins the thread. Handshakes under way end by their own deadlines.
+    pub(crate) fn close(&mut self) {
+        self.shared.stopped.store(true, Ordering::Release);
+        self.shared.changed.notify_all();
+        // On Linux this ends a pending accept(2).
+        let _ = SockRef::from(&self.socket).shutdown(std::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(1024)?;
+    Ok(socket.into())
+}
+
+fn accept_loop(socket: &TcpListener, shared: &Arc<Shared>) {
+    while !shared.stopped.load(Ordering::Acquire) {
+        if shared.handshakes.load(Ordering::Acquire) >= HANDSHAKES_MAX {
+            thread::sleep(RETRY_PAUSE);
+            continue;
+        }
+        let Ok((stream, _)) = socket.accept() else {
+            // Closed, or out of descriptors: the latter passes.
+            thread::sleep(RETRY_PAUSE);
+            continue;
+        };
+        shared.handshakes.fetch_add(1, Ordering::AcqRel);
+        let shared = Arc::clone(shared);
+        let handler = move || {
+            if let Err(error) = shared.answer(stream) {
+                tracing::debug!(%error, "refused a connection");
+            }
+            shared.handshakes.fetch_sub(1, Ordering::AcqRel);
+        };
+        if thread::Builder::new().name("rdmc-handshake".into()).spawn(handler).is_err() {
+            thread::sleep(RETRY_PAUSE);
+        }
+    }
+}
+
+impl Shared {
+    fn expected(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
+        self.expected.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn answer(&self, stream: TcpStream) -> Result<(), Error> {
+        let deadline = Deadline::after(AUTHENTICATION_TIMEOUT);
+        let mut channel = Channel::accept(stream, &self.secret, deadline)?;
+        let request: Request = channel.receive(deadline)?;
+        let patience = Duration::from_millis(request.timeout_ms).min(Duration::from_secs(600));
+        let refusal = self.judge(&request, channel.peer(), Deadline::after(patience));
+        let deadline = Deadline::after(AUTHENTICATION_TIMEOUT);
+        if let Some(reason) = refusal {
+            return channel.send(&Response::Refused(reason), deadline);
+        }
+        channel.send(&Response::Accepted, deadline)?;
+        let mut groups = self.expected();
+        if let Some(expected) = groups.get_mut(&request.group)
+            && let Some(streams) = expected.streams.get_mut(&request.from)
+            && let Some(place) = streams.get_mut(usize::from(request.stream))
+        {
+            *place = Some(channel.into_stream());
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Waits until the group is being created here, and says why a link is not acceptable.
+    fn judge(&self, request: &Request, peer: SocketAddr, deadline: Deadline) -> Option<String> {
+        let mut groups = self.expected();
+        loop {
+            if let Some(expected) = groups.get_mut(&request.group) {
+                let problem = expected.problem_with(request)?;
+                expected.problem.get_or_insert((request.from, peer, problem.clone()));
+                self.changed.notify_all();
+                return Some(problem);
+            }
+            let left = deadline.left();
+            if left.is_zero() || self.stopped.load(Ordering::Acquire) {
+                return Some(format!("group {} was not created there in time", request.group));
+            }
+            groups = self
+                .changed
+                .wait_timeout(groups, left)
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .0;
+        }
+    }
+}
+
+impl Expected {
+    fn problem_with(&self, request: &Request) -> Option<String> {
+        let Request { group, from, to, stream, terms, .. } = request;
+        if let Some(difference) = self.terms.difference(terms) {
+            return Some(format!(
+                "members {} and {from} were told different things about group {group}: \
+                 {difference} (seen from member {})",
+                self.rank, self.rank
+            ));
+        }
+        if *to != self.rank {
+            return Some(format!(
+                "this is member {}, not member {to}: two member lists",
+                self.rank
+            ));
+        }
+        let Some(streams) = self.streams.get(from) else {
+            return Some(format!("member {from} is not to connect to member {}", self.rank));
+        };
+        match streams.get(usize::from(*stream)) {
+            Some(None) => None,
+            _ => Some(format!("member {from} has connected already; is it running twice?")),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.streams.values().flatten().all(Option::is_some)
+    }
+}
+
+/// Forgets an expected group when its creation ends, in whatever way.
+struct Expectation<'a> {
+    shared: &'a Shared,
+    group: u64,
+}
+
+impl Drop for Expectation<'_> {
+    fn drop(&mut self) {
+        self.shared.expected().remove(&self.group);
+    }
+}
+
+/// Connects this member with all neighbours of a group. Blocks until the deadline at most.
+///
+/// Errors: the group is being created here already; a neighbour is unreachable, refuses, or does
+/// not appear in time.
+pub(crate) fn connect_neighbours(
+    listener: &Listener,
+    settings: &GroupSettings,
+    addresses: &[SocketAddr],
+    streams: u8,
+    deadline: Deadline,
+) -> Result<Streams, Error> {
+    let own = settings.rank;
+    let neighbours: Vec<u32> = settings.schedule.neighbours(own).collect();
+    let (lower, higher): (Vec<u32>, Vec<u32>) = neighbours.into_iter().partition(|&r| r < own);
+    let terms = Terms::new(settings, addresses, streams);
+    let expectation = expect(&listener.shared, settings, &terms, &higher, streams)?;
+    let mut links = connect_all(
+        &listener.shared,
+        settings.number,
+        own,
+        addresses,
+        &terms,
+        streams,
+        &lower,
+        deadline,
+    )?;
+    links.extend(await_all(&expectation, addresses, deadline)?);
+    Ok(links)
+}
+
+fn expect<'a>(
+    shared: &'a Shared,
+    settings: &GroupSettings,
+    terms: &Terms,
+    ranks: &[u32],
+    streams: u8,
+) -> Result<Expectation<'a>, Error> {
+    let group = settings.number;
+    let empty = || (0..streams).map(|_| None).collect::<Vec<_>>();
+    let expected = Expected {
+        rank: settings.rank,
+        terms: terms.clone(),
+        streams: ranks.iter().map(|&rank| (rank, empty())).collect(),
+        problem: None,
+    };
+    let mut groups = shared.expected();
+    if groups.contains_key(&group) {
+        return Err(Error::NumberInUse(group));
+    }
+    groups.insert(group, expected);
+    shared.changed.notify_all();
+    Ok(Expectation { shared, group })
+}
+
+/// Connects to each of `ranks`, some at a time.
+#[allow(clippy::too_many_arguments, reason = "all of it is what one request says")]
+fn connect_all(
+    shared: &Shared,
+    group: u64,
+    from: u32,
+    addresses: &[SocketAddr],
+    terms: &Terms,
+    streams: u8,
+    ranks: &[u32],
+    deadline: Deadline,
+) -> Result<Streams, Error> {
+    let next = AtomicUsize::new(0);
+    let links = Mutex::new(Ok(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..ranks.len().min(CONNECTORS_MAX) {
+            scope.spawn(|| {
+                while let Some(&to) = ranks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let address = addresses[to as usize];
+                    let link = (0..streams).map(|stream| {
+                        let timeout_ms = deadline.left().as_millis() as u64;
+                        let terms = terms.clone();
+                        let request = Request { group, from, to, stream, terms, timeout_ms };
+                        connect_one(shared, address, &request, deadline)
+                    });
+                    let link = link.collect::<Result<Vec<_>, _>>();
+                    let mut links = links.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    match (link, &mut *links) {
+                        (Ok(link), Ok(links)) => links.push((to, link)),
+                        (Err(error), Ok(_)) => *links = Err(error),
+                        (_, Err(_)) => return,
+                    }
+                }
+            });
+        }
+    });
+    links.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn connect_one(
+    shared: &Shared,
+    address: SocketAddr,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<TcpStream, Error> {
+    let member = request.to;
+    let named = |error: Error| match error {
+        Error::Peer { address, cause } => Error::Member { member, address, cause },
+        Error::Timeout { what, timeout_ms } => {
+            Error::Timeout { what: format!("{what} (member {member})"), timeout_ms }
+        }
+        other => other,
+    };
+    let mut channel = loop {
+        match Channel::connect(address, &shared.secret, deadline) {
+            Ok(channel) => break channel,
+            // The peer may not have started listening yet.
+            Err(Error::Peer { cause, .. })
+                if cause.starts_with("cannot connect") && deadline.left() > RETRY_PAUSE =>
+            {
+                thread::sleep(RETRY_PAUSE);
+            }
+            Err(error) => return Err(named(error)),
+        }
+    };
+    channel.send(request, deadline).map_err(named)?;
+    match channel.receive(deadline).map_err(named)? {
+        Response::Accepted => Ok(channel.into_stream()),
+        Response::Refused(cause) => Err(Error::Member { member, address, cause }),
+    }
+}
+
+/// Waits for the links that others make.
+fn await_all(
+    expectation: &Expectation<'_>,
+    addresses: &[SocketAddr],
+    deadline: Deadline,
+) -> Result<Streams, Error> {
+    let (shared, group) = (expectation.shared, expectation.group);
+    let mut groups = shared.expected();
+    loop {
+        let Some(expected) = groups.get_mut(&group) else { return Err(Error::NoSuchGroup(group)) };
+        if let Some((member, address, cause)) = expected.problem.take() {
+            return Err(Error::Member { member, address, cause });
+        }
+        if expected.is_complete() {
+            let streams = std::mem::take(&mut expected.streams).into_iter();
+            return Ok(streams
+                .map(|(rank, s)| (rank, s.into_iter().flatten().collect()))
+                .collect());
+        }
+        let left = deadline.left();
+        if left.is_zero() {
+            let missing: Vec<String> = expected
+                .streams
+                .iter()
+                .filter(|(_, streams)| streams.iter().any(Option::is_none))
+                .map(|(&rank, _)| format!("{rank} ({})", addresses[rank as usize]))
+                .collect();
+            let what = format!("waiting for members {} to join group {group}", missing.join(", "));
+            return Err(deadline.missed(what));
+        }
+        groups = shared
+            .changed
+            .wait_timeout(groups, left)
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .0;
+    }
+}

@@ -1,0 +1,325 @@
+//! A context: one member's place in the network, and all groups that it takes part in.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use crossbeam_channel::{bounded, unbounded};
+use transport::{Region, Transport};
+use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+
+use crate::{
+    Application, CompletionMode, Counters, Error, Group, GroupSettings, Memory, Secret,
+    application::{Dispatcher, Functions},
+    bootstrap::{Deadline, Listener, connect_neighbours},
+    group::Shared,
+    worker::{Command, Commands, Due, Outlet, Worker},
+};
+
+/// Who moves transfers on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Progress {
+    /// A thread of the context's own; callbacks run on one thread for each group.
+    #[default]
+    Thread,
+    /// The caller, in [`Context::progress`]; callbacks run there.
+    Caller,
+}
+
+/// What a context is made of.
+#[derive(Clone, Debug)]
+pub struct ContextSettings {
+    /// Where other members connect to; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// What members prove to each other that they know.
+    pub secret: Secret,
+    /// Who moves transfers on.
+    pub progress: Progress,
+    /// How the progress thread waits.
+    pub completion: CompletionMode,
+    /// TCP connections to each neighbour, 1 to 8; the same at all members. More than one helps
+    /// where a single flow cannot fill a fast link.
+    pub streams: u8,
+    /// How long creating a group may take: all members have to show up in this time.
+    pub connect_timeout: Duration,
+    /// The transport's own settings.
+    pub tcp: TcpConfig,
+}
+
+impl ContextSettings {
+    /// Defaults with this address and secret.
+    pub fn new(listen: SocketAddr, secret: Secret) -> Self {
+        Self {
+            listen,
+            secret,
+            progress: Progress::default(),
+            completion: CompletionMode::default(),
+            streams: 1,
+            connect_timeout: Duration::from_secs(30),
+            tcp: TcpConfig::default(),
+        }
+    }
+}
+
+/// One member's place in the network. Many can live in one process; nothing is global.
+///
+/// Threads: one accepts connections, one moves transfers on (with [`Progress::Thread`]), and each
+/// group has one for its callbacks; all are gone when [`Context::close`] returns.
+pub struct Context {
+    settings: ContextSettings,
+    listener: Listener,
+    commands: Commands,
+    groups: Mutex<HashMap<u64, Arc<Shared>>>,
+    worker: Mutex<Option<Worker>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Context {
+    /// Starts listening, and the progress thread.
+    ///
+    /// Errors: the address cannot be listened on, the system refuses, a setting is out of range.
+    pub fn start(settings: ContextSettings) -> Result<Self, Error> {
+        if !(1..=8).contains(&settings.streams) {
+            let streams = settings.streams;
+            return Err(Error::Setting(format!("{streams} streams per neighbour; use 1 to 8")));
+        }
+        let system = |what: &str| {
+            let what = what.to_owned();
+            move |error| Error::System { what, error }
+        };
+        let transport =
+            TcpTransport::new(settings.tcp.clone()).map_err(system("starting the transport"))?;
+        let (sender, receiver) = unbounded();
+        let commands = Commands { sender, waker: transport.waker() };
+        let worker = Worker::new(transport, receiver, settings.completion);
+        let listener = Listener::start(settings.listen, settings.secret.clone())?;
+        let mut context = Self {
+            settings,
+            listener,
+            commands,
+            groups: Mutex::default(),
+            worker: Mutex::new(None),
+            threads: Mutex::default(),
+        };
+        match context.settings.progress {
+            Progress::Caller => context.worker = Mutex::new(Some(worker)),
+            Progress::Thread => {
+                let thread = thread::Builder::new()
+                    .name("rdmc-progress".into())
+                    .spawn(move || worker.run())
+                    .map_err(system("starting the progress thread"))?;
+                lock(&context.threads).push(thread);
+            }
+        }
+        Ok(context)
+    }
+
+    /// Where this context listens, with the port that was taken.
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// Creates a group, together with all its other members, which must do the same with equal
+    /// settings (but for their rank) and equal `addresses` (each member's
+    /// [`Context::address`] as others reach it, by rank). Connects this member's neighbours in
+    /// the schedule; blocks until they are connected, or [`ContextSettings::connect_timeout`].
+    ///
+    /// Errors: the number is in use; a member is not reachable, refuses, was told something else
+    /// (the error names the difference), or does not show up.
+    pub fn create_group(
+        &self,
+        settings: GroupSettings,
+        addresses: &[SocketAddr],
+        application: impl Application,
+    ) -> Result<Group, Error> {
+        settings.check()?;
+        if addresses.len() != settings.schedule.members() as usize {
+            return Err(Error::Setting(format!(
+                "{} addresses for {} members",
+                addresses.len(),
+                settings.schedule.members()
+            )));
+        }
+        let shared = Shared::new(settings, self.commands.clone());
+        self.reserve(&shared)?;
+        self.connect_and_create(&shared, addresses, Box::new(application)).inspect_err(|_| {
+            lock(&self.groups).remove(&shared.settings.number);
+        })?;
+        Ok(Group::new(shared))
+    }
+
+    /// [`Context::create_group`] with two functions, as in the paper's figure 1: `incoming` gets
+    /// a message's number and length and gives memory; `complete` gets the memory back.
+    ///
+    /// Errors: as [`Context::create_group`].
+    pub fn create_group_with(
+        &self,
+        settings: GroupSettings,
+        addresses: &[SocketAddr],
+        incoming: impl FnMut(u64, u64) -> Memory + Send + 'static,
+        complete: impl FnMut(u64, Region) + Send + 'static,
+    ) -> Result<Group, Error> {
+        self.create_group(settings, addresses, Functions { incoming, complete })
+    }
+
+    /// Moves transfers on and runs callbacks, with [`Progress::Caller`] only. Waits up to `wait`
+    /// if there is nothing to do. Returns whether a callback ran.
+    ///
+    /// Errors: the context has a progress thread, another thread is in this call, or the context
+    /// is closed.
+    pub fn progress(&self, wait: Duration) -> Result<bool, Error> {
+        if self.settings.progress == Progress::Thread {
+            return Err(Error::Setting("this context has its own progress thread".into()));
+        }
+        let mut due = Due::new();
+        {
+            let Ok(mut worker) = self.worker.try_lock() else {
+                return Err(Error::InsideCallback("progress", "one thread at a time"));
+            };
+            worker.as_mut().ok_or(Error::ContextClosed)?.turn(wait, &mut due);
+        }
+        let ran = !due.is_empty();
+        run_callbacks(due);
+        Ok(ran)
+    }
+
+    /// What this context has done so far.
+    ///
+    /// Errors: the context is closed.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        let (reply, answer) = bounded(1);
+        self.commands.give(Command::Counters { reply })?;
+        self.take_commands_here();
+        answer.recv_timeout(Duration::from_secs(10)).map_err(|_| Error::ContextClosed)
+    }
+
+    /// Makes groups that are still open fail at all their members, ends all threads and closes all
+    /// connections. To end well, close the groups first.
+    ///
+    /// Errors: [`Error::Timeout`] if a callback does not return in time (its thread is then left
+    /// to itself).
+    pub fn close(mut self, timeout: Duration) -> Result<(), Error> {
+        self.shut_down(Deadline::after(timeout))
+    }
+
+    fn shut_down(&mut self, deadline: Deadline) -> Result<(), Error> {
+        self.listener.close();
+        let _ = self.commands.give(Command::Stop);
+        self.stop_worker_here(deadline);
+        for (number, shared) in lock(&self.groups).drain() {
+            if !shared.wait_finished(deadline) {
+                return Err(deadline.missed(format!("a callback of group {number}")));
+            }
+        }
+        let own = thread::current().id();
+        for thread in lock(&self.threads).drain(..).filter(|thread| thread.thread().id() != own) {
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+
+    /// With [`Progress::Caller`]: drives the worker until all groups have ended.
+    fn stop_worker_here(&self, deadline: Deadline) {
+        let Ok(mut guard) = self.worker.try_lock() else { return };
+        let Some(mut worker) = guard.take() else { return };
+        drop(guard);
+        let mut due = Due::new();
+        while !worker.has_stopped() && !deadline.left().is_zero() {
+            worker.turn(Duration::from_millis(10), &mut due);
+            run_callbacks(std::mem::take(&mut due));
+        }
+    }
+
+    /// Takes the group's number, if no living group has it.
+    fn reserve(&self, shared: &Arc<Shared>) -> Result<(), Error> {
+        let number = shared.settings.number;
+        let mut groups = lock(&self.groups);
+        if groups.get(&number).is_some_and(|other| !other.has_ended()) {
+            return Err(Error::NumberInUse(number));
+        }
+        groups.insert(number, Arc::clone(shared));
+        Ok(())
+    }
+
+    fn connect_and_create(
+        &self,
+        shared: &Arc<Shared>,
+        addresses: &[SocketAddr],
+        application: Box<dyn Application>,
+    ) -> Result<(), Error> {
+        let settings = &shared.settings;
+        let deadline = Deadline::after(self.settings.connect_timeout);
+        let streams = self.settings.streams;
+        let links = connect_neighbours(&self.listener, settings, addresses, streams, deadline)?
+            .into_iter()
+            .map(|(rank, streams)| {
+                let link = TcpLink::new(streams)
+                    .map_err(|error| Error::Setting(format!("link to member {rank}: {error}")))?;
+                Ok((rank, link))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let outlet = self.outlet(Dispatcher::new(application, Arc::clone(shared)), shared)?;
+        let (reply, answer) = bounded(1);
+        let settings = Box::new(settings.clone());
+        self.commands.give(Command::Create { settings, links, outlet, reply })?;
+        self.take_commands_here();
+        answer.recv_timeout(Duration::from_secs(60)).map_err(|_| Error::ContextClosed)?
+    }
+
+    /// Where the group's events go: to a thread of its own, or to the caller of `progress`.
+    fn outlet(&self, mut dispatcher: Dispatcher, shared: &Arc<Shared>) -> Result<Outlet, Error> {
+        if self.settings.progress == Progress::Caller {
+            return Ok(Outlet::Caller(Arc::new(Mutex::new(dispatcher))));
+        }
+        let (sender, events) = unbounded();
+        let shared = Arc::clone(shared);
+        let callbacks = move || {
+            shared.set_callback_thread();
+            for event in events {
+                dispatcher.deliver(event);
+            }
+            // The application goes before anybody is told that it has.
+            drop(dispatcher);
+            shared.set_finished();
+        };
+        let thread = thread::Builder::new()
+            .name("rdmc-callbacks".into())
+            .spawn(callbacks)
+            .map_err(|error| Error::System { what: "starting a callback thread".into(), error })?;
+        let mut threads = lock(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(Outlet::Thread(sender))
+    }
+
+    /// With [`Progress::Caller`]: carries out commands now, unless another thread is at it.
+    fn take_commands_here(&self) {
+        if let Ok(mut worker) = self.worker.try_lock()
+            && let Some(worker) = worker.as_mut()
+        {
+            worker.take_commands();
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // After `close` there is nothing left to do. Otherwise as there, with a bound of our own.
+        let _ = self.shut_down(Deadline::after(Duration::from_secs(5)));
+    }
+}
+
+/// Runs callbacks on this thread, outside all locks but the group's own turn.
+fn run_callbacks(due: Due) {
+    for (dispatcher, event) in due {
+        lock(&dispatcher).run_here(event);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,479 @@
+//! One group at one member: a relay, its connections and its memory.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Wait};
+use transport::{Cause, Completion, EndpointId, LeaseError, Region, RegionPool, Token, Transport};
+
+use super::{Counters, Event, close::Closing, words::Word};
+use crate::{Error, Failure, FailureKind, GroupSettings};
+
+/// After this many bytes moved, pages of mapped files are given back to the system, so that the
+/// resident size stays far below the size of the object.
+const TRIM_AFTER_BYTES: u64 = 64 << 20;
+
+pub(super) struct Group {
+    pub(super) settings: GroupSettings,
+    pub(super) relay: Relay,
+    pub(super) closing: Closing,
+    /// Neighbours that are connected.
+    peers: BTreeMap<u32, EndpointId>,
+    /// Memory of messages that are not complete.
+    memory: BTreeMap<u64, Region>,
+    /// Memory for first blocks of messages whose own is not known yet.
+    spare: RegionPool,
+    spare_used: BTreeMap<ReceiveId, Region>,
+    /// Posts that have not completed: while there are any, the transport may touch memory.
+    posts_open: usize,
+    phase: Phase,
+    events: VecDeque<Event>,
+    last_progress: Duration,
+    moved_bytes: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Running,
+    /// Every message is everywhere; connections are being closed.
+    Closed,
+    /// The first cause; reported once no post is open.
+    Failed(Failure),
+    /// The last event has been taken.
+    Ended,
+}
+
+impl Group {
+    pub(super) fn new(settings: GroupSettings, now: Duration) -> Result<Self, Error> {
+        let relay = Relay::new(Settings {
+            schedule: settings.schedule.clone(),
+            rank: settings.rank,
+            block_bytes: settings.block_bytes,
+            window: settings.window,
+            messages_in_flight: settings.messages_in_flight,
+        })?;
+        // At most one spare block for each message in flight waits for its memory; the root and
+        // algorithms that announce the size first use them only while the application decides.
+        let spare_count = if settings.is_root() { 0 } else { settings.messages_in_flight as usize };
+        Ok(Self {
+            closing: Closing::new(&settings.schedule, settings.rank),
+            spare: RegionPool::new(spare_count, settings.block_bytes as usize),
+            settings,
+            relay,
+            peers: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            spare_used: BTreeMap::new(),
+            posts_open: 0,
+            phase: Phase::Running,
+            events: VecDeque::new(),
+            last_progress: now,
+            moved_bytes: 0,
+        })
+    }
+
+    pub(super) fn connect(&mut self, rank: u32, endpoint: EndpointId) {
+        self.peers.insert(rank, endpoint);
+    }
+
+    pub(super) fn missing_neighbour(&self) -> Option<u32> {
+        let schedule = &self.settings.schedule;
+        schedule.neighbours(self.settings.rank).find(|rank| !self.peers.contains_key(rank))
+    }
+
+    pub(super) fn send(&mut self, region: Region) -> Result<u64, Error> {
+        self.check_running()?;
+        if self.closing.is_asked() {
+            return Err(Error::Closed(self.settings.number));
+        }
+        let message = self.relay.send(region.len() as u64)?;
+        self.memory.insert(message, region);
+        Ok(message)
+    }
+
+    pub(super) fn accept(&mut self, message: u64, region: Region) -> Result<(), Error> {
+        self.check_running()?;
+        let group = self.settings.number;
+        let bytes = self.relay.awaits_memory(message)?;
+        if (region.len() as u64) < bytes {
+            let region_bytes = region.len() as u64;
+            return Err(Error::RegionTooSmall { group, message, bytes, region_bytes });
+        }
+        if !region.is_writable() {
+            return Err(Error::RegionReadOnly { group, message });
+        }
+        self.memory.insert(message, region);
+        self.relay.accepted(message)?;
+        Ok(())
+    }
+
+    pub(super) fn ask_to_close(&mut self) -> Result<(), Error> {
+        self.check_running()?;
+        if !self.closing.ask() {
+            return Err(Error::Closed(self.settings.number));
+        }
+        Ok(())
+    }
+
+    pub(super) fn abort<T: Transport>(&mut self, transport: &mut T, detail: &str) {
+        let rank = self.settings.rank;
+        self.fail(transport, Some(rank), FailureKind::Application, detail.to_owned());
+    }
+
+    fn check_running(&self) -> Result<(), Error> {
+        match &self.phase {
+            Phase::Running => Ok(()),
+            Phase::Failed(failure) => Err(Error::Failed(failure.clone())),
+            Phase::Closed | Phase::Ended => Err(Error::Closed(self.settings.number)),
+        }
+    }
+
+    /// Takes in one completion of the endpoint that leads to `rank`.
+    pub(super) fn completed<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+        rank: u32,
+        completion: Completion,
+        now: Duration,
+    ) {
+        self.last_progress = now;
+        let outcome = match completion {
+            Completion::Sent { token, .. } => {
+                self.posts_open -= 1;
+                self.relay.sent(SendId(token.0))
+            }
+            Completion::Received { token, bytes, immediate, .. } => {
+                self.posts_open -= 1;
+                counters.blocks_received += 1;
+                counters.bytes_received += bytes;
+                self.note_moved(bytes);
+                self.relay.received(ReceiveId(token.0), bytes, immediate)
+            }
+            Completion::Cancelled { .. } => {
+                self.posts_open -= 1;
+                Ok(())
+            }
+            Completion::Control { word, .. } => {
+                return self.heard(transport, counters, rank, &word);
+            }
+            Completion::Broken { cause, .. } => return self.lost(transport, counters, rank, cause),
+            Completion::Closed { .. } => {
+                self.peers.remove(&rank);
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        self.go_on(transport, counters, outcome);
+    }
+
+    fn heard<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+        rank: u32,
+        word: &[u8],
+    ) {
+        if !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        let outcome = match Word::decode(word) {
+            Some(Word::Announce { bytes }) => self.relay.announced(rank, bytes),
+            Some(Word::Grant) => self.relay.granted(rank),
+            Some(Word::Failed { member, reporter, kind, detail }) => {
+                let failure =
+                    Failure { group: self.settings.number, member, reporter, kind, detail };
+                return self.enter_failed(transport, failure);
+            }
+            Some(word) => self.closing.heard(rank, &word),
+            None => Err(RelayError::Peer { member: rank, what: "wrote an unknown word".into() }),
+        };
+        self.go_on(transport, counters, outcome);
+    }
+
+    /// A neighbour's connection ended without being closed from here.
+    fn lost<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+        rank: u32,
+        cause: Cause,
+    ) {
+        self.peers.remove(&rank);
+        if !matches!(self.phase, Phase::Running) || self.closing.can_do_without(rank) {
+            return self.go_on(transport, counters, Ok(()));
+        }
+        let own = self.settings.rank;
+        let (member, kind) = match cause {
+            Cause::Silent(_) => (rank, FailureKind::Silent),
+            Cause::Protocol(_) => (rank, FailureKind::Protocol),
+            Cause::Memory { .. } => (own, FailureKind::Memory),
+            _ => (rank, FailureKind::Lost),
+        };
+        let detail = format!("{cause} while {}", self.occupation());
+        self.fail(transport, Some(member), kind, detail);
+    }
+
+    /// Goes on after an event, or fails the group if the event was impossible.
+    fn go_on<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+        outcome: Result<(), RelayError>,
+    ) {
+        match outcome {
+            Ok(()) => self.carry_out(transport, counters),
+            Err(RelayError::Peer { member, what }) => {
+                self.fail(transport, Some(member), FailureKind::Protocol, what);
+            }
+            Err(other) => {
+                let rank = self.settings.rank;
+                self.fail(transport, Some(rank), FailureKind::Protocol, other.to_string());
+            }
+        }
+    }
+
+    /// Carries out what the relay asks for, and closes when the time has come.
+    pub(super) fn carry_out<T: Transport>(&mut self, transport: &mut T, counters: &mut Counters) {
+        while matches!(self.phase, Phase::Running) {
+            let Some(action) = self.relay.poll_action() else { break };
+            if let Err(error) = self.act(transport, counters, action) {
+                let rank = self.settings.rank;
+                let detail = format!("{error} while {}", self.occupation());
+                self.fail(transport, Some(rank), FailureKind::Memory, detail);
+            }
+        }
+        if matches!(self.phase, Phase::Running) {
+            self.go_on_closing(transport);
+        }
+    }
+
+    fn act<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+        action: Action,
+    ) -> Result<(), LeaseError> {
+        let group = self.settings.number;
+        match action {
+            Action::PostFirst { source, id } => {
+                // The relay never asks for more than the pool holds; were it ever to, a fresh
+                // region costs an allocation and nothing else.
+                let block_bytes = self.settings.block_bytes as usize;
+                let region = self.spare.take().unwrap_or_else(|| Region::zeroed(block_bytes));
+                let lease = region.write(0..block_bytes)?;
+                self.spare_used.insert(id, region);
+                self.post_receive(transport, source, id, lease);
+            }
+            Action::PostReceive { source, id, message, offset, bytes } => {
+                let lease = self.region(message).write(range(offset, bytes))?;
+                self.post_receive(transport, source, id, lease);
+            }
+            Action::PostSend { target, id, message, block, offset, bytes } => {
+                let lease = self.region(message).read(range(offset, bytes))?;
+                counters.blocks_sent += 1;
+                counters.bytes_sent += bytes;
+                self.note_moved(bytes);
+                if let Some(&endpoint) = self.peers.get(&target)
+                    && transport.post_send(endpoint, lease, block, Token(id.0)).is_ok()
+                {
+                    self.posts_open += 1;
+                }
+            }
+            Action::Announce { target, bytes } => {
+                self.write_word(transport, target, &Word::Announce { bytes });
+            }
+            Action::PlaceFirst { id, message, offset, bytes } => {
+                counters.bytes_copied += bytes;
+                self.place_first(id, message, offset, bytes)?;
+            }
+            Action::Incoming { message, bytes } => {
+                self.events.push_back(Event::Incoming { group, message, bytes });
+            }
+            Action::BlockReady { message, offset, bytes, .. } => {
+                if self.settings.report_blocks {
+                    self.events.push_back(Event::Block { group, message, offset, bytes });
+                }
+            }
+            Action::Received { message } => {
+                self.events.push_back(Event::Received { group, message });
+            }
+            Action::Complete { message } => {
+                if let Some(region) = self.memory.remove(&message) {
+                    self.events.push_back(Event::Complete { group, message, region });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn post_receive<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        source: u32,
+        id: ReceiveId,
+        lease: transport::WriteLease,
+    ) {
+        // A refused post needs no care here: its endpoint is gone, and says so by a completion.
+        if let Some(&endpoint) = self.peers.get(&source)
+            && transport.post_receive(endpoint, lease, Token(id.0)).is_ok()
+        {
+            self.posts_open += 1;
+            self.write_word(transport, source, &Word::Grant);
+        }
+    }
+
+    fn place_first(
+        &mut self,
+        id: ReceiveId,
+        message: u64,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), LeaseError> {
+        let Some(spare) = self.spare_used.remove(&id) else { return Ok(()) };
+        let source = spare.read(range(0, bytes))?;
+        self.region(message).write(range(offset, bytes))?.copy_from_slice(&source);
+        drop(source);
+        self.spare.put(spare);
+        Ok(())
+    }
+
+    /// The memory of a message in flight; an empty region stands in for one that is not there, so
+    /// that a lease of it fails with a clear error.
+    fn region(&self, message: u64) -> Region {
+        self.memory.get(&message).cloned().unwrap_or_else(|| Region::zeroed(0))
+    }
+
+    pub(super) fn write_word<T: Transport>(&self, transport: &mut T, rank: u32, word: &Word) {
+        if let Some(&endpoint) = self.peers.get(&rank) {
+            // Refused only if the endpoint is gone, of which a completion tells.
+            let _ = transport.write_control(endpoint, &word.encode());
+        }
+    }
+
+    fn note_moved(&mut self, bytes: u64) {
+        self.moved_bytes += bytes;
+        if self.moved_bytes >= TRIM_AFTER_BYTES {
+            self.moved_bytes = 0;
+            self.memory.values().for_each(|region| region.trim(0..region.len()));
+        }
+    }
+
+    /// What this member is doing, for error messages.
+    fn occupation(&self) -> String {
+        let message = self.relay.completed();
+        let step = self.relay.waits().find_map(|wait| match wait {
+            Wait::Block { step, .. } => step,
+            Wait::Credit { step, .. } => Some(step),
+            _ => None,
+        });
+        match (self.relay.known() > message, step) {
+            (true, Some(step)) => format!("relaying message {message} at step {step}"),
+            (true, None) => format!("relaying message {message}"),
+            (false, _) if self.closing.is_under_way() => "closing".to_owned(),
+            (false, _) => format!("waiting for message {message}"),
+        }
+    }
+
+    fn fail<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        member: Option<u32>,
+        kind: FailureKind,
+        detail: String,
+    ) {
+        let (group, reporter) = (self.settings.number, self.settings.rank);
+        self.enter_failed(transport, Failure { group, member, reporter, kind, detail });
+    }
+
+    /// Stops everything, once: the first cause stays, and travels to every neighbour, whose own
+    /// neighbours learn of it in turn (DSN 2018 section 3, item 6).
+    fn enter_failed<T: Transport>(&mut self, transport: &mut T, failure: Failure) {
+        if !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        tracing::debug!(%failure, "group failed");
+        let word = Word::of_failure(&failure);
+        for &rank in self.peers.keys() {
+            self.write_word(transport, rank, &word);
+        }
+        self.phase = Phase::Failed(failure);
+        self.abandon(transport);
+    }
+
+    /// Closes all connections.
+    pub(super) fn abandon<T: Transport>(&mut self, transport: &mut T) {
+        self.peers.values().for_each(|&endpoint| transport.close(endpoint));
+    }
+
+    /// Every message is everywhere: nothing is left but to hang up.
+    pub(super) fn enter_closed<T: Transport>(&mut self, transport: &mut T) {
+        self.phase = Phase::Closed;
+        self.abandon(transport);
+    }
+
+    /// When [`Group::check_deadline`] wants to be called at the latest.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let timeout_ms = self.settings.stall_timeout_ms;
+        let running = matches!(self.phase, Phase::Running);
+        (running && timeout_ms > 0 && self.waited_for().is_some())
+            .then(|| self.last_progress + Duration::from_millis(timeout_ms))
+    }
+
+    pub(super) fn check_deadline<T: Transport>(&mut self, transport: &mut T, now: Duration) {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        let detail = format!(
+            "nothing has moved for {} ms while {}",
+            self.settings.stall_timeout_ms,
+            self.occupation()
+        );
+        let member = self.waited_for();
+        self.fail(transport, member, FailureKind::Stalled, detail);
+    }
+
+    /// The member that owes this one something, if any does.
+    fn waited_for(&self) -> Option<u32> {
+        if self.relay.known() == self.relay.completed() {
+            return self.closing.waited_for(self.relay.completed());
+        }
+        self.relay.waits().find_map(|wait| match wait {
+            Wait::Block { source, .. } => Some(source),
+            Wait::Credit { target, .. } => Some(target),
+            _ => None,
+        })
+    }
+
+    pub(super) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Appends what has happened. The last event comes only when nothing is in use any more.
+    pub(super) fn take_events(&mut self, events: &mut Vec<Event>) {
+        events.extend(self.events.drain(..));
+        match &self.phase {
+            Phase::Failed(failure) if self.posts_open == 0 => {
+                let failure = failure.clone();
+                let regions = std::mem::take(&mut self.memory).into_iter().collect();
+                events.push(Event::Failed { failure, regions });
+                self.phase = Phase::Ended;
+            }
+            Phase::Closed if self.peers.is_empty() => {
+                events.push(Event::Closed { group: self.settings.number });
+                self.phase = Phase::Ended;
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended)
+    }
+}
+
+/// A range of a region. Lengths were checked against regions, which are no longer than memory.
+fn range(offset: u64, bytes: u64) -> std::ops::Range<usize> {
+    offset as usize..(offset + bytes) as usize
+}

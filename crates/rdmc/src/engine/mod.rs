@@ -1,0 +1,271 @@
+//! All groups of one context over one transport, without threads.
+//!
+//! [`Engine`] joins relays and a transport: it carries out what the relays ask for, tells them what
+//! has completed, and reports what the application should know as [`Event`]s. It runs over any
+//! [`Transport`], so the same code serves real networks and simulated ones. One thread at a time
+//! calls it; only [`Engine::progress`] waits.
+
+mod close;
+mod group;
+mod words;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use transport::{Completion, EndpointId, Region, Transport, Waker};
+
+use crate::{Error, Failure, GroupSettings};
+use group::Group;
+
+/// What has happened in a group. Events of one group are in order; after [`Event::Failed`] or
+/// [`Event::Closed`] nothing of that group follows.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A message of exactly this length is coming: answer by [`Engine::accept`] (or
+    /// [`Engine::abort`]).
+    Incoming {
+        /// The group's number.
+        group: u64,
+        /// Message number.
+        message: u64,
+        /// Length of the message.
+        bytes: u64,
+    },
+    /// A block is in place and will not change (with [`GroupSettings::report_blocks`]).
+    Block {
+        /// The group's number.
+        group: u64,
+        /// Message number.
+        message: u64,
+        /// First byte in the message.
+        offset: u64,
+        /// Length.
+        bytes: u64,
+    },
+    /// The whole message is in place here; this member may still be relaying it.
+    Received {
+        /// The group's number.
+        group: u64,
+        /// Message number.
+        message: u64,
+    },
+    /// This member is done with the message; its memory comes back.
+    Complete {
+        /// The group's number.
+        group: u64,
+        /// Message number.
+        message: u64,
+        /// What the application gave.
+        region: Region,
+    },
+    /// The group has failed; nothing of it runs any more.
+    Failed {
+        /// The first cause that this member learned of.
+        failure: Failure,
+        /// Memory of messages that are not complete, by message number.
+        regions: Vec<(u64, Region)>,
+    },
+    /// The group is closed: every message reached every member.
+    Closed {
+        /// The group's number.
+        group: u64,
+    },
+}
+
+/// What a context has done so far; all counts only grow.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counters {
+    /// Bytes received as blocks.
+    pub bytes_received: u64,
+    /// Bytes sent as blocks.
+    pub bytes_sent: u64,
+    /// Bytes that were copied in user space: first blocks whose memory was not known in time.
+    pub bytes_copied: u64,
+    /// Blocks received.
+    pub blocks_received: u64,
+    /// Blocks sent.
+    pub blocks_sent: u64,
+}
+
+/// See the module's documentation.
+pub struct Engine<T: Transport> {
+    transport: T,
+    groups: BTreeMap<u64, Group>,
+    /// Which neighbour of which group an endpoint leads to.
+    neighbours: HashMap<EndpointId, (u64, u32)>,
+    completions: Vec<Completion>,
+    counters: Counters,
+}
+
+impl<T: Transport> Engine<T> {
+    /// An engine without groups.
+    pub fn new(transport: T) -> Self {
+        Self {
+            transport,
+            groups: BTreeMap::new(),
+            neighbours: HashMap::new(),
+            completions: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Starts a group with connected links to each of its schedule's neighbours.
+    ///
+    /// Errors: [`Error::NumberInUse`], [`Error::Setting`], a missing link.
+    pub fn create(
+        &mut self,
+        settings: GroupSettings,
+        links: Vec<(u32, T::Link)>,
+    ) -> Result<(), Error> {
+        settings.check()?;
+        let number = settings.number;
+        if self.groups.contains_key(&number) {
+            return Err(Error::NumberInUse(number));
+        }
+        if settings.block_bytes > self.transport.block_bytes_max() {
+            return Err(Error::Setting(format!(
+                "block size {} is more than this transport can carry; use at most {}",
+                settings.block_bytes,
+                self.transport.block_bytes_max()
+            )));
+        }
+        let mut group = Group::new(settings, self.transport.now())?;
+        for (rank, link) in links {
+            let endpoint = self
+                .transport
+                .open(link)
+                .map_err(|error| Error::Setting(format!("link to member {rank}: {error}")))?;
+            group.connect(rank, endpoint);
+            self.neighbours.insert(endpoint, (number, rank));
+        }
+        if let Some(missing) = group.missing_neighbour() {
+            group.abandon(&mut self.transport);
+            return Err(Error::Setting(format!("there is no link to member {missing}")));
+        }
+        group.carry_out(&mut self.transport, &mut self.counters);
+        self.groups.insert(number, group);
+        Ok(())
+    }
+
+    /// Queues a message at the root and returns its number. The region comes back in
+    /// [`Event::Complete`] or [`Event::Failed`].
+    ///
+    /// Errors: not the root, too many blocks, group closed or failed; nothing is queued then.
+    pub fn send(&mut self, group: u64, region: Region) -> Result<u64, Error> {
+        self.with_group(group, |group, transport, counters| {
+            let number = group.send(region)?;
+            group.carry_out(transport, counters);
+            Ok(number)
+        })
+    }
+
+    /// Gives memory for an [`Event::Incoming`] message, at least as long as the message.
+    ///
+    /// Errors: [`Error::RegionTooSmall`], [`Error::RegionReadOnly`] (another may be given), not
+    /// asked for.
+    pub fn accept(&mut self, group: u64, message: u64, region: Region) -> Result<(), Error> {
+        self.with_group(group, |group, transport, counters| {
+            group.accept(message, region)?;
+            group.carry_out(transport, counters);
+            Ok(())
+        })
+    }
+
+    /// Starts to close a group. At the root: no more messages; when all are complete everywhere
+    /// each member gets [`Event::Closed`]. At others it only declares that this is awaited.
+    ///
+    /// Errors: the group has ended or is closing already.
+    pub fn close(&mut self, group: u64) -> Result<(), Error> {
+        self.with_group(group, |group, transport, counters| {
+            group.ask_to_close()?;
+            group.carry_out(transport, counters);
+            Ok(())
+        })
+    }
+
+    /// Makes a group fail at all members, with this member to blame.
+    ///
+    /// Errors: the group has ended.
+    pub fn abort(&mut self, group: u64, detail: &str) -> Result<(), Error> {
+        self.with_group(group, |group, transport, _| {
+            group.abort(transport, detail);
+            Ok(())
+        })
+    }
+
+    /// Moves everything on, waiting up to `wait` if there is nothing to do, and appends events.
+    /// Returns how many completions there were.
+    pub fn progress(&mut self, wait: Duration, events: &mut Vec<Event>) -> usize {
+        let now = self.transport.now();
+        let deadline = self.groups.values().filter_map(Group::deadline).min();
+        let wait = deadline.map_or(wait, |deadline| wait.min(deadline.saturating_sub(now)));
+        let wait = if self.groups.values().any(Group::has_events) { Duration::ZERO } else { wait };
+
+        let mut completions = std::mem::take(&mut self.completions);
+        self.transport.poll(&mut completions, wait);
+        let (now, count) = (self.transport.now(), completions.len());
+        for completion in completions.drain(..) {
+            self.route(completion, now);
+        }
+        self.completions = completions;
+
+        for group in self.groups.values_mut() {
+            group.check_deadline(&mut self.transport, now);
+            group.take_events(events);
+        }
+        self.groups.retain(|_, group| !group.has_ended());
+        count
+    }
+
+    /// What has been done so far, by all groups.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Numbers of the groups that have not ended.
+    pub fn groups(&self) -> impl Iterator<Item = u64> + '_ {
+        self.groups.keys().copied()
+    }
+
+    /// Ends a wait in [`Engine::progress`] from another thread.
+    pub fn waker(&self) -> Waker {
+        self.transport.waker()
+    }
+
+    /// The transport below, for its own counters.
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    fn route(&mut self, completion: Completion, now: Duration) {
+        let (endpoint, last) = match &completion {
+            Completion::Sent { endpoint, .. }
+            | Completion::Received { endpoint, .. }
+            | Completion::Control { endpoint, .. }
+            | Completion::Cancelled { endpoint, .. } => (*endpoint, false),
+            Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } => {
+                (*endpoint, true)
+            }
+            _ => return,
+        };
+        let Some(&(number, rank)) = self.neighbours.get(&endpoint) else { return };
+        if last {
+            self.neighbours.remove(&endpoint);
+        }
+        if let Some(group) = self.groups.get_mut(&number) {
+            group.completed(&mut self.transport, &mut self.counters, rank, completion, now);
+        }
+    }
+
+    fn with_group<R>(
+        &mut self,
+        number: u64,
+        act: impl FnOnce(&mut Group, &mut T, &mut Counters) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let group = self.groups.get_mut(&number).ok_or(Error::NoSuchGroup(number))?;
+        act(group, &mut self.transport, &mut self.counters)
+    }
+}

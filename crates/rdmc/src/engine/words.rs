@@ -1,0 +1,142 @@
+//! Control words between neighbours of a group.
+
+use transport::CONTROL_BYTES_MAX;
+
+use crate::{Failure, FailureKind};
+
+/// What one control word says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Word {
+    /// The next message exists and has this many bytes.
+    Announce { bytes: u64 },
+    /// One more receive is posted for you (`ready_for_block`, DSN 2018 section 4.2).
+    Grant,
+    /// The group has failed.
+    Failed { member: Option<u32>, reporter: u32, kind: FailureKind, detail: String },
+    /// From the root down: this many messages, and no more will come.
+    Closing { messages: u64 },
+    /// From the leaves up: here, and behind here, every message is complete.
+    Delivered,
+    /// From the root down: every message is complete at every member.
+    Confirmed,
+}
+
+const ANNOUNCE: u8 = 1;
+const GRANT: u8 = 2;
+const FAILED: u8 = 3;
+const CLOSING: u8 = 4;
+const DELIVERED: u8 = 5;
+const CONFIRMED: u8 = 6;
+
+/// Stands for "no member" where a rank is written; ranks end at 2^20.
+const NO_MEMBER: u32 = u32::MAX;
+
+impl Word {
+    /// At most [`CONTROL_BYTES_MAX`] bytes; the detail of a failure is shortened to fit.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(16);
+        match self {
+            Self::Announce { bytes: length } => {
+                bytes.push(ANNOUNCE);
+                bytes.extend(length.to_le_bytes());
+            }
+            Self::Grant => bytes.push(GRANT),
+            Self::Failed { member, reporter, kind, detail } => {
+                bytes.extend([FAILED, kind.code()]);
+                bytes.extend(member.unwrap_or(NO_MEMBER).to_le_bytes());
+                bytes.extend(reporter.to_le_bytes());
+                let room = CONTROL_BYTES_MAX - bytes.len();
+                bytes.extend(&detail.as_bytes()[..detail.floor_char_boundary(room)]);
+            }
+            Self::Closing { messages } => {
+                bytes.push(CLOSING);
+                bytes.extend(messages.to_le_bytes());
+            }
+            Self::Delivered => bytes.push(DELIVERED),
+            Self::Confirmed => bytes.push(CONFIRMED),
+        }
+        bytes
+    }
+
+    /// `None` for anything that [`Word::encode`] does not make.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&kind, rest) = bytes.split_first()?;
+        let number = || Some(u64::from_le_bytes(rest.try_into().ok()?));
+        match kind {
+            ANNOUNCE => Some(Self::Announce { bytes: number()? }),
+            CLOSING => Some(Self::Closing { messages: number()? }),
+            FAILED => Self::decode_failed(rest),
+            GRANT if rest.is_empty() => Some(Self::Grant),
+            DELIVERED if rest.is_empty() => Some(Self::Delivered),
+            CONFIRMED if rest.is_empty() => Some(Self::Confirmed),
+            _ => None,
+        }
+    }
+
+    fn decode_failed(bytes: &[u8]) -> Option<Self> {
+        let (&kind, rest) = bytes.split_first()?;
+        let (member, rest) = rest.split_first_chunk::<4>()?;
+        let (reporter, detail) = rest.split_first_chunk::<4>()?;
+        let member = u32::from_le_bytes(*member);
+        Some(Self::Failed {
+            member: (member != NO_MEMBER).then_some(member),
+            reporter: u32::from_le_bytes(*reporter),
+            kind: FailureKind::from_code(kind)?,
+            detail: std::str::from_utf8(detail).ok()?.to_owned(),
+        })
+    }
+
+    pub(crate) fn of_failure(failure: &Failure) -> Self {
+        Self::Failed {
+            member: failure.member,
+            reporter: failure.reporter,
+            kind: failure.kind,
+            detail: failure.detail.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn words_come_back() {
+        let failed = Word::Failed {
+            member: None,
+            reporter: 7,
+            kind: FailureKind::Stalled,
+            detail: "why".into(),
+        };
+        for word in [
+            Word::Announce { bytes: u64::MAX },
+            Word::Grant,
+            failed,
+            Word::Closing { messages: 3 },
+            Word::Delivered,
+            Word::Confirmed,
+        ] {
+            assert_eq!(Word::decode(&word.encode()), Some(word));
+        }
+    }
+
+    #[test]
+    fn a_long_detail_is_cut_between_characters() {
+        let detail = "ä".repeat(100);
+        let kind = FailureKind::Memory;
+        let bytes = Word::Failed { member: Some(1), reporter: 2, kind, detail }.encode();
+        assert!(bytes.len() <= CONTROL_BYTES_MAX);
+        let Some(Word::Failed { detail, .. }) = Word::decode(&bytes) else { panic!() };
+        assert!(detail.len() > 40 && detail.chars().all(|letter| letter == 'ä'));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_to_themselves_or_nothing(bytes in prop::collection::vec(any::<u8>(), 0..=64)) {
+            if let Some(word) = Word::decode(&bytes) {
+                prop_assert_eq!(word.encode(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Why a group failed, and what else can go wrong.
+
+use std::{fmt, io, net::SocketAddr};
+
+use relay::RelayError;
+use transport::RegionError;
+
+/// Why a group failed: the first cause that this member learned of. It never changes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// The group's number.
+    pub group: u64,
+    /// The member to blame, where one is known.
+    pub member: Option<u32>,
+    /// The member that noticed.
+    pub reporter: u32,
+    /// What kind of failure.
+    pub kind: FailureKind,
+    /// What was going on and what happened, in words. Shortened to some 40 bytes at members that
+    /// learned of it from others.
+    pub detail: String,
+}
+
+/// Kinds of failures, by what to do about them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The member's process or its connection died.
+    Lost,
+    /// The member did not answer in time.
+    Silent,
+    /// The member broke the protocol.
+    Protocol,
+    /// The member's memory could not be read or written.
+    Memory,
+    /// The member's application refused, panicked or gave up.
+    Application,
+    /// Nothing moved for too long; the member is the one that was waited for.
+    Stalled,
+}
+
+impl FailureKind {
+    const ALL: [Self; 6] =
+        [Self::Lost, Self::Silent, Self::Protocol, Self::Memory, Self::Application, Self::Stalled];
+
+    pub(crate) fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lost => "was lost",
+            Self::Silent => "fell silent",
+            Self::Protocol => "broke the protocol",
+            Self::Memory => "could not use its memory",
+            Self::Application => "gave up",
+            Self::Stalled => "was waited for too long",
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group {} failed: ", self.group)?;
+        match self.member {
+            Some(member) => write!(f, "member {member} {}", self.kind)?,
+            None => write!(f, "a member {}", self.kind)?,
+        }
+        if !self.detail.is_empty() {
+            write!(f, ": {}", self.detail)?;
+        }
+        if Some(self.reporter) != self.member {
+            write!(f, " (noticed by member {})", self.reporter)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What calls into the library can answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The group has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The call does not fit the group's rules or state; nothing has changed.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    /// A group with this number exists in this context.
+    #[error("group number {0} is in use in this context; choose another or close that group")]
+    NumberInUse(u64),
+    /// No such group, or it has ended.
+    #[error("there is no group {0} in this context")]
+    NoSuchGroup(u64),
+    /// The group is closing or closed.
+    #[error("group {0} is closed")]
+    Closed(u64),
+    /// The context is closed.
+    #[error("the context is closed")]
+    ContextClosed,
+    /// The memory is smaller than the message; another region may be given.
+    #[error(
+        "message {message} of group {group} has {bytes} bytes, but the region only {region_bytes}"
+    )]
+    RegionTooSmall {
+        /// The group's number.
+        group: u64,
+        /// Message number.
+        message: u64,
+        /// Length of the message.
+        bytes: u64,
+        /// Length of the region.
+        region_bytes: u64,
+    },
+    /// The memory is read-only; another region may be given.
+    #[error("message {message} of group {group} cannot be received into a read-only region")]
+    RegionReadOnly {
+        /// The group's number.
+        group: u64,
+        /// Message number.
+        message: u64,
+    },
+    /// Memory could not be had.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// Something did not happen in time.
+    #[error("{what} took longer than {timeout_ms} ms")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        timeout_ms: u64,
+    },
+    /// A setting is out of range; says which and what would do.
+    #[error("{0}")]
+    Setting(String),
+    /// A blocking call from inside one of the group's own callbacks, which it would wait for.
+    #[error("{0} waits for callbacks and was called from one; use {1} there")]
+    InsideCallback(&'static str, &'static str),
+    /// A member could not be reached, or refused.
+    #[error("member {member} at {address}: {cause}")]
+    Member {
+        /// Who.
+        member: u32,
+        /// Where.
+        address: SocketAddr,
+        /// What happened, and what to do.
+        cause: String,
+    },
+    /// A peer does not belong here; it is named by its address.
+    #[error("{address}: {cause}")]
+    Peer {
+        /// Where the peer is.
+        address: SocketAddr,
+        /// What happened, and what to do.
+        cause: String,
+    },
+    /// The system refused.
+    #[error("{what}: {error}")]
+    System {
+        /// What was asked of it.
+        what: String,
+        /// Its answer.
+        error: io::Error,
+    },
+}

@@ -1,0 +1,307 @@
+//! A group as its application holds it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    thread::{self, ThreadId},
+    time::Duration,
+};
+
+use relay::Blocks;
+use transport::Region;
+
+use crate::{
+    Error, Event, Failure, GroupSettings, RelayError,
+    bootstrap::Deadline,
+    worker::{Command, Commands},
+};
+
+/// One group at one member. Made by [`crate::Context::create_group`].
+///
+/// Any thread may call. Dropping a group that is not closed makes it fail at all members.
+#[derive(Debug)]
+pub struct Group {
+    shared: Arc<Shared>,
+}
+
+/// A message that the root has queued.
+#[derive(Clone, Debug)]
+pub struct SendHandle {
+    shared: Arc<Shared>,
+    message: u64,
+}
+
+/// What the group's handles, callbacks and the progress thread know in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: GroupSettings,
+    commands: Commands,
+    status: Mutex<Status>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Status {
+    sent: u64,
+    received: u64,
+    completed: u64,
+    /// Messages that wait for memory, with their lengths.
+    awaited: BTreeMap<u64, u64>,
+    closing: bool,
+    closed: bool,
+    failure: Option<Failure>,
+    /// The last callback has returned.
+    finished: bool,
+    callback_thread: Option<ThreadId>,
+}
+
+impl Group {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// What the group was made with.
+    pub fn settings(&self) -> &GroupSettings {
+        &self.shared.settings
+    }
+
+    /// Queues a message for all members: the whole region. Returns at once; messages are
+    /// delivered in the order of these calls. The region comes back in
+    /// [`crate::Application::complete`].
+    ///
+    /// Errors: not the root, too many blocks for the block size, group closed or failed; nothing
+    /// is queued then.
+    pub fn send(&self, region: Region) -> Result<SendHandle, Error> {
+        let settings = &self.shared.settings;
+        if !settings.is_root() {
+            let (root, rank) = (settings.schedule.root(), settings.rank);
+            return Err(RelayError::NotRoot { root, rank }.into());
+        }
+        Blocks::new(region.len() as u64, settings.block_bytes)?;
+        // The lock keeps numbers and commands in the same order.
+        let mut status = self.shared.status();
+        status.check_open(settings.number)?;
+        let message = status.sent;
+        self.shared.commands.give(Command::Send { group: settings.number, region })?;
+        status.sent += 1;
+        Ok(SendHandle { shared: Arc::clone(&self.shared), message })
+    }
+
+    /// Gives memory for a message after [`crate::Memory::Later`].
+    ///
+    /// Errors: too small or read-only (another region may be given), not asked for, group failed.
+    pub fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
+        self.shared.accept(message, region)
+    }
+
+    /// Closes the group and waits for it: at the root no more messages can be sent, elsewhere the
+    /// root is awaited. Success means that every message reached every member, and that the last
+    /// callback has returned.
+    ///
+    /// Errors: [`Error::Failed`]; [`Error::Timeout`] (the group then fails at all members);
+    /// [`Error::Closed`] if it was closed before; [`Error::InsideCallback`].
+    pub fn close(&self, timeout: Duration) -> Result<(), Error> {
+        if self.shared.status().callback_thread == Some(thread::current().id()) {
+            return Err(Error::InsideCallback("close", "start_close"));
+        }
+        self.start_close()?;
+        let deadline = Deadline::after(timeout);
+        let ended = self.shared.wait(deadline, |status| {
+            (status.closed || status.failure.is_some()) && status.finished
+        });
+        let status = match ended {
+            Some(status) => status,
+            None => {
+                let what = format!("closing group {}", self.shared.settings.number);
+                self.shared.abort(&format!("{what} took longer than {} ms", timeout.as_millis()));
+                return Err(deadline.missed(what));
+            }
+        };
+        status.failure.clone().map_or(Ok(()), |failure| Err(Error::Failed(failure)))
+    }
+
+    /// Starts to close the group without waiting; [`crate::Application::closed`] or
+    /// [`crate::Application::failed`] tells the outcome. May be called in callbacks.
+    ///
+    /// Errors: the group was closed before, or has failed.
+    pub fn start_close(&self) -> Result<(), Error> {
+        let number = self.shared.settings.number;
+        let mut status = self.shared.status();
+        if std::mem::replace(&mut status.closing, true) {
+            return Err(status.failure.clone().map_or(Error::Closed(number), Error::Failed));
+        }
+        // A group that the root has closed already is closed with success.
+        if status.closed {
+            return Ok(());
+        }
+        if let Some(failure) = &status.failure {
+            return Err(Error::Failed(failure.clone()));
+        }
+        self.shared.commands.give(Command::Close { group: number })
+    }
+
+    /// Makes the group fail at all members, for this reason.
+    pub fn abort(&self, reason: &str) {
+        self.shared.abort(reason);
+    }
+
+    /// Why the group has failed, if it has.
+    pub fn failure(&self) -> Option<Failure> {
+        self.shared.status().failure.clone()
+    }
+
+    /// Waits until this many messages are complete at this member (all blocks here, nothing left
+    /// to relay).
+    ///
+    /// Errors: the group fails, or closes with fewer; deadline.
+    pub fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
+        self.shared.wait_complete(messages, timeout)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let status = self.shared.status();
+        let ended = status.closing || status.closed || status.failure.is_some();
+        drop(status);
+        if !ended {
+            self.shared.abort("its application dropped the group");
+        }
+    }
+}
+
+impl SendHandle {
+    /// The message's number: how many were sent before it.
+    pub fn message(&self) -> u64 {
+        self.message
+    }
+
+    /// Whether the root is done with the message.
+    pub fn is_complete(&self) -> bool {
+        self.shared.status().completed > self.message
+    }
+
+    /// Waits until the root is done with the message: its memory is free again. Members may still
+    /// be relaying it to each other; closing the group tells that all have it.
+    ///
+    /// Errors: the group fails; deadline.
+    pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
+        self.shared.wait_complete(self.message + 1, timeout)
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(settings: GroupSettings, commands: Commands) -> Arc<Self> {
+        let (status, changed) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { settings, commands, status, changed })
+    }
+
+    fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes note of an event before the application is told.
+    pub(crate) fn note(&self, event: &Event) {
+        let mut status = self.status();
+        match event {
+            Event::Incoming { message, bytes, .. } => {
+                status.awaited.insert(*message, *bytes);
+            }
+            Event::Block { .. } => return,
+            Event::Received { .. } => status.received += 1,
+            Event::Complete { .. } => status.completed += 1,
+            Event::Failed { failure, .. } => status.failure = Some(failure.clone()),
+            Event::Closed { .. } => status.closed = true,
+        }
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
+        let group = self.settings.number;
+        let mut status = self.status();
+        status.check_alive(group)?;
+        let Some(&bytes) = status.awaited.get(&message) else {
+            return Err(RelayError::Unknown { what: "message", number: message }.into());
+        };
+        if (region.len() as u64) < bytes {
+            let region_bytes = region.len() as u64;
+            return Err(Error::RegionTooSmall { group, message, bytes, region_bytes });
+        }
+        if !region.is_writable() {
+            return Err(Error::RegionReadOnly { group, message });
+        }
+        status.awaited.remove(&message);
+        self.commands.give(Command::Accept { group, message, region })
+    }
+
+    pub(crate) fn abort(&self, reason: &str) {
+        let group = self.settings.number;
+        // A closed context has made the group fail already.
+        let _ = self.commands.give(Command::Abort { group, reason: reason.to_owned() });
+    }
+
+    pub(crate) fn set_callback_thread(&self) {
+        self.status().callback_thread = Some(thread::current().id());
+    }
+
+    pub(crate) fn clear_callback_thread(&self) {
+        self.status().callback_thread = None;
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        let status = self.status();
+        status.closed || status.failure.is_some()
+    }
+
+    pub(crate) fn set_finished(&self) {
+        self.status().finished = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until no callback of this group runs or will run. False at the deadline.
+    pub(crate) fn wait_finished(&self, deadline: Deadline) -> bool {
+        let own = self.status().callback_thread == Some(thread::current().id());
+        own || self.wait(deadline, |status| status.finished).is_some()
+    }
+
+    fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
+        let deadline = Deadline::after(timeout);
+        let done = self.wait(deadline, |status| {
+            status.completed >= messages || status.closed || status.failure.is_some()
+        });
+        let number = self.settings.number;
+        match done {
+            Some(status) if status.completed >= messages => Ok(()),
+            Some(status) => {
+                Err(status.failure.clone().map_or(Error::Closed(number), Error::Failed))
+            }
+            None => Err(deadline.missed(format!("message {} of group {number}", messages - 1))),
+        }
+    }
+
+    fn wait(
+        &self,
+        deadline: Deadline,
+        done: impl Fn(&Status) -> bool,
+    ) -> Option<MutexGuard<'_, Status>> {
+        let (status, result) = self
+            .changed
+            .wait_timeout_while(self.status(), deadline.left(), |status| !done(status))
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        (!result.timed_out() || done(&status)).then_some(status)
+    }
+}
+
+impl Status {
+    fn check_open(&self, group: u64) -> Result<(), Error> {
+        self.check_alive(group)?;
+        if self.closing { Err(Error::Closed(group)) } else { Ok(()) }
+    }
+
+    fn check_alive(&self, group: u64) -> Result<(), Error> {
+        if let Some(failure) = &self.failure {
+            return Err(Error::Failed(failure.clone()));
+        }
+        if self.closed { Err(Error::Closed(group)) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,77 @@
+//! The secret that members of a session share.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+/// 32 random bytes that whoever may take part knows. Wiped from memory when dropped; never shown
+/// by `Debug`. Hand it over on a protected channel, not in arguments or environment variables.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<[u8; 32]>);
+
+impl Secret {
+    /// A fresh secret of the system's random source. Errors: the system has none.
+    pub fn random() -> Result<Self, std::io::Error> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        getrandom::fill(&mut *bytes)
+            .map_err(|error| std::io::Error::other(format!("no random numbers: {error}")))?;
+        Ok(Self(bytes))
+    }
+
+    /// The secret with these bytes.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// Reads 64 hexadecimal digits, as [`Secret::to_hex`] writes them. Errors: anything else.
+    pub fn from_hex(text: &str) -> Result<Self, &'static str> {
+        let hash = blake3::Hash::from_hex(text.trim())
+            .map_err(|_| "a secret is 64 hexadecimal digits; make one with `rdmc secret`")?;
+        Ok(Self::from_bytes(*hash.as_bytes()))
+    }
+
+    /// 64 hexadecimal digits.
+    pub fn to_hex(&self) -> Zeroizing<String> {
+        Zeroizing::new(blake3::Hash::from_bytes(*self.0).to_hex().to_string())
+    }
+
+    /// Proves knowledge of the secret in one role, for one pair of nonces.
+    pub(crate) fn proof(&self, role: &str, nonces: [&[u8; 32]; 2]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(b"rdmc 1 ").update(role.as_bytes());
+        nonces.into_iter().for_each(|nonce| {
+            hasher.update(nonce);
+        });
+        hasher.finalize()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_comes_back_and_debug_tells_nothing() {
+        let secret = Secret::random().unwrap();
+        let again = Secret::from_hex(&format!(" {}\n", &*secret.to_hex())).unwrap();
+        assert_eq!(secret.0, again.0);
+        assert_eq!(format!("{secret:?}"), "Secret(..)");
+        assert!(Secret::from_hex("12").is_err());
+    }
+
+    #[test]
+    fn proofs_differ_by_role_nonce_and_secret() {
+        let (one, other) = (Secret::from_bytes([1; 32]), Secret::from_bytes([2; 32]));
+        let proof = one.proof("a", [&[3; 32], &[4; 32]]);
+        assert_eq!(proof, one.proof("a", [&[3; 32], &[4; 32]]));
+        assert_ne!(proof, one.proof("b", [&[3; 32], &[4; 32]]));
+        assert_ne!(proof, one.proof("a", [&[4; 32], &[3; 32]]));
+        assert_ne!(proof, other.proof("a", [&[3; 32], &[4; 32]]));
+    }
+}

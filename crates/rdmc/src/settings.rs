@@ -1,0 +1,80 @@
+//! What a group and a context are made of.
+
+use relay::Window;
+use schedule::Schedule;
+
+use crate::Error;
+
+/// A group as one member sees it. All but `rank`, `window`, `report_blocks` and
+/// `stall_timeout_ms` must be the same at all members.
+#[derive(Clone, Debug)]
+pub struct GroupSettings {
+    /// Names the group among all that share these members' contexts.
+    pub number: u64,
+    /// This member.
+    pub rank: u32,
+    /// Members, root, and who sends which block to whom.
+    pub schedule: Schedule,
+    /// Length of every block but the last of a message; 1 to 2^31 bytes.
+    pub block_bytes: u64,
+    /// Receives and sends posted ahead.
+    pub window: Window,
+    /// How many messages may overlap; 1 to 1,024. With 1 each starts when the one before is done.
+    pub messages_in_flight: u32,
+    /// Whether [`crate::Event::Block`] is reported for every block.
+    pub report_blocks: bool,
+    /// How long nothing may move while something is due, before the group fails and names the
+    /// member that was waited for. 0: for ever (a dead or silent peer is still noticed).
+    pub stall_timeout_ms: u64,
+}
+
+/// Blocks of this size keep the pipeline fed over TCP without costing much per block
+/// (docs/decisions/block-size.md).
+pub const BLOCK_BYTES_DEFAULT: u64 = 64 * 1024;
+
+/// The largest block: what fits into 31 bits everywhere.
+pub const BLOCK_BYTES_MAX: u64 = 1 << 31;
+
+impl GroupSettings {
+    /// A group with default block size, windows and deadlines.
+    pub fn new(number: u64, rank: u32, schedule: Schedule) -> Self {
+        Self {
+            number,
+            rank,
+            schedule,
+            block_bytes: BLOCK_BYTES_DEFAULT,
+            window: Window::default(),
+            messages_in_flight: 2,
+            report_blocks: false,
+            stall_timeout_ms: 60_000,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if !(1..=BLOCK_BYTES_MAX).contains(&self.block_bytes) {
+            return Err(Error::Setting(format!(
+                "block size {} is out of range; use 1 to {BLOCK_BYTES_MAX} bytes",
+                self.block_bytes
+            )));
+        }
+        if !(1..=1024).contains(&self.messages_in_flight) {
+            return Err(Error::Setting(format!(
+                "{} messages in flight are out of range; use 1 to 1024",
+                self.messages_in_flight
+            )));
+        }
+        if self.rank >= self.schedule.members() {
+            return Err(Error::Setting(format!(
+                "rank {} is not in a group of {} members",
+                self.rank,
+                self.schedule.members()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether this member is the root, the only one that may send.
+    pub fn is_root(&self) -> bool {
+        self.rank == self.schedule.root()
+    }
+}

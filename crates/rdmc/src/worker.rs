@@ -1,0 +1,227 @@
+//! The one place where a context's engine runs: commands in, events out.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender};
+use transport::{Region, Waker};
+use transport_tcp::{TcpLink, TcpTransport};
+
+use crate::{Counters, Engine, Error, Event, GroupSettings, application::Dispatcher};
+
+/// How the progress thread waits for completions (DSN 2018 sections 4.2 and 5.2.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CompletionMode {
+    /// Sleeps until something completes. Members that share a core with others must not poll.
+    #[default]
+    EventOnly,
+    /// Polls for 50 ms after the last completion, then sleeps until the next.
+    Hybrid,
+    /// Never sleeps: one core of its own.
+    Polling,
+}
+
+/// How long hybrid completion polls after the last completion (DSN 2018 section 4.2).
+const HYBRID_POLLING: Duration = Duration::from_millis(50);
+
+/// The longest sleep; only a bound, since commands and completions end it.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// What handles ask of the worker.
+pub(crate) enum Command {
+    Create {
+        settings: Box<GroupSettings>,
+        links: Vec<(u32, TcpLink)>,
+        outlet: Outlet,
+        reply: Sender<Result<(), Error>>,
+    },
+    Send {
+        group: u64,
+        region: Region,
+    },
+    Accept {
+        group: u64,
+        message: u64,
+        region: Region,
+    },
+    Close {
+        group: u64,
+    },
+    Abort {
+        group: u64,
+        reason: String,
+    },
+    Counters {
+        reply: Sender<Counters>,
+    },
+    /// Makes all groups fail, and ends the worker when they have.
+    Stop,
+}
+
+/// Where a group's events go.
+pub(crate) enum Outlet {
+    /// To the group's own callback thread.
+    Thread(Sender<Event>),
+    /// To whoever calls [`Worker::turn`].
+    Caller(Arc<std::sync::Mutex<Dispatcher>>),
+}
+
+/// Gives commands to the worker and wakes it.
+#[derive(Clone)]
+pub(crate) struct Commands {
+    pub(crate) sender: Sender<Command>,
+    pub(crate) waker: Waker,
+}
+
+impl Commands {
+    pub(crate) fn give(&self, command: Command) -> Result<(), Error> {
+        self.sender.send(command).map_err(|_| Error::ContextClosed)?;
+        (self.waker)();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Commands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Commands")
+    }
+}
+
+/// Callbacks to run once no lock is held.
+pub(crate) type Due = Vec<(Arc<std::sync::Mutex<Dispatcher>>, Event)>;
+
+pub(crate) struct Worker {
+    engine: Engine<TcpTransport>,
+    commands: Receiver<Command>,
+    outlets: HashMap<u64, Outlet>,
+    mode: CompletionMode,
+    last_completion: Instant,
+    events: Vec<Event>,
+    stopping: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        transport: TcpTransport,
+        commands: Receiver<Command>,
+        mode: CompletionMode,
+    ) -> Self {
+        Self {
+            engine: Engine::new(transport),
+            commands,
+            outlets: HashMap::new(),
+            mode,
+            last_completion: Instant::now(),
+            events: Vec::new(),
+            stopping: false,
+        }
+    }
+
+    /// Runs until stopped and all groups have ended.
+    pub(crate) fn run(mut self) {
+        let mut due = Due::new();
+        while !self.has_stopped() {
+            let polling = match self.mode {
+                CompletionMode::EventOnly => false,
+                CompletionMode::Hybrid => self.last_completion.elapsed() < HYBRID_POLLING,
+                CompletionMode::Polling => true,
+            };
+            if polling {
+                // Lets another member on the same core run; free when there is none.
+                thread::yield_now();
+            }
+            self.turn(if polling { Duration::ZERO } else { SLEEP_MAX }, &mut due);
+        }
+    }
+
+    /// Carries out commands, moves everything on, and hands out events; waits up to `wait` if
+    /// there is nothing to do. Callbacks of groups without a thread are left in `due`.
+    pub(crate) fn turn(&mut self, wait: Duration, due: &mut Due) {
+        self.take_commands();
+        if self.engine.progress(wait, &mut self.events) > 0 {
+            self.last_completion = Instant::now();
+        }
+        for event in self.events.drain(..) {
+            let (group, last) = match &event {
+                Event::Failed { failure, .. } => (failure.group, true),
+                Event::Closed { group } => (*group, true),
+                Event::Incoming { group, .. }
+                | Event::Block { group, .. }
+                | Event::Received { group, .. }
+                | Event::Complete { group, .. } => (*group, false),
+            };
+            match self.outlets.get(&group) {
+                // The thread is gone only if the callbacks are over.
+                Some(Outlet::Thread(sender)) => drop(sender.send(event)),
+                Some(Outlet::Caller(dispatcher)) => due.push((Arc::clone(dispatcher), event)),
+                None => {}
+            }
+            if last {
+                self.outlets.remove(&group);
+            }
+        }
+    }
+
+    pub(crate) fn take_commands(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            self.carry_out(command);
+        }
+    }
+
+    /// Stopped, and no group is left.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.stopping && self.engine.groups().next().is_none() && self.outlets.is_empty()
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        // A group that has ended in the meantime has told its application so; what was asked of
+        // it after that is moot.
+        let outcome = match command {
+            Command::Create { settings, links, outlet, reply } => {
+                let _ = reply.send(self.create(*settings, links, outlet));
+                Ok(())
+            }
+            Command::Send { group, region } => self.engine.send(group, region).map(drop),
+            Command::Accept { group, message, region } => {
+                self.engine.accept(group, message, region)
+            }
+            Command::Close { group } => self.engine.close(group),
+            Command::Abort { group, reason } => self.engine.abort(group, &reason),
+            Command::Counters { reply } => {
+                let _ = reply.send(self.engine.counters());
+                Ok(())
+            }
+            Command::Stop => {
+                self.stopping = true;
+                let groups: Vec<u64> = self.engine.groups().collect();
+                for group in groups {
+                    let _ = self.engine.abort(group, "its context was closed");
+                }
+                Ok(())
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::debug!(%error, "a command came too late");
+        }
+    }
+
+    fn create(
+        &mut self,
+        settings: GroupSettings,
+        links: Vec<(u32, TcpLink)>,
+        outlet: Outlet,
+    ) -> Result<(), Error> {
+        if self.stopping {
+            return Err(Error::ContextClosed);
+        }
+        let number = settings.number;
+        self.engine.create(settings, links)?;
+        self.outlets.insert(number, outlet);
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Groups whose members are contexts of this process, connected over loopback.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::mpsc::{Receiver, Sender, channel},
+    thread,
+    time::Duration,
+};
+
+use rdmc::{
+    Algorithm, Application, Context, ContextSettings, Error, Failure, Group, GroupSettings, Memory,
+    Region, Schedule, Secret,
+};
+
+/// Long enough for a busy machine; a test that needs it has failed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What an application was told, in order.
+#[derive(Debug)]
+pub enum Told {
+    Incoming(u64, u64),
+    Block(u64, u64, u64),
+    Received(u64),
+    Complete(u64, Vec<u8>),
+    Failed(Failure, Vec<u64>),
+    Closed,
+}
+
+/// Gives zeroed memory to every message and writes down what it is told.
+pub struct Recorder(pub Sender<Told>);
+
+impl Application for Recorder {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
+        let _ = self.0.send(Told::Incoming(message, bytes));
+        Memory::Region(Region::zeroed(bytes as usize))
+    }
+
+    fn block(&mut self, message: u64, offset: u64, bytes: u64) {
+        let _ = self.0.send(Told::Block(message, offset, bytes));
+    }
+
+    fn received(&mut self, message: u64) {
+        let _ = self.0.send(Told::Received(message));
+    }
+
+    fn complete(&mut self, message: u64, region: Region) {
+        let contents = region.try_into_vec().expect("the region is the application's alone");
+        let _ = self.0.send(Told::Complete(message, contents));
+    }
+
+    fn failed(&mut self, failure: &Failure, regions: Vec<(u64, Region)>) {
+        let messages = regions.into_iter().map(|(message, _)| message).collect();
+        let _ = self.0.send(Told::Failed(failure.clone(), messages));
+    }
+
+    fn closed(&mut self) {
+        let _ = self.0.send(Told::Closed);
+    }
+}
+
+/// Contexts that know each other.
+pub struct World {
+    pub contexts: Vec<Context>,
+    pub addresses: Vec<SocketAddr>,
+}
+
+pub type Joined = Vec<(Group, Receiver<Told>)>;
+
+impl World {
+    pub fn start(members: usize) -> Self {
+        Self::start_with(members, |_| {})
+    }
+
+    pub fn start_with(members: usize, change: impl Fn(&mut ContextSettings)) -> Self {
+        let secret = Secret::random().unwrap();
+        let contexts: Vec<Context> = (0..members)
+            .map(|_| {
+                let mut settings = context_settings(&secret);
+                change(&mut settings);
+                Context::start(settings).unwrap()
+            })
+            .collect();
+        let addresses = contexts.iter().map(Context::address).collect();
+        Self { contexts, addresses }
+    }
+
+    /// Every member creates the group with recorders, at the same time.
+    pub fn join(&self, settings: impl Fn(u32) -> GroupSettings + Sync) -> Joined {
+        self.join_results(settings, |_| Recorder)
+            .into_iter()
+            .map(|(group, told)| (group.unwrap(), told))
+            .collect()
+    }
+
+    /// As [`World::join`], with any application and any outcome.
+    pub fn join_results<A: Application>(
+        &self,
+        settings: impl Fn(u32) -> GroupSettings + Sync,
+        application: impl Fn(u32) -> fn(Sender<Told>) -> A + Sync,
+    ) -> Vec<(Result<Group, Error>, Receiver<Told>)> {
+        let (settings, application) = (&settings, &application);
+        thread::scope(|scope| {
+            let joining: Vec<_> = (0..)
+                .zip(&self.contexts)
+                .map(|(rank, context)| {
+                    scope.spawn(move || {
+                        let (sender, told) = channel();
+                        let application = application(rank)(sender);
+                        let group =
+                            context.create_group(settings(rank), &self.addresses, application);
+                        (group, told)
+                    })
+                })
+                .collect();
+            joining.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    pub fn close(self) {
+        for context in self.contexts {
+            context.close(PATIENCE).unwrap();
+        }
+    }
+}
+
+pub fn context_settings(secret: &Secret) -> ContextSettings {
+    ContextSettings::new((Ipv4Addr::LOCALHOST, 0).into(), secret.clone())
+}
+
+pub fn ipv6() -> SocketAddr {
+    (Ipv6Addr::LOCALHOST, 0).into()
+}
+
+/// Settings of a small group with small blocks.
+pub fn group(
+    number: u64,
+    algorithm: Algorithm,
+    members: u32,
+    root: u32,
+) -> impl Fn(u32) -> GroupSettings + Sync {
+    let racks: Vec<u32> = (0..members).map(|rank| rank / 3).collect();
+    let schedule = Schedule::with_racks(algorithm, &racks, root).unwrap();
+    move |rank| {
+        let mut settings = GroupSettings::new(number, rank, schedule.clone());
+        settings.block_bytes = 1_000;
+        settings
+    }
+}
+
+/// Contents that differ by message and place.
+pub fn contents(message: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes as u64).map(|index| (index ^ (index >> 8) ^ (message * 151 + 7)) as u8).collect()
+}
+
+/// Closes the group at all members at once; what each was answered.
+pub fn close_all(groups: &Joined) -> Vec<Result<(), Error>> {
+    thread::scope(|scope| {
+        let closing: Vec<_> =
+            groups.iter().map(|(group, _)| scope.spawn(|| group.close(PATIENCE))).collect();
+        closing.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}

@@ -1,0 +1,340 @@
+//! What bad input and failing members get, over TCP on loopback.
+
+mod common;
+
+use std::{
+    sync::mpsc::{Sender, channel},
+    thread,
+    time::Duration,
+};
+
+use common::{PATIENCE, Recorder, Told, World, close_all, contents, context_settings, group};
+use rdmc::{
+    Algorithm, Application, Context, Error, FailureKind, GroupSettings, Memory, Region, RelayError,
+    Schedule, Secret,
+};
+
+fn pipeline(number: u64, members: u32) -> impl Fn(u32) -> GroupSettings + Sync {
+    group(number, Algorithm::BinomialPipeline, members, 0)
+}
+
+/// The one failure that a member was told of, which is the last thing it was told.
+fn failure_of(told: &std::sync::mpsc::Receiver<Told>) -> rdmc::Failure {
+    loop {
+        match told.recv_timeout(PATIENCE).expect("a failure") {
+            Told::Failed(failure, _) => {
+                assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "comes last");
+                return failure;
+            }
+            Told::Closed => panic!("closed instead of failed"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_member_that_gives_up_is_named_once_at_everybody_and_other_groups_go_on() {
+    let world = World::start(8);
+    let doomed = world.join(pipeline(1, 8));
+    let other = world.join(group(2, Algorithm::Chain, 8, 3));
+    doomed[0].0.send(Region::zeroed(50_000)).unwrap();
+    doomed[5].0.abort("the disk is full");
+    for (_, told) in &doomed {
+        let failure = failure_of(told);
+        assert_eq!((failure.member, failure.kind), (Some(5), FailureKind::Application));
+        assert!(failure.detail.contains("the disk is full"), "{failure}");
+    }
+    assert!(matches!(doomed[0].0.send(Region::zeroed(1)), Err(Error::Failed(_))));
+    assert!(matches!(doomed[2].0.close(PATIENCE), Err(Error::Failed(_))));
+    other[3].0.send(Region::from_vec(contents(0, 50_000))).unwrap();
+    close_all(&other).into_iter().for_each(|closed| closed.unwrap());
+    world.close();
+}
+
+#[test]
+fn a_context_that_goes_away_fails_its_groups_at_all_members() {
+    let mut world = World::start(5);
+    let groups = world.join(group(1, Algorithm::Chain, 5, 0));
+    drop(world.contexts.remove(2));
+    for (rank, (_, told)) in groups.iter().enumerate() {
+        assert_eq!(failure_of(told).member, Some(2), "at member {rank}");
+    }
+    world.close();
+}
+
+#[test]
+fn dropping_a_group_fails_it_for_everybody() {
+    let world = World::start(3);
+    let mut groups = world.join(pipeline(1, 3));
+    drop(groups.remove(1).0);
+    assert_eq!(failure_of(&groups[0].1).member, Some(1));
+    assert_eq!(failure_of(&groups[1].1).member, Some(1));
+    world.close();
+}
+
+#[test]
+fn different_ideas_of_a_group_are_named_at_both_ends() {
+    let change: [(&str, fn(&mut GroupSettings)); 3] = [
+        ("block size", |settings| settings.block_bytes = 77),
+        ("root", |settings| {
+            settings.schedule = Schedule::new(Algorithm::BinomialPipeline, 2, 1).unwrap();
+        }),
+        ("algorithm", |settings| {
+            settings.schedule = Schedule::new(Algorithm::Sequential, 2, 0).unwrap();
+        }),
+    ];
+    let world = World::start(2);
+    for (number, (what, change)) in (0..).zip(change) {
+        let settings = |rank| {
+            let mut settings = pipeline(number, 2)(rank);
+            if rank == 1 {
+                change(&mut settings);
+            }
+            settings
+        };
+        for (group, _) in world.join_results(settings, |_| Recorder) {
+            let error = group.unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+    world.close();
+}
+
+#[test]
+fn another_secret_is_refused_and_says_so() {
+    let contexts = [1, 2]
+        .map(|byte| Context::start(context_settings(&Secret::from_bytes([byte; 32]))).unwrap());
+    let addresses = [contexts[0].address(), contexts[1].address()];
+    let (sender, _told) = channel();
+    let refused = contexts[1].create_group(pipeline(1, 2)(1), &addresses, Recorder(sender));
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("member 0") && error.contains("secret"), "{error}");
+}
+
+#[test]
+fn members_that_do_not_show_up_are_named() {
+    let world = World::start_with(3, |settings| {
+        settings.connect_timeout = Duration::from_millis(200);
+    });
+    let (sender, _told) = channel();
+    let group =
+        world.contexts[0].create_group(pipeline(1, 3)(0), &world.addresses, Recorder(sender));
+    let error = group.unwrap_err().to_string();
+    assert!(error.contains("members 1 (127.0.0.1:"), "{error}");
+    world.close();
+}
+
+#[test]
+fn an_unreachable_member_is_named() {
+    let mut world = World::start_with(2, |settings| {
+        settings.connect_timeout = Duration::from_millis(200);
+    });
+    drop(world.contexts.remove(0));
+    let (sender, _told) = channel();
+    let group =
+        world.contexts[0].create_group(pipeline(1, 2)(1), &world.addresses, Recorder(sender));
+    let error = group.unwrap_err().to_string();
+    assert!(error.contains(&world.addresses[0].to_string()), "{error}");
+    world.close();
+}
+
+#[test]
+fn impossible_settings_are_refused_with_the_remedy() {
+    let world = World::start(1);
+    let create = |change: fn(&mut GroupSettings)| {
+        let mut settings = pipeline(1, 1)(0);
+        change(&mut settings);
+        let (sender, _told) = channel();
+        let group = world.contexts[0].create_group(settings, &world.addresses, Recorder(sender));
+        group.map(drop).unwrap_err().to_string()
+    };
+    assert!(create(|settings| settings.block_bytes = 0).contains("block size 0"));
+    assert!(create(|settings| settings.block_bytes = 1 << 40).contains("use 1 to 2147483648"));
+    assert!(create(|settings| settings.rank = 1).contains("rank 1"));
+    assert!(create(|settings| settings.window.sends = 0).contains("at least one send"));
+    assert!(create(|settings| settings.messages_in_flight = 0).contains("use 1 to 1024"));
+    world.close();
+}
+
+#[test]
+fn a_number_that_is_in_use_is_refused() {
+    let world = World::start(1);
+    let groups = world.join(pipeline(1, 1));
+    let (sender, _told) = channel();
+    let again =
+        world.contexts[0].create_group(pipeline(1, 1)(0), &world.addresses, Recorder(sender));
+    assert!(matches!(again, Err(Error::NumberInUse(1))));
+    close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
+    world.close();
+}
+
+#[test]
+fn only_the_root_sends_and_nobody_closes_twice() {
+    let world = World::start(2);
+    let groups = world.join(pipeline(1, 2));
+    let refused = groups[1].0.send(Region::zeroed(1)).unwrap_err();
+    assert!(matches!(refused, Error::Relay(RelayError::NotRoot { root: 0, rank: 1 })));
+    close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
+    assert!(matches!(groups[0].0.close(PATIENCE), Err(Error::Closed(1))));
+    assert!(matches!(groups[0].0.send(Region::zeroed(1)), Err(Error::Closed(1))));
+    world.close();
+}
+
+#[test]
+fn closing_in_vain_ends_at_the_deadline_and_fails_everywhere() {
+    let world = World::start(2);
+    let groups = world.join(pipeline(1, 2));
+    // A receiver alone cannot close: the root has not said that it is done.
+    let error = groups[1].0.close(Duration::from_millis(100)).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert_eq!(failure_of(&groups[0].1).member, Some(1));
+    world.close();
+}
+
+/// Answers each message by the function it is given.
+struct Answer(Sender<Told>, fn(u64) -> Memory);
+
+impl Application for Answer {
+    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
+        (self.1)(bytes)
+    }
+
+    fn complete(&mut self, _: u64, _: Region) {}
+
+    fn failed(&mut self, failure: &rdmc::Failure, regions: Vec<(u64, Region)>) {
+        let messages = regions.into_iter().map(|(message, _)| message).collect();
+        let _ = self.0.send(Told::Failed(failure.clone(), messages));
+    }
+}
+
+fn receiver_answers(answer: fn(Sender<Told>) -> Answer) -> Vec<rdmc::Failure> {
+    let world = World::start(3);
+    let results = world.join_results(pipeline(1, 3), |rank| {
+        if rank == 2 {
+            answer
+        } else {
+            |told| Answer(told, |n| Memory::Region(Region::zeroed(n as usize)))
+        }
+    });
+    let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
+    groups[0].0.send(Region::zeroed(5_000)).unwrap();
+    let failures = groups.iter().map(|(_, told)| failure_of(told)).collect();
+    world.close();
+    failures
+}
+
+#[test]
+fn a_region_that_is_too_small_fails_the_group_and_is_named() {
+    for failure in receiver_answers(|told| Answer(told, |_| Memory::Region(Region::zeroed(10)))) {
+        assert_eq!(failure.member, Some(2));
+        assert!(failure.detail.contains("message 0 of group 1 has 5000 bytes"), "{failure}");
+    }
+}
+
+#[test]
+fn a_read_only_region_fails_the_group_and_is_named() {
+    let answer = |told| Answer(told, |n| Memory::Region(Region::from_shared(vec![0; n as usize])));
+    for failure in receiver_answers(answer) {
+        assert_eq!(failure.member, Some(2));
+    }
+}
+
+#[test]
+fn a_refusal_fails_the_group_with_its_reason() {
+    for failure in receiver_answers(|told| Answer(told, |_| Memory::Refuse("no room".into()))) {
+        assert_eq!((failure.member, failure.kind), (Some(2), FailureKind::Application));
+        assert!(failure.detail.contains("no room"), "{failure}");
+    }
+}
+
+#[test]
+fn a_callback_that_panics_fails_its_group_only() {
+    for failure in receiver_answers(|told| Answer(told, |_| panic!("on purpose"))) {
+        assert_eq!(failure.member, Some(2));
+        assert!(failure.detail.contains("panicked: on purpose"), "{failure}");
+    }
+}
+
+#[test]
+fn memory_may_come_later_and_a_wrong_region_may_be_replaced() {
+    let world = World::start(2);
+    let results = world.join_results(pipeline(1, 2), |_| |told| Answer(told, |_| Memory::Later));
+    let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
+    groups[0].0.send(Region::from_vec(contents(0, 2_500))).unwrap();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let too_small = loop {
+        match groups[1].0.accept(0, Region::zeroed(1)) {
+            Err(Error::Relay(RelayError::Unknown { .. }))
+                if std::time::Instant::now() < deadline =>
+            {
+                thread::yield_now();
+            }
+            other => break other,
+        }
+    };
+    assert!(matches!(too_small, Err(Error::RegionTooSmall { bytes: 2_500, .. })));
+    let region = Region::zeroed(3_000);
+    groups[1].0.accept(0, region.clone()).unwrap();
+    assert!(groups[1].0.accept(0, Region::zeroed(3_000)).is_err(), "given already");
+    close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
+    assert!(region.read(0..2_500).unwrap()[..] == contents(0, 2_500));
+    world.close();
+}
+
+/// Holds its callback until told to go on.
+struct Slow(std::sync::mpsc::Receiver<()>);
+
+impl Application for Slow {
+    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
+        let _ = self.0.recv_timeout(PATIENCE);
+        Memory::Region(Region::zeroed(bytes as usize))
+    }
+
+    fn complete(&mut self, _: u64, _: Region) {}
+}
+
+#[test]
+fn a_slow_callback_holds_up_its_own_group_only() {
+    let world = World::start(2);
+    let (go_on, slow) = channel();
+    let schedule = Schedule::new(Algorithm::Chain, 2, 0).unwrap();
+    let (one, two) = thread::scope(|scope| {
+        let settings = |rank| GroupSettings::new(1, rank, schedule.clone());
+        let (addresses, contexts) = (&world.addresses, &world.contexts);
+        let (sender, _told) = channel();
+        let root = settings(0);
+        let root = scope.spawn(|| contexts[0].create_group(root, addresses, Recorder(sender)));
+        let receiver = contexts[1].create_group(settings(1), addresses, Slow(slow)).unwrap();
+        (root.join().unwrap().unwrap(), receiver)
+    });
+    let handle = one.send(Region::zeroed(1_000_000)).unwrap();
+    let other = world.join(pipeline(2, 2));
+    other[0].0.send(Region::from_vec(contents(0, 9_000))).unwrap();
+    close_all(&other).into_iter().for_each(|closed| closed.unwrap());
+    assert!(!handle.is_complete(), "the slow one is still held");
+    go_on.send(()).unwrap();
+    handle.wait(PATIENCE).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| two.close(PATIENCE).unwrap());
+        one.close(PATIENCE).unwrap();
+    });
+    world.close();
+}
+
+#[test]
+fn nothing_that_moves_for_too_long_is_a_failure_that_names_the_member() {
+    let world = World::start(2);
+    let settings = |rank| {
+        let mut settings = pipeline(1, 2)(rank);
+        settings.stall_timeout_ms = 100;
+        settings
+    };
+    let results = world.join_results(settings, |_| |told| Answer(told, |_| Memory::Later));
+    let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
+    groups[0].0.send(Region::zeroed(50_000)).unwrap();
+    for (_, told) in &groups {
+        let failure = failure_of(told);
+        assert_eq!((failure.member, failure.kind), (Some(1), FailureKind::Stalled), "{failure}");
+    }
+    world.close();
+}

@@ -1,0 +1,182 @@
+//! What the library promises when nobody fails, over TCP on loopback.
+
+mod common;
+
+use std::{thread, time::Duration};
+
+use common::{PATIENCE, Told, World, close_all, contents, group, ipv6};
+use rdmc::{Algorithm, CompletionMode, Progress, Region};
+
+/// Sends messages of these sizes, closes, and checks what everybody was told.
+fn deliver(world: &World, settings: impl Fn(u32) -> rdmc::GroupSettings + Sync, sizes: &[usize]) {
+    let groups = world.join(&settings);
+    let root = settings(0).schedule.root() as usize;
+    for (message, &bytes) in sizes.iter().enumerate() {
+        let region = Region::from_vec(contents(message as u64, bytes));
+        assert_eq!(groups[root].0.send(region).unwrap().message(), message as u64);
+    }
+    for (rank, closed) in close_all(&groups).into_iter().enumerate() {
+        closed.unwrap_or_else(|error| panic!("member {rank}: {error}"));
+    }
+    for (rank, (_, told)) in groups.iter().enumerate() {
+        check_told(told.try_iter().collect(), sizes, rank == root, settings(0).report_blocks);
+    }
+}
+
+/// Every message once, in order, with the right contents, and then the end.
+fn check_told(told: Vec<Told>, sizes: &[usize], is_root: bool, blocks: bool) {
+    let mut incoming = 0;
+    let mut received = 0;
+    let mut complete = 0;
+    let mut block_bytes = 0;
+    let mut closed = 0;
+    for item in told {
+        assert_eq!(closed, 0, "nothing comes after the end");
+        match item {
+            Told::Incoming(message, bytes) => {
+                assert_eq!((message, bytes), (incoming, sizes[incoming as usize] as u64));
+                incoming += 1;
+            }
+            Told::Block(_, _, bytes) => block_bytes += bytes,
+            Told::Received(message) => {
+                assert_eq!(message, received);
+                received += 1;
+            }
+            Told::Complete(message, data) => {
+                assert_eq!(message, complete);
+                assert!(data == contents(message, sizes[message as usize]), "message {message}");
+                complete += 1;
+            }
+            Told::Failed(failure, _) => panic!("{failure}"),
+            Told::Closed => closed += 1,
+        }
+    }
+    let all = sizes.len() as u64;
+    let expected = if is_root { (0, 0, all, 1) } else { (all, all, all, 1) };
+    assert_eq!((incoming, received, complete, closed), expected);
+    if blocks && !is_root {
+        assert_eq!(block_bytes, sizes.iter().sum::<usize>() as u64);
+    }
+}
+
+#[test]
+fn every_algorithm_delivers_messages_of_every_length() {
+    let sizes = [0, 1, 999, 1_000, 1_001, 0, 54_321, 7_000];
+    for members in [1, 2, 3, 4, 5, 8, 9] {
+        let world = World::start(members as usize);
+        for (number, algorithm) in (0..).zip(Algorithm::ALL) {
+            deliver(&world, group(number, algorithm, members, members / 2), &sizes);
+        }
+        world.close();
+    }
+}
+
+#[test]
+fn several_streams_per_neighbour_and_ipv6() {
+    let world = World::start_with(5, |settings| {
+        settings.streams = 3;
+        settings.listen = ipv6();
+    });
+    deliver(&world, group(1, Algorithm::BinomialPipeline, 5, 0), &[100_000, 5, 0, 33_333]);
+    world.close();
+}
+
+#[test]
+fn blocks_are_reported_as_they_come() {
+    let world = World::start(4);
+    let settings = |rank| {
+        let mut settings = group(1, Algorithm::Chain, 4, 0)(rank);
+        settings.report_blocks = true;
+        settings
+    };
+    deliver(&world, settings, &[10_500, 3]);
+    world.close();
+}
+
+#[test]
+fn all_completion_modes_deliver() {
+    for mode in [CompletionMode::Polling, CompletionMode::Hybrid, CompletionMode::EventOnly] {
+        let world = World::start_with(3, |settings| settings.completion = mode);
+        deliver(&world, group(1, Algorithm::BinomialPipeline, 3, 0), &[20_000, 1]);
+        world.close();
+    }
+}
+
+#[test]
+fn the_caller_can_drive_progress() {
+    let world = World::start_with(3, |settings| settings.progress = Progress::Caller);
+    let groups = world.join(group(1, Algorithm::BinomialPipeline, 3, 0));
+    let sent = groups[0].0.send(Region::from_vec(contents(0, 12_345))).unwrap();
+    groups.iter().for_each(|(group, _)| group.start_close().unwrap());
+    let mut ended = [false; 3];
+    while ended.contains(&false) {
+        for (member, context) in world.contexts.iter().enumerate() {
+            context.progress(Duration::from_millis(1)).unwrap();
+            for told in groups[member].1.try_iter() {
+                match told {
+                    Told::Complete(0, data) => assert!(data == contents(0, 12_345)),
+                    Told::Failed(failure, _) => panic!("{failure}"),
+                    Told::Closed => ended[member] = true,
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!(sent.is_complete());
+    world.close();
+}
+
+#[test]
+fn only_first_blocks_are_copied() {
+    let members = 4;
+    let world = World::start(members);
+    let (messages, blocks) = (3, 500);
+    let sizes = vec![blocks * 1_000; messages];
+    deliver(&world, group(1, Algorithm::BinomialPipeline, members as u32, 0), &sizes);
+    for (rank, context) in world.contexts.iter().enumerate() {
+        let counters = context.counters().unwrap();
+        let firsts = if rank == 0 { 0 } else { messages as u64 };
+        assert!(counters.bytes_copied <= firsts * 1_000, "member {rank}: {counters:?}");
+        let received = if rank == 0 { 0 } else { (messages * blocks) as u64 };
+        assert_eq!(counters.blocks_received, received);
+        assert_eq!(counters.bytes_received, received * 1_000);
+    }
+    world.close();
+}
+
+#[test]
+fn many_overlapping_groups_with_different_roots_do_not_mix() {
+    let members = 5_u32;
+    let world = World::start(members as usize);
+    thread::scope(|scope| {
+        for number in 0..15 {
+            let world = &world;
+            let algorithm = Algorithm::ALL[number as usize % Algorithm::ALL.len()];
+            scope.spawn(move || {
+                let root = number as u32 % members;
+                deliver(world, group(number, algorithm, members, root), &[40_000, 17, 2_000]);
+            });
+        }
+    });
+    world.close();
+}
+
+#[test]
+fn a_group_number_is_free_again_after_close() {
+    let world = World::start(2);
+    for _ in 0..5 {
+        deliver(&world, group(7, Algorithm::Chain, 2, 0), &[3_000]);
+    }
+    world.close();
+}
+
+#[test]
+fn the_root_learns_when_its_memory_is_free() {
+    let world = World::start(3);
+    let groups = world.join(group(1, Algorithm::BinomialPipeline, 3, 0));
+    let sent = groups[0].0.send(Region::from_vec(contents(0, 30_000))).unwrap();
+    sent.wait(PATIENCE).unwrap();
+    groups[2].0.wait_complete(1, PATIENCE).unwrap();
+    close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
+    world.close();
+}
