@@ -143,6 +143,9 @@ impl Worker {
     /// there is nothing to do. Callbacks of groups without a thread are left in `due`.
     pub(crate) fn turn(&mut self, wait: Duration, due: &mut Due) {
         self.take_commands();
+        if self.has_stopped() {
+            return;
+        }
         if self.engine.progress(wait, &mut self.events) > 0 {
             self.last_completion = Instant::now();
         }

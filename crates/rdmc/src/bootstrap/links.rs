@@ -131,8 +131,10 @@ fn accept_loop(socket: &TcpListener, shared: &Arc<Shared>) {
             continue;
         }
         let Ok((stream, _)) = socket.accept() else {
-            // Closed, or out of descriptors: the latter passes.
-            thread::sleep(RETRY_PAUSE);
+            if !shared.stopped.load(Ordering::Acquire) {
+                // Out of descriptors, which passes.
+                thread::sleep(RETRY_PAUSE);
+            }
             continue;
         };
         shared.handshakes.fetch_add(1, Ordering::AcqRel);

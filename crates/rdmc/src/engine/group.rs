@@ -446,25 +446,32 @@ impl Group {
         })
     }
 
+    /// Whether [`Group::take_events`] has something to append.
     pub(super) fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.events.is_empty() || self.is_over()
+    }
+
+    /// Whether the last event is due: nothing is in use any more.
+    fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Failed(_) => self.posts_open == 0,
+            Phase::Closed => self.peers.is_empty(),
+            Phase::Running | Phase::Ended => false,
+        }
     }
 
     /// Appends what has happened. The last event comes only when nothing is in use any more.
     pub(super) fn take_events(&mut self, events: &mut Vec<Event>) {
         events.extend(self.events.drain(..));
-        match &self.phase {
-            Phase::Failed(failure) if self.posts_open == 0 => {
-                let failure = failure.clone();
+        if !self.is_over() {
+            return;
+        }
+        match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Failed(failure) => {
                 let regions = std::mem::take(&mut self.memory).into_iter().collect();
                 events.push(Event::Failed { failure, regions });
-                self.phase = Phase::Ended;
             }
-            Phase::Closed if self.peers.is_empty() => {
-                events.push(Event::Closed { group: self.settings.number });
-                self.phase = Phase::Ended;
-            }
-            _ => {}
+            _ => events.push(Event::Closed { group: self.settings.number }),
         }
     }
 

@@ -1,0 +1,52 @@
+//! The plan as one JSON object, streamed.
+
+use std::io::{self, Write};
+
+use serde::{Serialize, Serializer};
+
+use super::{Plan, transfers::Transfers};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    members: u32,
+    blocks: u32,
+    algorithm: &'static str,
+    steps: u64,
+    transfers: List<'a>,
+}
+
+/// Serialized one transfer at a time.
+struct List<'a>(&'a Plan);
+
+#[derive(Serialize)]
+struct Entry {
+    step: u64,
+    source: u32,
+    target: u32,
+    block: u32,
+}
+
+impl Serialize for List<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let transfers = Transfers::new(&self.0.schedule, self.0.blocks);
+        serializer.collect_seq(transfers.map(|transfer| Entry {
+            step: transfer.step,
+            source: transfer.source,
+            target: transfer.target,
+            block: transfer.block,
+        }))
+    }
+}
+
+/// Writes `{"members","blocks","algorithm","steps","transfers":[{"step","source","target","block"},…]}`.
+pub fn write(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
+    let document = Document {
+        members: plan.schedule.members(),
+        blocks: plan.blocks,
+        algorithm: plan.schedule.algorithm().name(),
+        steps: plan.steps(),
+        transfers: List(plan),
+    };
+    serde_json::to_writer(&mut *out, &document)?;
+    writeln!(out)
+}

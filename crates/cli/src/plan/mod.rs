@@ -1,0 +1,126 @@
+//! `rdmc plan`: the schedule of one message, as a table, as JSON or as a picture.
+//!
+//! Nothing is sent. The table and the JSON are streamed: memory grows with the members, not with the transfers.
+
+mod json;
+mod svg;
+mod table;
+mod transfers;
+
+use std::{
+    io::{self, BufWriter, Write},
+    path::PathBuf,
+};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use schedule::{Algorithm, MAX_MEMBERS, Schedule};
+
+use crate::failure::Failure;
+
+/// More transfers than anybody reads: at this size the table is about a gigabyte.
+const MAX_TRANSFERS: u64 = 50_000_000;
+
+/// Show who sends which block to whom at which step
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How many members the group has, the root included
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MEMBERS)))]
+    members: u32,
+
+    /// How many blocks the message has
+    #[arg(long, value_name = "K")]
+    blocks: u32,
+
+    /// How blocks travel; chain-of-racks and nested-pipelines need --racks
+    #[arg(long, default_value = "binomial-pipeline", value_parser = algorithms())]
+    algorithm: Algorithm,
+
+    /// The rank that has the message at the start
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    root: u32,
+
+    /// The size of each rack, in rank order: 4,4,2 puts ranks 0-3, 4-7 and 8-9 in racks of their own
+    #[arg(long, value_name = "SIZES", value_delimiter = ',')]
+    racks: Option<Vec<u32>>,
+
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+
+    /// Draw the plan into this SVG file instead of printing the table
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+fn algorithms() -> impl TypedValueParser<Value = Algorithm> {
+    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name)).try_map(|name| name.parse())
+}
+
+/// A schedule and the number of blocks to plan for.
+struct Plan {
+    schedule: Schedule,
+    blocks: u32,
+}
+
+impl Plan {
+    fn new(args: &Args) -> Result<Self, Failure> {
+        let transfers = u64::from(args.members - 1) * u64::from(args.blocks);
+        if transfers > MAX_TRANSFERS {
+            return Err(Failure::Usage(format!(
+                "this plan has {transfers} transfers, and rdmc plan shows at most {MAX_TRANSFERS}: \
+                 ask for fewer --blocks or --members"
+            )));
+        }
+        let schedule = match &args.racks {
+            Some(sizes) => {
+                Schedule::with_racks(args.algorithm, &rack_of_each(sizes, args.members)?, args.root)
+            }
+            None if args.algorithm.needs_racks() => {
+                return Err(Failure::Usage(format!(
+                    "{} needs to know the racks: add for example --racks {},{}",
+                    args.algorithm,
+                    args.members.div_ceil(2),
+                    args.members / 2
+                )));
+            }
+            None => Schedule::new(args.algorithm, args.members, args.root),
+        };
+        let schedule = schedule.map_err(|error| Failure::Usage(error.to_string()))?;
+        Ok(Self { schedule, blocks: args.blocks })
+    }
+
+    fn steps(&self) -> u64 {
+        self.schedule.steps(self.blocks)
+    }
+}
+
+/// The rack of each rank, from the racks' sizes in rank order.
+fn rack_of_each(sizes: &[u32], members: u32) -> Result<Vec<u32>, Failure> {
+    let total: u64 = sizes.iter().copied().map(u64::from).sum();
+    if total != u64::from(members) {
+        return Err(Failure::Usage(format!(
+            "the racks hold {total} members and the group has {members}: the sizes in --racks must add up to --members"
+        )));
+    }
+    Ok((0..)
+        .zip(sizes)
+        .flat_map(|(rack, &size)| std::iter::repeat_n(rack, size as usize))
+        .collect())
+}
+
+/// Prints or draws the plan.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let plan = Plan::new(args)?;
+    if let Some(path) = &args.svg {
+        let picture = svg::draw(&plan)?;
+        std::fs::write(path, picture)
+            .map_err(Failure::while_doing(format_args!("{}", path.display())))?;
+        if !args.json {
+            return Ok(());
+        }
+    }
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let written =
+        if args.json { json::write(&plan, &mut out) } else { table::write(&plan, &mut out) };
+    written.and_then(|()| out.flush()).map_err(Failure::while_doing("standard output"))
+}

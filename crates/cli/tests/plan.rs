@@ -1,0 +1,222 @@
+//! `rdmc plan` as it is run.
+
+use std::{
+    collections::HashMap,
+    io::Read,
+    process::{Command, Output, Stdio},
+};
+
+fn rdmc(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rdmc"));
+    command.args(arguments.split_whitespace());
+    command
+}
+
+fn run(arguments: &str) -> Output {
+    rdmc(arguments).output().expect("rdmc runs")
+}
+
+fn stdout(arguments: &str) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments}: {output:?}");
+    assert!(output.stderr.is_empty(), "{arguments}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Exit code and standard error of a command that prints nothing on standard output.
+fn failure(arguments: &str) -> (Option<i32>, String) {
+    let output = run(arguments);
+    assert!(output.stdout.is_empty(), "{arguments}: {output:?}");
+    (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+}
+
+#[test]
+fn eight_members_and_three_blocks() {
+    // DSN figure 3, middle and right.
+    let expected = "\
+binomial-pipeline: 8 members, 3 blocks, 5 steps (lower bound 5)
+step  transfers
+   0  0→1 b0
+   1  0→2 b1  1→3 b0
+   2  0→4 b2  1→5 b0  2→6 b1  3→7 b0
+   3  0→1 b2  2→3 b1  3→2 b0  4→5 b2  5→4 b0  6→7 b1  7→6 b0
+   4  0→2 b2  1→3 b2  3→1 b1  4→6 b2  5→7 b2  6→4 b1  7→5 b1
+";
+    assert_eq!(stdout("plan --members 8 --blocks 3"), expected);
+}
+
+#[test]
+fn columns_stay_aligned() {
+    let expected = "\
+chain: 3 members, 11 blocks, 12 steps (lower bound 12)
+step  transfers
+   0  2→0 b0
+   1  0→1 b0   2→0 b1
+";
+    let table = stdout("plan --members 3 --blocks 11 --algorithm chain --root 2");
+    assert!(table.starts_with(expected), "{table}");
+    assert!(table.contains("\n  10  0→1 b9   2→0 b10\n  11  0→1 b10\n"), "{table}");
+}
+
+#[test]
+fn idle_steps_have_their_line() {
+    let table = stdout("plan --members 10 --blocks 3 --algorithm nested-pipelines --racks 4,4,2");
+    assert!(table.contains("\n   8  -\n"), "{table}");
+    assert_eq!(table.lines().count(), 2 + 12, "{table}");
+}
+
+#[test]
+fn nothing_to_do_is_a_headline() {
+    let alone = "binomial-pipeline: 1 member, 1 block, 0 steps (lower bound 0)\n";
+    assert_eq!(stdout("plan --members 1 --blocks 1"), alone);
+    assert_eq!(stdout("plan --members 2 --blocks 0").lines().count(), 1);
+}
+
+/// Replays the JSON: everybody gets each block once, from somebody who had it before the step.
+fn assert_delivers(arguments: &str, root: u64) {
+    let json: serde_json::Value = serde_json::from_str(&stdout(arguments)).expect("JSON");
+    let field = |value: &serde_json::Value, name: &str| value[name].as_u64().expect("a number");
+    let (members, blocks, steps) =
+        (field(&json, "members"), field(&json, "blocks"), field(&json, "steps"));
+    let mut got: HashMap<(u64, u64), u64> = HashMap::new();
+    let mut before = 0;
+    for transfer in json["transfers"].as_array().expect("an array") {
+        let (step, source) = (field(transfer, "step"), field(transfer, "source"));
+        let (target, block) = (field(transfer, "target"), field(transfer, "block"));
+        assert!(before <= step && step < steps, "{arguments}: {transfer}");
+        assert!(
+            source == root || got.get(&(source, block)).is_some_and(|&at| at < step),
+            "{arguments}: {transfer}"
+        );
+        assert!(
+            target != root && got.insert((target, block), step).is_none(),
+            "{arguments}: {transfer}"
+        );
+        before = step;
+    }
+    assert_eq!(got.len() as u64, (members - 1) * blocks, "{arguments}");
+    assert_eq!(steps, before + 1, "{arguments}");
+}
+
+#[test]
+fn json_delivers() {
+    for algorithm in [
+        "sequential",
+        "chain",
+        "binomial-tree",
+        "binomial-pipeline",
+        "circulant",
+        "chain-of-racks",
+        "nested-pipelines",
+    ] {
+        let rest = format!("--algorithm {algorithm} --racks 1,5,2,4 --json");
+        assert_delivers(&format!("plan --members 12 --blocks 9 --root 0 {rest}"), 0);
+        assert_delivers(&format!("plan --members 12 --blocks 1 --root 7 {rest}"), 7);
+    }
+}
+
+#[test]
+fn json_has_the_fields_in_order() {
+    let expected = "{\"members\":2,\"blocks\":1,\"algorithm\":\"binomial-pipeline\",\"steps\":1,\
+                    \"transfers\":[{\"step\":0,\"source\":0,\"target\":1,\"block\":0}]}\n";
+    assert_eq!(stdout("plan --members 2 --blocks 1 --json"), expected);
+}
+
+#[test]
+fn a_picture_has_every_transfer() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("plan.svg");
+    let draw =
+        |arguments: &str| rdmc(arguments).arg("--svg").arg(&file).output().expect("rdmc runs");
+
+    let output = draw("plan --members 8 --blocks 3");
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let picture = std::fs::read_to_string(&file).expect("a file");
+    assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"));
+    assert_eq!(picture.matches("marker-end").count(), 7 * 3);
+    assert_eq!(picture.matches("\nstep ").count(), 5);
+
+    let output = draw("plan --members 2 --blocks 1 --json");
+    assert!(output.stdout.starts_with(b"{"), "{output:?}");
+
+    for too_large in ["plan --members 65 --blocks 1", "plan --members 2 --blocks 129"] {
+        let output = draw(too_large);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("at most 64 members and 128 steps")
+        );
+    }
+    for largest in ["plan --members 64 --blocks 1", "plan --members 2 --blocks 128"] {
+        assert!(draw(largest).status.success());
+    }
+}
+
+#[test]
+fn arguments_that_make_no_sense() {
+    let cases = [
+        ("plan --members 0 --blocks 3", "0 is not in 1..=1048576"),
+        ("plan --members 1048577 --blocks 3", "1048577 is not in 1..=1048576"),
+        ("plan --members 4 --blocks -1", "unexpected argument '-1'"),
+        ("plan --members 4 --blocks 4294967296", "4294967296 is not in 0..=4294967295"),
+        (
+            "plan --members 4 --blocks 3 --root 4",
+            "rdmc: root 4 is not a rank: with 4 members, ranks are 0 to 3",
+        ),
+        (
+            "plan --members 4 --blocks 3 --racks 2,3",
+            "rdmc: the racks hold 5 members and the group has 4",
+        ),
+        ("plan --members 4 --blocks 3 --racks 2,x", "invalid value 'x' for '--racks"),
+        ("plan --members 4 --blocks 3 --algorithm chain-of-racks", "add for example --racks 2,2"),
+        ("plan --members 1000000 --blocks 51", "at most 50000000: ask for fewer"),
+        ("plan --blocks 3", "--members <N>"),
+    ];
+    for (arguments, message) in cases {
+        let (code, stderr) = failure(arguments);
+        assert_eq!(code, Some(2), "{arguments}: {stderr}");
+        assert!(stderr.contains(message), "{arguments}: {stderr}");
+    }
+}
+
+#[test]
+fn an_unknown_algorithm_lists_the_valid_ones() {
+    let (code, stderr) = failure("plan --members 4 --blocks 3 --algorithm ring");
+    assert_eq!(code, Some(2));
+    for name in [
+        "sequential",
+        "chain",
+        "binomial-tree",
+        "binomial-pipeline",
+        "circulant",
+        "chain-of-racks",
+        "nested-pipelines",
+    ] {
+        assert!(stderr.contains(name), "{stderr}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("missing").join("plan.svg");
+    let output = rdmc("plan --members 4 --blocks 3 --svg").arg(&file).output().expect("rdmc runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with("rdmc: ") && stderr.contains("plan.svg"), "{stderr}");
+}
+
+/// As in `rdmc plan … | head`: the reader takes a little and goes.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    for format in ["", "--json"] {
+        let mut child = rdmc(&format!("plan --members 1000 --blocks 5000 {format}"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("rdmc runs");
+        let mut some = [0; 100];
+        child.stdout.take().expect("a pipe").read_exact(&mut some).expect("some output");
+        let output = child.wait_with_output().expect("rdmc ends");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+}

@@ -1,0 +1,132 @@
+//! The algorithms by name and by code.
+
+use core::{fmt, str::FromStr};
+
+/// How blocks travel from the root to everybody else.
+///
+/// `n` members, `k` blocks; steps count one block time each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// The root sends the whole message to one member after another: `k(n-1)` steps (DSN section 4.3).
+    Sequential,
+    /// A bucket brigade in rank order: `k+n-2` steps (DSN section 4.3).
+    Chain,
+    /// Whole messages along a binomial tree: `k*ceil(log2 n)` steps (DSN section 4.3 and figure 3, left).
+    BinomialTree,
+    /// Blocks pipelined over a hypercube: `k-1+ceil(log2 n)` steps (DSN section 4.4).
+    BinomialPipeline,
+    /// Blocks pipelined over a circulant graph, where all members do the same: `k-1+ceil(log2 n)` steps (Träff).
+    Circulant,
+    /// A chain of rack leaders with a binomial pipeline inside each rack (RDMC preprints, "Hybrid Algorithms").
+    ChainOfRacks,
+    /// A binomial pipeline of rack leaders with another inside each rack (DSN section 4.3, "Hybrid Algorithms").
+    NestedPipelines,
+}
+
+impl Algorithm {
+    /// Every algorithm, in the order of their codes.
+    pub const ALL: [Self; 7] = [
+        Self::Sequential,
+        Self::Chain,
+        Self::BinomialTree,
+        Self::BinomialPipeline,
+        Self::Circulant,
+        Self::ChainOfRacks,
+        Self::NestedPipelines,
+    ];
+
+    /// The number that stands for this algorithm between members: 1 to 7, never 0, never reused.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Sequential => 1,
+            Self::Chain => 2,
+            Self::BinomialTree => 3,
+            Self::BinomialPipeline => 4,
+            Self::Circulant => 5,
+            Self::ChainOfRacks => 6,
+            Self::NestedPipelines => 7,
+        }
+    }
+
+    /// The algorithm with this [`code`](Self::code), or `None` when there is none.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.code() == code)
+    }
+
+    /// The name in kebab case, as it is displayed and parsed.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Chain => "chain",
+            Self::BinomialTree => "binomial-tree",
+            Self::BinomialPipeline => "binomial-pipeline",
+            Self::Circulant => "circulant",
+            Self::ChainOfRacks => "chain-of-racks",
+            Self::NestedPipelines => "nested-pipelines",
+        }
+    }
+
+    /// Whether the schedule depends on which member is in which rack, so that
+    /// [`Schedule::with_racks`](crate::Schedule::with_racks) is the way to build it.
+    #[must_use]
+    pub const fn needs_racks(self) -> bool {
+        matches!(self, Self::ChainOfRacks | Self::NestedPipelines)
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name).ok_or(UnknownAlgorithm)
+    }
+}
+
+/// A name that is no algorithm's; displayed as the list of the names that are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownAlgorithm;
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("unknown algorithm; choose one of")?;
+        for (i, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+            write!(f, "{} {algorithm}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for UnknownAlgorithm {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn names_and_codes_round_trip() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
+            assert_eq!(Algorithm::from_code(algorithm.code()), Some(algorithm));
+        }
+        assert_eq!((0..=u8::MAX).filter_map(Algorithm::from_code).count(), Algorithm::ALL.len());
+        assert_eq!(Algorithm::from_code(0), None);
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_valid_ones() {
+        let message = "Chain".parse::<Algorithm>().unwrap_err().to_string();
+        for algorithm in Algorithm::ALL {
+            assert!(message.contains(algorithm.name()), "{message}");
+        }
+    }
+}

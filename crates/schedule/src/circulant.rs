@@ -1,0 +1,275 @@
+//! Träff's broadcast on a circulant graph: round-optimal for every number of members, all members symmetric.
+//!
+//! In round i every member r sends to r + Skip[j] and receives from r - Skip[j], j = i mod q, q = ceil(log2 n).
+//! What a member receives repeats every q rounds, q blocks further on, so one table of q entries per member
+//! holds its whole schedule. The table is computed per query, in O(log n) time, on the stack. Since the sender
+//! looks up the receiver's entry, both ends agree by construction.
+//!
+//! # Why each block arrives exactly once
+//!
+//! The q entries of member r are -q ..= -1 with b(r)-q replaced by b(r), b(r) being its base block. A run of the
+//! schedule is P full turns of the table, numbered so that the last ends with block k-1; the x rounds by which
+//! the first is cut short would all have carried negative blocks. Turn p adds qp-x to the entries, hence over
+//! all turns every block up to k-2 arrives once, and then b(r)+k-1, which stands for block k-1. There is no
+//! redundant transfer to suppress.
+
+use crate::flow::{Flow, Hop, ceil_log2, scan};
+
+/// Room for Skip[0 ..= q] with q <= 20.
+const SKIPS: usize = 21;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Circulant {
+    members: u32,
+    /// q, at least 1.
+    rounds: u32,
+    /// Skip[q] = n, Skip[j] = ceil(Skip[j+1] / 2), Skip[0] = 1.
+    skips: [u32; SKIPS],
+}
+
+/// A member's receive table while it is being found.
+struct Search<'a> {
+    skips: &'a [u32; SKIPS],
+    rounds: usize,
+    /// X = r + n.
+    goal: u32,
+    /// For each skip index, the next lower one that is still in the list; `END` after the last.
+    next: [u8; SKIPS],
+    previous: [u8; SKIPS],
+    table: [u8; SKIPS],
+}
+
+const END: u8 = u8::MAX;
+
+impl Search<'_> {
+    fn unlink(&mut self, index: u8) {
+        let (next, previous) = (self.next[usize::from(index)], self.previous[usize::from(index)]);
+        if next != END {
+            self.previous[usize::from(next)] = previous;
+        }
+        if previous != END {
+            self.next[usize::from(previous)] = next;
+        }
+    }
+
+    /// Fills the table from entry `j` on with the skips that extend `base`, each path ending below the one before
+    /// (`bound`), trying the list from `index` on; returns the first entry left. The depth is at most 2q: a path
+    /// uses no skip more than twice.
+    fn run(&mut self, base: u32, mut bound: u32, mut index: u8, mut j: usize) -> usize {
+        while index != END && j < self.rounds {
+            let end = base + self.skips[usize::from(index)];
+            if end <= self.goal - self.skips[j] && end < bound {
+                if end <= self.goal - self.skips[j + 1] {
+                    j = self.run(end, bound, index, j);
+                }
+                if j == self.rounds || base > self.goal - self.skips[j + 1] {
+                    return j;
+                }
+                bound = end;
+                self.table[j] = index;
+                self.unlink(index);
+                j += 1;
+            }
+            index = self.next[usize::from(index)];
+        }
+        j
+    }
+}
+
+impl Circulant {
+    /// For at least two members.
+    pub(crate) fn new(members: u32) -> Self {
+        let rounds = ceil_log2(members);
+        let mut skips = [1; SKIPS];
+        skips[rounds as usize] = members;
+        for j in (0..rounds as usize).rev() {
+            skips[j] = skips[j + 1].div_ceil(2);
+        }
+        Self { members, rounds, skips }
+    }
+
+    /// b(r): the smallest skip in the greedy decomposition of r; q for the root.
+    fn base_block(&self, member: u32) -> u32 {
+        let mut rest = member;
+        for j in (0..self.rounds).rev() {
+            if rest >= self.skips[j as usize] {
+                rest -= self.skips[j as usize];
+                if rest == 0 {
+                    return j;
+                }
+            }
+        }
+        self.rounds
+    }
+
+    /// R_r: the block of each round in the first turn; negative while nothing has arrived.
+    fn receive_table(&self, member: u32) -> [i64; SKIPS] {
+        let q = self.rounds as u8;
+        let base_block = self.base_block(member) as u8;
+        let mut search = Search {
+            skips: &self.skips,
+            rounds: self.rounds as usize,
+            goal: member + self.members,
+            next: core::array::from_fn(|e| (e as u8).wrapping_sub(1)),
+            previous: core::array::from_fn(|e| e as u8 + 1),
+            table: [0; SKIPS],
+        };
+        search.previous[usize::from(q)] = END;
+        search.unlink(base_block);
+        let head = if base_block == q { q - 1 } else { q };
+        search.run(0, 2 * self.members, head, 0);
+        search
+            .table
+            .map(|e| if e == q { i64::from(base_block) } else { i64::from(e) - i64::from(q) })
+    }
+
+    /// x: how many rounds of the first turn are left out so that the last turn is full.
+    fn skipped_rounds(&self, blocks: u32) -> u32 {
+        (self.rounds - (blocks - 1) % self.rounds) % self.rounds
+    }
+
+    /// The index j of the skip used at `step`.
+    fn skip_index(&self, step: u64, blocks: u32) -> usize {
+        ((step + u64::from(self.skipped_rounds(blocks))) % u64::from(self.rounds)) as usize
+    }
+
+    /// The block that a member other than the root receives at `step`.
+    fn block_received(&self, member: u32, step: u64, blocks: u32) -> Option<u32> {
+        let (q, x) = (u64::from(self.rounds), u64::from(self.skipped_rounds(blocks)));
+        let round = step + x;
+        let entry = self.receive_table(member)[(round % q) as usize];
+        let block = entry + (q * (round / q)) as i64 - x as i64;
+        (block >= 0).then(|| block.min(i64::from(blocks) - 1) as u32)
+    }
+
+    fn after(&self, member: u32, skip: u32) -> u32 {
+        (member + skip) % self.members
+    }
+
+    fn before(&self, member: u32, skip: u32) -> u32 {
+        (member + self.members - skip) % self.members
+    }
+
+    /// The `index`-th member that this one sends to or, from q on, receives from.
+    fn peer(&self, member: u32, index: u32) -> Option<u32> {
+        match index.checked_sub(self.rounds) {
+            None => {
+                Some(self.after(member, self.skips[index as usize])).filter(|&target| target != 0)
+            }
+            Some(j) => (member != 0).then(|| self.before(member, self.skips[j as usize])),
+        }
+    }
+
+    /// At most this many steps pass between two sends, or two receives, of a member that has any left.
+    fn longest_pause(&self) -> u64 {
+        2 * u64::from(self.rounds) + 1
+    }
+}
+
+impl Flow for Circulant {
+    fn steps(&self, blocks: u32) -> u64 {
+        u64::from(blocks) - 1 + u64::from(self.rounds)
+    }
+
+    fn send(&self, member: u32, step: u64, blocks: u32) -> Option<Hop> {
+        let peer = self.after(member, self.skips[self.skip_index(step, blocks)]);
+        if peer == 0 {
+            return None;
+        }
+        Some(Hop { step, peer, block: self.block_received(peer, step, blocks)? })
+    }
+
+    fn receive(&self, member: u32, step: u64, blocks: u32) -> Option<Hop> {
+        if member == 0 {
+            return None;
+        }
+        let peer = self.before(member, self.skips[self.skip_index(step, blocks)]);
+        Some(Hop { step, peer, block: self.block_received(member, step, blocks)? })
+    }
+
+    fn next_send(&self, member: u32, from: u64, blocks: u32) -> Option<Hop> {
+        scan(from, self.steps(blocks), self.longest_pause(), |step| self.send(member, step, blocks))
+    }
+
+    fn next_receive(&self, member: u32, from: u64, blocks: u32) -> Option<Hop> {
+        scan(from, self.steps(blocks), self.longest_pause(), |step| {
+            self.receive(member, step, blocks)
+        })
+    }
+
+    fn received_at(&self, member: u32, block: u32, blocks: u32) -> u64 {
+        let (q, x) = (u64::from(self.rounds), u64::from(self.skipped_rounds(blocks)));
+        let base_block = u64::from(self.base_block(member));
+        let shifted = u64::from(block) + x;
+        let (turn, entry) = if block == blocks - 1 || shifted % q == base_block {
+            // Block k-1 comes in the last turn, under the number b(r)+k-1.
+            (shifted / q, base_block as i64)
+        } else {
+            (shifted / q + 1, (shifted % q) as i64 - q as i64)
+        };
+        let table = self.receive_table(member);
+        let round = table[..self.rounds as usize].iter().position(|&e| e == entry).unwrap_or(0);
+        turn * q + round as u64 - x
+    }
+
+    fn announcer(&self, member: u32) -> u32 {
+        // Some skip fits, since Skip[0] = 1.
+        let largest = self.skips[..self.rounds as usize].iter().rev().find(|&&skip| skip <= member);
+        member - largest.copied().unwrap_or(1)
+    }
+
+    fn neighbour_candidates(&self, _member: u32) -> u32 {
+        2 * self.rounds
+    }
+
+    fn neighbour(&self, member: u32, index: u32) -> Option<u32> {
+        let peer = self.peer(member, index);
+        // Two skips that add up to n lead to the same member.
+        peer.filter(|_| (0..index).all(|earlier| self.peer(member, earlier) != peer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seventeen_members_have_the_published_table() {
+        let flow = Circulant::new(17);
+        assert_eq!(flow.skips[..6], [1, 2, 3, 5, 9, 17]);
+        let published = [-4, 0, -5, -4, -3, -5, -2, -5, -4, -3, -1, -5, -4, -3, -5, -2, -5];
+        for (member, entry) in (0..).zip(published) {
+            assert_eq!(flow.receive_table(member)[0], entry, "member {member}");
+        }
+    }
+
+    #[test]
+    fn the_root_sends_block_j_in_round_j_of_the_first_turn() {
+        for members in 2..3000 {
+            let flow = Circulant::new(members);
+            for j in 0..flow.rounds as usize {
+                assert_eq!(
+                    flow.receive_table(flow.skips[j])[j],
+                    j as i64,
+                    "{members} members, round {j}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_holds_every_entry_once() {
+        for members in (2..300).chain([1023, 1024, 1025, 99_991]) {
+            let flow = Circulant::new(members);
+            let q = i64::from(flow.rounds);
+            for member in (1..members).step_by(1 + members as usize / 500) {
+                let table = flow.receive_table(member);
+                let base = i64::from(flow.base_block(member));
+                for entry in (-q..0).map(|e| if e == base - q { base } else { e }) {
+                    let count = table[..q as usize].iter().filter(|&&found| found == entry).count();
+                    assert_eq!(count, 1, "{members} members, member {member}, entry {entry}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Who sends which block to whom at which step.
+//!
+//! A message of `k` blocks starts at the root of a group of `n` members, and every other member has to end up
+//! with a copy. A [`Schedule`] answers, for any member at any step, which block it sends and which it receives.
+//! It is a pure function of (algorithm, members, root, racks): every member computes its own part, nothing is
+//! exchanged to agree on it, and no table of the whole plan exists anywhere.
+//!
+//! ```
+//! use schedule::{Algorithm, Schedule};
+//!
+//! let plan = Schedule::new(Algorithm::BinomialPipeline, 8, 0)?;
+//! assert_eq!(plan.steps(3), 5);
+//! let first = plan.send_at(0, 0, 3).unwrap();
+//! assert_eq!((first.source, first.target, first.block), (0, 1, 0));
+//! assert_eq!(plan.receive_at(1, 0, 3), Some(first));
+//! # Ok::<(), schedule::ScheduleError>(())
+//! ```
+//!
+//! # The model
+//!
+//! Time goes in steps. During one step a member may send one block and receive one block (full-duplex, one port).
+//! A block received at one step can be sent at any later one. Steps are an order, not a clock: members that run
+//! late do not change what is sent to whom.
+//!
+//! # Cost
+//!
+//! Queries neither allocate nor panic. They take constant time, except for [`Algorithm::Circulant`], whose
+//! queries take O(log n) and whose [`Schedule::next_send`] and [`Schedule::next_receive`] take O(log² n).
+//! The rack algorithms keep a table of 12 bytes per member, built once by [`Schedule::with_racks`].
+//!
+//! # Sources
+//!
+//! "DSN" in the comments is Behrens, Jha, Birman, Tremel, *RDMC: A Reliable RDMA Multicast for Large Objects*,
+//! DSN 2018. The circulant schedule is that of Träff, *Optimal Broadcast Schedules in Logarithmic Time with
+//! Applications to Broadcast, All-Broadcast, Reduction and All-Reduction*.
+#![no_std]
+
+extern crate alloc;
+
+mod algorithm;
+mod chain;
+mod circulant;
+mod error;
+mod flow;
+mod pipeline;
+mod plan;
+mod racks;
+mod sequential;
+mod tree;
+
+pub use algorithm::{Algorithm, UnknownAlgorithm};
+pub use error::ScheduleError;
+pub use plan::{MAX_MEMBERS, Schedule, Transfer};
+
+/// The fewest steps in which any schedule can replicate `blocks` blocks to `members` members, in steps:
+/// `blocks - 1 + ceil(log2(members))`, or 0 where there is nothing to do.
+///
+/// The root needs `blocks - 1` steps before it can even begin to send the last block, and the number of members
+/// that hold that block at most doubles in a step (full-duplex one-port model; DSN section 4.4). The binomial
+/// pipeline and the circulant schedule meet it for every `members`.
+///
+/// ```
+/// assert_eq!(schedule::lower_bound_steps(8, 3), 5);
+/// assert_eq!(schedule::lower_bound_steps(9, 3), 6);
+/// ```
+#[must_use]
+pub const fn lower_bound_steps(members: u32, blocks: u32) -> u64 {
+    if members <= 1 || blocks == 0 {
+        return 0;
+    }
+    blocks as u64 - 1 + flow::ceil_log2(members) as u64
+}

@@ -1,0 +1,308 @@
+//! The public face: real ranks outside, virtual ranks inside.
+
+use crate::{
+    Algorithm, ScheduleError,
+    chain::Chain,
+    circulant::Circulant,
+    flow::{Flow, Hop, floor_log2},
+    pipeline::Pipeline,
+    racks::Hybrid,
+    sequential::Sequential,
+    tree::Tree,
+};
+
+/// The most members that a group may have: 2^20.
+pub const MAX_MEMBERS: u32 = 1 << 20;
+
+/// One block going from one member to another at one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Transfer {
+    /// When, counted in block times from 0.
+    pub step: u64,
+    /// The rank that sends.
+    pub source: u32,
+    /// The rank that receives.
+    pub target: u32,
+    /// Which block of the message, counted from 0.
+    pub block: u32,
+}
+
+/// Who sends which block to whom at which step, for one group and one root.
+///
+/// Immutable and cheap to clone; one schedule serves messages of any number of blocks, and every query takes
+/// that number. Queries about a rank that is not in the group, about a step at or after
+/// [`steps`](Self::steps), or about a message of 0 blocks answer `None`, never panic and never allocate.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    algorithm: Algorithm,
+    members: u32,
+    root: u32,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    /// One member: nothing ever happens.
+    Alone,
+    Sequential(Sequential),
+    Chain(Chain),
+    Tree(Tree),
+    Pipeline(Pipeline),
+    Circulant(Circulant),
+    Hybrid(Hybrid),
+}
+
+impl Schedule {
+    /// A schedule for `members` members, of which rank `root` has the message. Constant time, no allocation.
+    ///
+    /// # Errors
+    /// When `members` is not in 1 ..= [`MAX_MEMBERS`], when `root` is not a rank, and for the algorithms that
+    /// need racks (build those with [`with_racks`](Self::with_racks)).
+    pub fn new(algorithm: Algorithm, members: u32, root: u32) -> Result<Self, ScheduleError> {
+        check(members as usize, root)?;
+        let kind = match algorithm {
+            Algorithm::ChainOfRacks | Algorithm::NestedPipelines => {
+                return Err(ScheduleError::RacksNeeded { algorithm });
+            }
+            _ if members == 1 => Kind::Alone,
+            Algorithm::Sequential => Kind::Sequential(Sequential { members }),
+            Algorithm::Chain => Kind::Chain(Chain { members }),
+            Algorithm::BinomialTree => Kind::Tree(Tree { members }),
+            Algorithm::BinomialPipeline => Kind::Pipeline(Pipeline::new(members)),
+            Algorithm::Circulant => Kind::Circulant(Circulant::new(members)),
+        };
+        Ok(Self { algorithm, members, root, kind })
+    }
+
+    /// A schedule for one member per entry of `racks`, which names the rack of each rank; any numbers will do,
+    /// and the members of a rack need not be neighbours in rank order. Algorithms that do not need racks ignore
+    /// them.
+    ///
+    /// The root leads its rack and the lowest rank leads every other; the leaders' layer takes the root's rack
+    /// first and the others in the order of their lowest ranks. O(n log n) time and 12 bytes per member.
+    ///
+    /// # Errors
+    /// When there are not 1 ..= [`MAX_MEMBERS`] entries, or when `root` is not a rank.
+    pub fn with_racks(
+        algorithm: Algorithm,
+        racks: &[u32],
+        root: u32,
+    ) -> Result<Self, ScheduleError> {
+        let members = check(racks.len(), root)?;
+        let kind = match algorithm {
+            _ if members == 1 => Kind::Alone,
+            Algorithm::ChainOfRacks => Kind::Hybrid(Hybrid::chain_of_racks(racks, root)),
+            Algorithm::NestedPipelines => Kind::Hybrid(Hybrid::nested_pipelines(racks, root)),
+            _ => return Self::new(algorithm, members, root),
+        };
+        Ok(Self { algorithm, members, root, kind })
+    }
+
+    /// The algorithm that the schedule was built with.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// How many members there are; ranks go from 0 to one less.
+    #[must_use]
+    pub fn members(&self) -> u32 {
+        self.members
+    }
+
+    /// The rank that has the message at the start.
+    #[must_use]
+    pub fn root(&self) -> u32 {
+        self.root
+    }
+
+    /// How many steps a message of `blocks` blocks takes; 0 for no blocks or one member. Something is
+    /// transferred at the last step. For `n` members, `k` blocks and `q = ceil(log2 n)`:
+    ///
+    /// - sequential `k(n-1)`, chain `k+n-2`, binomial tree `kq` (DSN section 4.3);
+    /// - binomial pipeline and circulant `k-1+q`, which is optimal (DSN section 4.4, Träff);
+    /// - chain of racks and nested pipelines, when there are several racks and one has several members:
+    ///   the largest of `2(k-1+q')-1` for the leaders' own layer, where `q'` is `racks - 1` for the chain and
+    ///   `ceil(log2 racks)` for the pipeline, and, for each rack of `m > 1` members, `2(k-1+ceil(log2 m)+lag)`.
+    ///   The lag is 0 in the root's rack; in rack `r` of a chain it is `r-1`; in a pipeline it is
+    ///   `floor(log2 racks)`, and one more when the leader has a twin.
+    #[must_use]
+    pub fn steps(&self, blocks: u32) -> u64 {
+        match self.flow() {
+            Some(flow) if blocks > 0 => flow.steps(blocks),
+            _ => 0,
+        }
+    }
+
+    /// What `rank` sends at `step`; it never sends more than one block at a step.
+    #[must_use]
+    pub fn send_at(&self, rank: u32, step: u64, blocks: u32) -> Option<Transfer> {
+        let flow = self.flow_of_step(rank, step, blocks)?;
+        flow.send(self.to_virtual(rank), step, blocks).map(|hop| self.sent(rank, hop))
+    }
+
+    /// What `rank` receives at `step`; it never receives more than one block at a step, and the root none.
+    ///
+    /// Equals the [`send_at`](Self::send_at) of the transfer's source at the same step.
+    #[must_use]
+    pub fn receive_at(&self, rank: u32, step: u64, blocks: u32) -> Option<Transfer> {
+        let flow = self.flow_of_step(rank, step, blocks)?;
+        flow.receive(self.to_virtual(rank), step, blocks).map(|hop| self.received(rank, hop))
+    }
+
+    /// What `rank` sends first at `from_step` or later; `None` when it sends nothing more.
+    ///
+    /// Jumps over idle stretches; O(log n) for the binomial pipeline and the rack algorithms, O(log² n) for the
+    /// circulant schedule, constant for the others.
+    #[must_use]
+    pub fn next_send(&self, rank: u32, from_step: u64, blocks: u32) -> Option<Transfer> {
+        let flow = self.flow_of_step(rank, from_step, blocks)?;
+        flow.next_send(self.to_virtual(rank), from_step, blocks).map(|hop| self.sent(rank, hop))
+    }
+
+    /// What `rank` receives first at `from_step` or later; `None` when it receives nothing more.
+    /// Costs as much as [`next_send`](Self::next_send).
+    #[must_use]
+    pub fn next_receive(&self, rank: u32, from_step: u64, blocks: u32) -> Option<Transfer> {
+        let flow = self.flow_of_step(rank, from_step, blocks)?;
+        flow.next_receive(self.to_virtual(rank), from_step, blocks)
+            .map(|hop| self.received(rank, hop))
+    }
+
+    /// The step at which `rank` receives `block`; `None` for the root, which has every block, and for a block
+    /// that the message does not have. Constant time, O(log n) for the circulant schedule.
+    #[must_use]
+    pub fn received_at(&self, rank: u32, block: u32, blocks: u32) -> Option<u64> {
+        if rank == self.root || block >= blocks {
+            return None;
+        }
+        Some(self.flow_of(rank)?.received_at(self.to_virtual(rank), block, blocks))
+    }
+
+    /// Everybody with whom `rank` may ever exchange a block or an announcement, for any number of blocks: each
+    /// once, never itself, in no particular order. Empty for a rank that is not in the group.
+    ///
+    /// Being neighbours is mutual. For `n` members there are at most: `n-1` in a sequential schedule, 2 in a
+    /// chain, `ceil(log2 n)` in a binomial tree, `2*floor(log2 n)+1` in a binomial pipeline (`log2 n` when n is a
+    /// power of two), `2*ceil(log2 n)` in a circulant schedule; leaders of racks have those of both layers.
+    pub fn neighbours(&self, rank: u32) -> impl Iterator<Item = u32> + '_ {
+        self.flow_of(rank).into_iter().flat_map(move |flow| {
+            let member = self.to_virtual(rank);
+            (0..flow.neighbour_candidates(member))
+                .filter_map(move |index| flow.neighbour(member, index))
+                .map(|member| self.to_rank(member))
+        })
+    }
+
+    /// The member from whom `rank` learns that a message exists and how long it is; `None` for the root.
+    ///
+    /// Announcers form a tree that is rooted at the root and whose edges join neighbours. An announcer is the
+    /// source of the member's first block, which does not depend on the number of blocks. Only in the circulant
+    /// schedule it does, and there the announcer of virtual rank `r` is `r - Skip[j]` for the largest
+    /// `Skip[j] <= r`.
+    #[must_use]
+    pub fn announcer(&self, rank: u32) -> Option<u32> {
+        if rank == self.root {
+            return None;
+        }
+        Some(self.to_rank(self.flow_of(rank)?.announcer(self.to_virtual(rank))))
+    }
+
+    /// The source of the first block that `rank` receives, where that does not depend on the number of blocks,
+    /// so that a receiver can be ready before it knows the message's length; `None` for the root and in the
+    /// circulant schedule.
+    #[must_use]
+    pub fn first_source(&self, rank: u32) -> Option<u32> {
+        if self.size_first() { None } else { self.announcer(rank) }
+    }
+
+    /// Whether a receiver must know the number of blocks before its first block can come: true for the circulant
+    /// schedule only. Then the length has to travel ahead of the blocks, from announcer to announcer.
+    #[must_use]
+    pub fn size_first(&self) -> bool {
+        self.algorithm == Algorithm::Circulant
+    }
+
+    /// How many steps ago `rank` received the block that it sends at `step`, at least 1 (DSN section 4.5, point
+    /// 3); `None` for the root, which has always had it, and where nothing is sent.
+    ///
+    /// Slack is how late a member may run without delaying anybody.
+    #[must_use]
+    pub fn slack(&self, rank: u32, step: u64, blocks: u32) -> Option<u64> {
+        let transfer = self.send_at(rank, step, blocks)?;
+        Some(step - self.received_at(rank, transfer.block, blocks)?)
+    }
+
+    /// The average [`slack`](Self::slack), in steps, of the members other than the root that send at any one
+    /// steady step of the binomial pipeline, `log2(members) ..= blocks + log2(members) - 2`:
+    /// `2(1 - (l-1)/(n-2))` for `n = 2^l > 2` (DSN section 4.5, point 3). `None` for any other `members`.
+    ///
+    /// ```
+    /// assert_eq!(schedule::Schedule::average_slack(4), Some(1.0));
+    /// assert_eq!(schedule::Schedule::average_slack(6), None);
+    /// ```
+    #[must_use]
+    pub fn average_slack(members: u32) -> Option<f64> {
+        if members <= 2 || !members.is_power_of_two() {
+            return None;
+        }
+        Some(2.0 * (1.0 - f64::from(floor_log2(members) - 1) / f64::from(members - 2)))
+    }
+
+    fn flow(&self) -> Option<&dyn Flow> {
+        match &self.kind {
+            Kind::Alone => None,
+            Kind::Sequential(flow) => Some(flow),
+            Kind::Chain(flow) => Some(flow),
+            Kind::Tree(flow) => Some(flow),
+            Kind::Pipeline(flow) => Some(flow),
+            Kind::Circulant(flow) => Some(flow),
+            Kind::Hybrid(flow) => Some(flow),
+        }
+    }
+
+    fn flow_of(&self, rank: u32) -> Option<&dyn Flow> {
+        if rank < self.members { self.flow() } else { None }
+    }
+
+    fn flow_of_step(&self, rank: u32, step: u64, blocks: u32) -> Option<&dyn Flow> {
+        self.flow_of(rank).filter(|flow| blocks > 0 && step < flow.steps(blocks))
+    }
+
+    /// What the flow calls `rank`: counted from the root, except that hybrids work in real ranks.
+    fn to_virtual(&self, rank: u32) -> u32 {
+        match self.kind {
+            Kind::Hybrid(_) => rank,
+            _ if rank >= self.root => rank - self.root,
+            _ => rank + self.members - self.root,
+        }
+    }
+
+    fn to_rank(&self, member: u32) -> u32 {
+        match self.kind {
+            Kind::Hybrid(_) => member,
+            _ if member < self.members - self.root => member + self.root,
+            _ => member - (self.members - self.root),
+        }
+    }
+
+    fn sent(&self, rank: u32, hop: Hop) -> Transfer {
+        Transfer { step: hop.step, source: rank, target: self.to_rank(hop.peer), block: hop.block }
+    }
+
+    fn received(&self, rank: u32, hop: Hop) -> Transfer {
+        Transfer { step: hop.step, source: self.to_rank(hop.peer), target: rank, block: hop.block }
+    }
+}
+
+/// The number of members, if it and the root are in range.
+fn check(members: usize, root: u32) -> Result<u32, ScheduleError> {
+    if members == 0 || members > MAX_MEMBERS as usize {
+        return Err(ScheduleError::Members { members });
+    }
+    let members = members as u32;
+    if root >= members {
+        return Err(ScheduleError::Root { root, members });
+    }
+    Ok(members)
+}

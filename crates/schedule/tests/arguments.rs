@@ -1,0 +1,53 @@
+//! What can and cannot be asked for.
+
+use schedule::{Algorithm, MAX_MEMBERS, Schedule, ScheduleError, lower_bound_steps};
+
+#[test]
+fn both_sides_of_each_limit() {
+    let new = |members, root| Schedule::new(Algorithm::Chain, members, root).map(|_| ());
+    assert_eq!(new(1, 0), Ok(()));
+    assert_eq!(new(MAX_MEMBERS, MAX_MEMBERS - 1), Ok(()));
+    assert_eq!(new(0, 0), Err(ScheduleError::Members { members: 0 }));
+    assert_eq!(new(MAX_MEMBERS + 1, 0), Err(ScheduleError::Members { members: 1_048_577 }));
+    assert_eq!(new(3, 3), Err(ScheduleError::Root { root: 3, members: 3 }));
+}
+
+#[test]
+fn both_sides_of_each_limit_with_racks() {
+    for algorithm in Algorithm::ALL {
+        let new = |racks: &[u32], root| Schedule::with_racks(algorithm, racks, root).map(|_| ());
+        assert_eq!(new(&[9], 0), Ok(()));
+        assert_eq!(new(&[], 0), Err(ScheduleError::Members { members: 0 }));
+        assert_eq!(new(&[1, 2], 2), Err(ScheduleError::Root { root: 2, members: 2 }));
+    }
+}
+
+#[test]
+fn rack_algorithms_ask_for_racks() {
+    for algorithm in [Algorithm::ChainOfRacks, Algorithm::NestedPipelines] {
+        let error = Schedule::new(algorithm, 8, 0).unwrap_err();
+        assert_eq!(error, ScheduleError::RacksNeeded { algorithm });
+        assert!(error.to_string().contains("give the racks"), "{error}");
+    }
+}
+
+#[test]
+fn the_lower_bound_at_its_edges() {
+    assert_eq!(lower_bound_steps(0, 5), 0);
+    assert_eq!(lower_bound_steps(1, 5), 0);
+    assert_eq!(lower_bound_steps(5, 0), 0);
+    assert_eq!(lower_bound_steps(2, 1), 1);
+    assert_eq!(lower_bound_steps(MAX_MEMBERS, u32::MAX), (1 << 32) - 2 + 20);
+    assert_eq!(lower_bound_steps(u32::MAX, 1), 32);
+}
+
+/// The longest plan there is has no overflow: 2^32-1 blocks one after another to each of 2^20-1 members.
+#[test]
+fn the_longest_plan_ends_where_it_should() {
+    let plan = Schedule::new(Algorithm::Sequential, MAX_MEMBERS, 0).unwrap();
+    let steps = u64::from(u32::MAX) * u64::from(MAX_MEMBERS - 1);
+    assert_eq!(plan.steps(u32::MAX), steps);
+    let last = plan.send_at(0, steps - 1, u32::MAX).unwrap();
+    assert_eq!((last.target, last.block), (MAX_MEMBERS - 1, u32::MAX - 1));
+    assert_eq!(plan.send_at(0, steps, u32::MAX), None);
+}
