@@ -15,7 +15,8 @@ pub struct GroupSettings {
     pub rank: u32,
     /// Members, root, and who sends which block to whom.
     pub schedule: Schedule,
-    /// Length of every block but the last of a message; 1 to 2^31 bytes.
+    /// Length of every block but the last of a message; 1 to 2^31 bytes. Each receiver sets aside
+    /// memory for `messages_in_flight` blocks.
     pub block_bytes: u64,
     /// Receives and sends posted ahead.
     pub window: Window,

@@ -3,6 +3,7 @@
 mod common;
 
 use std::{
+    io::Read,
     sync::mpsc::{Sender, channel},
     thread,
     time::Duration,
@@ -337,4 +338,36 @@ fn nothing_that_moves_for_too_long_is_a_failure_that_names_the_member() {
         assert_eq!((failure.member, failure.kind), (Some(1), FailureKind::Stalled), "{failure}");
     }
     world.close();
+}
+
+#[test]
+fn a_group_that_was_idle_for_long_has_not_stalled() {
+    let world = World::start(2);
+    let settings = |rank| {
+        let mut settings = pipeline(1, 2)(rank);
+        settings.stall_timeout_ms = 200;
+        settings
+    };
+    let groups = world.join(settings);
+    for message in 0..2 {
+        thread::sleep(Duration::from_millis(300));
+        let sent = groups[0].0.send(Region::from_vec(contents(message, 5_000))).unwrap();
+        sent.wait(PATIENCE).unwrap();
+    }
+    thread::sleep(Duration::from_millis(300));
+    close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
+    world.close();
+}
+
+#[test]
+fn closing_cuts_off_connections_that_have_not_proved_themselves() {
+    let world = World::start(1);
+    let mut silent = std::net::TcpStream::connect(world.addresses[0]).unwrap();
+    // The greeting shows that the handshake is under way.
+    let mut greeting = [0; 38];
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    silent.read_exact(&mut greeting).unwrap();
+    world.close();
+    silent.set_nonblocking(true).unwrap();
+    assert!(matches!(silent.read(&mut greeting), Ok(0)), "the connection is over");
 }

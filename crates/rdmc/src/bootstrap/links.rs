@@ -62,7 +62,9 @@ struct Shared {
     expected: Mutex<HashMap<u64, Expected>>,
     changed: Condvar,
     stopped: AtomicBool,
-    handshakes: AtomicUsize,
+    /// Connections in their handshake, so that closing can cut them short.
+    handshakes: Mutex<HashMap<u64, TcpStream>>,
+    handshake_ended: Condvar,
 }
 
 /// A group that is being created here, and the links that have come in for it.
@@ -84,7 +86,8 @@ impl Listener {
             expected: Mutex::default(),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
-            handshakes: AtomicUsize::new(0),
+            handshakes: Mutex::default(),
+            handshake_ended: Condvar::new(),
         });
         let (accepting, acceptor) = (socket.try_clone().map_err(system)?, Arc::clone(&shared));
         let thread = thread::Builder::new()
@@ -98,7 +101,7 @@ impl Listener {
         self.address
     }
 
-    /// Stops accepting; joins the thread. Handshakes under way end by their own deadlines.
+    /// Stops accepting, cuts short handshakes that are under way, and ends their threads.
     pub(crate) fn close(&mut self) {
         self.shared.stopped.store(true, Ordering::Release);
         self.shared.changed.notify_all();
@@ -107,6 +110,16 @@ impl Listener {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        let handshakes = self.shared.handshakes();
+        for stream in handshakes.values() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        // Their reads and waits return at once now; the bound is for a machine out of breath.
+        let _ = self.shared.handshake_ended.wait_timeout_while(
+            handshakes,
+            AUTHENTICATION_TIMEOUT,
+            |left| !left.is_empty(),
+        );
     }
 }
 
@@ -125,35 +138,45 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 fn accept_loop(socket: &TcpListener, shared: &Arc<Shared>) {
-    while !shared.stopped.load(Ordering::Acquire) {
-        if shared.handshakes.load(Ordering::Acquire) >= HANDSHAKES_MAX {
-            thread::sleep(RETRY_PAUSE);
-            continue;
+    for number in 0.. {
+        let accepted = socket.accept();
+        if shared.stopped.load(Ordering::Acquire) {
+            return;
         }
-        let Ok((stream, _)) = socket.accept() else {
-            if !shared.stopped.load(Ordering::Acquire) {
-                // Out of descriptors, which passes.
-                thread::sleep(RETRY_PAUSE);
-            }
-            continue;
-        };
-        shared.handshakes.fetch_add(1, Ordering::AcqRel);
-        let shared = Arc::clone(shared);
-        let handler = move || {
-            if let Err(error) = shared.answer(stream) {
-                tracing::debug!(%error, "refused a connection");
-            }
-            shared.handshakes.fetch_sub(1, Ordering::AcqRel);
-        };
-        if thread::Builder::new().name("rdmc-handshake".into()).spawn(handler).is_err() {
+        // Out of descriptors or threads: that passes. The peer tries again, or finds out.
+        let started = accepted.and_then(|(stream, _)| start_handshake(stream, number, shared));
+        if started.is_err() || shared.handshakes().len() >= HANDSHAKES_MAX {
             thread::sleep(RETRY_PAUSE);
         }
     }
 }
 
+/// Answers a connection on a thread of its own.
+fn start_handshake(stream: TcpStream, number: u64, shared: &Arc<Shared>) -> io::Result<()> {
+    let handle = stream.try_clone()?;
+    shared.handshakes().insert(number, handle);
+    let handler = Arc::clone(shared);
+    let thread = thread::Builder::new().name("rdmc-handshake".into()).spawn(move || {
+        if let Err(error) = handler.answer(stream) {
+            tracing::debug!(%error, "refused a connection");
+        }
+        handler.end_handshake(number);
+    });
+    thread.map(drop).inspect_err(|_| shared.end_handshake(number))
+}
+
 impl Shared {
     fn expected(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
         self.expected.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn handshakes(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+        self.handshakes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn end_handshake(&self, number: u64) {
+        self.handshakes().remove(&number);
+        self.handshake_ended.notify_all();
     }
 
     fn answer(&self, stream: TcpStream) -> Result<(), Error> {

@@ -73,6 +73,15 @@ impl Group {
         })
     }
 
+    pub(super) fn number(&self) -> u64 {
+        self.settings.number
+    }
+
+    /// Something has moved, or has been asked for: stalling counts from now.
+    pub(super) fn note_progress(&mut self, now: Duration) {
+        self.last_progress = now;
+    }
+
     pub(super) fn connect(&mut self, rank: u32, endpoint: EndpointId) {
         self.peers.insert(rank, endpoint);
     }
@@ -138,7 +147,7 @@ impl Group {
         completion: Completion,
         now: Duration,
     ) {
-        self.last_progress = now;
+        self.note_progress(now);
         let outcome = match completion {
             Completion::Sent { token, .. } => {
                 self.posts_open -= 1;

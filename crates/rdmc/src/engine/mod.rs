@@ -133,21 +133,28 @@ impl<T: Transport> Engine<T> {
             )));
         }
         let mut group = Group::new(settings, self.transport.now())?;
+        if let Err(error) = self.connect(&mut group, links) {
+            group.abandon(&mut self.transport);
+            return Err(error);
+        }
+        group.carry_out(&mut self.transport, &mut self.counters);
+        self.groups.insert(number, group);
+        Ok(())
+    }
+
+    fn connect(&mut self, group: &mut Group, links: Vec<(u32, T::Link)>) -> Result<(), Error> {
         for (rank, link) in links {
             let endpoint = self
                 .transport
                 .open(link)
                 .map_err(|error| Error::Setting(format!("link to member {rank}: {error}")))?;
             group.connect(rank, endpoint);
-            self.neighbours.insert(endpoint, (number, rank));
+            self.neighbours.insert(endpoint, (group.number(), rank));
         }
-        if let Some(missing) = group.missing_neighbour() {
-            group.abandon(&mut self.transport);
-            return Err(Error::Setting(format!("there is no link to member {missing}")));
+        match group.missing_neighbour() {
+            Some(missing) => Err(Error::Setting(format!("there is no link to member {missing}"))),
+            None => Ok(()),
         }
-        group.carry_out(&mut self.transport, &mut self.counters);
-        self.groups.insert(number, group);
-        Ok(())
     }
 
     /// Queues a message at the root and returns its number. The region comes back in
@@ -266,6 +273,7 @@ impl<T: Transport> Engine<T> {
         act: impl FnOnce(&mut Group, &mut T, &mut Counters) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let group = self.groups.get_mut(&number).ok_or(Error::NoSuchGroup(number))?;
+        group.note_progress(self.transport.now());
         act(group, &mut self.transport, &mut self.counters)
     }
 }
