@@ -444,12 +444,17 @@ impl Relay {
         }
     }
 
-    /// Posts every waiting send that has its block and its credit, as far as the window goes.
-    /// Sends to one target keep their order, by which they match its receives.
+    /// Posts waiting sends that have their block and their credit, as far as the window goes.
+    ///
+    /// Sends to one target keep their order, by which they match its receives. A send overtakes an
+    /// earlier one that waits only if nothing else is being sent: posting it behind another would
+    /// make the earlier one, which may become ready any moment, wait for both (the priority
+    /// inversion of DSN 2018 section 2).
     fn post_sends(&mut self) {
         let mut index = 0;
         while index < self.sends_waiting.len()
             && self.sends.len() < self.settings.window.sends as usize
+            && (index == 0 || self.sends.is_empty())
         {
             let send = self.sends_waiting[index];
             let target = send.transfer.target;
@@ -458,6 +463,7 @@ impl Relay {
             if first_to_target && self.credits(target) > 0 && self.holds(&send) {
                 self.sends_waiting.remove(index);
                 self.post_send(send);
+                index = 0;
             } else {
                 index += 1;
             }

@@ -1,0 +1,263 @@
+//! Whole groups of real engines on the simulated network, in virtual time.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rdmc::{Algorithm, Engine, Event, Failure, GroupSettings, Region, Schedule, Window};
+use transport_sim::{SimConfig, SimNetwork, SimTransport};
+
+const BLOCK_BYTES: u64 = 100;
+/// One block at the default rate of 1 GB/s.
+const BLOCK_TIME: Duration = Duration::from_nanos(BLOCK_BYTES);
+
+/// A group whose members all live here.
+struct World {
+    network: SimNetwork,
+    members: Vec<Member>,
+}
+
+struct Member {
+    engine: Engine<SimTransport>,
+    alive: bool,
+    messages: Vec<Vec<u8>>,
+    received: u64,
+    /// When the last message was received.
+    received_at: Duration,
+    closed: bool,
+    failure: Option<Failure>,
+}
+
+impl World {
+    fn new(
+        schedule: &Schedule,
+        config: SimConfig,
+        seed: u64,
+        change: impl Fn(&mut GroupSettings),
+    ) -> Self {
+        let network = SimNetwork::new(config, seed);
+        let transports: Vec<SimTransport> =
+            (0..schedule.members()).map(|_| network.member()).collect();
+        let mut links: Vec<Vec<_>> = transports.iter().map(|_| Vec::new()).collect();
+        for rank in 0..schedule.members() {
+            for other in schedule.neighbours(rank).filter(|&other| other > rank) {
+                let (own, theirs) = network.connect(rank as usize, other as usize);
+                links[rank as usize].push((other, own));
+                links[other as usize].push((rank, theirs));
+            }
+        }
+        let members = (0..)
+            .zip(transports.into_iter().zip(links))
+            .map(|(rank, (transport, links))| {
+                let mut settings = GroupSettings::new(1, rank, schedule.clone());
+                settings.block_bytes = BLOCK_BYTES;
+                change(&mut settings);
+                let mut engine = Engine::new(transport);
+                engine.create(settings, links).unwrap();
+                Member::new(engine)
+            })
+            .collect();
+        let mut world = Self { network, members };
+        (0..world.members.len()).for_each(|rank| world.progress(rank));
+        world
+    }
+
+    fn send(&mut self, root: usize, contents: Vec<u8>) {
+        self.members[root].engine.send(1, Region::from_vec(contents)).unwrap();
+    }
+
+    fn progress(&mut self, rank: usize) {
+        let member = &mut self.members[rank];
+        if !member.alive {
+            return;
+        }
+        let mut events = Vec::new();
+        // Answers to events may make more of them.
+        loop {
+            member.engine.progress(Duration::ZERO, &mut events);
+            if events.is_empty() {
+                return;
+            }
+            let now = self.network.now();
+            events.drain(..).for_each(|event| member.take(event, now));
+        }
+    }
+
+    /// Lets everything happen, up to this many things.
+    fn run(&mut self, steps_max: u64) {
+        for _ in 0..steps_max {
+            let Some(rank) = self.network.step() else { return };
+            self.progress(rank);
+        }
+    }
+
+    fn close(&mut self) {
+        for rank in 0..self.members.len() {
+            self.members[rank].engine.close(1).unwrap();
+            self.progress(rank);
+        }
+        self.run(u64::MAX);
+    }
+
+    fn last_receipt(&self) -> Duration {
+        self.members.iter().map(|member| member.received_at).max().unwrap()
+    }
+}
+
+impl Member {
+    fn new(engine: Engine<SimTransport>) -> Self {
+        Self {
+            engine,
+            alive: true,
+            messages: Vec::new(),
+            received: 0,
+            received_at: Duration::ZERO,
+            closed: false,
+            failure: None,
+        }
+    }
+
+    fn take(&mut self, event: Event, now: Duration) {
+        assert!(!self.closed && self.failure.is_none(), "nothing follows the end: {event:?}");
+        match event {
+            Event::Incoming { group, message, bytes } => {
+                let region = Region::zeroed(bytes as usize);
+                self.engine.accept(group, message, region).unwrap();
+            }
+            Event::Received { message, .. } => {
+                assert_eq!(message, self.received, "in order");
+                self.received += 1;
+                self.received_at = now;
+            }
+            Event::Complete { message, region, .. } => {
+                assert_eq!(message, self.messages.len() as u64, "in order");
+                self.messages.push(region.try_into_vec().expect("handed back whole"));
+            }
+            Event::Failed { failure, regions } => {
+                for (_, region) in regions {
+                    region.try_into_vec().expect("nobody touches it any more");
+                }
+                self.failure = Some(failure);
+            }
+            Event::Closed { .. } => self.closed = true,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn contents(message: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|index| (index * 13 + message * 57 + 3) as u8).collect()
+}
+
+fn schedule(algorithm: Algorithm, members: u32, root: u32) -> Schedule {
+    let racks: Vec<u32> = (0..members).map(|rank| rank / 5).collect();
+    Schedule::with_racks(algorithm, &racks, root).unwrap()
+}
+
+/// Virtual time from the root's send until the last member has all blocks.
+fn time_taken(schedule: &Schedule, blocks: u32, config: SimConfig) -> Duration {
+    let mut world = World::new(schedule, config, 1, |_| {});
+    // Every member is ready before the root sends.
+    world.run(u64::MAX);
+    let start = world.network.now();
+    let bytes = blocks as usize * BLOCK_BYTES as usize;
+    world.send(schedule.root() as usize, vec![1; bytes]);
+    world.run(u64::MAX);
+    for member in &world.members {
+        assert_eq!(member.messages.len(), 1);
+    }
+    world.last_receipt() - start
+}
+
+#[test]
+fn undisturbed_schedules_take_exactly_their_steps() {
+    for algorithm in Algorithm::ALL {
+        for members in [2, 3, 4, 5, 6, 7, 8, 11, 16, 23, 31, 32, 33] {
+            for blocks in [1, 2, 3, 7, 20] {
+                let schedule = schedule(algorithm, members, members / 3);
+                let taken = time_taken(&schedule, blocks, SimConfig::default());
+                let steps = BLOCK_TIME * schedule.steps(blocks) as u32;
+                let what = format!("{algorithm}, {members} members, {blocks} blocks");
+                if algorithm.needs_racks() {
+                    // Layers that take turns leave steps empty, which nobody has to wait out.
+                    assert!(taken <= steps, "{what}: {taken:?} > {steps:?}");
+                } else {
+                    assert_eq!(taken, steps, "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thousand_members_take_exactly_their_steps() {
+    let schedule = schedule(Algorithm::BinomialPipeline, 1_024, 0);
+    let config = SimConfig { carry_bytes: false, ..SimConfig::default() };
+    assert_eq!(time_taken(&schedule, 64, config), BLOCK_TIME * (64 - 1 + 10));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn delays_of_every_kind_lose_nothing(
+        algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
+        members in 1_u32..=24,
+        root in any::<u32>(),
+        sizes in prop::collection::vec(0_usize..3_000, 1..5),
+        window in 1_u32..=4,
+        messages_in_flight in 1_u32..=4,
+        slow in any::<u32>(),
+        jitter in 0_u64..2_000,
+        latency_ns in 0_u64..500,
+        seed in any::<u64>(),
+    ) {
+        let root = root % members;
+        let config = SimConfig {
+            latency_ns,
+            block_jitter_permille: jitter,
+            control_jitter_ns: jitter,
+            ..SimConfig::default()
+        };
+        let mut world = World::new(&schedule(algorithm, members, root), config, seed, |settings| {
+            settings.window = Window { receives: window, sends: window };
+            settings.messages_in_flight = messages_in_flight;
+        });
+        world.network.set_member_rate((slow % members) as usize, 100_000_000);
+        for (message, &bytes) in sizes.iter().enumerate() {
+            world.send(root as usize, contents(message, bytes));
+        }
+        world.close();
+        let expected: Vec<_> =
+            sizes.iter().enumerate().map(|(message, &bytes)| contents(message, bytes)).collect();
+        for (rank, member) in world.members.iter().enumerate() {
+            prop_assert!(member.closed, "member {rank} (seed {seed}): {:?}", member.failure);
+            prop_assert!(member.messages == expected, "member {rank} (seed {seed})");
+        }
+    }
+
+    #[test]
+    fn every_survivor_of_a_death_learns_who_died(
+        algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
+        members in 2_u32..=24,
+        root in any::<u32>(),
+        victim in any::<u32>(),
+        bytes in 0_usize..5_000,
+        happenings in 0_u64..400,
+        seed in any::<u64>(),
+    ) {
+        let (root, victim) = (root % members, (victim % members) as usize);
+        let config =
+            SimConfig { latency_ns: 20, block_jitter_permille: 500, detection_ns: 300, ..SimConfig::default() };
+        let mut world = World::new(&schedule(algorithm, members, root), config, seed, |_| {});
+        world.send(root as usize, contents(0, bytes));
+        world.run(happenings);
+        world.network.kill(victim);
+        world.members[victim].alive = false;
+        world.run(u64::MAX);
+        for (rank, member) in world.members.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let failure = member.failure.as_ref();
+            prop_assert!(failure.is_some(), "member {rank} does not know (seed {seed})");
+            prop_assert_eq!(failure.and_then(|failure| failure.member), Some(victim as u32));
+        }
+    }
+}
