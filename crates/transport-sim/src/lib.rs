@@ -10,9 +10,10 @@
 //! target's receiving side for `bytes / rate`, plus a random delay if so configured, and arrives
 //! whole after the link's latency. Control words take the latency and no port.
 //!
-//! At each instant everything that arrives is handed out, and answered, before a port chooses its
-//! next block; then, of the blocks that could start, the one whose send was posted first does. So a
-//! schedule that nothing disturbs takes exactly as many block times as it has steps.
+//! At each instant everything that arrives is handed out, and answered, before the ports choose
+//! their next blocks. A sending port prefers the send that was posted first, a receiving port the
+//! receive that was posted first; a block starts when both of its ports prefer it. So a schedule
+//! that nothing disturbs takes exactly as many block times as it has steps.
 //!
 //! # Driving
 //! A test calls [`SimNetwork::step`], which lets the next thing happen and names the member that has

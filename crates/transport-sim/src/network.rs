@@ -58,6 +58,7 @@ pub(crate) struct Core {
     transfers: Vec<Option<Transfer>>,
     free_transfers: Vec<usize>,
     sends_posted: u64,
+    receives_posted: u64,
     choosing: Vec<usize>,
     /// Members that have got completions and have not been named by [`SimNetwork::step`] since.
     due: VecDeque<usize>,
@@ -105,6 +106,7 @@ impl SimNetwork {
                 transfers: Vec::new(),
                 free_transfers: Vec::new(),
                 sends_posted: 0,
+                receives_posted: 0,
                 choosing: Vec::new(),
                 due: VecDeque::new(),
             })),
@@ -249,7 +251,9 @@ impl Core {
         lease: WriteLease,
         token: Token,
     ) -> Result<(), PostError> {
-        self.open_endpoint(endpoint)?.receives.push_back(Receive { lease, token });
+        let number = self.receives_posted;
+        self.open_endpoint(endpoint)?.receives.push_back(Receive { lease, token, number });
+        self.receives_posted += 1;
         Ok(())
     }
 
@@ -266,6 +270,7 @@ impl Core {
         let receive = if to.state == State::Open { to.receives.pop_front() } else { None };
         let fits = receive.as_ref().is_some_and(|receive| bytes <= receive.lease.bytes());
         let peer_open = to.state == State::Open;
+        let receive_number = receive.as_ref().map_or(u64::MAX, |receive| receive.number);
         let number = self.sends_posted;
         self.sends_posted += 1;
         let send = Some(Send { lease, token });
@@ -278,6 +283,7 @@ impl Core {
             bytes,
             immediate,
             number,
+            receive_number,
             started: false,
             whole: false,
             half_finished: false,
@@ -356,7 +362,7 @@ impl Core {
             .iter()
             .filter_map(|&id| self.transfers[id].as_mut()?.receive.take())
             .collect::<Vec<_>>();
-        for Receive { lease, token } in matched.into_iter().chain(posted) {
+        for Receive { lease, token, .. } in matched.into_iter().chain(posted) {
             drop(lease);
             self.report(endpoint, Completion::Cancelled { endpoint, token });
         }
@@ -424,7 +430,8 @@ impl Core {
         }
     }
 
-    /// Starts what can start, the block whose send was posted first before others.
+    /// Starts what can start: blocks that both their ports prefer, until none is left; and where
+    /// preferences go round in a circle, the block whose send was posted first.
     fn choose(&mut self) {
         let mut candidates = Vec::new();
         for member in std::mem::take(&mut self.choosing) {
@@ -432,21 +439,52 @@ impl Core {
             port.choosing = false;
             candidates.extend_from_slice(&port.waiting);
         }
-        candidates.sort_unstable_by_key(|&id| {
-            self.transfers[id].as_ref().map_or(u64::MAX, |transfer| transfer.number)
-        });
+        let number = |id: &usize| self.transfers[*id].as_ref().map(|transfer| transfer.number);
+        candidates.sort_unstable_by_key(number);
         candidates.dedup();
-        for id in candidates {
-            self.start_if_free(id);
+        loop {
+            candidates.retain(|&id| self.can_start(id));
+            let Some(&oldest) = candidates.first() else { return };
+            let mut started = false;
+            for &id in &candidates {
+                if self.can_start(id) && self.is_preferred(id) {
+                    self.start(id);
+                    started = true;
+                }
+            }
+            if !started {
+                self.start(oldest);
+            }
         }
     }
 
-    fn start_if_free(&mut self, id: usize) {
+    fn can_start(&self, id: usize) -> bool {
+        self.transfers[id].as_ref().is_some_and(|transfer| {
+            !transfer.started
+                && !self.members[transfer.source].port.sending
+                && !self.members[transfer.target].port.receiving
+        })
+    }
+
+    /// Whether neither port could start another block that it prefers: the source prefers what
+    /// was posted for sending first, the target what was posted for receiving first.
+    fn is_preferred(&self, id: usize) -> bool {
+        let Some(own) = &self.transfers[id] else { return false };
+        let rivals = |member: usize| {
+            let waiting = self.members[member].port.waiting.iter();
+            waiting
+                .filter(|&&other| self.can_start(other))
+                .filter_map(|&other| self.transfers[other].as_ref())
+        };
+        rivals(own.source).all(|other| other.source != own.source || other.number >= own.number)
+            && rivals(own.target).all(|other| {
+                other.target != own.target || other.receive_number >= own.receive_number
+            })
+    }
+
+    fn start(&mut self, id: usize) {
         let Some(transfer) = &mut self.transfers[id] else { return };
         let (source, target, from) = (transfer.source, transfer.target, transfer.from);
-        if self.members[source].port.sending || self.members[target].port.receiving {
-            return;
-        }
         transfer.started = true;
         let bytes = transfer.bytes as u64;
         self.members[source].port.sending = true;
@@ -500,7 +538,7 @@ impl Core {
         // A source that died on the way leaves a block that never arrives.
         let receive = if transfer.whole { transfer.receive.take() } else { None };
         let endpoint = peer_of(transfer.from);
-        if let Some(Receive { lease, token }) = receive {
+        if let Some(Receive { lease, token, .. }) = receive {
             drop(lease);
             self.endpoint(endpoint).incoming.retain(|&other| other != id);
             self.report(endpoint, Completion::Received { endpoint, token, bytes, immediate });

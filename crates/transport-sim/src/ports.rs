@@ -14,6 +14,8 @@ pub(crate) struct Transfer {
     pub(crate) immediate: u32,
     /// When its send was posted, among all sends.
     pub(crate) number: u64,
+    /// When its receive was posted, among all receives.
+    pub(crate) receive_number: u64,
     pub(crate) started: bool,
     /// The whole block has left its source.
     pub(crate) whole: bool,
@@ -29,6 +31,8 @@ pub(crate) struct Send {
 pub(crate) struct Receive {
     pub(crate) lease: WriteLease,
     pub(crate) token: Token,
+    /// When it was posted, among all receives.
+    pub(crate) number: u64,
 }
 
 /// One member's port.

@@ -1,4 +1,23 @@
 //! The one contract test suite that every transport passes.
+//!
+//! A transport's `tests/contract.rs` implements [`Harness`] and then says
+//! `transport::contract_tests!(MyHarness::new());`, which makes one `#[test]` of each clause of the
+//! contract at [`Transport`]. To test several shapes of one transport, put one invocation into
+//! each of several modules.
+//!
+//! The path of a clause through the files: a function of `blocks`, `control`, `ends`, `failures`
+//! or `waiting` posts through a rig (`rig`), which polls all members by turns and checks each
+//! completion against what holds always: every post completes once and with its own token, memory
+//! is free by then, and nothing follows the end of an endpoint.
+
+mod blocks;
+mod control;
+mod ends;
+mod failures;
+mod rig;
+mod waiting;
+
+use std::time::Duration;
 
 use crate::{EndpointId, Transport};
 
@@ -12,7 +31,32 @@ pub trait Harness {
     fn network(&mut self, members: usize) -> Network<Self::Transport>;
 
     /// Kills member `index` the way a crashed process dies: connections are lost without a word.
+    /// Leaves `None` in its place.
     fn kill(&mut self, network: &mut Network<Self::Transport>, index: usize);
+
+    /// Makes member `index` stop answering while its connections stay, and tells within which time
+    /// its peers must report [`crate::Cause::Silent`]. The suite does not poll it from then on;
+    /// where that is enough, there is nothing left to do here but to tell the time.
+    ///
+    /// `None` (the default) skips the clause, for networks that cannot do this to a member.
+    fn silence(
+        &mut self,
+        _network: &mut Network<Self::Transport>,
+        _index: usize,
+    ) -> Option<Duration> {
+        None
+    }
+
+    /// Whether [`Transport::now`] passes by itself. Where it does not (virtual time), a wait takes
+    /// no time, and no other thread can end it: clauses about that are skipped.
+    fn has_real_time(&self) -> bool {
+        true
+    }
+
+    /// What to print below the trace of a clause that fails: a seed, the network's own trace.
+    fn describe(&self) -> String {
+        String::new()
+    }
 }
 
 /// Connected members, made by [`Harness::network`].
@@ -21,4 +65,89 @@ pub struct Network<T> {
     pub members: Vec<Option<T>>,
     /// `endpoints[i][j]`: member i's endpoint to member j.
     pub endpoints: Vec<Vec<Option<EndpointId>>>,
+}
+
+/// The clauses of the contract, one function each; [`crate::contract_tests`] makes tests of them.
+pub mod clauses {
+    pub use super::{
+        blocks::{
+            a_block_over_the_limit_is_refused, a_short_block_leaves_the_rest_of_the_memory_alone,
+            blocks_match_receives_in_posting_order, every_length_arrives_exactly,
+            everybody_sends_to_everybody, large_blocks_posted_all_at_once,
+            many_small_blocks_through_a_window_of_two, memory_is_held_until_it_is_handed_back,
+            one_block_to_several_peers_at_once, tokens_and_immediates_come_back,
+        },
+        control::{
+            control_words_arrive_whole_and_in_order, control_words_of_a_wrong_length_are_refused,
+            control_words_overtake_waiting_blocks, control_words_wait_for_a_slow_reader,
+        },
+        ends::{
+            a_close_cancels_what_is_posted, a_close_ends_although_the_peer_does_not_read,
+            a_close_in_the_middle_of_blocks, both_sides_may_close_at_once,
+            closing_twice_is_harmless, control_words_before_a_close_arrive,
+            posts_on_a_gone_endpoint_are_refused,
+        },
+        failures::{
+            a_block_longer_than_the_memory_breaks_the_endpoint,
+            a_block_that_nobody_asked_for_breaks_the_endpoint,
+            a_dead_member_breaks_its_endpoints_only, a_death_in_the_middle_of_blocks,
+            a_dropped_transport_hands_back_its_memory, a_silent_member_is_reported,
+        },
+        waiting::{
+            a_member_that_does_not_poll_delays_nobody, a_poll_without_wait_returns,
+            a_wait_ends_by_itself, a_wake_before_the_wait_counts, completions_are_appended,
+            the_waker_ends_a_wait,
+        },
+    };
+}
+
+/// Makes one `#[test]` of each clause of the contract. The argument is an expression that makes a
+/// fresh [`contract::Harness`](crate::contract::Harness); each test evaluates it for itself.
+#[macro_export]
+macro_rules! contract_tests {
+    ($harness:expr) => {
+        $crate::contract_tests! { @each $harness;
+            a_block_longer_than_the_memory_breaks_the_endpoint
+            a_block_over_the_limit_is_refused
+            a_block_that_nobody_asked_for_breaks_the_endpoint
+            a_close_cancels_what_is_posted
+            a_close_ends_although_the_peer_does_not_read
+            a_close_in_the_middle_of_blocks
+            a_dead_member_breaks_its_endpoints_only
+            a_death_in_the_middle_of_blocks
+            a_dropped_transport_hands_back_its_memory
+            a_member_that_does_not_poll_delays_nobody
+            a_poll_without_wait_returns
+            a_short_block_leaves_the_rest_of_the_memory_alone
+            a_silent_member_is_reported
+            a_wait_ends_by_itself
+            a_wake_before_the_wait_counts
+            blocks_match_receives_in_posting_order
+            both_sides_may_close_at_once
+            closing_twice_is_harmless
+            completions_are_appended
+            control_words_arrive_whole_and_in_order
+            control_words_before_a_close_arrive
+            control_words_of_a_wrong_length_are_refused
+            control_words_overtake_waiting_blocks
+            control_words_wait_for_a_slow_reader
+            every_length_arrives_exactly
+            everybody_sends_to_everybody
+            large_blocks_posted_all_at_once
+            many_small_blocks_through_a_window_of_two
+            memory_is_held_until_it_is_handed_back
+            one_block_to_several_peers_at_once
+            posts_on_a_gone_endpoint_are_refused
+            the_waker_ends_a_wait
+            tokens_and_immediates_come_back
+        }
+    };
+    (@each $harness:expr; $($clause:ident)*) => {
+        $(
+            #[test]
+            fn $clause() {
+                $crate::contract::clauses::$clause(&mut $harness);
+            }
+        )*
+    };
 }
