@@ -1,0 +1,216 @@
+//! Pushes blocks through loopback between two transports in two threads, with a window and credits
+//! as in a replication, and the same bytes through plain blocking sockets for comparison.
+//!
+//! `cargo run --release -p rdmc-transport-tcp --example throughput -- [GiB] [KiB per block ...]`
+//!
+//! Environment: `SEGMENT_KIB`, `LOWAT_KIB` (0 = the system's), `STREAMS`, `WINDOW`, `PLAIN=0`.
+
+use std::{
+    error::Error,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use transport::{Completion, Region, Token, Transport};
+use transport_tcp::{TcpConfig, TcpCounters, TcpLink, TcpTransport};
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const WAIT: Duration = Duration::from_secs(5);
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<usize> =
+        std::env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
+    let total_bytes = arguments.first().copied().unwrap_or(4) << 30;
+    let sizes = match arguments.get(1..) {
+        Some(sizes) if !sizes.is_empty() => sizes.to_vec(),
+        _ => vec![64, 256, 1024],
+    };
+    for block_kib in sizes {
+        let block_bytes = block_kib << 10;
+        if setting("PLAIN", 1)? != 0 {
+            let seconds = plain(total_bytes, block_bytes, None)?;
+            println!("{block_kib:5} KiB  plain sockets {:6.2} GB/s", rate(total_bytes, seconds));
+            let seconds = plain(total_bytes, block_bytes, Some(setting("WINDOW", 2)?))?;
+            println!("{block_kib:5} KiB   with credits {:6.2} GB/s", rate(total_bytes, seconds));
+        }
+        let (seconds, source, target) = pushed(total_bytes, block_bytes)?;
+        println!("{block_kib:5} KiB  transport     {:6.2} GB/s", rate(total_bytes, seconds));
+        let blocks = (total_bytes / block_bytes) as f64;
+        println!("           source calls per block {}", calls(&source, blocks));
+        println!("           target calls per block {}", calls(&target, blocks));
+    }
+    Ok(())
+}
+
+fn rate(bytes: usize, seconds: f64) -> f64 {
+    bytes as f64 / seconds / 1e9
+}
+
+fn calls(counters: &TcpCounters, blocks: f64) -> String {
+    let per_block = |count: u64| count as f64 / blocks;
+    format!(
+        "{:.2} (wait {:.2}, read {:.2}, write {:.2}; of these fruitless {:.2})",
+        per_block(counters.waits + counters.read_calls + counters.write_calls),
+        per_block(counters.waits),
+        per_block(counters.read_calls),
+        per_block(counters.write_calls),
+        per_block(counters.fruitless_calls),
+    )
+}
+
+fn setting(name: &str, default: usize) -> Outcome<usize> {
+    Ok(std::env::var(name).ok().map(|text| text.parse()).transpose()?.unwrap_or(default))
+}
+
+fn pair() -> Outcome<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let connected = TcpStream::connect(listener.local_addr()?)?;
+    Ok((connected, listener.accept()?.0))
+}
+
+/// A plain copy loop: what the kernel and the memory give to anybody. With a window, the target
+/// grants a credit for each block, and the source waits for it, as in a replication: the fair
+/// comparison.
+fn plain(total_bytes: usize, block_bytes: usize, window: Option<usize>) -> Outcome<f64> {
+    let (mut source, mut target) = pair()?;
+    source.set_nodelay(true)?;
+    target.set_nodelay(true)?;
+    let blocks = total_bytes / block_bytes;
+    let begin = Instant::now();
+    let sender = thread::spawn(move || -> Outcome<()> {
+        let block = vec![7; block_bytes * SLOTS];
+        for index in 0..blocks {
+            if window.is_some() {
+                source.read_exact(&mut [0; 8])?;
+            }
+            source.write_all(&block[index % SLOTS * block_bytes..][..block_bytes])?;
+        }
+        // The last credits, which nobody needs: unread, they would reset the connection.
+        source.read_exact(&mut vec![0; 8 * window.unwrap_or(0)])?;
+        Ok(())
+    });
+    let mut block = vec![0; block_bytes * SLOTS];
+    target.write_all(&vec![0; 8 * window.unwrap_or(0)])?;
+    for index in 0..blocks {
+        target.read_exact(&mut block[index % SLOTS * block_bytes..][..block_bytes])?;
+        if window.is_some() {
+            target.write_all(&[0; 8])?;
+        }
+    }
+    sender.join().map_err(|_| "the sender panicked")??;
+    Ok(begin.elapsed().as_secs_f64())
+}
+
+fn transport() -> Outcome<TcpTransport> {
+    let lowat_kib = setting("LOWAT_KIB", usize::MAX)?;
+    let defaults = TcpConfig::default();
+    Ok(TcpTransport::new(TcpConfig {
+        segment_bytes: setting("SEGMENT_KIB", defaults.segment_bytes >> 10)? << 10,
+        notsent_lowat_bytes: match lowat_kib {
+            usize::MAX => defaults.notsent_lowat_bytes,
+            0 => None,
+            kib => Some((kib << 10) as u32),
+        },
+        ..defaults
+    })?)
+}
+
+fn pushed(total_bytes: usize, block_bytes: usize) -> Outcome<(f64, TcpCounters, TcpCounters)> {
+    let (mut sources, mut targets) = (Vec::new(), Vec::new());
+    for _ in 0..setting("STREAMS", 1)? {
+        let (source, target) = pair()?;
+        sources.push(source);
+        targets.push(target);
+    }
+    let window = setting("WINDOW", 2)?.min(SLOTS);
+    let blocks = total_bytes / block_bytes;
+    let begin = Instant::now();
+    let source = thread::spawn(move || send_all(sources, blocks, block_bytes));
+    let target = receive_all(targets, blocks, block_bytes, window)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let source = source.join().map_err(|_| "the source panicked")??;
+    Ok((seconds, source, target))
+}
+
+/// Blocks that the memory holds: some more than are under way, so that it does not all stay in the
+/// cache.
+const SLOTS: usize = 16;
+
+/// One send per credit.
+fn send_all(streams: Vec<TcpStream>, blocks: usize, block_bytes: usize) -> Outcome<TcpCounters> {
+    let mut transport = transport()?;
+    let endpoint = transport.open(TcpLink::new(streams)?)?;
+    let region = Region::from_vec(vec![7; SLOTS * block_bytes]);
+    let (mut posted, mut sent, mut completions) = (0, 0, Vec::new());
+    while sent < blocks {
+        transport.poll(&mut completions, WAIT);
+        for completion in completions.drain(..) {
+            match completion {
+                Completion::Control { .. } => {
+                    let from = region.read(range(posted, block_bytes))?;
+                    transport.post_send(endpoint, from, 0, Token(posted as u64))?;
+                    posted += 1;
+                }
+                Completion::Sent { .. } => sent += 1,
+                other => return Err(format!("{other:?}").into()),
+            }
+        }
+    }
+    let counters = transport.counters();
+    transport.close(endpoint);
+    wait_for_end(&mut transport);
+    Ok(counters)
+}
+
+/// Keeps `window` receives posted, and grants a credit for each.
+fn receive_all(
+    streams: Vec<TcpStream>,
+    blocks: usize,
+    block_bytes: usize,
+    window: usize,
+) -> Outcome<TcpCounters> {
+    let mut transport = transport()?;
+    let endpoint = transport.open(TcpLink::new(streams)?)?;
+    let region = Region::from_vec(vec![7; SLOTS * block_bytes]);
+    let (mut posted, mut received, mut completions) = (0, 0, Vec::new());
+    while received < blocks {
+        while posted < blocks.min(received + window) {
+            let into = region.write(range(posted, block_bytes))?;
+            transport.post_receive(endpoint, into, Token(posted as u64))?;
+            transport.write_control(endpoint, &(posted as u64).to_le_bytes())?;
+            posted += 1;
+        }
+        transport.poll(&mut completions, WAIT);
+        for completion in completions.drain(..) {
+            match completion {
+                Completion::Received { .. } => received += 1,
+                // The source closes when it has sent all; the last block may come with that.
+                Completion::Broken { .. } if received == blocks => {
+                    return Ok(transport.counters());
+                }
+                other => return Err(format!("{other:?}").into()),
+            }
+        }
+    }
+    let counters = transport.counters();
+    wait_for_end(&mut transport);
+    Ok(counters)
+}
+
+/// The part of the region that block `index` uses.
+fn range(index: usize, block_bytes: usize) -> std::ops::Range<usize> {
+    let start = index % SLOTS * block_bytes;
+    start..start + block_bytes
+}
+
+fn wait_for_end(transport: &mut TcpTransport) {
+    let mut completions = Vec::new();
+    while !completions.iter().any(|completion| {
+        matches!(completion, Completion::Closed { .. } | Completion::Broken { .. })
+    }) {
+        transport.poll(&mut completions, WAIT);
+    }
+}

@@ -1,0 +1,25 @@
+//! What the transport has done so far, for benchmarks and for looking at a slow transfer.
+
+/// Running totals of one [`crate::TcpTransport`] since it was made; plain additions, always on.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct TcpCounters {
+    /// System calls that read from a socket.
+    pub read_calls: u64,
+    /// System calls that wrote to a socket.
+    pub write_calls: u64,
+    /// Reads that found nothing, and writes that found no room.
+    pub fruitless_calls: u64,
+    /// Bytes read from sockets, headers included.
+    pub bytes_in: u64,
+    /// Bytes written to sockets, headers included.
+    pub bytes_out: u64,
+    /// Calls of `poll`.
+    pub polls: u64,
+    /// System calls that asked for (or waited for) readiness; a `poll` makes none, one or more.
+    pub waits: u64,
+    /// Waits that the waker ended.
+    pub wakeups: u64,
+    /// Heartbeats written.
+    pub heartbeats: u64,
+}

@@ -1,0 +1,354 @@
+//! The transport itself: all endpoints of a context, the event queue, and the ready list.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mio::{Interest, net::TcpStream};
+use transport::{
+    CONTROL_BYTES_MAX, Completion, EndpointId, PostError, ReadLease, Token, Transport, Waker,
+    WriteLease,
+};
+
+use crate::{
+    config::{STREAMS_MAX, TcpConfig, TcpLink},
+    counters::TcpCounters,
+    endpoint::{End, Endpoint},
+    stream::{Round, Stream},
+};
+
+/// Events that one wait can report. More than that is reported by the next.
+const EVENTS_MAX: usize = 256;
+
+/// How many polls in a row may report completions of the ready list alone, without asking the
+/// event queue whether others have become ready.
+const POLLS_WITHOUT_WAIT_MAX: u32 = 4;
+
+const WAKER: mio::Token = mio::Token(usize::MAX);
+
+/// [`Transport`] over TCP: one event queue and no thread. All work is done in `poll`, by the thread
+/// that calls it; the posting methods only take notes.
+///
+/// Endpoints are served in turns of at most half a megabyte in each direction, so none starves
+/// another. Dropping the transport closes all sockets at once, without a goodbye: peers see
+/// [`transport::Cause::Lost`].
+pub struct TcpTransport {
+    config: TcpConfig,
+    queue: mio::Poll,
+    events: mio::Events,
+    waker: Arc<mio::Waker>,
+    origin: Instant,
+    opened: u64,
+    endpoints: HashMap<EndpointId, Endpoint>,
+    /// Endpoints that can move bytes now; each at most once.
+    ready: VecDeque<EndpointId>,
+    /// Not yet reported.
+    completed: Vec<Completion>,
+    /// No endpoint needs a look at the clock before this.
+    next_tick: Option<Instant>,
+    polls_without_wait: u32,
+    counters: TcpCounters,
+}
+
+impl TcpTransport {
+    /// Makes the event queue and nothing else. Errors: a value of `config` is out of range, or the
+    /// process has no file descriptors left.
+    pub fn new(config: TcpConfig) -> io::Result<Self> {
+        config.check()?;
+        let queue = mio::Poll::new()?;
+        let waker = Arc::new(mio::Waker::new(queue.registry(), WAKER)?);
+        Ok(Self {
+            config,
+            queue,
+            events: mio::Events::with_capacity(EVENTS_MAX),
+            waker,
+            origin: Instant::now(),
+            opened: 0,
+            endpoints: HashMap::new(),
+            ready: VecDeque::new(),
+            completed: Vec::new(),
+            next_tick: None,
+            polls_without_wait: 0,
+            counters: TcpCounters::default(),
+        })
+    }
+
+    /// The totals so far.
+    pub fn counters(&self) -> TcpCounters {
+        self.counters
+    }
+
+    /// The endpoint, if posts to it are still accepted.
+    fn open_endpoint(&mut self, id: EndpointId) -> Result<&mut Endpoint, PostError> {
+        self.endpoints
+            .get_mut(&id)
+            .filter(|endpoint| endpoint.is_open())
+            .ok_or(PostError::EndpointGone(id))
+    }
+
+    /// Puts the endpoint into the ready list if there is something that it can do.
+    fn enqueue(&mut self, id: EndpointId) {
+        if let Some(endpoint) = self.endpoints.get_mut(&id)
+            && !endpoint.queued
+            && endpoint.is_ready()
+        {
+            endpoint.queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    fn tick_by(&mut self, when: Instant) {
+        self.next_tick = Some(self.next_tick.map_or(when, |next| next.min(when)));
+    }
+
+    /// Serves every endpoint that is ready now once.
+    fn serve_ready(&mut self, now: Instant) {
+        for _ in 0..self.ready.len() {
+            let Some(id) = self.ready.pop_front() else { return };
+            let Some(endpoint) = self.endpoints.get_mut(&id) else { continue };
+            let mut round = Round {
+                endpoint: id,
+                now,
+                completed: &mut self.completed,
+                counters: &mut self.counters,
+            };
+            let end = endpoint.serve(&mut round);
+            endpoint.queued = end.is_none() && endpoint.is_ready();
+            if endpoint.queued {
+                self.ready.push_back(id);
+            }
+            if let Some(end) = end {
+                self.end(id, end);
+            }
+        }
+    }
+
+    /// Asks the event queue, waiting up to `timeout`. Answers whether the waker was used.
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
+        self.counters.waits += 1;
+        self.polls_without_wait = 0;
+        if let Err(error) = self.queue.poll(&mut self.events, timeout) {
+            if error.kind() != io::ErrorKind::Interrupted {
+                // The queue is ours and open, so this does not happen. If it does, nothing would
+                // ever be heard again: better to end everything than to wait in vain.
+                self.break_all(&format!("the event queue failed: {error}"));
+            }
+            return false;
+        }
+        let mut woken = false;
+        for event in &self.events {
+            if event.token() == WAKER {
+                woken = true;
+                continue;
+            }
+            let (id, stream) = split(event.token());
+            // Events of an endpoint that has just ended may still be in the queue.
+            let Some(endpoint) = self.endpoints.get_mut(&id) else { continue };
+            let Some(stream) = endpoint.streams.get_mut(stream) else { continue };
+            stream.on_event(event);
+            if !endpoint.queued && (stream.can_read() || stream.can_write()) {
+                endpoint.queued = true;
+                self.ready.push_back(id);
+            }
+        }
+        self.counters.wakeups += u64::from(woken);
+        woken
+    }
+
+    /// Lets every endpoint look at the clock, if it is time.
+    fn tick(&mut self, now: Instant) {
+        // With a full batch of events there may be more: somebody may seem silent who is not.
+        let batch_full = self.events.iter().count() >= EVENTS_MAX;
+        if batch_full || self.next_tick.is_none_or(|next| now < next) {
+            return;
+        }
+        self.next_tick = None;
+        let ids: Vec<EndpointId> = self.endpoints.keys().copied().collect();
+        for id in ids {
+            let Some(endpoint) = self.endpoints.get_mut(&id) else { continue };
+            match endpoint.tick(now, &self.config, &mut self.counters) {
+                Ok(when) => {
+                    self.enqueue(id);
+                    self.tick_by(when);
+                }
+                Err(end) => self.end(id, end),
+            }
+        }
+    }
+
+    fn break_all(&mut self, why: &str) {
+        let ids: Vec<EndpointId> = self.endpoints.keys().copied().collect();
+        for id in ids {
+            self.end(id, End::Broken(transport::Cause::Lost(why.to_owned())));
+        }
+    }
+
+    /// Cancels what is posted, drops the sockets, and reports the end as the last word.
+    fn end(&mut self, id: EndpointId, end: End) {
+        let Some(mut endpoint) = self.endpoints.remove(&id) else { return };
+        endpoint.abandon(&mut self.completed);
+        for stream in &mut endpoint.streams {
+            // Closing the descriptor would do, unless somebody else holds a copy of it.
+            let _ = self.queue.registry().deregister(&mut stream.socket);
+        }
+        self.completed.push(match end {
+            End::Closed => {
+                tracing::debug!(endpoint = id.0, "closed");
+                Completion::Closed { endpoint: id }
+            }
+            End::Broken(cause) => {
+                tracing::debug!(endpoint = id.0, %cause, "broken");
+                Completion::Broken { endpoint: id, cause }
+            }
+        });
+    }
+
+    /// How long the next wait may be; `None` for ever.
+    fn timeout(&self, now: Instant, until: Option<Instant>) -> Option<Duration> {
+        if !self.ready.is_empty() || !self.completed.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let when = match (until, self.next_tick) {
+            (Some(a), Some(b)) => a.min(b),
+            (a, b) => a.or(b)?,
+        };
+        Some(when.saturating_duration_since(now))
+    }
+}
+
+impl Transport for TcpTransport {
+    type Link = TcpLink;
+
+    /// Time since this transport was made.
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// 4 GiB - 1. The frames would carry more, segment by segment; the limit is that of RDMA
+    /// verbs, so that what works here works there.
+    fn block_bytes_max(&self) -> u64 {
+        u64::from(u32::MAX)
+    }
+
+    /// Makes an endpoint. Errors: the system refuses a socket option (named), or has no memory to
+    /// watch one more socket.
+    fn open(&mut self, link: TcpLink) -> Result<EndpointId, PostError> {
+        let system = |error: io::Error| PostError::System(error.to_string());
+        for stream in &link.streams {
+            self.config.prepare(stream).map_err(system)?;
+        }
+        let id = EndpointId(self.opened);
+        self.opened += 1;
+        let now = Instant::now();
+        let peer = link.streams.first().and_then(|stream| stream.peer_addr().ok());
+        tracing::debug!(endpoint = id.0, streams = link.streams.len(), ?peer, "opened");
+        let mut streams = Vec::with_capacity(link.streams.len());
+        for (index, stream) in link.streams.into_iter().enumerate() {
+            let mut socket = TcpStream::from_std(stream);
+            let interests = Interest::READABLE | Interest::WRITABLE;
+            self.queue
+                .registry()
+                .register(&mut socket, join(id, index), interests)
+                .map_err(system)?;
+            streams.push(Stream::new(socket, self.config.segment_bytes, now));
+        }
+        self.endpoints.insert(id, Endpoint::new(id, streams));
+        self.tick_by(now + self.config.heartbeat_interval());
+        Ok(id)
+    }
+
+    fn post_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(into.bytes(), self.block_bytes_max())?;
+        self.open_endpoint(endpoint)?.post_receive(into, token);
+        Ok(())
+    }
+
+    fn post_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(from.bytes(), self.block_bytes_max())?;
+        self.open_endpoint(endpoint)?.post_send(from, immediate, token);
+        self.enqueue(endpoint);
+        Ok(())
+    }
+
+    /// Also refuses an empty word, and, after some megabytes, words for a peer that does not read.
+    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
+        check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
+        if word.is_empty() {
+            return Err(PostError::System("an empty control word".into()));
+        }
+        self.open_endpoint(endpoint)?.write_control(word)?;
+        self.enqueue(endpoint);
+        Ok(())
+    }
+
+    fn close(&mut self, endpoint: EndpointId) {
+        let deadline = Instant::now() + self.config.drain_timeout();
+        let Ok(open) = self.open_endpoint(endpoint) else { return };
+        tracing::debug!(endpoint = endpoint.0, "closing");
+        let mut cancelled = Vec::new();
+        open.close(deadline, &mut cancelled);
+        self.completed.append(&mut cancelled);
+        self.enqueue(endpoint);
+        self.tick_by(deadline);
+    }
+
+    /// Waits in steps of a millisecond, rounded up: the event queue knows no finer ones.
+    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        self.counters.polls += 1;
+        let mut now = Instant::now();
+        let until = now.checked_add(wait);
+        // What was just posted goes out first; if that is enough to report, the caller need not
+        // wait for the event queue to be asked.
+        self.serve_ready(now);
+        if !self.completed.is_empty() && self.polls_without_wait < POLLS_WITHOUT_WAIT_MAX {
+            self.polls_without_wait += 1;
+            completions.append(&mut self.completed);
+            return;
+        }
+        loop {
+            let woken = self.wait(self.timeout(now, until));
+            now = Instant::now();
+            self.serve_ready(now);
+            self.tick(now);
+            let over = until.is_some_and(|until| now >= until);
+            if woken || over || !self.completed.is_empty() {
+                completions.append(&mut self.completed);
+                return;
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        let waker = Arc::clone(&self.waker);
+        // It can only fail when the event queue is gone, and then nobody sleeps in it.
+        Arc::new(move || drop(waker.wake()))
+    }
+}
+
+fn check_length(bytes: usize, bytes_max: u64) -> Result<(), PostError> {
+    let bytes = bytes as u64;
+    if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+}
+
+/// The event queue's name of a stream.
+fn join(id: EndpointId, stream: usize) -> mio::Token {
+    mio::Token(id.0 as usize * STREAMS_MAX + stream)
+}
+
+fn split(token: mio::Token) -> (EndpointId, usize) {
+    (EndpointId((token.0 / STREAMS_MAX) as u64), token.0 % STREAMS_MAX)
+}

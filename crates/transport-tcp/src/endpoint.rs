@@ -1,0 +1,181 @@
+//! One endpoint: the streams to one peer, how blocks are spread over them, and how it ends.
+
+use std::time::{Duration, Instant};
+
+use transport::{Cause, Completion, EndpointId, PostError, ReadLease, Token, WriteLease};
+
+use crate::{
+    config::TcpConfig,
+    counters::TcpCounters,
+    stream::{Round, Stream},
+};
+
+/// How much one endpoint may write, and how much it may read, before the next one has its turn.
+const ROUND_BYTES: usize = 512 << 10;
+
+/// Control words to a peer that does not read wait up to this; more are refused.
+const CONTROL_BACKLOG_BYTES_MAX: usize = 4 << 20;
+
+/// How an endpoint ended.
+pub(crate) enum End {
+    Broken(Cause),
+    Closed,
+}
+
+enum Phase {
+    Open,
+    /// After `close`; ends at the latest at this time.
+    Closing(Instant),
+}
+
+pub(crate) struct Endpoint {
+    id: EndpointId,
+    pub(crate) streams: Vec<Stream>,
+    /// Blocks posted so far in each direction; block i travels on stream i mod S.
+    receives_posted: u64,
+    sends_posted: u64,
+    phase: Phase,
+    /// Whether it stands in the transport's ready list.
+    pub(crate) queued: bool,
+}
+
+impl Endpoint {
+    pub(crate) fn new(id: EndpointId, streams: Vec<Stream>) -> Self {
+        Self { id, streams, receives_posted: 0, sends_posted: 0, phase: Phase::Open, queued: false }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+    }
+
+    pub(crate) fn post_receive(&mut self, into: WriteLease, token: Token) {
+        let number = self.receives_posted;
+        self.receives_posted += 1;
+        self.stream_of(number).incoming.post(into, token, number as u32);
+    }
+
+    pub(crate) fn post_send(&mut self, from: ReadLease, immediate: u32, token: Token) {
+        let number = self.sends_posted;
+        self.sends_posted += 1;
+        self.stream_of(number).outgoing.post(from, immediate, token, number as u32);
+    }
+
+    fn stream_of(&mut self, block: u64) -> &mut Stream {
+        let index = block % self.streams.len() as u64;
+        &mut self.streams[index as usize]
+    }
+
+    /// Control words all travel on the first stream, which keeps them in order.
+    pub(crate) fn write_control(&mut self, word: &[u8]) -> Result<(), PostError> {
+        let outgoing = &mut self.streams[0].outgoing;
+        let backlog_bytes = outgoing.control_backlog_bytes();
+        if backlog_bytes > CONTROL_BACKLOG_BYTES_MAX {
+            return Err(PostError::System(format!(
+                "{backlog_bytes} bytes of control words wait for a peer that does not read"
+            )));
+        }
+        outgoing.push_control(word);
+        Ok(())
+    }
+
+    /// Begins the ordered close. `deadline` is when it ends at the latest.
+    pub(crate) fn close(&mut self, deadline: Instant, completed: &mut Vec<Completion>) {
+        self.phase = Phase::Closing(deadline);
+        for stream in &mut self.streams {
+            stream.incoming.discard(self.id, completed);
+            stream.outgoing.finish(self.id, completed);
+        }
+    }
+
+    /// Cancels all that is posted; the endpoint is about to be dropped.
+    pub(crate) fn abandon(&mut self, completed: &mut Vec<Completion>) {
+        for stream in &mut self.streams {
+            stream.incoming.discard(self.id, completed);
+            stream.outgoing.abandon(self.id, completed);
+        }
+    }
+
+    /// Whether another round of service would move something, as far as known.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.streams.iter().any(|stream| stream.can_read() || stream.can_write())
+    }
+
+    /// One round: moves a bounded number of bytes. Answers how the endpoint ended, if it did.
+    pub(crate) fn serve(&mut self, round: &mut Round<'_>) -> Option<End> {
+        let budget_bytes = ROUND_BYTES / self.streams.len();
+        for index in 0..self.streams.len() {
+            let stream = &mut self.streams[index];
+            let served =
+                stream.write(round, budget_bytes).and_then(|()| stream.read(round, budget_bytes));
+            let Err(cause) = served else { continue };
+            if self.is_open() {
+                return Some(End::Broken(self.truest(cause)));
+            }
+            // The peer is gone or closing as well, or no use: this stream is done either way.
+            let stream = &mut self.streams[index];
+            stream.lost = true;
+            stream.outgoing.abandon(self.id, round.completed);
+        }
+        match self.phase {
+            Phase::Open => {
+                let over = self.streams.iter().all(|stream| stream.incoming.said_bye());
+                over.then_some(End::Broken(Cause::ClosedByPeer))
+            }
+            Phase::Closing(_) => {
+                // Not `all`: each stream has to be asked, to shut it in time.
+                let unfinished = self
+                    .streams
+                    .iter_mut()
+                    .filter_map(|stream| (!stream.is_finished()).then_some(()));
+                (unfinished.count() == 0).then_some(End::Closed)
+            }
+        }
+    }
+
+    /// A peer that has said bye on one stream, and then could not bring the others to an end in
+    /// its drain time, has closed the connection.
+    fn truest(&self, cause: Cause) -> Cause {
+        let bye = self.streams.iter().any(|stream| stream.incoming.said_bye());
+        match cause {
+            Cause::Lost(_) | Cause::Silent(_) if bye => Cause::ClosedByPeer,
+            cause => cause,
+        }
+    }
+
+    /// Looks at the clock: breaks or ends the endpoint, or writes heartbeats. Otherwise answers
+    /// when to look again. All that has arrived by `now` must have been read, or be marked as
+    /// readable.
+    pub(crate) fn tick(
+        &mut self,
+        now: Instant,
+        config: &TcpConfig,
+        counters: &mut TcpCounters,
+    ) -> Result<Instant, End> {
+        if let Phase::Closing(deadline) = self.phase {
+            return if now >= deadline { Err(End::Closed) } else { Ok(deadline) };
+        }
+        let (silence, interval) = (config.silence_timeout(), config.heartbeat_interval());
+        let mut next = now + interval;
+        let mut silent: Option<Duration> = None;
+        for stream in &mut self.streams {
+            let quiet = now.saturating_duration_since(stream.last_heard);
+            if quiet >= silence && !stream.can_read() {
+                silent = Some(quiet);
+            }
+            next = next.min(stream.last_heard + silence).max(now);
+            if now.saturating_duration_since(stream.last_written) >= interval
+                && !stream.outgoing.is_pending()
+            {
+                stream.outgoing.push_heartbeat();
+                counters.heartbeats += 1;
+            } else {
+                next = next.min(stream.last_written + interval).max(now);
+            }
+            stream.retry();
+        }
+        match silent {
+            Some(quiet) => Err(End::Broken(self.truest(Cause::Silent(quiet.as_millis() as u64)))),
+            None => Ok(next),
+        }
+    }
+}

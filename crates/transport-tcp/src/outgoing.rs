@@ -1,0 +1,269 @@
+//! The sending half of a stream: posts and control words in, bytes out, completions out.
+
+use std::{collections::VecDeque, io::IoSlice, ops::Range};
+
+use mio::net::TcpStream;
+use rustix::{
+    io::Errno,
+    net::{SendAncillaryBuffer, SendFlags, sendmsg},
+};
+use transport::{Completion, EndpointId, ReadLease, Token};
+
+use crate::{
+    incoming::Moved,
+    wire::{HEADER_BYTES, Header},
+};
+
+/// How many new segments one system call may begin; more only helps blocks of a few KiB.
+const SEGMENTS_PER_CALL: usize = 8;
+
+/// What is offered at once even when the budget of the round is nearly used up.
+const WRITE_BYTES_MIN: usize = 64 << 10;
+
+/// A block to send.
+struct PostedSend {
+    lease: ReadLease,
+    token: Token,
+    immediate: u32,
+    /// Number of the block on its endpoint, modulo 2^32.
+    block: u32,
+    sent_bytes: usize,
+}
+
+impl PostedSend {
+    /// The segment that begins at byte `from`.
+    fn segment(&self, from: usize, segment_bytes: usize) -> (Header, Range<usize>) {
+        let end = self.lease.bytes().min(from + segment_bytes);
+        let header = Header::Data {
+            bytes: end - from,
+            last: end == self.lease.bytes(),
+            immediate: self.immediate,
+            block: self.block,
+        };
+        (header, from..end)
+    }
+}
+
+/// The sending half of one stream.
+///
+/// What goes out, in this order: the staged bytes, the rest of the begun segment (whose header is
+/// the end of the staged bytes), the waiting control frames, then a header and a segment at a time.
+/// So control words overtake all blocks but the one segment that is on its way.
+pub(crate) struct Outgoing {
+    sends: VecDeque<PostedSend>,
+    segment_bytes: usize,
+    /// Bytes that have begun to go out, of which `staged_done` are gone.
+    staged: Vec<u8>,
+    staged_done: usize,
+    /// Bytes left of the begun segment of the first send.
+    segment_rest: Option<usize>,
+    /// Whole frames that wait for the next segment boundary.
+    control: Vec<u8>,
+    /// The endpoint is closing: the first send ends with its begun segment.
+    cut: bool,
+}
+
+/// The new segments that one system call is offered: header, index in `sends`, bytes of the block.
+type Plan = ([([u8; HEADER_BYTES], usize, Range<usize>); SEGMENTS_PER_CALL], usize);
+
+impl Outgoing {
+    pub(crate) fn new(segment_bytes: usize) -> Self {
+        Self {
+            sends: VecDeque::new(),
+            segment_bytes,
+            staged: Vec::new(),
+            staged_done: 0,
+            segment_rest: None,
+            control: Vec::new(),
+            cut: false,
+        }
+    }
+
+    pub(crate) fn post(&mut self, lease: ReadLease, immediate: u32, token: Token, block: u32) {
+        self.sends.push_back(PostedSend { lease, token, immediate, block, sent_bytes: 0 });
+    }
+
+    pub(crate) fn push_control(&mut self, word: &[u8]) {
+        self.control.extend_from_slice(&Header::Control { bytes: word.len() }.encode());
+        self.control.extend_from_slice(word);
+    }
+
+    pub(crate) fn push_heartbeat(&mut self) {
+        self.control.extend_from_slice(&Header::Heartbeat.encode());
+    }
+
+    /// Bytes of control frames that wait.
+    pub(crate) fn control_backlog_bytes(&self) -> usize {
+        self.control.len()
+    }
+
+    /// Whether there is anything to write.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.staged_done < self.staged.len()
+            || self.segment_rest.is_some()
+            || !self.control.is_empty()
+            || !self.sends.is_empty()
+    }
+
+    /// Cancels what has not begun and says bye behind the rest. Nothing may be posted afterwards.
+    pub(crate) fn finish(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
+        let begun = usize::from(self.segment_rest.is_some());
+        for send in self.sends.drain(begun..) {
+            cancel(send, endpoint, completed);
+        }
+        self.cut = true;
+        self.control.extend_from_slice(&Header::Bye.encode());
+    }
+
+    /// Cancels everything at once; nothing more is written.
+    pub(crate) fn abandon(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
+        for send in self.sends.drain(..) {
+            cancel(send, endpoint, completed);
+        }
+        self.staged.clear();
+        self.staged_done = 0;
+        self.segment_rest = None;
+        self.control.clear();
+    }
+
+    /// One system call. `budget_bytes` is how much may be written in this round, more or less.
+    pub(crate) fn write(
+        &mut self,
+        socket: &TcpStream,
+        budget_bytes: usize,
+        endpoint: EndpointId,
+        completed: &mut Vec<Completion>,
+    ) -> Result<Moved, Errno> {
+        let mut room = budget_bytes.max(WRITE_BYTES_MIN);
+        let rest = self.rest_of_segment(&mut room);
+        let (planned, count) = self.plan(room);
+        let mut slices = [IoSlice::new(&[]); 3 + 2 * SEGMENTS_PER_CALL];
+        slices[0] = IoSlice::new(&self.staged[self.staged_done..]);
+        slices[1] = IoSlice::new(rest);
+        let mut used = 2;
+        // Only behind a segment that is offered whole.
+        if rest.len() == self.segment_rest.unwrap_or(0) {
+            slices[2] = IoSlice::new(&self.control);
+            used = 3;
+            for (header, index, range) in &planned[..count] {
+                slices[used] = IoSlice::new(header);
+                slices[used + 1] = IoSlice::new(&self.sends[*index].lease[range.clone()]);
+                used += 2;
+            }
+        }
+        let slices = &slices[..used];
+        let wanted = slices.iter().map(|slice| slice.len()).sum();
+        // Not `writev`: a peer that is gone must not raise SIGPIPE in a host process that has not
+        // ignored it.
+        let bytes =
+            sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?;
+        self.advance(bytes, endpoint, completed);
+        Ok(Moved { bytes, wanted })
+    }
+
+    /// The payload left of the begun segment, at most `room` bytes of it, which it uses up.
+    fn rest_of_segment(&self, room: &mut usize) -> &[u8] {
+        match (self.segment_rest, self.sends.front()) {
+            (Some(rest_bytes), Some(send)) => {
+                let part_bytes = rest_bytes.min(*room);
+                *room -= part_bytes;
+                &send.lease[send.sent_bytes..][..part_bytes]
+            }
+            _ => &[],
+        }
+    }
+
+    /// Chooses the segments that follow the begun one, as many as `room` bytes allow. Only the last
+    /// of them may be offered in part.
+    fn plan(&self, mut room: usize) -> Plan {
+        let mut planned = std::array::from_fn(|_| ([0; HEADER_BYTES], 0, 0..0));
+        let mut count = 0;
+        let (mut index, mut from) = match (self.segment_rest, self.sends.front()) {
+            (Some(rest_bytes), Some(send)) => (0, send.sent_bytes + rest_bytes),
+            (_, front) => (0, front.map_or(0, |send| send.sent_bytes)),
+        };
+        let begun = self.segment_rest.is_some();
+        while !self.cut && count < SEGMENTS_PER_CALL && room > 0 {
+            let Some(send) = self.sends.get(index) else { break };
+            // A block of 0 bytes also has a segment; it is begun at most once.
+            if from == send.lease.bytes() && (from > 0 || (begun && index == 0)) {
+                (index, from) = (index + 1, 0);
+                continue;
+            }
+            let (header, range) = send.segment(from, self.segment_bytes);
+            let part = range.start..range.end.min(range.start.saturating_add(room));
+            room -= part.len();
+            planned[count] = (header.encode(), index, part);
+            count += 1;
+            from = range.end;
+            if from == send.lease.bytes() {
+                (index, from) = (index + 1, 0);
+            }
+        }
+        (planned, count)
+    }
+
+    /// Accounts for `bytes` that the kernel has taken, in the order in which they were offered.
+    fn advance(&mut self, mut bytes: usize, endpoint: EndpointId, completed: &mut Vec<Completion>) {
+        loop {
+            self.advance_begun(&mut bytes, endpoint, completed);
+            if bytes == 0 {
+                return;
+            }
+            // All that had begun is gone, so what the kernel has taken now begins.
+            self.staged.clear();
+            self.staged_done = 0;
+            if !self.control.is_empty() {
+                std::mem::swap(&mut self.staged, &mut self.control);
+            } else if let Some(send) = self.sends.front() {
+                let (header, range) = send.segment(send.sent_bytes, self.segment_bytes);
+                self.staged.extend_from_slice(&header.encode());
+                self.segment_rest = Some(range.len());
+            } else {
+                debug_assert!(false, "the kernel took more than it was offered");
+                return;
+            }
+        }
+    }
+
+    fn advance_begun(
+        &mut self,
+        bytes: &mut usize,
+        endpoint: EndpointId,
+        completed: &mut Vec<Completion>,
+    ) {
+        let staged_bytes = (self.staged.len() - self.staged_done).min(*bytes);
+        self.staged_done += staged_bytes;
+        *bytes -= staged_bytes;
+        let (Some(rest_bytes), Some(send)) = (&mut self.segment_rest, self.sends.front_mut())
+        else {
+            return;
+        };
+        let payload_bytes = (*rest_bytes).min(*bytes);
+        *rest_bytes -= payload_bytes;
+        send.sent_bytes += payload_bytes;
+        *bytes -= payload_bytes;
+        if *rest_bytes > 0 || self.staged_done < self.staged.len() {
+            return;
+        }
+        self.segment_rest = None;
+        let whole = send.sent_bytes == send.lease.bytes();
+        if !whole && !self.cut {
+            return;
+        }
+        let Some(send) = self.sends.pop_front() else { return };
+        if whole {
+            let token = send.token;
+            drop(send);
+            completed.push(Completion::Sent { endpoint, token });
+        } else {
+            cancel(send, endpoint, completed);
+        }
+    }
+}
+
+fn cancel(send: PostedSend, endpoint: EndpointId, completed: &mut Vec<Completion>) {
+    let token = send.token;
+    drop(send);
+    completed.push(Completion::Cancelled { endpoint, token });
+}

@@ -1,0 +1,179 @@
+//! One TCP stream of an endpoint: its two halves, its readiness, and when it was last heard.
+
+use std::{net::Shutdown, time::Instant};
+
+use mio::net::TcpStream;
+use rustix::io::Errno;
+use transport::{Cause, Completion, EndpointId};
+
+use crate::{counters::TcpCounters, incoming::Incoming, outgoing::Outgoing};
+
+/// What a system call costs against the budget of a round at least, so that a peer cannot buy many
+/// of them with few bytes.
+const CALL_BYTES: usize = 4 << 10;
+
+/// What a stream works with in one round of service.
+pub(crate) struct Round<'a> {
+    pub(crate) endpoint: EndpointId,
+    pub(crate) now: Instant,
+    pub(crate) completed: &'a mut Vec<Completion>,
+    pub(crate) counters: &'a mut TcpCounters,
+}
+
+pub(crate) struct Stream {
+    pub(crate) socket: TcpStream,
+    pub(crate) incoming: Incoming,
+    pub(crate) outgoing: Outgoing,
+    /// Readiness as far as known: set by events, cleared when a call moves less than it was asked
+    /// to. Events are edges, so whoever clears it must have emptied the socket (or filled it).
+    readable: bool,
+    writable: bool,
+    /// The peer's end was seen by the event queue; no further edge will come for it.
+    read_closed: bool,
+    /// Why writing failed. Reported only when reading has come to its end: what the peer said
+    /// before it went away is worth more than a broken pipe.
+    write_failed: Option<String>,
+    write_shut: bool,
+    /// Closing only: this stream has nothing more to give or take.
+    pub(crate) lost: bool,
+    pub(crate) last_heard: Instant,
+    pub(crate) last_written: Instant,
+}
+
+impl Stream {
+    pub(crate) fn new(socket: TcpStream, segment_bytes: usize, now: Instant) -> Self {
+        Self {
+            socket,
+            incoming: Incoming::new(),
+            outgoing: Outgoing::new(segment_bytes),
+            // The first event tells; until then nothing has come, and there is room.
+            readable: false,
+            writable: true,
+            read_closed: false,
+            write_failed: None,
+            write_shut: false,
+            lost: false,
+            last_heard: now,
+            last_written: now,
+        }
+    }
+
+    pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
+        let closed = event.is_read_closed() || event.is_error();
+        self.read_closed |= closed;
+        self.readable |= closed || event.is_readable();
+        self.writable |= event.is_writable();
+    }
+
+    /// Whether bytes wait to be read, as far as known.
+    pub(crate) fn can_read(&self) -> bool {
+        self.readable && !self.incoming.said_bye() && !self.lost
+    }
+
+    /// Whether there are bytes to write and room for them, as far as known.
+    pub(crate) fn can_write(&self) -> bool {
+        self.writable && self.write_failed.is_none() && !self.lost && self.outgoing.is_pending()
+    }
+
+    /// Tries again what seems to be stuck. A call that moved only a part of what it was asked to
+    /// has filled or emptied the socket, or else met memory that fails: then no edge ever comes.
+    pub(crate) fn retry(&mut self) {
+        self.writable = true;
+        self.readable = true;
+    }
+
+    /// Writes until nothing is pending, the socket is full, or the budget is used up.
+    pub(crate) fn write(
+        &mut self,
+        round: &mut Round<'_>,
+        budget_bytes: usize,
+    ) -> Result<(), Cause> {
+        let mut left = budget_bytes;
+        while left > 0 && self.can_write() {
+            round.counters.write_calls += 1;
+            match self.outgoing.write(&self.socket, left, round.endpoint, round.completed) {
+                Ok(moved) => {
+                    self.last_written = round.now;
+                    self.writable = moved.bytes == moved.wanted;
+                    round.counters.bytes_out += moved.bytes as u64;
+                    left = left.saturating_sub(moved.bytes.max(CALL_BYTES));
+                }
+                Err(Errno::INTR) => {}
+                // `ENOBUFS` passes; the next retry finds out.
+                Err(Errno::AGAIN | Errno::NOBUFS) => {
+                    self.writable = false;
+                    round.counters.fruitless_calls += 1;
+                }
+                Err(error @ Errno::FAULT) => return Err(memory("read", error)),
+                Err(error) => {
+                    self.write_failed = Some(words(error));
+                    // Now read to the end, whatever the event queue says.
+                    self.readable = true;
+                    self.read_closed = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads until the socket is empty, the peer has said bye, or the budget is used up.
+    pub(crate) fn read(&mut self, round: &mut Round<'_>, budget_bytes: usize) -> Result<(), Cause> {
+        let mut left = budget_bytes;
+        while left > 0 && self.can_read() {
+            round.counters.read_calls += 1;
+            match self.incoming.read(&self.socket, left) {
+                Ok(moved) if moved.bytes == 0 => {
+                    let words = self.write_failed.take();
+                    return Err(Cause::Lost(
+                        words.unwrap_or_else(|| "connection closed without goodbye".into()),
+                    ));
+                }
+                Ok(moved) => {
+                    self.last_heard = round.now;
+                    self.readable = moved.bytes == moved.wanted || self.read_closed;
+                    round.counters.bytes_in += moved.bytes as u64;
+                    left = left.saturating_sub(moved.bytes.max(CALL_BYTES));
+                    self.incoming
+                        .parse(round.endpoint, round.completed)
+                        .map_err(Cause::Protocol)?;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    round.counters.fruitless_calls += 1;
+                    self.readable = false;
+                    if let Some(words) = self.write_failed.take() {
+                        return Err(Cause::Lost(words));
+                    }
+                }
+                Err(error @ Errno::FAULT) => return Err(memory("written", error)),
+                Err(error) => return Err(Cause::Lost(words(error))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Closing: whether all is written and the peer has nothing more to say. Shuts the sending
+    /// direction as soon as it is empty.
+    pub(crate) fn is_finished(&mut self) -> bool {
+        if self.lost {
+            return true;
+        }
+        if self.write_failed.is_none() && self.outgoing.is_pending() {
+            return false;
+        }
+        if !self.write_shut {
+            self.write_shut = true;
+            // An error means that the connection is gone, which reading will tell.
+            let _ = self.socket.shutdown(Shutdown::Write);
+        }
+        self.incoming.said_bye()
+    }
+}
+
+fn memory(access: &'static str, error: Errno) -> Cause {
+    Cause::Memory { access, error: words(error) }
+}
+
+fn words(error: Errno) -> String {
+    std::io::Error::from(error).to_string()
+}

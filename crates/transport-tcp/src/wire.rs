@@ -1,0 +1,193 @@
+//! The frames between two peers. Every byte that comes in is hostile until it is decoded here.
+//!
+//! A stream is a sequence of frames; a frame is a header of 16 bytes, then its body.
+//!
+//! | bytes | meaning (numbers are little endian) |
+//! |---|---|
+//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye |
+//! | 1 | flags: bit 0 = last segment of its block (data only); others 0 |
+//! | 2..4 | `RD`, so that a stream out of step is noticed at once |
+//! | 4..8 | length of the body in bytes |
+//! | 8..12 | data: the immediate of the block, the same in each segment; otherwise 0 |
+//! | 12..16 | data: number of the block on its endpoint, modulo 2^32; otherwise 0 |
+//!
+//! A block is one or more data frames in a row (control frames and heartbeats may stand between),
+//! of which only the last has the flag. Only a block of 0 bytes has an empty data frame. Heartbeat
+//! and bye have no body. Nothing follows a bye.
+
+use transport::CONTROL_BYTES_MAX;
+
+use crate::config::SEGMENT_BYTES_MAX;
+
+/// Length of every header.
+pub(crate) const HEADER_BYTES: usize = 16;
+
+/// The longest frame that is not data.
+pub(crate) const CONTROL_FRAME_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX;
+
+const MARK: [u8; 2] = *b"RD";
+const FLAG_LAST: u8 = 1;
+
+/// A header, understood and in range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Header {
+    /// A segment of a block; `bytes` of payload follow.
+    Data { bytes: usize, last: bool, immediate: u32, block: u32 },
+    /// A control word; its `bytes` (1 to 64) follow.
+    Control { bytes: usize },
+    /// The peer is alive.
+    Heartbeat,
+    /// The peer sends nothing more on this stream.
+    Bye,
+}
+
+/// Why a header was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("bytes that are not a frame: {0:02x?}")]
+    NotAFrame([u8; 4]),
+    #[error("a segment of {0} bytes")]
+    SegmentLength(u32),
+    #[error("a control word of {0} bytes")]
+    ControlLength(u32),
+    #[error("a frame with values that its kind does not have")]
+    StrayValue,
+}
+
+impl Header {
+    pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
+        let (kind, flags, bytes, immediate, block) = match self {
+            Header::Data { bytes, last, immediate, block } => {
+                (1, if last { FLAG_LAST } else { 0 }, bytes, immediate, block)
+            }
+            Header::Control { bytes } => (2, 0, bytes, 0, 0),
+            Header::Heartbeat => (3, 0, 0, 0, 0),
+            Header::Bye => (4, 0, 0, 0, 0),
+        };
+        debug_assert!(bytes <= SEGMENT_BYTES_MAX, "callers cut blocks, and the limit fits u32");
+        let mut header = [0; HEADER_BYTES];
+        header[0] = kind;
+        header[1] = flags;
+        header[2..4].copy_from_slice(&MARK);
+        header[4..8].copy_from_slice(&(bytes as u32).to_le_bytes());
+        header[8..12].copy_from_slice(&immediate.to_le_bytes());
+        header[12..16].copy_from_slice(&block.to_le_bytes());
+        header
+    }
+
+    pub(crate) fn decode(header: &[u8; HEADER_BYTES]) -> Result<Self, WireError> {
+        let [kind, flags, mark @ ..] = [header[0], header[1], header[2], header[3]];
+        let number = |at: usize| {
+            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let (bytes, immediate, block) = (number(4), number(8), number(12));
+        if mark != MARK || !(1..=4).contains(&kind) {
+            return Err(WireError::NotAFrame([kind, flags, mark[0], mark[1]]));
+        }
+        if flags & !FLAG_LAST != 0 || (kind != 1 && (flags != 0 || immediate != 0 || block != 0)) {
+            return Err(WireError::StrayValue);
+        }
+        let length = bytes as usize;
+        match kind {
+            1 => {
+                let last = flags & FLAG_LAST != 0;
+                // An empty segment that is not the last would be a way to send for ever without
+                // getting anywhere.
+                if length > SEGMENT_BYTES_MAX || (length == 0 && !last) {
+                    return Err(WireError::SegmentLength(bytes));
+                }
+                Ok(Header::Data { bytes: length, last, immediate, block })
+            }
+            2 if (1..=CONTROL_BYTES_MAX).contains(&length) => Ok(Header::Control { bytes: length }),
+            2 => Err(WireError::ControlLength(bytes)),
+            _ if bytes != 0 => Err(WireError::StrayValue),
+            3 => Ok(Header::Heartbeat),
+            _ => Ok(Header::Bye),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn data(bytes: usize, last: bool) -> Header {
+        Header::Data { bytes, last, immediate: 7, block: 9 }
+    }
+
+    #[test]
+    fn the_layout_is_fixed() {
+        let header = Header::Data { bytes: 0x1234, last: true, immediate: 0xA1B2_C3D4, block: 5 };
+        assert_eq!(
+            header.encode(),
+            [1, 1, b'R', b'D', 0x34, 0x12, 0, 0, 0xD4, 0xC3, 0xB2, 0xA1, 5, 0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn both_sides_of_each_limit() {
+        let decode = |header: Header| Header::decode(&header.encode());
+        assert!(decode(data(SEGMENT_BYTES_MAX, false)).is_ok());
+        let mut header = data(1, true).encode();
+        header[4..8].copy_from_slice(&(SEGMENT_BYTES_MAX as u32 + 1).to_le_bytes());
+        assert!(matches!(Header::decode(&header), Err(WireError::SegmentLength(_))));
+        assert!(decode(data(0, true)).is_ok());
+        assert_eq!(decode(data(0, false)), Err(WireError::SegmentLength(0)));
+        for (bytes, good) in [(0, false), (1, true), (64, true), (65, false)] {
+            assert_eq!(decode(Header::Control { bytes }).is_ok(), good, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn stray_values_are_refused() {
+        for (base, at) in [
+            (Header::Heartbeat, 1),
+            (Header::Heartbeat, 4),
+            (Header::Bye, 8),
+            (Header::Control { bytes: 3 }, 12),
+        ] {
+            let mut header = base.encode();
+            header[at] = 1;
+            assert_eq!(Header::decode(&header), Err(WireError::StrayValue), "{base:?} {at}");
+        }
+        let mut header = data(1, true).encode();
+        header[1] = 2;
+        assert_eq!(Header::decode(&header), Err(WireError::StrayValue));
+    }
+
+    fn any_header() -> impl Strategy<Value = Header> {
+        prop_oneof![
+            (0..=SEGMENT_BYTES_MAX, any::<bool>(), any::<u32>(), any::<u32>()).prop_map(
+                |(bytes, last, immediate, block)| Header::Data {
+                    bytes,
+                    last: last || bytes == 0,
+                    immediate,
+                    block
+                }
+            ),
+            (1..=CONTROL_BYTES_MAX).prop_map(|bytes| Header::Control { bytes }),
+            Just(Header::Heartbeat),
+            Just(Header::Bye),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_survives_the_wire(header in any_header()) {
+            prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
+        }
+
+        #[test]
+        fn what_is_accepted_is_canonical(mut bytes: [u8; 16], plausible: bool, kind in 0_u8..6) {
+            if plausible {
+                (bytes[0], bytes[1]) = (kind, bytes[1] & 3);
+                bytes[2..4].copy_from_slice(b"RD");
+                bytes[6..8].fill(0);
+            }
+            if let Ok(header) = Header::decode(&bytes) {
+                prop_assert_eq!(header.encode(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What the tests share: connected streams, quick configurations, and bounded waiting.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::{
+    io,
+    net::{TcpListener, TcpStream},
+    time::{Duration, Instant},
+};
+
+use transport::{Completion, EndpointId, Region, Token, Transport};
+use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+
+/// No test waits longer than this for anything.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One connected pair of streams over the loopback of `address` (`127.0.0.1` or `::1`).
+pub fn stream_pair(address: &str) -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((address, 0))?;
+    let connected = TcpStream::connect(listener.local_addr()?)?;
+    Ok((connected, listener.accept()?.0))
+}
+
+/// Both ends of a link of `streams` streams.
+pub fn link_pair(address: &str, streams: usize) -> io::Result<(TcpLink, TcpLink)> {
+    let pairs = (0..streams).map(|_| stream_pair(address)).collect::<io::Result<Vec<_>>>()?;
+    let (left, right): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let link = |streams| TcpLink::new(streams).map_err(io::Error::other);
+    Ok((link(left)?, link(right)?))
+}
+
+/// Times for tests that are about something else: failing memory is found in half a second, and a
+/// machine that is busy with other tests does not seem silent.
+pub fn patient() -> TcpConfig {
+    TcpConfig { silence_timeout_ms: 2_000, drain_timeout_ms: 10_000, ..Default::default() }
+}
+
+pub fn transport(config: &TcpConfig) -> TcpTransport {
+    TcpTransport::new(config.clone()).unwrap()
+}
+
+/// A transport whose only endpoint is connected to a raw socket, for playing a hostile peer.
+pub fn facing_raw(config: &TcpConfig) -> (TcpTransport, EndpointId, TcpStream) {
+    let (ours, raw) = stream_pair("127.0.0.1").unwrap();
+    raw.set_nodelay(true).unwrap();
+    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+    raw.set_write_timeout(Some(PATIENCE)).unwrap();
+    let mut transport = transport(config);
+    let endpoint = transport.open(ours.into()).unwrap();
+    (transport, endpoint, raw)
+}
+
+/// Two transports connected by one link.
+pub fn facing_each_other(
+    config: &TcpConfig,
+    streams: usize,
+) -> ((TcpTransport, EndpointId), (TcpTransport, EndpointId)) {
+    let (left, right) = link_pair("127.0.0.1", streams).unwrap();
+    let side = |link| {
+        let mut transport = transport(config);
+        let endpoint = transport.open(link).unwrap();
+        (transport, endpoint)
+    };
+    (side(left), side(right))
+}
+
+/// Polls until `enough`, and answers all that completed.
+pub fn poll_until(
+    transport: &mut TcpTransport,
+    mut enough: impl FnMut(&[Completion]) -> bool,
+) -> Vec<Completion> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut completions = Vec::new();
+    while !enough(&completions) {
+        assert!(Instant::now() < deadline, "in vain, after {completions:?}");
+        transport.poll(&mut completions, Duration::from_millis(50));
+    }
+    completions
+}
+
+/// Whether the endpoint's last word is there.
+pub fn ended(completions: &[Completion]) -> bool {
+    completions
+        .iter()
+        .any(|done| matches!(done, Completion::Broken { .. } | Completion::Closed { .. }))
+}
+
+/// Posts a receive of the whole of `region`.
+pub fn post_receive(transport: &mut TcpTransport, to: EndpointId, region: &Region, token: u64) {
+    let lease = region.write(0..region.len()).unwrap();
+    transport.post_receive(to, lease, Token(token)).unwrap();
+}
+
+/// Posts a send of the whole of `region`.
+pub fn post_send(transport: &mut TcpTransport, to: EndpointId, region: &Region, token: u64) {
+    let lease = region.read(0..region.len()).unwrap();
+    transport.post_send(to, lease, 0, Token(token)).unwrap();
+}
+
+/// Frames as the documentation of the wire format says, made by hand.
+pub fn frame(kind: u8, flags: u8, length: u32, immediate: u32, block: u32) -> Vec<u8> {
+    let mut frame = vec![kind, flags, b'R', b'D'];
+    frame.extend(length.to_le_bytes());
+    frame.extend(immediate.to_le_bytes());
+    frame.extend(block.to_le_bytes());
+    frame
+}
+
+pub const DATA: u8 = 1;
+pub const CONTROL: u8 = 2;
+pub const HEARTBEAT: u8 = 3;
+pub const BYE: u8 = 4;
+pub const LAST: u8 = 1;

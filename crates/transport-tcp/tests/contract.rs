@@ -1,0 +1,96 @@
+//! The contract of [`transport::Transport`], over loopback in every shape that the transport has.
+
+mod common;
+
+use std::time::Duration;
+
+use transport::{
+    EndpointId, Transport,
+    contract::{Harness, Network},
+};
+use transport_tcp::{TcpConfig, TcpTransport};
+
+use common::link_pair;
+
+/// Transports on this machine, each pair connected by `streams` streams.
+struct Loopback {
+    address: &'static str,
+    streams: usize,
+    config: TcpConfig,
+}
+
+impl Harness for Loopback {
+    type Transport = TcpTransport;
+
+    fn network(&mut self, members: usize) -> Network<TcpTransport> {
+        let mut transports: Vec<TcpTransport> =
+            (0..members).map(|_| common::transport(&self.config)).collect();
+        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
+        for left in 0..members {
+            for right in left + 1..members {
+                let (one, other) = link_pair(self.address, self.streams).unwrap();
+                endpoints[left][right] = Some(transports[left].open(one).unwrap());
+                endpoints[right][left] = Some(transports[right].open(other).unwrap());
+            }
+        }
+        Network { members: transports.into_iter().map(Some).collect(), endpoints }
+    }
+
+    /// Dropping a transport closes its sockets without a goodbye, as the end of a process does.
+    fn kill(&mut self, network: &mut Network<TcpTransport>, index: usize) {
+        network.members[index] = None;
+    }
+
+    /// Not to be polled is enough: its sockets stay, and nothing comes out of them.
+    fn silence(&mut self, _: &mut Network<TcpTransport>, _: usize) -> Option<Duration> {
+        // A second more for a machine that is busy with other tests.
+        Some(Duration::from_millis(self.config.silence_timeout_ms + 1_000))
+    }
+}
+
+impl Loopback {
+    fn new(address: &'static str, streams: usize, config: TcpConfig) -> Self {
+        let config = TcpConfig {
+            // Short enough for the clause about silence, long enough for a busy machine.
+            silence_timeout_ms: 3_000,
+            drain_timeout_ms: 1_000,
+            ..config
+        };
+        Self { address, streams, config }
+    }
+}
+
+mod one_stream {
+    transport::contract_tests!(super::Loopback::new("127.0.0.1", 1, Default::default()));
+}
+
+mod three_streams {
+    transport::contract_tests!(super::Loopback::new("127.0.0.1", 3, Default::default()));
+}
+
+/// Frames end in the middle of nearly every system call.
+mod small_segments_and_buffers {
+    fn config() -> super::TcpConfig {
+        super::TcpConfig {
+            segment_bytes: 997,
+            send_buffer_bytes: Some(1),
+            notsent_lowat_bytes: Some(1),
+            ..Default::default()
+        }
+    }
+
+    transport::contract_tests!(super::Loopback::new("127.0.0.1", 2, config()));
+}
+
+mod ipv6 {
+    /// IPv6, or IPv4 again, and a line that says so.
+    fn address() -> &'static str {
+        if let Err(error) = super::common::stream_pair("::1") {
+            eprintln!("SKIPPED: IPv4 instead, this machine has no IPv6 loopback: {error}");
+            return "127.0.0.1";
+        }
+        "::1"
+    }
+
+    transport::contract_tests!(super::Loopback::new(address(), 1, Default::default()));
+}

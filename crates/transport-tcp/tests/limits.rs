@@ -1,0 +1,344 @@
+//! Time, memory and fairness: what happens when a peer, a file or a neighbour misbehaves quietly.
+
+mod common;
+
+use std::{
+    io::{Read, Write},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::*;
+use transport::{CONTROL_BYTES_MAX, Cause, Completion, PostError, Region, Token, Transport};
+use transport_tcp::TcpConfig;
+
+/// For tests of time themselves.
+const SHORT_MS: u64 = 400;
+
+fn soon_silent() -> TcpConfig {
+    TcpConfig { silence_timeout_ms: SHORT_MS, ..patient() }
+}
+
+#[test]
+fn a_silent_peer_is_found_in_time() {
+    for streams in [1, 3] {
+        let (ours, _held_open) = link_pair("127.0.0.1", streams).unwrap();
+        let mut transport = transport(&soon_silent());
+        let endpoint = transport.open(ours).unwrap();
+        let begin = Instant::now();
+        let region = Region::zeroed(8);
+        post_receive(&mut transport, endpoint, &region, 1);
+        let mut completions = Vec::new();
+        // One long wait: the transport itself must know when to look at the clock.
+        while !ended(&completions) {
+            transport.poll(&mut completions, PATIENCE);
+        }
+        let [cancelled, Completion::Broken { cause: Cause::Silent(silent_ms), .. }] =
+            &completions[..]
+        else {
+            panic!("{completions:?}");
+        };
+        assert_eq!(*cancelled, Completion::Cancelled { endpoint, token: Token(1) });
+        assert!((SHORT_MS..SHORT_MS + 1000).contains(silent_ms), "{silent_ms}");
+        assert!(begin.elapsed() < Duration::from_millis(SHORT_MS + 1000), "{:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn heartbeats_keep_an_idle_link_alive() {
+    let ((mut left, _), (mut right, _)) =
+        facing_each_other(&TcpConfig { silence_timeout_ms: 800, ..patient() }, 3);
+    let mut completions = Vec::new();
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(2400) {
+        left.poll(&mut completions, Duration::from_millis(20));
+        right.poll(&mut completions, Duration::from_millis(20));
+    }
+    assert_eq!(completions, []);
+    let heartbeats = left.counters().heartbeats;
+    // 12 per stream; a busy machine may skip some.
+    assert!((9..=36).contains(&heartbeats), "{heartbeats}");
+}
+
+/// Our own pause is not the peer's silence: what it said meanwhile is in the socket.
+#[test]
+fn a_pause_of_our_own_is_not_the_peers_silence() {
+    let (mut transport, endpoint, mut raw) = facing_raw(&soon_silent());
+    transport.poll(&mut Vec::new(), Duration::ZERO);
+    thread::sleep(Duration::from_millis(600));
+    raw.write_all(&frame(HEARTBEAT, 0, 0, 0, 0)).unwrap();
+    let mut completions = Vec::new();
+    transport.poll(&mut completions, Duration::ZERO);
+    transport.poll(&mut completions, Duration::ZERO);
+    assert_eq!(completions, []);
+    transport.write_control(endpoint, b"x").unwrap();
+}
+
+#[test]
+fn a_close_is_bounded_by_the_drain_time() {
+    let (mut transport, endpoint, _never_reads) =
+        facing_raw(&TcpConfig { drain_timeout_ms: SHORT_MS, ..patient() });
+    let region = Region::from_vec(vec![1; 16 << 20]);
+    post_send(&mut transport, endpoint, &region, 1);
+    transport.poll(&mut Vec::new(), Duration::from_millis(10));
+    let begin = Instant::now();
+    transport.close(endpoint);
+    assert!(matches!(
+        transport.write_control(endpoint, b"late"),
+        Err(PostError::EndpointGone(gone)) if gone == endpoint
+    ));
+    assert_eq!(
+        poll_until(&mut transport, ended),
+        [Completion::Cancelled { endpoint, token: Token(1) }, Completion::Closed { endpoint }]
+    );
+    let took = begin.elapsed();
+    assert!(
+        (Duration::from_millis(SHORT_MS)..Duration::from_millis(SHORT_MS + 1000)).contains(&took),
+        "{took:?}"
+    );
+    assert!(region.try_into_vec().is_ok());
+}
+
+/// On close the begun segment ends, the rest of the block does not come, and the words written
+/// before it do.
+#[test]
+fn a_close_in_the_middle_of_a_block_leaves_whole_frames() {
+    let config = TcpConfig { segment_bytes: 100_000, ..patient() };
+    let (mut transport, endpoint, mut raw) = facing_raw(&config);
+    let region = Region::from_vec(vec![1; 64 << 20]);
+    post_send(&mut transport, endpoint, &region, 1);
+    transport.poll(&mut Vec::new(), Duration::from_millis(10));
+    transport.write_control(endpoint, b"word").unwrap();
+    transport.close(endpoint);
+    let reader = thread::spawn(move || {
+        let (mut segments, mut words) = (0, Vec::new());
+        loop {
+            let mut header = [0; 16];
+            raw.read_exact(&mut header).unwrap();
+            let mut body = vec![0; u32::from_le_bytes(header[4..8].try_into().unwrap()) as usize];
+            raw.read_exact(&mut body).unwrap();
+            match header[0] {
+                DATA => segments += 1,
+                CONTROL => words.push(body),
+                BYE => break,
+                _ => {}
+            }
+        }
+        assert_eq!(raw.read(&mut [0]).unwrap(), 0, "something follows the bye");
+        (segments, words)
+    });
+    let completions = poll_until(&mut transport, ended);
+    assert_eq!(completions.last(), Some(&Completion::Closed { endpoint }));
+    assert_eq!(completions[0], Completion::Cancelled { endpoint, token: Token(1) });
+    let (segments, words) = reader.join().unwrap();
+    assert!((1..671).contains(&segments), "{segments}");
+    assert_eq!(words, [b"word"]);
+}
+
+/// What was sent before a close arrives before the end, on however many streams.
+#[test]
+fn blocks_that_are_sent_arrive_although_their_sender_closes() {
+    let ((mut left, from), (mut right, to)) = facing_each_other(&patient(), 3);
+    let regions: Vec<Region> = (0..6).map(|_| Region::zeroed(100_000)).collect();
+    let source = Region::from_vec(vec![9; 100_000]);
+    for (token, region) in regions.iter().enumerate() {
+        post_receive(&mut right, to, region, token as u64);
+        post_send(&mut left, from, &source, token as u64);
+    }
+    let sent = |completions: &[Completion]| {
+        completions.iter().filter(|done| matches!(done, Completion::Sent { .. })).count()
+    };
+    let other = thread::spawn(move || {
+        let completions = poll_until(&mut left, |completions| sent(completions) == 6);
+        assert_eq!(completions.len(), 6);
+        left.close(from);
+        poll_until(&mut left, ended)
+    });
+    let completions = poll_until(&mut right, ended);
+    assert_eq!(other.join().unwrap(), [Completion::Closed { endpoint: from }]);
+    assert_eq!(completions.len(), 7, "{completions:?}");
+    assert_eq!(
+        completions.last(),
+        Some(&Completion::Broken { endpoint: to, cause: Cause::ClosedByPeer })
+    );
+    assert!(regions.into_iter().all(|region| region.try_into_vec().unwrap() == [9; 100_000]));
+}
+
+#[test]
+fn a_source_file_that_shrinks_is_an_error_of_its_endpoint() {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&vec![5; 4 << 20]).unwrap();
+    let region = Region::map_file(&file, 4 << 20).unwrap();
+    for left_bytes in [0, 70_000] {
+        file.set_len(4 << 20).unwrap();
+        let (mut transport, endpoint, mut raw) = facing_raw(&patient());
+        post_send(&mut transport, endpoint, &region, 1);
+        file.set_len(left_bytes).unwrap();
+        let drained = thread::spawn(move || drop(raw.read_to_end(&mut Vec::new())));
+        let completions = poll_until(&mut transport, ended);
+        let [Completion::Cancelled { .. }, Completion::Broken { cause, .. }] = &completions[..]
+        else {
+            panic!("{completions:?}");
+        };
+        assert!(matches!(cause, Cause::Memory { access: "read", .. }), "{cause:?}");
+        drained.join().unwrap();
+    }
+}
+
+#[test]
+fn a_target_file_that_shrinks_is_an_error_of_its_endpoint() {
+    let file = tempfile::tempfile().unwrap();
+    for left_bytes in [0, 70_000] {
+        file.set_len(4 << 20).unwrap();
+        let region = Region::map_file_writable(&file, 4 << 20).unwrap();
+        let (mut transport, endpoint, mut raw) = facing_raw(&patient());
+        post_receive(&mut transport, endpoint, &region, 1);
+        file.set_len(left_bytes).unwrap();
+        let mut bytes = frame(DATA, LAST, 1 << 20, 0, 0);
+        bytes.extend(vec![7; 1 << 20]);
+        let writer = thread::spawn(move || {
+            // Fails when the transport has given up; then keep still, but stay connected.
+            let _ = raw.write_all(&bytes);
+            raw
+        });
+        let completions = poll_until(&mut transport, ended);
+        let [Completion::Cancelled { .. }, Completion::Broken { cause, .. }] = &completions[..]
+        else {
+            panic!("{completions:?}");
+        };
+        assert!(matches!(cause, Cause::Memory { access: "written", .. }), "{cause:?}");
+        drop(writer.join().unwrap());
+    }
+}
+
+/// One endpoint whose peer never stops sending, and one that wants an answer now and then.
+#[test]
+fn an_endless_sender_starves_nobody() {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let (mut transport, busy, mut raw) = facing_raw(&TcpConfig::default());
+    let flood = thread::spawn(move || {
+        let mut bytes = frame(CONTROL, 0, 64, 0, 0).repeat(1);
+        bytes.extend([0; 64]);
+        let bytes = bytes.repeat(4096);
+        while !STOP.load(Ordering::Relaxed) {
+            if raw.write_all(&bytes).is_err() {
+                return;
+            }
+        }
+    });
+    let (ours, theirs) = link_pair("127.0.0.1", 1).unwrap();
+    let quiet = transport.open(ours).unwrap();
+    let echo = thread::spawn(move || {
+        let mut peer = common::transport(&TcpConfig::default());
+        let endpoint = peer.open(theirs).unwrap();
+        let mut completions = Vec::new();
+        while !ended(&completions) {
+            completions.clear();
+            peer.poll(&mut completions, PATIENCE);
+            for completion in &completions {
+                if let Completion::Control { word, .. } = completion {
+                    peer.write_control(endpoint, word).unwrap();
+                }
+            }
+        }
+    });
+    let (mut flooded, mut completions, mut longest) = (0_u64, Vec::new(), Duration::ZERO);
+    for number in 0..50_u64 {
+        let begin = Instant::now();
+        transport.write_control(quiet, &number.to_le_bytes()).unwrap();
+        let mut answered = false;
+        while !answered {
+            transport.poll(&mut completions, PATIENCE);
+            for completion in completions.drain(..) {
+                match completion {
+                    Completion::Control { endpoint, .. } if endpoint == busy => flooded += 1,
+                    Completion::Control { word, .. } => {
+                        answered = word == number.to_le_bytes();
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        longest = longest.max(begin.elapsed());
+    }
+    STOP.store(true, Ordering::Relaxed);
+    drop(transport);
+    flood.join().unwrap();
+    echo.join().unwrap();
+    assert!(flooded > 10_000, "{flooded}: no flood, no test");
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+}
+
+#[test]
+fn control_words_overtake_blocks() {
+    let config = TcpConfig { segment_bytes: 64 << 10, ..TcpConfig::default() };
+    let ((mut left, from), (mut right, to)) = facing_each_other(&config, 1);
+    let (source, target) = (Region::from_vec(vec![1; 32 << 20]), Region::zeroed(32 << 20));
+    post_receive(&mut right, to, &target, 1);
+    post_send(&mut left, from, &source, 1);
+    left.poll(&mut Vec::new(), Duration::ZERO);
+    left.write_control(from, b"first").unwrap();
+    let other = thread::spawn(move || {
+        poll_until(&mut left, |completions| !completions.is_empty());
+        left
+    });
+    let completions = poll_until(&mut right, |completions| completions.len() == 2);
+    assert_eq!(completions[0], Completion::Control { endpoint: to, word: b"first".into() });
+    drop(other.join().unwrap());
+}
+
+#[test]
+fn words_for_a_peer_that_does_not_read_are_refused_in_the_end() {
+    let config = TcpConfig { silence_timeout_ms: 60_000, ..patient() };
+    let (mut transport, endpoint, _never_reads) = facing_raw(&config);
+    let refused = (0..1_000_000).find_map(|_| transport.write_control(endpoint, &[1; 64]).err());
+    assert!(matches!(refused, Some(PostError::System(_))), "{refused:?}");
+    assert!(matches!(
+        transport.write_control(endpoint, &[0; CONTROL_BYTES_MAX + 1]),
+        Err(PostError::TooLarge { bytes: 65, bytes_max: 64 })
+    ));
+    assert!(transport.write_control(endpoint, &[]).is_err());
+}
+
+#[test]
+fn a_transport_can_move_to_another_thread() {
+    fn is_send<T: Send>(_: &T) {}
+    is_send(&transport(&TcpConfig::default()));
+}
+
+/// An idle transport sleeps: it neither polls in circles nor wakes without need.
+#[test]
+fn an_idle_transport_sleeps() {
+    let (mut transport, endpoint, mut raw) = facing_raw(&TcpConfig::default());
+    let region = Region::zeroed(1 << 20);
+    post_receive(&mut transport, endpoint, &region, 1);
+    // Half a segment, and a send that its peer does not take: nothing to do until more comes.
+    raw.write_all(&frame(DATA, LAST, 1000, 0, 0)).unwrap();
+    raw.write_all(&[1; 500]).unwrap();
+    let source = Region::from_vec(vec![1; 16 << 20]);
+    post_send(&mut transport, endpoint, &source, 2);
+    let mut completions = Vec::new();
+    transport.poll(&mut completions, Duration::from_millis(200));
+    let before = transport.counters();
+    transport.poll(&mut completions, Duration::from_millis(500));
+    let after = transport.counters();
+    assert_eq!(completions, []);
+    assert!(after.waits - before.waits <= 3, "{before:?} {after:?}");
+    assert!(after.read_calls + after.write_calls <= before.read_calls + before.write_calls + 2);
+}
+
+#[test]
+fn the_waker_ends_a_wait_from_another_thread() {
+    let mut transport = transport(&TcpConfig::default());
+    let waker = transport.waker();
+    let other = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(50));
+        waker();
+    });
+    let begin = Instant::now();
+    transport.poll(&mut Vec::new(), PATIENCE);
+    assert!(begin.elapsed() < PATIENCE / 2);
+    assert_eq!(transport.counters().wakeups, 1);
+    other.join().unwrap();
+}
