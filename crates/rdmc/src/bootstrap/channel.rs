@@ -45,7 +45,7 @@ impl Deadline {
 ///
 /// The proofs are keyed hashes over fresh random numbers of both sides, so neither the secret nor
 /// anything that could be replayed crosses the wire. What follows is not encrypted. One message is
-/// a length and a [postcard](https://docs.rs/postcard) value.
+/// a length and a value in the postcard format.
 #[derive(Debug)]
 pub struct Channel {
     stream: TcpStream,
