@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rdmc::{Algorithm, Engine, Event, Failure, GroupSettings, Region, Schedule, Window};
-use transport_sim::{SimConfig, SimNetwork, SimTransport};
+use transport_sim::{Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
 
 const BLOCK_BYTES: u64 = 100;
-/// One block at the default rate of 1 GB/s.
+/// One block at the ideal network's rate of one byte per nanosecond.
 const BLOCK_TIME: Duration = Duration::from_nanos(BLOCK_BYTES);
 
 /// A group whose members all live here.
 struct World {
-    network: SimNetwork,
+    network: SimNet,
     members: Vec<Member>,
 }
 
@@ -34,7 +34,7 @@ impl World {
         seed: u64,
         change: impl Fn(&mut GroupSettings),
     ) -> Self {
-        let network = SimNetwork::new(config, seed);
+        let network = SimNet::new(config, seed);
         let transports: Vec<SimTransport> =
             (0..schedule.members()).map(|_| network.member()).collect();
         let mut links: Vec<Vec<_>> = transports.iter().map(|_| Vec::new()).collect();
@@ -174,7 +174,7 @@ fn undisturbed_schedules_take_exactly_their_steps() {
         for members in [2, 3, 4, 5, 6, 7, 8, 11, 16, 23, 31, 32, 33] {
             for blocks in [1, 2, 3, 7, 20] {
                 let schedule = schedule(algorithm, members, members / 3);
-                let taken = time_taken(&schedule, blocks, SimConfig::default());
+                let taken = time_taken(&schedule, blocks, SimConfig::IDEAL);
                 let steps = BLOCK_TIME * schedule.steps(blocks) as u32;
                 let what = format!("{algorithm}, {members} members, {blocks} blocks");
                 if schedule.size_first() {
@@ -195,7 +195,7 @@ fn undisturbed_schedules_take_exactly_their_steps() {
 #[test]
 fn a_thousand_members_take_exactly_their_steps() {
     let schedule = schedule(Algorithm::BinomialPipeline, 1_024, 0);
-    let config = SimConfig { carry_bytes: false, ..SimConfig::default() };
+    let config = SimConfig { carry_bytes: false, ..SimConfig::IDEAL };
     assert_eq!(time_taken(&schedule, 64, config), BLOCK_TIME * (64 - 1 + 10));
 }
 
@@ -211,22 +211,24 @@ proptest! {
         window in 1_u32..=4,
         messages_in_flight in 1_u32..=4,
         slow in any::<u32>(),
-        jitter in 0_u64..2_000,
+        jitter in 0.0..2.0,
+        reordering_ns in 0_u64..2_000,
         latency_ns in 0_u64..500,
         seed in any::<u64>(),
     ) {
         let root = root % members;
         let config = SimConfig {
-            latency_ns,
-            block_jitter_permille: jitter,
-            control_jitter_ns: jitter,
-            ..SimConfig::default()
+            link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
+            block_jitter: Jitter::BlockTimes(jitter),
+            delivery_jitter_ns_max: reordering_ns,
+            control_jitter_ns_max: reordering_ns,
+            ..SimConfig::IDEAL
         };
         let mut world = World::new(&schedule(algorithm, members, root), config, seed, |settings| {
             settings.window = Window { receives: window, sends: window };
             settings.messages_in_flight = messages_in_flight;
         });
-        world.network.set_member_rate((slow % members) as usize, 100_000_000);
+        world.network.set_port_rate((slow % members) as usize, 100_000_000);
         for (message, &bytes) in sizes.iter().enumerate() {
             world.send(root as usize, contents(message, bytes));
         }
@@ -250,8 +252,12 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let (root, victim) = (root % members, (victim % members) as usize);
-        let config =
-            SimConfig { latency_ns: 20, block_jitter_permille: 500, detection_ns: 300, ..SimConfig::default() };
+        let config = SimConfig {
+            link: LinkConfig { latency_ns: 20, ..LinkConfig::IDEAL },
+            block_jitter: Jitter::BlockTimes(0.5),
+            loss_detection_ns: 300,
+            ..SimConfig::IDEAL
+        };
         let mut world = World::new(&schedule(algorithm, members, root), config, seed, |_| {});
         world.send(root as usize, contents(0, bytes));
         world.run(happenings);

@@ -1,0 +1,125 @@
+//! How a connection ends: closing, breaking, and the last words.
+
+use transport::{Cause, Completion};
+
+use crate::{
+    connection::{Orphan, Phase, SideId},
+    event::Event,
+    state::State,
+    trace::What,
+};
+
+impl State {
+    /// Starts an ordered close. What has begun to pass the ports is carried out.
+    pub(crate) fn close(&mut self, id: SideId) {
+        let side = self.side(id);
+        if side.phase != Phase::Open {
+            return;
+        }
+        side.phase = Phase::Closing;
+        let incoming = self.side(id.peer()).outgoing.clone();
+        incoming.into_iter().for_each(|slot| self.abort_transfer(slot));
+        let outgoing = self.side(id).outgoing.clone();
+        let mut is_passing = false;
+        for slot in outgoing {
+            if self.is_waiting(slot) {
+                self.abort_transfer(slot);
+            } else {
+                is_passing |= !self.is_flying(slot);
+            }
+        }
+        self.cancel_posts(id);
+        if !is_passing {
+            self.say_bye(id);
+        }
+        let drain_ns = self.config.drain_timeout_ms.saturating_mul(1_000_000);
+        let at_ns = self.now_ns.saturating_add(drain_ns);
+        self.agenda.plan(at_ns, Event::Break(id, Cause::Lost("drain timeout".into())));
+    }
+
+    /// Tells the peer, after all that was said and sent before, that nothing more comes.
+    pub(crate) fn say_bye(&mut self, id: SideId) {
+        let at_ns = self.in_order_arrival(id, 0).max(self.side(id).last_block_arrival_ns);
+        self.agenda.plan(at_ns, Event::Bye(id.peer()));
+    }
+
+    pub(crate) fn bye_arrived(&mut self, id: SideId) {
+        self.end_side(id, Cause::ClosedByPeer);
+    }
+
+    /// Ends a side: cancels its posts, reports the end, and lets the peer know. A closing side
+    /// ends as it wished, whatever the cause.
+    pub(crate) fn end_side(&mut self, id: SideId, cause: Cause) {
+        let side = self.side(id);
+        let (phase, member, endpoint) = (side.phase, side.member, side.endpoint);
+        match phase {
+            Phase::Gone => return,
+            Phase::Unopened if side.early_end.is_some() => return,
+            Phase::Unopened => side.early_end = Some(cause),
+            Phase::Open | Phase::Closing => {
+                side.phase = Phase::Gone;
+                self.abandon_transfers(id);
+                self.cancel_posts(id);
+                let peer = self.side(id.peer()).member;
+                let end = if phase == Phase::Closing {
+                    Completion::Closed { endpoint }
+                } else {
+                    Completion::Broken { endpoint, cause }
+                };
+                self.note(What::End { member, peer, end: end.clone() });
+                self.complete(member, end);
+            }
+        }
+        let last_words = if phase == Phase::Closing {
+            Cause::ClosedByPeer
+        } else {
+            Cause::Lost("the peer has dropped the connection".into())
+        };
+        let at_ns = self.in_order_arrival(id, 0);
+        self.agenda.plan(at_ns, Event::Break(id.peer(), last_words));
+    }
+
+    /// Ends a side without telling anybody but, after `detection_ns`, the peer.
+    pub(crate) fn vanish(&mut self, id: SideId, detection_ns: u64) {
+        let side = self.side(id);
+        if side.phase == Phase::Gone {
+            return;
+        }
+        side.phase = Phase::Gone;
+        self.abandon_transfers(id);
+        let side = self.side(id);
+        side.receives.clear();
+        side.orphans.clear();
+        let at_ns = self.now_ns.saturating_add(detection_ns);
+        let cause = Cause::Lost("the peer has died".into());
+        self.agenda.plan(at_ns, Event::Break(id.peer(), cause));
+    }
+
+    /// Gives up what touches this side's memory. What has left it for good still arrives.
+    fn abandon_transfers(&mut self, id: SideId) {
+        let outgoing = self.side(id).outgoing.clone();
+        for slot in outgoing {
+            if !self.is_flying(slot) {
+                self.abort_transfer(slot);
+            }
+        }
+        let incoming = self.side(id.peer()).outgoing.clone();
+        incoming.into_iter().for_each(|slot| self.abort_transfer(slot));
+    }
+
+    /// Hands back all that is posted and not matched any more.
+    fn cancel_posts(&mut self, id: SideId) {
+        let side = self.side(id);
+        let (member, endpoint) = (side.member, side.endpoint);
+        let receives = std::mem::take(&mut side.receives);
+        let orphans = std::mem::take(&mut side.orphans);
+        let tokens: Vec<_> = orphans
+            .into_iter()
+            .map(Orphan::into_token)
+            .chain(receives.into_iter().map(|target| target.token))
+            .collect();
+        for token in tokens {
+            self.complete(member, Completion::Cancelled { endpoint, token });
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What will happen, in the order of time.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use transport::Cause;
+
+use crate::{connection::SideId, fault::Fault, transfer::TransferId};
+
+/// Something that happens at one instant.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A block has passed its two ports.
+    Passed(TransferId),
+    /// A block has arrived at its target.
+    Arrived(TransferId),
+    /// A control word arrives at this side.
+    Word(SideId, Vec<u8>),
+    /// The peer's goodbye arrives at this side.
+    Bye(SideId),
+    /// This side ends, if it has not; a closing one as it wished.
+    Break(SideId, Cause),
+    /// Something that the test has planned.
+    Fault(Fault),
+    /// A stall may be over.
+    Resume(usize),
+    /// A stalled member's peers lose patience, if this is still the same stall.
+    Silence { member: usize, stalled_since_ns: u64 },
+    /// Free ports are given out.
+    Arbitrate,
+}
+
+/// All events to come. Those of one instant happen in the order in which they were planned, except
+/// that [`Event::Arbitrate`] comes last.
+#[derive(Default)]
+pub(crate) struct Agenda {
+    heap: BinaryHeap<Reverse<Entry>>,
+    planned: u64,
+}
+
+struct Entry {
+    at_ns: u64,
+    last_of_instant: bool,
+    number: u64,
+    event: Event,
+}
+
+impl Entry {
+    fn key(&self) -> (u64, bool, u64) {
+        (self.at_ns, self.last_of_instant, self.number)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl Agenda {
+    /// The end of time is never: what is planned for it is dropped.
+    pub(crate) fn plan(&mut self, at_ns: u64, event: Event) {
+        if at_ns == u64::MAX {
+            return;
+        }
+        let last_of_instant = matches!(event, Event::Arbitrate);
+        let number = self.planned;
+        self.planned += 1;
+        self.heap.push(Reverse(Entry { at_ns, last_of_instant, number, event }));
+    }
+
+    pub(crate) fn next_at_ns(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse(entry)| entry.at_ns)
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(u64, Event)> {
+        self.heap.pop().map(|Reverse(entry)| (entry.at_ns, entry.event))
+    }
+}

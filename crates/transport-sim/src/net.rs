@@ -1,0 +1,139 @@
+//! The network as a test holds it: making members, driving time, doing harm.
+
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+use crate::{
+    config::{LinkConfig, SimConfig},
+    fault::{Fault, nanoseconds},
+    state::{MemberTotals, SimTotals, State},
+    transport::{SimLink, SimTransport},
+};
+
+/// A simulated network. A cheap handle: clones are the same network. See the crate's documentation
+/// for the model.
+///
+/// Belongs to one thread, as all its transports do. Members are numbered from 0 in the order of
+/// [`SimNet::member`]; methods that take a member panic if there is none of that number.
+#[derive(Clone)]
+pub struct SimNet(pub(crate) Rc<RefCell<State>>);
+
+impl SimNet {
+    /// A network without members. All that is random in it comes from `seed`.
+    pub fn new(config: SimConfig, seed: u64) -> Self {
+        Self(Rc::new(RefCell::new(State::new(config, seed))))
+    }
+
+    /// Adds a member, the next in number. Dropping its transport kills it.
+    pub fn member(&self) -> SimTransport {
+        let mut state = self.0.borrow_mut();
+        let index = state.add_member();
+        SimTransport::new(Rc::clone(&self.0), index, &state.members[index].woken)
+    }
+
+    /// Adds `count` members.
+    pub fn members(&self, count: usize) -> Vec<SimTransport> {
+        (0..count).map(|_| self.member()).collect()
+    }
+
+    /// Connects two members by a link as in [`SimConfig::link`]. The first link is for the first
+    /// member to open, the second for the second. Panics if they are the same.
+    pub fn connect(&self, one: usize, other: usize) -> (SimLink, SimLink) {
+        let link = self.0.borrow().config.link;
+        self.connect_with(one, other, link)
+    }
+
+    /// Connects two members by a link with properties of its own. Panics if they are the same.
+    pub fn connect_with(&self, one: usize, other: usize, link: LinkConfig) -> (SimLink, SimLink) {
+        assert_ne!(one, other, "a member is not its own peer");
+        let [near, far] = self.0.borrow_mut().connect([one, other], link);
+        let network = Rc::as_ptr(&self.0).addr();
+        let end = |member, side| SimLink { network, member, side };
+        (end(one, near), end(other, far))
+    }
+
+    /// Virtual time since the network was made.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.borrow().now_ns)
+    }
+
+    /// Lets events happen until a member has something to report, and answers which. Poll that
+    /// member without a wait before the next step: a member that still has something from before
+    /// is not named again until something new comes.
+    ///
+    /// `None`: nothing will happen any more, unless somebody posts something.
+    pub fn step(&self) -> Option<usize> {
+        self.step_until(None)
+    }
+
+    /// As [`SimNet::step`], but lets no event happen that is later than `at`; if there is none
+    /// until then, it is `at` afterwards (or now, if that is later), and the answer is `None`.
+    pub fn run_until(&self, at: Duration) -> Option<usize> {
+        self.step_until(Some(nanoseconds(at)))
+    }
+
+    fn step_until(&self, until_ns: Option<u64>) -> Option<usize> {
+        let mut state = self.0.borrow_mut();
+        loop {
+            if let Some(member) = state.next_reporting() {
+                return Some(member);
+            }
+            if !state.advance(until_ns.unwrap_or(u64::MAX)) {
+                state.now_ns = state.now_ns.max(until_ns.unwrap_or(0));
+                return None;
+            }
+        }
+    }
+
+    /// When something happens next: now, if a member has something to report that
+    /// [`SimNet::step`] would name.
+    pub fn next_event_time(&self) -> Option<Duration> {
+        let state = self.0.borrow();
+        if state.is_anybody_reporting() {
+            return Some(Duration::from_nanos(state.now_ns));
+        }
+        state.agenda.next_at_ns().map(Duration::from_nanos)
+    }
+
+    /// Does harm now.
+    pub fn inject(&self, fault: Fault) {
+        self.0.borrow_mut().inject(fault);
+    }
+
+    /// Does harm at a virtual time; now, if that is past.
+    pub fn inject_at(&self, at: Duration, fault: Fault) {
+        let mut state = self.0.borrow_mut();
+        let at_ns = nanoseconds(at).max(state.now_ns);
+        state.agenda.plan(at_ns, crate::event::Event::Fault(fault));
+    }
+
+    /// [`Fault::Kill`], now.
+    pub fn kill(&self, member: usize) {
+        self.inject(Fault::Kill(member));
+    }
+
+    /// [`Fault::PortRate`], now.
+    pub fn set_port_rate(&self, member: usize, bytes_per_s: u64) {
+        self.inject(Fault::PortRate { member, bytes_per_s });
+    }
+
+    /// What all members together have done.
+    pub fn totals(&self) -> SimTotals {
+        self.0.borrow().totals
+    }
+
+    /// What one member has done.
+    pub fn member_totals(&self, member: usize) -> MemberTotals {
+        self.0.borrow().members[member].totals
+    }
+
+    /// The seed and the last events ([`SimConfig::trace_events`]), for a test that fails to print.
+    pub fn trace(&self) -> String {
+        self.0.borrow().trace.to_string()
+    }
+
+    /// A digest of all that has happened: equal runs have equal digests. Not the same from one
+    /// version of this library to the next.
+    pub fn digest(&self) -> u64 {
+        self.0.borrow().trace.digest()
+    }
+}

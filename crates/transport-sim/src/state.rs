@@ -1,0 +1,237 @@
+//! The whole network: members, time, and what happens next.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{Rng, SeedableRng},
+};
+use transport::{Completion, EndpointId};
+
+use crate::{
+    config::{LinkConfig, SimConfig},
+    connection::{Connection, SideId},
+    event::{Agenda, Event},
+    port::{Port, Way},
+    trace::{Trace, What},
+    transfer::Transfer,
+};
+
+/// What a whole network has done so far.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct SimTotals {
+    /// Blocks that have arrived.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Control words that have arrived.
+    pub words: u64,
+    /// Events computed.
+    pub events: u64,
+}
+
+/// What one member has done so far.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct MemberTotals {
+    /// Bytes of blocks that have arrived from it elsewhere.
+    pub bytes_sent: u64,
+    /// Bytes of blocks that have arrived at it.
+    pub bytes_received: u64,
+    /// For how long its transmit port was given away, including what is still under way.
+    pub transmit_busy_ns: u64,
+    /// For how long its receive port was given away, including what is still under way.
+    pub receive_busy_ns: u64,
+}
+
+pub(crate) struct State {
+    pub(crate) config: SimConfig,
+    pub(crate) now_ns: u64,
+    pub(crate) agenda: Agenda,
+    pub(crate) members: Vec<Member>,
+    pub(crate) connections: Vec<Connection>,
+    pub(crate) transfers: Vec<Option<Transfer>>,
+    pub(crate) free_slots: Vec<usize>,
+    /// Ports at which something may start at the end of this instant.
+    pub(crate) freed: Vec<(usize, Way)>,
+    pub(crate) trace: Trace,
+    pub(crate) totals: SimTotals,
+    random: ChaCha8Rng,
+    posts: u64,
+    /// Members with something to report that [`crate::SimNet::step`] has not named yet.
+    reporting: VecDeque<usize>,
+}
+
+pub(crate) struct Member {
+    pub(crate) alive: bool,
+    pub(crate) rate_bytes_per_s: u64,
+    pub(crate) transmit: Port,
+    pub(crate) receive: Port,
+    pub(crate) completions: Vec<Completion>,
+    /// By number of the endpoint.
+    pub(crate) endpoints: Vec<SideId>,
+    /// All its sides, opened or not.
+    pub(crate) sides: Vec<SideId>,
+    pub(crate) woken: Arc<AtomicBool>,
+    pub(crate) stalled_since_ns: u64,
+    pub(crate) stalled_until_ns: u64,
+    /// What has come while it was stalled.
+    pub(crate) held: Vec<Event>,
+    pub(crate) totals: MemberTotals,
+    reporting: bool,
+}
+
+impl State {
+    pub(crate) fn new(config: SimConfig, seed: u64) -> Self {
+        Self {
+            trace: Trace::new(seed, config.trace_events),
+            config,
+            now_ns: 0,
+            agenda: Agenda::default(),
+            members: Vec::new(),
+            connections: Vec::new(),
+            transfers: Vec::new(),
+            free_slots: Vec::new(),
+            freed: Vec::new(),
+            totals: SimTotals::default(),
+            random: ChaCha8Rng::seed_from_u64(seed),
+            posts: 0,
+            reporting: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn add_member(&mut self) -> usize {
+        self.members.push(Member {
+            alive: true,
+            rate_bytes_per_s: self.config.port_rate_bytes_per_s,
+            transmit: Port::default(),
+            receive: Port::default(),
+            completions: Vec::new(),
+            endpoints: Vec::new(),
+            sides: Vec::new(),
+            woken: Arc::default(),
+            stalled_since_ns: 0,
+            stalled_until_ns: 0,
+            held: Vec::new(),
+            totals: MemberTotals::default(),
+            reporting: false,
+        });
+        self.members.len() - 1
+    }
+
+    pub(crate) fn connect(&mut self, members: [usize; 2], link: LinkConfig) -> [SideId; 2] {
+        self.connections.push(Connection::new(members, link));
+        let sides = SideId::pair(self.connections.len() - 1);
+        for (member, side) in members.into_iter().zip(sides) {
+            self.members[member].sides.push(side);
+        }
+        sides
+    }
+
+    /// Makes an endpoint of a side that has not been opened.
+    pub(crate) fn open_endpoint(&mut self, member: usize, side: SideId) -> EndpointId {
+        let endpoints = &mut self.members[member].endpoints;
+        endpoints.push(side);
+        let endpoint = EndpointId(endpoints.len() as u64 - 1);
+        self.open(side, endpoint);
+        endpoint
+    }
+
+    /// Uniform between 0 and `max_ns`. Draws nothing where there is nothing to choose.
+    pub(crate) fn random_up_to(&mut self, max_ns: u64) -> u64 {
+        if max_ns == 0 {
+            return 0;
+        }
+        // The high half of the product: off from uniform by 2^-64 times the range, no more.
+        let product = u128::from(self.random.next_u64()) * (u128::from(max_ns) + 1);
+        (product >> 64) as u64
+    }
+
+    pub(crate) fn next_post_number(&mut self) -> u64 {
+        self.posts += 1;
+        self.posts
+    }
+
+    pub(crate) fn note(&mut self, what: What) {
+        self.trace.note(self.now_ns, what);
+    }
+
+    pub(crate) fn complete(&mut self, member: usize, completion: Completion) {
+        let state = &mut self.members[member];
+        if !state.alive {
+            return;
+        }
+        state.completions.push(completion);
+        if !std::mem::replace(&mut state.reporting, true) {
+            self.reporting.push_back(member);
+        }
+    }
+
+    /// The next member that has something to report and has not been named since it had nothing.
+    pub(crate) fn next_reporting(&mut self) -> Option<usize> {
+        while let Some(member) = self.reporting.pop_front() {
+            self.members[member].reporting = false;
+            if !self.members[member].completions.is_empty() {
+                return Some(member);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn is_anybody_reporting(&self) -> bool {
+        self.reporting.iter().any(|&member| !self.members[member].completions.is_empty())
+    }
+
+    /// Lets the next event happen, if it is not later than `until_ns`. Answers whether it was.
+    pub(crate) fn advance(&mut self, until_ns: u64) -> bool {
+        if self.agenda.next_at_ns().is_none_or(|at_ns| at_ns > until_ns) {
+            return false;
+        }
+        let Some((at_ns, event)) = self.agenda.pop() else { return false };
+        debug_assert!(at_ns >= self.now_ns, "time goes forward");
+        self.now_ns = at_ns;
+        self.totals.events += 1;
+        self.happen(event);
+        true
+    }
+
+    pub(crate) fn happen(&mut self, event: Event) {
+        match event {
+            Event::Passed(id) => self.transfer_passed(id),
+            Event::Arrived(id) => self.transfer_arrived(id),
+            Event::Word(side, _) | Event::Bye(side) | Event::Break(side, _)
+                if self.is_side_held_up(side) =>
+            {
+                let member = self.side(side).member;
+                self.hold(member, event);
+            }
+            Event::Word(side, word) => self.word_arrived(side, word),
+            Event::Bye(side) => self.bye_arrived(side),
+            Event::Break(side, cause) => self.end_side(side, cause),
+            Event::Fault(fault) => self.inject(fault),
+            Event::Resume(member) => self.resume(member),
+            Event::Silence { member, stalled_since_ns } => {
+                self.lose_patience(member, stalled_since_ns);
+            }
+            Event::Arbitrate => self.arbitrate(),
+        }
+    }
+
+    /// Whether a member is stalled, or has not yet taken in what came meanwhile.
+    pub(crate) fn is_held_up(&self, member: usize) -> bool {
+        let member = &self.members[member];
+        self.now_ns < member.stalled_until_ns || !member.held.is_empty()
+    }
+
+    fn is_side_held_up(&mut self, side: SideId) -> bool {
+        let member = self.side(side).member;
+        self.is_held_up(member)
+    }
+
+    /// Keeps an event until the member's stall is over.
+    pub(crate) fn hold(&mut self, member: usize, event: Event) {
+        self.members[member].held.push(event);
+    }
+}

@@ -1,0 +1,176 @@
+//! One member's view of a simulated network.
+
+use std::{
+    cell::{RefCell, RefMut},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use transport::{
+    CONTROL_BYTES_MAX, Completion, EndpointId, PostError, ReadLease, Token, Transport, Waker,
+    WriteLease,
+};
+
+use crate::{
+    connection::{Phase, SideId},
+    fault::{Fault, nanoseconds},
+    state::State,
+};
+
+/// No single poll lets more virtual time pass, however long it may wait: an hour.
+const WAIT_NS_MAX: u64 = 3_600_000_000_000;
+
+/// One end of a connection that [`crate::SimNet::connect`] has made. One that is dropped unopened
+/// leaves its peer waiting.
+#[derive(Debug)]
+pub struct SimLink {
+    /// Address of the network, to tell it from others.
+    pub(crate) network: usize,
+    pub(crate) member: usize,
+    pub(crate) side: SideId,
+}
+
+/// [`Transport`] of one member of a [`crate::SimNet`]. Dropping it kills the member.
+pub struct SimTransport {
+    state: Rc<RefCell<State>>,
+    index: usize,
+    woken: Arc<AtomicBool>,
+}
+
+impl SimTransport {
+    pub(crate) fn new(state: Rc<RefCell<State>>, index: usize, woken: &Arc<AtomicBool>) -> Self {
+        Self { state, index, woken: Arc::clone(woken) }
+    }
+
+    /// The member's number in its network.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The network and the side of an endpoint, if posts to it are still accepted.
+    fn open_side(&self, endpoint: EndpointId) -> Result<(RefMut<'_, State>, SideId), PostError> {
+        let mut state = self.state.borrow_mut();
+        let side = usize::try_from(endpoint.0)
+            .ok()
+            .and_then(|number| state.members[self.index].endpoints.get(number).copied());
+        match side {
+            Some(side) if state.side(side).phase == Phase::Open => Ok((state, side)),
+            _ => Err(PostError::EndpointGone(endpoint)),
+        }
+    }
+}
+
+fn check_length(bytes: usize, bytes_max: u64) -> Result<(), PostError> {
+    let bytes = bytes as u64;
+    if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+}
+
+impl Transport for SimTransport {
+    type Link = SimLink;
+
+    /// Virtual time: the same for all members of a network.
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.state.borrow().now_ns)
+    }
+
+    /// [`crate::SimConfig::block_bytes_max`].
+    fn block_bytes_max(&self) -> u64 {
+        self.state.borrow().config.block_bytes_max
+    }
+
+    /// Makes an endpoint. Errors: the link is another member's, or the member is dead.
+    fn open(&mut self, link: SimLink) -> Result<EndpointId, PostError> {
+        if link.network != Rc::as_ptr(&self.state).addr() || link.member != self.index {
+            return Err(PostError::System("the link belongs to another member".into()));
+        }
+        let mut state = self.state.borrow_mut();
+        if !state.members[self.index].alive {
+            return Err(PostError::System("the member is dead".into()));
+        }
+        Ok(state.open_endpoint(self.index, link.side))
+    }
+
+    fn post_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(into.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_receive(side, into, token);
+        Ok(())
+    }
+
+    fn post_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(from.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_send(side, from, immediate, token);
+        Ok(())
+    }
+
+    /// Also refuses an empty word.
+    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
+        check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
+        if word.is_empty() {
+            return Err(PostError::System("an empty control word".into()));
+        }
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.write_control(side, word);
+        Ok(())
+    }
+
+    fn close(&mut self, endpoint: EndpointId) {
+        if let Ok((mut state, side)) = self.open_side(endpoint) {
+            state.close(side);
+        }
+    }
+
+    /// Takes what has completed. If there is nothing, lets events happen, whomever they concern,
+    /// until there is, or the waker is used, or `wait` (at most an hour) of virtual time has
+    /// passed. Takes no real time but to compute. Without a wait nothing happens at all.
+    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        let mut state = self.state.borrow_mut();
+        let wait_ns = nanoseconds(wait).min(WAIT_NS_MAX);
+        let until_ns = state.now_ns.saturating_add(wait_ns);
+        loop {
+            let woken = self.woken.swap(false, Ordering::Acquire);
+            let mine = &mut state.members[self.index].completions;
+            if !mine.is_empty() || woken || wait_ns == 0 {
+                completions.append(mine);
+                return;
+            }
+            if !state.advance(until_ns) {
+                state.now_ns = until_ns;
+                return;
+            }
+        }
+    }
+
+    /// Ends a poll even while it computes; without one, the next.
+    fn waker(&self) -> Waker {
+        let woken = Arc::clone(&self.woken);
+        Arc::new(move || woken.store(true, Ordering::Release))
+    }
+}
+
+impl Drop for SimTransport {
+    fn drop(&mut self) {
+        // Not while the network itself is panicking: a second panic would hide the first.
+        if let Ok(mut state) = self.state.try_borrow_mut()
+            && state.members[self.index].alive
+        {
+            state.inject(Fault::Kill(self.index));
+        }
+    }
+}

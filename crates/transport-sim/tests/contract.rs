@@ -1,0 +1,84 @@
+//! The contract of [`transport::Transport`], over an ideal and over an unruly network.
+
+use std::time::Duration;
+
+use transport::{
+    EndpointId, Transport,
+    contract::{Harness, Network},
+};
+use transport_sim::{Fault, Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
+
+struct Simulated {
+    config: SimConfig,
+    seed: u64,
+    net: Option<SimNet>,
+}
+
+impl Simulated {
+    fn new(config: SimConfig, seed: u64) -> Self {
+        Self { config, seed, net: None }
+    }
+}
+
+impl Harness for Simulated {
+    type Transport = SimTransport;
+
+    fn network(&mut self, members: usize) -> Network<SimTransport> {
+        let net = SimNet::new(self.config.clone(), self.seed);
+        let mut transports = net.members(members);
+        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
+        for left in 0..members {
+            for right in left + 1..members {
+                let (one, other) = net.connect(left, right);
+                endpoints[left][right] = Some(transports[left].open(one).unwrap());
+                endpoints[right][left] = Some(transports[right].open(other).unwrap());
+            }
+        }
+        self.net = Some(net);
+        Network { members: transports.into_iter().map(Some).collect(), endpoints }
+    }
+
+    fn kill(&mut self, network: &mut Network<SimTransport>, index: usize) {
+        network.members[index] = None;
+    }
+
+    fn silence(&mut self, _network: &mut Network<SimTransport>, index: usize) -> Option<Duration> {
+        let timeout_ms = self.config.silence_timeout_ms?;
+        self.net.as_ref()?.inject(Fault::Stall { member: index, lasting: Duration::MAX });
+        Some(Duration::from_millis(timeout_ms))
+    }
+
+    fn has_real_time(&self) -> bool {
+        false
+    }
+
+    fn describe(&self) -> String {
+        self.net.as_ref().map(SimNet::trace).unwrap_or_default()
+    }
+}
+
+mod ideal {
+    transport::contract_tests!(super::Simulated::new(super::SimConfig::IDEAL, 0));
+}
+
+mod data_centre {
+    transport::contract_tests!(super::Simulated::new(super::SimConfig::default(), 1));
+}
+
+/// Slow and far away, with everything random that can be.
+fn unruly() -> SimConfig {
+    SimConfig {
+        port_rate_bytes_per_s: 200_000_000,
+        link: LinkConfig { rate_bytes_per_s: 150_000_000, latency_ns: 2_000_000 },
+        block_overhead_ns: 100,
+        block_jitter: Jitter::BlockTimes(1.5),
+        delivery_jitter_ns_max: 20_000_000,
+        control_jitter_ns_max: 10_000_000,
+        silence_timeout_ms: Some(700),
+        ..SimConfig::default()
+    }
+}
+
+mod unruly_network {
+    transport::contract_tests!(super::Simulated::new(super::unruly(), 2));
+}
