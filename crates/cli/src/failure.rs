@@ -2,9 +2,18 @@
 
 use std::{
     fmt,
-    io::{self, ErrorKind},
+    io::{self, ErrorKind, Write},
     process::ExitCode,
 };
+
+/// Exit code of a command that a signal has interrupted, as shells count it for Ctrl-C.
+pub const INTERRUPTED: u8 = 130;
+
+/// Says something on standard error. Unlike `eprintln!` it survives that nobody listens any more,
+/// since what this process does for others matters more.
+pub fn say(words: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "rdmc: {words}");
+}
 
 /// Why a command stops, which decides its exit code.
 #[derive(Debug)]
@@ -13,6 +22,10 @@ pub enum Failure {
     Usage(String),
     /// Something went wrong while doing it, with what was being done: exit code 1.
     Io(String, io::Error),
+    /// It did not work out, for this reason: exit code 1.
+    Failed(String),
+    /// Interrupted by a signal: exit code 130.
+    Interrupted,
 }
 
 impl Failure {
@@ -21,18 +34,31 @@ impl Failure {
         move |error| Self::Io(what.to_string(), error)
     }
 
+    /// A reason that needs no more words, as an adapter for `map_err`.
+    pub fn because(reason: impl fmt::Display) -> Self {
+        Self::Failed(reason.to_string())
+    }
+
     /// Says it on standard error and returns the exit code.
     pub fn report(&self) -> ExitCode {
         match self {
             // The reader went away, as in `rdmc plan … | head`: nobody is left to tell.
             Self::Io(_, error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Self::Io(what, error) => {
-                eprintln!("rdmc: {what}: {error}");
+                say(format_args!("{what}: {error}"));
+                ExitCode::from(1)
+            }
+            Self::Failed(reason) => {
+                say(reason);
                 ExitCode::from(1)
             }
             Self::Usage(message) => {
-                eprintln!("rdmc: {message}");
+                say(message);
                 ExitCode::from(2)
+            }
+            Self::Interrupted => {
+                say("interrupted; nothing was left behind");
+                ExitCode::from(INTERRUPTED)
             }
         }
     }

@@ -1,19 +1,31 @@
 //! The `rdmc` command: replicate one large object to many machines.
 //!
 //! Exit codes: 0 when done (also when the reader of a pipe has seen enough), 1 when something failed, 2 when the
-//! arguments make no sense.
+//! arguments make no sense, 3 when some hosts have the object and others do not, 130 when interrupted.
 
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
+mod demo;
 mod failure;
+mod hosts;
+mod interrupt;
+mod invitation;
+mod launch;
 mod plan;
+mod push;
+mod receive;
+mod replicate;
+mod size;
 
 use failure::Failure;
 
+/// Replicate one large object to many machines, in about the time that one copy takes
+///
+/// Receivers relay blocks to each other while they receive.
 #[derive(Debug, Parser)]
-#[command(name = "rdmc", version, about = "Replicate one large object to many machines")]
+#[command(name = "rdmc", version, after_help = "Try `rdmc demo`, then `rdmc help push`.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -21,19 +33,53 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Push(push::Args),
+    Receive(receive::Args),
+    /// Print a new secret for --secret-file: 64 hexadecimal digits from the system's random source
+    #[command(after_help = "Example:\n  (umask 077; rdmc secret > secret)")]
+    Secret,
+    Demo(demo::Args),
     /// Show who sends which block to whom at which step
     Plan(plan::Args),
 }
 
-fn run(cli: &Cli) -> Result<(), Failure> {
-    match &cli.command {
-        Command::Plan(args) => plan::run(args),
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let done = |()| ExitCode::SUCCESS;
+    match cli.command {
+        Command::Plan(args) => plan::run(&args).map(done),
+        Command::Push(args) => push::run(&args),
+        Command::Receive(args) => receive::run(&args).map(done),
+        Command::Secret => secret().map(done),
+        Command::Demo(args) => demo::run(&args).map(done),
     }
 }
 
+fn secret() -> Result<(), Failure> {
+    use std::io::Write;
+    let secret = rdmc::Secret::random().map_err(Failure::while_doing("making a secret"))?;
+    writeln!(std::io::stdout(), "{}", &*secret.to_hex())
+        .map_err(Failure::while_doing("standard output"))
+}
+
+/// Logs go to standard error: everything of rdmc's with --verbose, else what RUST_LOG asks for.
+fn start_logging(verbose: bool) {
+    use tracing_subscriber::EnvFilter;
+    let wanted = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
+    let filter = match (wanted, verbose) {
+        (Some(filter), _) => EnvFilter::new(filter),
+        (None, true) => EnvFilter::new("debug"),
+        (None, false) => return,
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+}
+
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+    match run(Cli::parse()) {
+        Ok(code) => code,
         Err(failure) => failure.report(),
     }
 }

@@ -1,0 +1,210 @@
+//! The members of one group as processes, and what they measure together.
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    net::{IpAddr, Ipv4Addr},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rdmc::Secret;
+
+use crate::{
+    Outcome,
+    interrupt::Interrupt,
+    member::{Answer, Done, Job, Order},
+};
+
+/// Longer than members wait themselves, so that they get to say what went wrong.
+const PATIENCE: Duration = Duration::from_secs(660);
+
+/// Where one member runs.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The command that starts a program there; empty for this host.
+    pub enter: Vec<String>,
+    /// Its address.
+    pub address: IpAddr,
+}
+
+impl Host {
+    /// This host, by loopback.
+    pub fn here() -> Self {
+        Self { enter: Vec::new(), address: Ipv4Addr::LOCALHOST.into() }
+    }
+}
+
+/// What one job gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// From the root's first send to the end of the last receiver's last message.
+    pub seconds: f64,
+    /// Between the first and the last receiver's end.
+    pub skew_seconds: f64,
+    /// Processor time of all members, user and system.
+    pub cpu_seconds: f64,
+}
+
+/// Running members, ended when dropped.
+pub struct Crew {
+    processes: Vec<Child>,
+    orders: Vec<ChildStdin>,
+    answers: Receiver<(usize, Option<String>)>,
+    interrupt: Interrupt,
+    jobs: u64,
+}
+
+impl Crew {
+    /// Starts one member on each of these hosts; the first is the root.
+    pub fn start(hosts: &[Host], interrupt: &Interrupt) -> Outcome<Self> {
+        let secret = Secret::random()?.to_hex();
+        let (sender, answers) = mpsc::channel();
+        let mut crew = Self {
+            processes: Vec::new(),
+            orders: Vec::new(),
+            answers,
+            interrupt: interrupt.clone(),
+            jobs: 0,
+        };
+        for (rank, host) in hosts.iter().enumerate() {
+            let (orders, output) = crew.spawn(rank, hosts.len(), host)?;
+            crew.orders.push(orders);
+            let sender = sender.clone();
+            thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    let _ = sender.send((rank, Some(line)));
+                }
+                let _ = sender.send((rank, None));
+            });
+            writeln!(crew.orders[rank], "{}", &*secret)?;
+        }
+        let meeting_place = crew.next_line()?.1;
+        for orders in &mut crew.orders[1..] {
+            writeln!(orders, "{meeting_place}")?;
+        }
+        Ok(crew)
+    }
+
+    fn spawn(
+        &mut self,
+        rank: usize,
+        members: usize,
+        host: &Host,
+    ) -> Outcome<(ChildStdin, ChildStdout)> {
+        let program = env::current_exe()?;
+        let mut command = match host.enter.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        let mut process = command
+            .arg("member")
+            .args(["--rank", &rank.to_string(), "--members", &members.to_string()])
+            .args(["--listen", &host.address.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let pipes = process.stdin.take().zip(process.stdout.take());
+        self.processes.push(process);
+        pipes.ok_or_else(|| "a member has no pipes".into())
+    }
+
+    /// Runs one job at all members; its number is replaced by a fresh one.
+    pub fn run(&mut self, job: &Job) -> Outcome<Measured> {
+        self.jobs += 1;
+        let order = Order::Join(Job { number: self.jobs, ..job.clone() });
+        for rank in 0..self.orders.len() {
+            self.tell(rank, &order)?;
+        }
+        for _ in 0..self.orders.len() {
+            let (rank, answer) = self.next_answer()?;
+            if !matches!(answer, Answer::Ready) {
+                return Err(format!("member {rank} was not ready but {answer:?}").into());
+            }
+        }
+        self.tell(0, &Order::Go)?;
+        let mut all = Vec::new();
+        for _ in 0..self.orders.len() {
+            match self.next_answer()? {
+                (_, Answer::Done(done)) => all.push(done),
+                (rank, answer) => {
+                    return Err(format!("member {rank} did not finish but {answer:?}").into());
+                }
+            }
+        }
+        Measured::of(&all)
+    }
+
+    fn tell(&mut self, rank: usize, order: &Order) -> Outcome<()> {
+        let line = serde_json::to_string(order)?;
+        Ok(writeln!(self.orders[rank], "{line}")?)
+    }
+
+    fn next_answer(&mut self) -> Outcome<(usize, Answer)> {
+        let (rank, line) = self.next_line()?;
+        match serde_json::from_str(&line)? {
+            Answer::Failed(error) => Err(format!("member {rank}: {error}").into()),
+            answer => Ok((rank, answer)),
+        }
+    }
+
+    fn next_line(&mut self) -> Outcome<(usize, String)> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            self.interrupt.check()?;
+            match self.answers.recv_timeout(Duration::from_millis(100)) {
+                Ok((rank, Some(line))) => return Ok((rank, line)),
+                Ok((rank, None)) => return Err(format!("member {rank} ended").into()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err("all members ended".into()),
+            }
+        }
+        Err("members say nothing".into())
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.orders.clear();
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Measured {
+    fn of(all: &[Done]) -> Outcome<Self> {
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let received = || all.iter().filter_map(|done| done.received_ns);
+        let started =
+            all.iter().find_map(|done| done.started_ns).ok_or("the root did not start")?;
+        let (first, last) = received().min().zip(received().max()).ok_or("nobody received")?;
+        Ok(Self {
+            seconds: seconds(last.saturating_sub(started)),
+            skew_seconds: seconds(last - first),
+            cpu_seconds: seconds(all.iter().map(|done| done.cpu_ns).sum()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_runs_from_the_send_to_the_last_receiver() {
+        let done = |started_ns, received_ns| Done { started_ns, received_ns, cpu_ns: 5 };
+        let all = [done(Some(1_000), None), done(None, Some(9_000)), done(None, Some(3_000))];
+        let measured = Measured::of(&all).unwrap();
+        assert!((measured.seconds - 8e-6).abs() < 1e-12);
+        assert!((measured.skew_seconds - 6e-6).abs() < 1e-12);
+        assert!(Measured::of(&[]).is_err());
+    }
+}

@@ -1,0 +1,85 @@
+//! Members as processes of this host, connected by loopback: bound by processors and memory.
+
+use rdmc::Algorithm;
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome,
+    crew::{Crew, Host},
+    interrupt::Interrupt,
+    plain::{Plain, parallel_copies},
+    report::{Report, median, number},
+    size,
+    sweep::{Choice, algorithms, sweep},
+};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Sizes of groups, the root included
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "2,4,8",
+          value_parser = clap::value_parser!(u32).range(2..=256))]
+    members: Vec<u32>,
+    /// Length of the message
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256MiB")]
+    bytes: u64,
+    /// Algorithms; all of them if none is named
+    #[arg(long, value_delimiter = ',', value_parser = algorithms())]
+    algorithms: Vec<Algorithm>,
+    #[command(flatten)]
+    choice: Choice,
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Outcome<()> {
+    let interrupt = Interrupt::watch()?;
+    let what = format!(
+        "{} from memory to memory over loopback, one process per member; median of {}",
+        size::show(args.bytes),
+        args.choice.repeats
+    );
+    let columns =
+        ["members", "algorithm", "block", "time_s", "fastest_s", "slowest_s", "skew_s", "cpu_s"];
+    let mut report = Report::new("local", what, &columns);
+    let chosen = if args.algorithms.is_empty() { &Algorithm::ALL } else { &args.algorithms[..] };
+    for &members in &args.members {
+        let plain = plain(members, args)?;
+        report.row(vec![
+            json!(members),
+            json!("plain copies, parallel"),
+            Value::Null,
+            number(median(plain.iter().map(|plain| plain.seconds).collect())),
+            number(plain.iter().map(|plain| plain.seconds).fold(f64::INFINITY, f64::min)),
+            number(plain.iter().map(|plain| plain.seconds).fold(0.0, f64::max)),
+            Value::Null,
+            number(median(plain.iter().map(|plain| plain.cpu_seconds).collect())),
+        ]);
+        let mut crew = Crew::start(&vec![Host::here(); members as usize], &interrupt)?;
+        let jobs = args.choice.jobs(chosen, args.bytes);
+        let name = format!("{members} members");
+        let results = sweep(&mut crew, &jobs, args.choice.repeats, &name)?;
+        for (job, result) in jobs.iter().zip(results) {
+            let (fastest, slowest) = result.range();
+            report.row(vec![
+                json!(members),
+                json!(job.algorithm),
+                json!(size::show(job.block_bytes)),
+                number(result.seconds()),
+                number(fastest),
+                number(slowest),
+                number(result.skew_seconds()),
+                number(result.cpu_seconds()),
+            ]);
+        }
+    }
+    report.note(
+        "time: from the root's send to the last receiver. skew: from the first receiver to the last. \
+         cpu: processor time of all members. Plain copies are threads of one process, one connection each.",
+    );
+    report.print(args.choice.json);
+    Ok(())
+}
+
+fn plain(members: u32, args: &Args) -> Outcome<Vec<Plain>> {
+    let bytes = usize::try_from(args.bytes)?;
+    (0..args.choice.repeats).map(|_| parallel_copies(members - 1, bytes)).collect()
+}

@@ -1,0 +1,75 @@
+//! Measurements of rdmc. `./dev bench NAME` and `./dev sim` build this in release mode and run it.
+//!
+//! - `local`: every algorithm and several block sizes, members as processes on this host.
+//! - `shaped`: members in network namespaces, over links of a known rate ([`lab`]).
+//! - `overlap`: what several messages in flight give.
+//! - `sim`: a simulated group in virtual time, with the real engine at every member.
+//! - `memory`: peak resident memory of `rdmc push` and its receivers.
+//!
+//! `local`, `shaped` and `overlap` share [`crew`], which runs [`member`] processes and compares
+//! their clocks: all processes of a host share `CLOCK_MONOTONIC`.
+
+#![forbid(unsafe_code)]
+
+mod crew;
+mod interrupt;
+mod lab;
+mod local;
+mod member;
+mod memory;
+mod overlap;
+mod plain;
+mod report;
+mod shaped;
+mod sim;
+mod size;
+mod sweep;
+
+use std::{error::Error, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// What every part of this program answers; errors are for people to read.
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+#[derive(Debug, Parser)]
+#[command(name = "rdmc-bench", version, about = "Measure rdmc on this machine")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Every algorithm over loopback, members as processes of this host
+    Local(local::Args),
+    /// Members in network namespaces, over links of a known rate (needs root)
+    Shaped(shaped::Args),
+    /// What several messages in flight give
+    Overlap(overlap::Args),
+    /// A simulated group in virtual time, with the real engine at every member
+    Sim(sim::Args),
+    /// Peak resident memory of `rdmc push` and its receivers
+    Memory(memory::Args),
+    /// One member; started by the other commands
+    #[command(hide = true)]
+    Member(member::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Local(args) => local::run(&args),
+        Command::Shaped(args) => shaped::run(&args),
+        Command::Overlap(args) => overlap::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Memory(args) => memory::run(&args),
+        Command::Member(args) => member::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rdmc-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

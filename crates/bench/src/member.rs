@@ -1,0 +1,315 @@
+//! One member as a process: takes orders on standard input, answers on standard output.
+//!
+//! The first line in is the session's secret; the second, at every member but rank 0, where to
+//! meet. Rank 0 answers the first with that address. Every later line is an [`Order`], and every
+//! answer an [`Answer`], in JSON. The process ends when its input does.
+
+use std::{
+    io::{self, BufRead, Lines, StdinLock, Write},
+    net::{IpAddr, SocketAddr, TcpListener},
+    sync::mpsc::{self, Receiver, Sender},
+    time::Duration,
+};
+
+use rdmc::{
+    Algorithm, Application, Context, ContextSettings, Failure, GroupSettings, Memory, Region,
+    RegionPool, Schedule, Secret, Window,
+    bootstrap::{Deadline, rendezvous},
+};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+
+/// How long anything may take that is not a transfer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a transfer may take.
+const TRANSFER_PATIENCE: Duration = Duration::from_secs(600);
+/// The message that opens the connections' windows before anything is timed.
+const WARM_UP_BYTES: u64 = 8 << 20;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[arg(long)]
+    rank: u32,
+    #[arg(long)]
+    members: u32,
+    /// Where this member listens
+    #[arg(long)]
+    listen: IpAddr,
+}
+
+/// What a member is told to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// Join a group, and warm up; the root then waits for [`Order::Go`].
+    Join(Job),
+    /// At the root only: send.
+    Go,
+}
+
+/// One group and what is sent in it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// The group's number, never used twice.
+    pub number: u64,
+    pub algorithm: String,
+    pub block_bytes: u64,
+    pub window: u32,
+    pub messages_in_flight: u32,
+    pub messages: u64,
+    pub message_bytes: u64,
+}
+
+/// What a member says.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// Joined and warm.
+    Ready,
+    /// Every message has arrived everywhere, and is what it should be.
+    Done(Done),
+    Failed(String),
+}
+
+/// One member's view of one job.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Done {
+    /// At the root: just before the first message was sent, by `CLOCK_MONOTONIC`.
+    pub started_ns: Option<u64>,
+    /// At receivers: when the last message was all here, by the same clock.
+    pub received_ns: Option<u64>,
+    /// Processor time of this process, user and system, between warm-up and completion.
+    pub cpu_ns: u64,
+}
+
+impl Job {
+    /// The schedule that all members use; the rack algorithms get two racks of equal size.
+    pub fn schedule(&self, members: u32) -> Outcome<Schedule> {
+        let algorithm: Algorithm = self.algorithm.parse()?;
+        let racks: Vec<u32> = (0..members).map(|rank| rank * 2 / members).collect();
+        Ok(Schedule::with_racks(algorithm, &racks, 0)?)
+    }
+
+    /// How many blocks a message has.
+    pub fn blocks(&self) -> u32 {
+        u32::try_from(self.message_bytes.div_ceil(self.block_bytes)).unwrap_or(u32::MAX)
+    }
+}
+
+/// What the callbacks tell the main thread.
+enum Told {
+    Received(u64),
+    Complete(u64, Region),
+    Failed(String),
+}
+
+struct Recorder {
+    memory: RegionPool,
+    told: Sender<Told>,
+}
+
+impl Application for Recorder {
+    fn incoming(&mut self, _message: u64, _bytes: u64) -> Memory {
+        self.memory.take().map_or(Memory::Refuse("no memory is left".into()), Memory::Region)
+    }
+
+    fn received(&mut self, _message: u64) {
+        let _ = self.told.send(Told::Received(now_ns(ClockId::Monotonic)));
+    }
+
+    fn complete(&mut self, message: u64, region: Region) {
+        let _ = self.told.send(Told::Complete(message, region));
+    }
+
+    fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
+        let _ = self.told.send(Told::Failed(failure.to_string()));
+    }
+}
+
+/// Serves until standard input ends.
+pub fn run(args: &Args) -> Outcome<()> {
+    let mut orders = io::stdin().lock().lines();
+    let secret = Secret::from_hex(&next_line(&mut orders)?)?;
+    let context = Context::start(ContextSettings::new((args.listen, 0).into(), secret.clone()))?;
+    let addresses = meet(args, &secret, context.address(), &mut orders)?;
+    let mut member = Member { args, addresses, context, pool: None };
+    while let Some(line) = orders.next() {
+        let Order::Join(job) = serde_json::from_str(&line?)? else {
+            return Err("told to go before joining".into());
+        };
+        let answer = match member.take_part(&job, &mut orders) {
+            Ok(done) => Answer::Done(done),
+            Err(error) => Answer::Failed(error.to_string()),
+        };
+        say(&answer)?;
+    }
+    Ok(())
+}
+
+/// Learns where everybody is.
+fn meet(
+    args: &Args,
+    secret: &Secret,
+    own: SocketAddr,
+    orders: &mut Lines<StdinLock<'static>>,
+) -> Outcome<Vec<SocketAddr>> {
+    let deadline = Deadline::after(PATIENCE);
+    if args.rank == 0 {
+        let listener = TcpListener::bind((args.listen, 0))?;
+        println!("{}", listener.local_addr()?);
+        return Ok(rendezvous::host(&listener, secret, args.members, own, deadline)?);
+    }
+    let address: SocketAddr = next_line(orders)?.parse()?;
+    Ok(rendezvous::join(address, secret, Some(args.rank), own, deadline)?.1)
+}
+
+struct Member<'a> {
+    args: &'a Args,
+    addresses: Vec<SocketAddr>,
+    context: Context,
+    /// Memory of the last job, kept because touching fresh pages takes longer than a transfer.
+    pool: Option<RegionPool>,
+}
+
+impl Member<'_> {
+    fn take_part(&mut self, job: &Job, orders: &mut Lines<StdinLock<'static>>) -> Outcome<Done> {
+        let pool = self.memory_for(job);
+        let context = &self.context;
+        let (sender, told) = mpsc::channel();
+        let recorder = Recorder { memory: pool.clone(), told: sender };
+        let mut settings =
+            GroupSettings::new(job.number, self.args.rank, job.schedule(self.args.members)?);
+        settings.block_bytes = job.block_bytes;
+        settings.window = Window { receives: job.window, sends: job.window };
+        settings.messages_in_flight = job.messages_in_flight;
+        let group = context.create_group(settings, &self.addresses, recorder)?;
+
+        let is_root = self.args.rank == 0;
+        let mut objects = Vec::new();
+        if is_root {
+            for message in 1..=job.messages {
+                let object = pool.take().ok_or("no memory is left")?;
+                fill(&mut object.write(0..object.len())?, seed(job, message));
+                objects.push(object);
+            }
+            group.send(Region::zeroed(job.message_bytes.min(WARM_UP_BYTES) as usize))?;
+        }
+        let warm = await_completion(&told, 1)?.completed;
+        if !is_root {
+            warm.into_iter().for_each(|(_, region)| pool.put(region));
+        }
+        say(&Answer::Ready)?;
+        if is_root {
+            next_line(orders)?;
+        }
+        let cpu_before = now_ns(ClockId::ProcessCPUTime);
+        let started_ns = now_ns(ClockId::Monotonic);
+        for object in objects {
+            group.send(object)?;
+        }
+        let all = await_completion(&told, job.messages)?;
+        let cpu_ns = now_ns(ClockId::ProcessCPUTime) - cpu_before;
+        // Only when all have it is checking it in nobody's way.
+        group.close(PATIENCE)?;
+        for (message, region) in all.completed {
+            if !is_root {
+                check(&region.read(0..region.len())?, seed(job, message))?;
+            }
+            pool.put(region);
+        }
+        Ok(Done { started_ns: is_root.then_some(started_ns), received_ns: all.received_ns, cpu_ns })
+    }
+
+    /// A touched region for each message; those of the job before, if they fit.
+    fn memory_for(&mut self, job: &Job) -> RegionPool {
+        let (count, bytes) = (job.messages as usize, job.message_bytes as usize);
+        let fits = |pool: &RegionPool| pool.region_bytes() == bytes && pool.available() >= count;
+        let pool = match self.pool.take().filter(fits) {
+            Some(pool) => pool,
+            None => RegionPool::new(count, bytes),
+        };
+        self.pool = Some(pool.clone());
+        pool
+    }
+}
+
+#[derive(Default)]
+struct Messages {
+    received_ns: Option<u64>,
+    completed: Vec<(u64, Region)>,
+}
+
+/// Waits until this many more messages are complete here.
+fn await_completion(told: &Receiver<Told>, messages: u64) -> Outcome<Messages> {
+    let mut all = Messages::default();
+    while (all.completed.len() as u64) < messages {
+        match told.recv_timeout(TRANSFER_PATIENCE) {
+            Ok(Told::Received(at_ns)) => all.received_ns = Some(at_ns),
+            Ok(Told::Complete(message, region)) => all.completed.push((message, region)),
+            Ok(Told::Failed(failure)) => return Err(failure.into()),
+            Err(_) => return Err("nothing came for ten minutes".into()),
+        }
+    }
+    Ok(all)
+}
+
+fn say(answer: &Answer) -> Outcome<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    io::stdout().write_all(&line)?;
+    Ok(())
+}
+
+fn next_line(lines: &mut Lines<StdinLock<'static>>) -> Outcome<String> {
+    Ok(lines.next().ok_or("standard input ended early")??)
+}
+
+/// This clock, in nanoseconds.
+pub fn now_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Where the contents of a message start from; different for every message of every job.
+fn seed(job: &Job, message: u64) -> u64 {
+    (job.number << 20 | message).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+}
+
+/// Contents that differ by place, so that blocks that are swapped, stale or missing show.
+fn word(seed: u64, index: u64) -> [u8; 8] {
+    (seed ^ index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_le_bytes()
+}
+
+fn fill(bytes: &mut [u8], seed: u64) {
+    for (index, chunk) in (0..).zip(bytes.chunks_mut(8)) {
+        chunk.copy_from_slice(&word(seed, index)[..chunk.len()]);
+    }
+}
+
+fn check(bytes: &[u8], seed: u64) -> Outcome<()> {
+    let wrong = (0..)
+        .zip(bytes.chunks(8))
+        .find(|(index, chunk)| *chunk != &word(seed, *index)[..chunk.len()]);
+    match wrong {
+        None => Ok(()),
+        Some((index, _)) => Err(format!("wrong contents at byte {}", index * 8).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_wrong_byte_is_found() {
+        for length in [0, 1, 7, 8, 9, 1_000] {
+            let mut bytes = vec![0; length];
+            fill(&mut bytes, 5);
+            assert!(check(&bytes, 5).is_ok());
+            if let Some(last) = bytes.last_mut() {
+                *last ^= 1;
+                assert!(check(&bytes, 5).is_err());
+            }
+        }
+    }
+}

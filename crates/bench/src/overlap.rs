@@ -1,0 +1,94 @@
+//! What it gives when the head of a message overlaps the tail of the one before.
+
+use rdmc::Algorithm;
+use serde_json::json;
+
+use crate::{
+    Outcome,
+    crew::{Crew, Host},
+    interrupt::Interrupt,
+    lab::{Lab, Link},
+    member::Job,
+    report::{Report, number},
+    size,
+    sweep::{algorithms, sweep},
+};
+
+/// Messages in flight that are compared; with 1 nothing overlaps, as in the original RDMC.
+const IN_FLIGHT: [u32; 3] = [1, 2, 4];
+/// How many messages of which length.
+const LOADS: [(u64, u64); 2] = [(32, 1 << 20), (8, 16 << 20)];
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Size of the group, the root included
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=64))]
+    members: u32,
+    /// Algorithms
+    #[arg(long, value_delimiter = ',', value_parser = algorithms(),
+          default_value = "binomial-pipeline,chain")]
+    algorithms: Vec<Algorithm>,
+    /// Block size
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64KiB")]
+    block: u64,
+    /// Over links of this many Mbit/s, in network namespaces, instead of loopback (needs root)
+    #[arg(long, value_name = "MBIT")]
+    rate: Option<u64>,
+    /// How often each is measured; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Outcome<()> {
+    let interrupt = Interrupt::watch()?;
+    let lab = match args.rate {
+        Some(mbit) => Some(Lab::create(args.members, Link::of_rate(mbit))?),
+        None => None,
+    };
+    let hosts = match &lab {
+        Some(lab) => lab.hosts(),
+        None => vec![Host::here(); args.members as usize],
+    };
+    let over = args.rate.map_or("loopback".to_owned(), |mbit| format!("links of {mbit} Mbit/s"));
+    let what = format!(
+        "several messages queued at once, {} members, blocks of {}, over {over}; median of {}",
+        args.members,
+        size::show(args.block),
+        args.repeats
+    );
+    let columns =
+        ["algorithm", "messages", "length", "in_flight", "time_s", "of_the_time_with_1", "cpu_s"];
+    let mut report = Report::new("overlap", what, &columns);
+    let mut crew = Crew::start(&hosts, &interrupt)?;
+    let loads = |algorithm: &Algorithm| LOADS.map(|load| (*algorithm, load));
+    for (algorithm, (messages, message_bytes)) in args.algorithms.iter().flat_map(loads) {
+        let jobs = IN_FLIGHT.map(|messages_in_flight| Job {
+            number: 0,
+            algorithm: algorithm.to_string(),
+            block_bytes: args.block,
+            window: rdmc::Window::default().receives,
+            messages_in_flight,
+            messages,
+            message_bytes,
+        });
+        let results = sweep(&mut crew, &jobs, args.repeats, &size::show(message_bytes))?;
+        for (job, result) in jobs.iter().zip(&results) {
+            report.row(vec![
+                json!(job.algorithm),
+                json!(messages),
+                json!(size::show(message_bytes)),
+                json!(job.messages_in_flight),
+                number(result.seconds()),
+                number(result.seconds() / results[0].seconds()),
+                number(result.cpu_seconds()),
+            ]);
+        }
+    }
+    report.note("time: from the first send to the last receiver's last message.");
+    report.print(args.json);
+    Ok(())
+}

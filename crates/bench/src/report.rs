@@ -1,0 +1,161 @@
+//! Tables for people, JSON for programs, and the facts about the machine that figures depend on.
+
+use std::{fs, thread};
+
+use serde_json::{Map, Value, json};
+
+/// Rows of named values, all with the same names in the same order.
+#[derive(Debug)]
+pub struct Report {
+    benchmark: &'static str,
+    what: String,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<Value>>,
+    notes: Vec<String>,
+}
+
+impl Report {
+    /// An empty report; `what` says in one line what was measured.
+    pub fn new(benchmark: &'static str, what: String, columns: &[&'static str]) -> Self {
+        Self { benchmark, what, columns: columns.to_vec(), rows: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Adds a row: one value for each column.
+    pub fn row(&mut self, values: Vec<Value>) {
+        assert_eq!(values.len(), self.columns.len(), "one value for each column");
+        self.rows.push(values);
+    }
+
+    /// Adds a line that stands below the table.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Prints all of it.
+    pub fn print(&self, as_json: bool) {
+        if as_json {
+            println!("{:#}", self.to_json());
+        } else {
+            print!("{}", self.to_text());
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let rows: Vec<Value> = self
+            .rows
+            .iter()
+            .map(|row| {
+                let named = self.columns.iter().map(ToString::to_string).zip(row.iter().cloned());
+                Value::Object(named.collect::<Map<_, _>>())
+            })
+            .collect();
+        json!({
+            "benchmark": self.benchmark,
+            "what": self.what,
+            "machine": machine(),
+            "rows": rows,
+            "notes": self.notes,
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let machine = machine();
+        let mut text = format!(
+            "{}: {}\n{} cores, {}, Linux {}\n\n",
+            self.benchmark,
+            self.what,
+            machine["cores"],
+            machine["cpu"].as_str().unwrap_or("?"),
+            machine["kernel"].as_str().unwrap_or("?"),
+        );
+        let head = self.columns.iter().map(|name| name.replace('_', " ")).collect();
+        let lines: Vec<Vec<String>> = std::iter::once(head)
+            .chain(self.rows.iter().map(|row| row.iter().map(cell).collect()))
+            .collect();
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+            .collect();
+        for line in &lines {
+            for (column, (value, &width)) in line.iter().zip(&widths).enumerate() {
+                let words = self.rows.iter().any(|row| row[column].is_string());
+                text += &if words {
+                    format!("{value:<width$}  ")
+                } else {
+                    format!("{value:>width$}  ")
+                };
+            }
+            text.truncate(text.trim_end().len());
+            text.push('\n');
+        }
+        for note in &self.notes {
+            text += &format!("\n{note}\n");
+        }
+        text
+    }
+}
+
+/// A number of seconds, or another measured number, to four digits after the point.
+pub fn number(value: f64) -> Value {
+    json!((value * 1e4).round() / 1e4)
+}
+
+/// The middle value; of an even count the lower of the two in the middle.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get((values.len().max(1) - 1) / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        Value::Number(number) if number.is_f64() => {
+            format!("{:.3}", number.as_f64().unwrap_or(f64::NAN))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// What figures depend on and a reader has to know.
+pub fn machine() -> Value {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpus = read("/proc/cpuinfo");
+    let cpu = cpus
+        .lines()
+        .find(|line| line.starts_with("model name"))
+        .and_then(|line| line.split_once(':'))
+        .map_or("unknown processor", |(_, name)| name.trim());
+    let memory_kib: u64 = read("/proc/meminfo")
+        .split_whitespace()
+        .nth(1)
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0);
+    json!({
+        "cores": thread::available_parallelism().map_or(1, usize::from),
+        "cpu": cpu,
+        "kernel": read("/proc/sys/kernel/osrelease").trim(),
+        "memory_bytes": memory_kib * 1024,
+        "congestion_control": read("/proc/sys/net/ipv4/tcp_congestion_control").trim(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_a_value_that_was_measured() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), 2.0);
+        assert!(median(vec![]).is_nan());
+    }
+
+    #[test]
+    fn a_table_is_aligned_and_its_json_says_the_same() {
+        let mut report = Report::new("test", "nothing".into(), &["name", "time_s"]);
+        report.row(vec![json!("chain"), number(1.23456)]);
+        report.row(vec![json!("x"), Value::Null]);
+        assert!(report.to_text().ends_with("name   time s\nchain   1.235\nx           -\n"));
+        assert_eq!(report.to_json()["rows"][0], json!({"name": "chain", "time_s": 1.2346}));
+    }
+}

@@ -1,0 +1,115 @@
+//! Members in network namespaces over links of a known rate: what part of it each copy gets.
+
+use rdmc::Algorithm;
+use serde_json::json;
+
+use crate::{
+    Outcome,
+    crew::Crew,
+    interrupt::Interrupt,
+    lab::{Lab, Link},
+    report::{Report, number},
+    size,
+    sweep::{Choice, Repeated, algorithms, sweep},
+};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Sizes of groups, the root included
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4,8",
+          value_parser = clap::value_parser!(u32).range(2..=64))]
+    members: Vec<u32>,
+    /// Rate of each link in Mbit/s of TCP payload, one for each size of group, or one for all.
+    /// Unless given: 4000 / members, at most 1000, which two cores can carry
+    #[arg(long, value_name = "MBIT", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    rate: Vec<u64>,
+    /// Lengths of the message
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse,
+          default_value = "256MiB,8MiB")]
+    bytes: Vec<u64>,
+    /// Algorithms
+    #[arg(long, value_delimiter = ',', value_parser = algorithms(),
+          default_value = "chain,binomial-pipeline")]
+    algorithms: Vec<Algorithm>,
+    /// Links that let 18 kB through at once instead of 2 ms: bursts hide store-and-forward
+    #[arg(long)]
+    small_burst: bool,
+    #[command(flatten)]
+    choice: Choice,
+}
+
+impl Args {
+    fn link(&self, index: usize, members: u32) -> Link {
+        let usual = u64::from(4_000 / members).min(1_000);
+        let given = self.rate.get(index).or(self.rate.last());
+        let link = Link::of_rate(given.copied().unwrap_or(usual));
+        if self.small_burst { link.with_small_burst() } else { link }
+    }
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Outcome<()> {
+    let interrupt = Interrupt::watch()?;
+    let what = format!(
+        "one process per network namespace, links shaped at both ends, {}; median of {}",
+        if args.small_burst { "burst 18 kB" } else { "burst 2 ms" },
+        args.choice.repeats
+    );
+    let columns = [
+        "members",
+        "mbit",
+        "length",
+        "algorithm",
+        "block",
+        "time_s",
+        "of_rate",
+        "of_its_limit",
+        "of_one_copy",
+        "skew_s",
+        "cpu_s",
+    ];
+    let mut report = Report::new("shaped", what, &columns);
+    for (index, &members) in args.members.iter().enumerate() {
+        let link = args.link(index, members);
+        let lab = Lab::create(members, link)?;
+        for &bytes in &args.bytes {
+            // One copy, with the same block size, to compare with.
+            let single_jobs = args.choice.jobs(&[Algorithm::Chain], bytes);
+            let singles = {
+                let mut pair = Crew::start(&lab.hosts()[..2], &interrupt)?;
+                sweep(&mut pair, &single_jobs, args.choice.repeats, "one copy")?
+            };
+            let jobs = args.choice.jobs(&args.algorithms, bytes);
+            let mut crew = Crew::start(&lab.hosts(), &interrupt)?;
+            let name = format!("{members} members, {}", size::show(bytes));
+            let results = sweep(&mut crew, &jobs, args.choice.repeats, &name)?;
+            for (job, result) in jobs.iter().zip(&results) {
+                let fraction = bytes as f64 * 8.0 / 1e6 / result.seconds() / link.mbit as f64;
+                let steps = job.schedule(members)?.steps(job.blocks()) as f64;
+                let single: Option<&Repeated> = single_jobs
+                    .iter()
+                    .position(|single| single.block_bytes == job.block_bytes)
+                    .map(|index| &singles[index]);
+                report.row(vec![
+                    json!(members),
+                    json!(link.mbit),
+                    json!(size::show(bytes)),
+                    json!(job.algorithm),
+                    json!(size::show(job.block_bytes)),
+                    number(result.seconds()),
+                    number(fraction),
+                    number(fraction * steps / f64::from(job.blocks())),
+                    single.map_or(json!(null), |one| number(result.seconds() / one.seconds())),
+                    number(result.skew_seconds()),
+                    number(result.cpu_seconds()),
+                ]);
+            }
+        }
+    }
+    report.note(
+        "of rate: length / time to the last receiver / rate. of its limit: the same as a share of \
+         blocks / steps, what the schedule allows. of one copy: time for all receivers / time for one.",
+    );
+    report.print(args.choice.json);
+    Ok(())
+}

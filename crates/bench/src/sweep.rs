@@ -1,0 +1,108 @@
+//! Many jobs, several times each, in alternating order.
+
+use std::io::{IsTerminal, Write};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use rdmc::Algorithm;
+
+use crate::{
+    Outcome,
+    crew::{Crew, Measured},
+    member::Job,
+    report::median,
+    size,
+};
+
+/// What every sweep over algorithms and block sizes can be asked.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Choice {
+    /// Block sizes
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse,
+          default_value = "64KiB,256KiB,1MiB,4MiB")]
+    pub blocks: Vec<u64>,
+    /// Receives and sends that each member posts ahead
+    #[arg(long, value_name = "N", default_value_t = rdmc::Window::default().receives,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub window: u32,
+    /// How often each is measured; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Choice {
+    /// One message of this length by every algorithm, with every block size.
+    pub fn jobs(&self, algorithms: &[Algorithm], message_bytes: u64) -> Vec<Job> {
+        let job = |algorithm: &Algorithm, &block_bytes: &u64| Job {
+            number: 0,
+            algorithm: algorithm.to_string(),
+            block_bytes,
+            window: self.window,
+            messages_in_flight: 1,
+            messages: 1,
+            message_bytes,
+        };
+        let with_blocks = |algorithm| self.blocks.iter().map(move |block| job(algorithm, block));
+        algorithms.iter().flat_map(with_blocks).collect()
+    }
+}
+
+/// Parses the name of an algorithm, and lists the names where it is none.
+pub fn algorithms() -> impl TypedValueParser<Value = Algorithm> {
+    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name)).try_map(|name| name.parse())
+}
+
+/// What repeating one job gave.
+#[derive(Debug)]
+pub struct Repeated(Vec<Measured>);
+
+impl Repeated {
+    pub fn seconds(&self) -> f64 {
+        self.median_of(|measured| measured.seconds)
+    }
+
+    pub fn skew_seconds(&self) -> f64 {
+        self.median_of(|measured| measured.skew_seconds)
+    }
+
+    pub fn cpu_seconds(&self) -> f64 {
+        self.median_of(|measured| measured.cpu_seconds)
+    }
+
+    /// From the fastest to the slowest.
+    pub fn range(&self) -> (f64, f64) {
+        let seconds = || self.0.iter().map(|measured| measured.seconds);
+        (seconds().fold(f64::INFINITY, f64::min), seconds().fold(0.0, f64::max))
+    }
+
+    fn median_of(&self, what: impl Fn(&Measured) -> f64) -> f64 {
+        median(self.0.iter().map(what).collect())
+    }
+}
+
+/// Runs all jobs once, then once more in the opposite order, and so on, so that whatever drifts
+/// meets all of them alike.
+pub fn sweep(crew: &mut Crew, jobs: &[Job], repeats: u32, name: &str) -> Outcome<Vec<Repeated>> {
+    let mut results: Vec<Repeated> = jobs.iter().map(|_| Repeated(Vec::new())).collect();
+    let total = jobs.len() * repeats as usize;
+    for round in 0..repeats as usize {
+        for position in 0..jobs.len() {
+            let index = if round % 2 == 0 { position } else { jobs.len() - 1 - position };
+            progress(name, round * jobs.len() + position + 1, total);
+            let measured = crew.run(&jobs[index])?;
+            results[index].0.push(measured);
+        }
+    }
+    Ok(results)
+}
+
+/// One line that replaces itself, in a terminal only.
+pub fn progress(name: &str, done: usize, total: usize) {
+    let mut err = std::io::stderr();
+    if err.is_terminal() {
+        let end = if done == total { "\r\x1b[K" } else { "" };
+        let _ = write!(err, "\r{name}: {done} of {total}{end}");
+    }
+}

@@ -1,0 +1,85 @@
+//! The program itself, with loads so small that nothing is measured.
+
+use std::process::{Command, Output};
+
+fn bench(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rdmc-bench"))
+        .args(arguments.split_whitespace())
+        .output()
+        .expect("the program starts")
+}
+
+fn json_of(output: &Output) -> serde_json::Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Members as processes, every algorithm; each checks what it received.
+#[test]
+fn processes_deliver_by_every_algorithm() {
+    let json =
+        json_of(&bench("local --members 2,5 --bytes 300KiB --blocks 7KiB --repeats 1 --json"));
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * (1 + 7));
+    assert!(rows.iter().all(|row| row["time_s"].as_f64().unwrap() >= 0.0));
+    assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_simulated_group_takes_exactly_its_steps() {
+    for arguments in [
+        "--members 64 --blocks 20",
+        "--members 100 --blocks 7 --algorithm chain",
+        "--members 1 --blocks 3",
+    ] {
+        let json = json_of(&bench(&format!("sim {arguments} --json")));
+        assert_eq!(json["rows"][0]["block_times"].as_f64(), json["rows"][0]["steps"].as_f64());
+    }
+}
+
+#[test]
+fn a_simulated_run_is_replayed_by_its_seed() {
+    let run = |seed: u32| {
+        let arguments =
+            format!("sim --members 20 --blocks 20 --jitter 0.5 --latency 0.1 --seed {seed} --json");
+        json_of(&bench(&arguments))["rows"][0]["block_times"].clone()
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+/// With root: over shaped links between network namespaces, which are gone afterwards. Without: a
+/// clear refusal.
+#[test]
+fn shaped_links_need_root_and_carry_messages() {
+    let arguments = "shaped --members 3 --rate 200 --bytes 1MiB --blocks 64KiB --repeats 1 --json";
+    let output = bench(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    if errors.contains("need root") || errors.contains("iproute2") || errors.contains("netns") {
+        println!("skipped: {errors}");
+        assert!(!output.status.success());
+        return;
+    }
+    let json = json_of(&output);
+    for row in json["rows"].as_array().unwrap() {
+        let of_rate = row["of_rate"].as_f64().unwrap();
+        assert!((0.01..1.5).contains(&of_rate), "the links are not shaped: {row}");
+    }
+}
+
+#[test]
+fn nonsense_is_refused() {
+    for arguments in
+        ["local --blocks 0", "local --members 1", "sim --algorithm fast", "shaped --rate 0"]
+    {
+        let output = bench(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+    }
+}
+
+#[test]
+fn a_missing_command_is_explained() {
+    let output = bench("memory --rdmc /nonexistent/rdmc --size 1KiB");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cargo build"));
+}

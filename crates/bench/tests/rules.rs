@@ -1,0 +1,283 @@
+//! Rules of this repository that a compiler does not check. Each failure lists every place.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+const SOURCE_LINES_MAX: usize = 600;
+const TEST_LINES_MAX: usize = 800;
+
+/// Crates of this workspace that each crate may use in what it ships. Tests may use more.
+const MAY_USE: [(&str, &[&str]); 9] = [
+    ("schedule", &[]),
+    ("relay", &["schedule"]),
+    ("transport", &[]),
+    ("transport-sim", &["transport"]),
+    ("transport-tcp", &["transport"]),
+    ("rdmc", &["schedule", "relay", "transport", "transport-tcp"]),
+    ("files", &["rdmc"]),
+    ("cli", &["files", "rdmc", "schedule"]),
+    ("bench", &["rdmc", "schedule", "transport", "transport-sim", "transport-tcp", "files"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All files below a directory that end like this, by their path from the repository's root.
+fn files(directory: &str, ending: &str) -> Vec<PathBuf> {
+    let root = root();
+    let mut found = Vec::new();
+    let mut directories = vec![root.join(directory)];
+    while let Some(directory) = directories.pop() {
+        let entries =
+            fs::read_dir(&directory).unwrap_or_else(|error| panic!("{directory:?}: {error}"));
+        for entry in entries {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                directories.push(path);
+            } else if name.ends_with(ending) {
+                found.push(path.strip_prefix(&root).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    files("crates", ".rs")
+        .into_iter()
+        .map(|path| (path.clone(), read(&root().join(path))))
+        .collect()
+}
+
+fn documents() -> Vec<(PathBuf, String)> {
+    let top = fs::read_dir(root()).unwrap().filter_map(|entry| {
+        let name = PathBuf::from(entry.unwrap().file_name());
+        name.extension().is_some_and(|ending| ending == "md").then_some(name)
+    });
+    top.chain(files("docs", ".md")).map(|path| (path.clone(), read(&root().join(path)))).collect()
+}
+
+/// The keys of a table of a Cargo.toml, such as `[dependencies]`.
+fn keys(manifest: &str, table: &str) -> BTreeSet<String> {
+    let mut inside = false;
+    let mut keys = BTreeSet::new();
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            inside = line == format!("[{table}]");
+        } else if inside && !line.starts_with('#') && line.contains('=') {
+            let key = line.split(['=', '.', ' ']).next().unwrap_or_default();
+            keys.insert(key.to_owned());
+        }
+    }
+    keys
+}
+
+fn assert_none(broken: &[String], rule: &str) {
+    assert!(broken.is_empty(), "{rule}:\n  {}", broken.join("\n  "));
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let broken: Vec<String> = sources()
+        .iter()
+        .filter_map(|(path, text)| {
+            let is_test = path.components().any(|part| part.as_os_str() == "tests");
+            let most = if is_test { TEST_LINES_MAX } else { SOURCE_LINES_MAX };
+            let lines = text.lines().count();
+            (lines > most).then(|| format!("{}: {lines} lines, at most {most}", path.display()))
+        })
+        .collect();
+    assert_none(&broken, "split long files, so that each has one reason to change");
+}
+
+#[test]
+fn unsafe_code_stays_in_the_transports() {
+    let word = ["uns", "afe"].concat();
+    let broken: Vec<String> = sources()
+        .iter()
+        .filter(|(path, _)| {
+            !path.starts_with("crates/transport") && !path.starts_with("crates/transport-tcp")
+        })
+        .flat_map(|(path, text)| {
+            let code = |line: &&str| !line.trim_start().starts_with("//");
+            let lines = text.lines().zip(1..).filter(|(line, _)| code(line));
+            let uses = |line: &str| {
+                line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word)
+            };
+            lines
+                .filter(|(line, _)| uses(line))
+                .map(|(line, number)| format!("{}:{number}: {line}", path.display()))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert_none(&broken, "memory is shared with the network in the transports only");
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let marks = [
+        ["TO", "DO"],
+        ["FIX", "ME"],
+        ["XX", "X:"],
+        ["todo", "!("],
+        ["unimplemented", "!("],
+        ["dbg", "!("],
+    ]
+    .map(|halves| halves.concat());
+    let broken: Vec<String> = sources()
+        .iter()
+        .flat_map(|(path, text)| {
+            let marked = |line: &str| marks.iter().any(|mark| line.contains(mark.as_str()));
+            text.lines()
+                .zip(1..)
+                .filter(|(line, _)| marked(line))
+                .map(|(line, number)| format!("{}:{number}: {}", path.display(), line.trim()))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert_none(&broken, "do it, or write an issue");
+}
+
+#[test]
+fn crates_use_only_the_rooms_below_them() {
+    let allowed: BTreeMap<_, _> = MAY_USE.into_iter().collect();
+    let mut broken = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !path.join("Cargo.toml").is_file() {
+            continue;
+        }
+        let Some(rooms) = allowed.get(name.as_str()) else {
+            broken.push(format!("{name}: say in this test which crates it may use"));
+            continue;
+        };
+        let used = keys(&read(&path.join("Cargo.toml")), "dependencies");
+        let own = used.iter().filter(|used| allowed.contains_key(used.as_str()));
+        broken.extend(
+            own.filter(|used| !rooms.contains(&used.as_str()))
+                .map(|used| format!("{name} uses {used}")),
+        );
+    }
+    assert_none(&broken, "data flows one way, and so do dependencies (ARCHITECTURE.md)");
+}
+
+#[test]
+fn every_dependency_has_a_reason() {
+    let manifest = read(&root().join("Cargo.toml"));
+    let own: BTreeSet<&str> = MAY_USE.iter().map(|&(name, _)| name).collect();
+    let used: BTreeSet<String> = keys(&manifest, "workspace.dependencies")
+        .into_iter()
+        .filter(|name| !own.contains(name.as_str()))
+        .collect();
+    let explained: BTreeSet<String> = read(&root().join("docs/dependencies.md"))
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned()))
+        .collect();
+    let broken: Vec<String> = used
+        .symmetric_difference(&explained)
+        .map(|name| match used.contains(name) {
+            true => format!("{name} has no line"),
+            false => format!("{name} is explained, but not used"),
+        })
+        .collect();
+    assert_none(
+        &broken,
+        "docs/dependencies.md gives the reason of each dependency of the workspace",
+    );
+}
+
+#[test]
+fn versions_are_chosen_once_and_used() {
+    let known = keys(&read(&root().join("Cargo.toml")), "workspace.dependencies");
+    let mut used = BTreeSet::new();
+    let mut broken = Vec::new();
+    for path in files("crates", "Cargo.toml") {
+        let manifest = read(&root().join(&path));
+        for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let keys = keys(&manifest, table);
+            let stray = keys.difference(&known);
+            broken.extend(
+                stray.map(|name| format!("{}: {name} has its own version", path.display())),
+            );
+            used.extend(keys);
+        }
+    }
+    broken.extend(known.difference(&used).map(|name| format!("Cargo.toml: no crate uses {name}")));
+    assert_none(&broken, "versions of dependencies stand in the workspace's Cargo.toml");
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let mut broken = Vec::new();
+    for (path, text) in documents() {
+        let here = root().join(&path);
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap_or_default();
+            let elsewhere = target.contains("://") || target.starts_with("mailto:");
+            if !elsewhere && !file.is_empty() && !here.with_file_name(file).exists() {
+                broken.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert_none(&broken, "links to files that do not exist");
+}
+
+/// Paths of this repository as sources and documents write them, such as `docs/x.md`.
+#[test]
+fn files_that_are_named_exist() {
+    let all = documents().into_iter().chain(sources());
+    let mut broken = Vec::new();
+    for (path, text) in all {
+        let part_of_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        for word in text.split(|c: char| !part_of_path(c)).map(|word| word.trim_end_matches('.')) {
+            let ours = word.starts_with("docs/") || word.starts_with("crates/");
+            let is_file =
+                [".md", ".rs", ".toml", ".svg"].iter().any(|ending| word.ends_with(ending));
+            if ours
+                && is_file
+                && !word.contains("*")
+                && word != "docs/x.md"
+                && !root().join(word).exists()
+            {
+                broken.push(format!("{}: {word}", path.display()));
+            }
+        }
+    }
+    broken.dedup();
+    assert_none(&broken, "files that are named and do not exist");
+}
+
+#[test]
+fn commands_in_documents_exist() {
+    let help = read(&root().join("dev"));
+    let known: BTreeSet<&str> = help
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .filter(|word| !word.is_empty())
+        .collect();
+    let mut broken = Vec::new();
+    for (path, text) in documents() {
+        for rest in text.split("./dev ").skip(1) {
+            let command = rest.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+            if !known.contains(command) {
+                broken.push(format!("{}: ./dev {command}", path.display()));
+            }
+        }
+    }
+    assert_none(&broken, "commands that ./dev does not have");
+    let ci = read(&root().join(".ci/run"));
+    for command in ["./dev lint", "./dev test"] {
+        assert!(ci.lines().any(|line| line == command), ".ci/run does not call {command}");
+    }
+}

@@ -1,0 +1,170 @@
+//! `rdmc demo`: how much faster replication is than copying one by one, on this machine.
+
+mod object;
+mod table;
+
+use std::{
+    fmt,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use files::{HostReport, PushReport, PushSettings, Source};
+use rdmc::{Algorithm, Schedule, Secret};
+
+use crate::{
+    failure::Failure,
+    interrupt::Interrupt,
+    launch::Launcher,
+    push::{Display, local_hosts, summary},
+    replicate::replicate,
+    size,
+};
+use object::Object;
+use table::Row;
+
+/// What is compared, with the words that the table uses.
+const RUNS: [(Algorithm, &str); 3] = [
+    (Algorithm::BinomialPipeline, "binomial pipeline"),
+    (Algorithm::Chain, "chain"),
+    (Algorithm::Sequential, "one by one"),
+];
+
+const NOTES: &str = "\
+The demo runs the code of `rdmc push --local`: each receiver is a process of its own that gets its
+blocks over TCP. Every copy is checked by a hash that is computed independently. All files that the
+demo makes are removed again.";
+
+/// Replicate a file to receivers on this machine, and compare with copying one by one
+#[derive(Debug, clap::Args)]
+#[command(after_help = NOTES)]
+pub struct Args {
+    /// The file to replicate; default: random data
+    file: Option<PathBuf>,
+
+    /// How many receivers
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=256))]
+    receivers: u16,
+
+    /// How much random data, if no file is given
+    #[arg(long, default_value = "256MiB", value_parser = size::parse, conflicts_with = "file")]
+    size: u64,
+
+    /// Where to put the copies; default: the system's directory for temporary files
+    #[arg(long)]
+    dir: Option<PathBuf>,
+
+    /// The relay unit
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = size::parse_block)]
+    block_size: u64,
+
+    /// No progress; the table is still printed
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs all algorithms and prints the table. Errors: any copy is missing or wrong.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let interrupt = Interrupt::catch()?;
+    let directory = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let receivers = usize::from(args.receivers);
+    object::check_space(&directory, args.file.as_deref(), args.size, receivers)?;
+    let room = tempfile::Builder::new().prefix("rdmc-demo-").tempdir_in(&directory).map_err(
+        Failure::while_doing(format_args!("making a directory in {}", directory.display())),
+    )?;
+    let object = match &args.file {
+        Some(path) => Object::existing(path)?,
+        None => Object::random(&room.path().join("object"), args.size, &interrupt)?,
+    };
+    let (bytes, block) = (size::show(object.bytes), size::show(args.block_size));
+    print(format_args!("{bytes} to {receivers} receivers on this machine, blocks of {block}\n"))?;
+    let stage = Stage { args, object: &object, room: room.path(), interrupt: &interrupt };
+    let mut rows = vec![stage.run("one copy", Algorithm::BinomialPipeline, 1)?];
+    for (algorithm, name) in RUNS {
+        rows.push(stage.run(name, algorithm, receivers)?);
+    }
+    print(table::draw(&rows, object.bytes))?;
+    print("Every copy was verified: its BLAKE3 hash is the original's.\n")?;
+    room.close().map_err(Failure::while_doing("removing the copies"))
+}
+
+fn print(words: impl fmt::Display) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    write!(out, "{words}")
+        .and_then(|()| out.flush())
+        .map_err(Failure::while_doing("standard output"))
+}
+
+/// What all runs have in common.
+struct Stage<'a> {
+    args: &'a Args,
+    object: &'a Object,
+    room: &'a Path,
+    interrupt: &'a Interrupt,
+}
+
+impl Stage<'_> {
+    /// One push to fresh places, checked and removed.
+    fn run(
+        &self,
+        name: &'static str,
+        algorithm: Algorithm,
+        receivers: usize,
+    ) -> Result<Row, Failure> {
+        let copies = self.room.join("copies");
+        let template = copies.join("{host}/copy");
+        let template = template.to_str().ok_or_else(|| {
+            Failure::Usage(format!("{} is not UTF-8; use --dir", self.room.display()))
+        })?;
+        let hosts = local_hosts(&self.object.path, receivers, template)?;
+        let places: Vec<PathBuf> = hosts.iter().map(|host| (&host.destination).into()).collect();
+        for directory in places.iter().filter_map(|place| place.parent()) {
+            std::fs::create_dir_all(directory)
+                .map_err(Failure::while_doing("making directories"))?;
+        }
+        let report = self.push(name, algorithm, hosts)?;
+        self.interrupt.check()?;
+        if let Some(error) = &report.error {
+            return Err(Failure::Failed(format!("{name}: {error}")));
+        }
+        if let Some((host, reason)) = summary::failures(&report).next() {
+            return Err(Failure::Failed(format!("{name}: {host}: {reason}")));
+        }
+        for (place, HostReport { name: host, .. }) in places.iter().zip(&report.hosts) {
+            self.interrupt.check()?;
+            self.object.check_copy(place, &format!("{name}: {host}"))?;
+        }
+        std::fs::remove_dir_all(&copies).map_err(Failure::while_doing("removing the copies"))?;
+        let time = report
+            .replication
+            .ok_or_else(|| Failure::Failed(format!("{name}: nothing was sent")))?;
+        let schedule =
+            Schedule::new(algorithm, receivers as u32 + 1, 0).map_err(Failure::because)?;
+        // A push with more blocks than a schedule can count does not start.
+        let blocks = self.object.bytes.div_ceil(self.args.block_size) as u32;
+        Ok(Row { name, receivers, time, steps: schedule.steps(blocks) })
+    }
+
+    fn push(
+        &self,
+        name: &str,
+        algorithm: Algorithm,
+        hosts: Vec<files::HostPlan>,
+    ) -> Result<PushReport, Failure> {
+        let secret = Secret::random().map_err(Failure::while_doing("making a secret"))?;
+        let mut settings = PushSettings::new(hosts, secret);
+        settings.algorithm = algorithm;
+        settings.block_bytes = self.args.block_size;
+        settings.local_only = true;
+        let source = Source::open(&self.object.path).map_err(Failure::because)?;
+        let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
+        let mut display = Display::new(&names, self.object.bytes, self.args.quiet);
+        display.set_title(name);
+        let launcher = Launcher::local(false)?;
+        let report = replicate(source, settings, &launcher, self.interrupt, &mut |event| {
+            display.show(&event);
+        });
+        display.finish();
+        report
+    }
+}

@@ -1,0 +1,222 @@
+//! Lists of hosts as people write them: `node[01-16],login,n[1,3,5-8].rack[1-2]`.
+
+use std::collections::HashSet;
+
+/// The most hosts that one push can have.
+pub const HOSTS_MAX: usize = 10_000;
+
+/// A host as it was named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Host {
+    /// The whole entry, by which the host is reported.
+    pub name: String,
+    /// Whether the entry is `HOST:PORT`, where a receiver listens.
+    pub listens: bool,
+}
+
+/// Reads a list with commas. Errors: not a list of hosts, a host twice, too many.
+pub fn parse(list: &str) -> Result<Vec<Host>, String> {
+    let mut names = Vec::new();
+    for entry in split(list)? {
+        names.extend(expand(entry, HOSTS_MAX - names.len())?);
+    }
+    check(names)
+}
+
+/// Reads a file's lines, each a list of its own, with comments from `#` on.
+pub fn parse_lines(text: &str) -> Result<Vec<Host>, String> {
+    let mut names = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let list = line.split('#').next().unwrap_or_default().trim();
+        if list.is_empty() {
+            continue;
+        }
+        let wrong = |error: String| format!("line {number}: {error}");
+        for entry in split(list).map_err(wrong)? {
+            names.extend(expand(entry, HOSTS_MAX - names.len()).map_err(wrong)?);
+        }
+    }
+    check(names)
+}
+
+/// The entries between commas that are not in brackets.
+fn split(list: &str) -> Result<Vec<&str>, String> {
+    let (mut entries, mut start, mut inside) = (Vec::new(), 0, false);
+    for (index, character) in list.char_indices() {
+        match character {
+            '[' if inside => return Err(format!("\"{list}\": brackets inside brackets")),
+            ']' if !inside => return Err(format!("\"{list}\": ] without [")),
+            '[' => inside = true,
+            ']' => inside = false,
+            ',' if !inside => {
+                entries.push(&list[start..index]);
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    if inside {
+        return Err(format!("\"{list}\": [ without ]"));
+    }
+    entries.push(&list[start..]);
+    Ok(entries.into_iter().map(str::trim).collect())
+}
+
+/// One name for each combination of what the brackets stand for; at most `room` of them.
+fn expand(entry: &str, room: usize) -> Result<Vec<String>, String> {
+    let mut names = vec![String::new()];
+    let mut rest = entry;
+    while let Some((before, after)) = rest.split_once('[') {
+        let (inside, after) = after.split_once(']').ok_or(format!("\"{entry}\": [ without ]"))?;
+        // An IPv6 address is in brackets too, as in [::1]:7000.
+        let choices = if inside.contains(':') {
+            vec![format!("[{inside}]")]
+        } else {
+            let wrong = |error| format!("\"{entry}\": {error}");
+            numbers(inside, room / names.len()).map_err(wrong)?
+        };
+        names = names
+            .iter()
+            .flat_map(|name| choices.iter().map(move |choice| format!("{name}{before}{choice}")))
+            .collect();
+        rest = after;
+    }
+    names.iter_mut().for_each(|name| name.push_str(rest));
+    if names.len() > room {
+        return Err(too_many());
+    }
+    Ok(names)
+}
+
+/// What `01-16` or `1,3,5-8` stands for: leading zeros keep their width.
+fn numbers(ranges: &str, room: usize) -> Result<Vec<String>, String> {
+    let mut all = Vec::new();
+    for range in ranges.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let number = |text: &str| {
+            let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let value = digits.then(|| text.parse::<u64>().ok()).flatten();
+            value.ok_or_else(|| format!("[{ranges}] is not like [1-8] or [01,03,05-08]"))
+        };
+        let (from, to) = (number(first)?, number(last)?);
+        if from > to {
+            return Err(format!("[{range}] goes backwards"));
+        }
+        if to - from >= (room - all.len().min(room)) as u64 {
+            return Err(too_many());
+        }
+        let padded = first.starts_with('0') || last.starts_with('0');
+        let width = if padded { first.len().max(last.len()) } else { 0 };
+        all.extend((from..=to).map(|value| format!("{value:0width$}")));
+    }
+    Ok(all)
+}
+
+fn too_many() -> String {
+    format!("more than {HOSTS_MAX} hosts")
+}
+
+fn check(names: Vec<String>) -> Result<Vec<Host>, String> {
+    let mut seen = HashSet::new();
+    for name in &names {
+        check_name(name)?;
+        if !seen.insert(name.as_str()) {
+            return Err(format!("host {name} is named twice"));
+        }
+    }
+    if names.is_empty() {
+        return Err("no hosts".into());
+    }
+    Ok(names.into_iter().map(|name| Host { listens: has_port(&name), name }).collect())
+}
+
+/// Names become arguments of the launcher and parts of paths.
+fn check_name(name: &str) -> Result<(), String> {
+    let allowed = |character: char| character.is_alphanumeric() || "-._:@%[]".contains(character);
+    match name {
+        "" => Err("an empty host name: a comma too many?".into()),
+        "." | ".." => Err(format!("\"{name}\" is not a host")),
+        _ if name.starts_with('-') => Err(format!("\"{name}\" looks like an option, not a host")),
+        _ if !name.chars().all(allowed) => Err(format!("\"{name}\" is not a host name")),
+        _ => Ok(()),
+    }
+}
+
+fn has_port(name: &str) -> bool {
+    name.rsplit_once(':').is_some_and(|(host, port)| {
+        let plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
+        plain && !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &str) -> Vec<String> {
+        parse(list).unwrap().into_iter().map(|host| host.name).collect()
+    }
+
+    #[test]
+    fn ranges_stand_for_every_number() {
+        assert_eq!(names("a, b"), ["a", "b"]);
+        assert_eq!(names("node[08-11]"), ["node08", "node09", "node10", "node11"]);
+        assert_eq!(names("n[1,3,5-6]"), ["n1", "n3", "n5", "n6"]);
+        assert_eq!(names("r[1-2]n[1-2].x,y"), ["r1n1.x", "r1n2.x", "r2n1.x", "r2n2.x", "y"]);
+        assert_eq!(names("me@n[9-10]"), ["me@n9", "me@n10"]);
+        assert_eq!(names("n[001]"), ["n001"]);
+    }
+
+    #[test]
+    fn listening_receivers_have_ports() {
+        let listens =
+            |list| parse(list).unwrap().iter().map(|host| host.listens).collect::<Vec<_>>();
+        assert_eq!(listens("a:70,n[1-2]:70,[::1]:70"), [true; 4]);
+        assert_eq!(listens("a,::1,fe80::1%eth0,a:b,a:0,a:70000"), [false; 6]);
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_named() {
+        let error = |list| parse(list).unwrap_err();
+        assert_eq!(error("a,b,a"), "host a is named twice");
+        assert_eq!(error("n[1-3],n2"), "host n2 is named twice");
+        for list in
+            ["n[1-999999999]", "n[1-10001]", "a[1-999]b[1-999]", "n[0-18446744073709551615]"]
+        {
+            assert!(error(list).contains("more than 10000 hosts"), "{list}: {}", error(list));
+        }
+        assert_eq!(names("n[1-10000]").len(), 10_000);
+        for list in [
+            "",
+            "a,,b",
+            "a,",
+            "n[",
+            "n]",
+            "n[]",
+            "n[1",
+            "n[[1]]",
+            "n[3-1]",
+            "n[a-b]",
+            "n[-3]",
+            "n[1-]",
+            "-oProxyCommand=x",
+            "a b",
+            "a/b",
+            "..",
+            "a;b",
+            "$(a)",
+        ] {
+            assert!(parse(list).is_err(), "{list}");
+        }
+    }
+
+    #[test]
+    fn files_have_comments_and_line_numbers() {
+        let hosts = parse_lines("# all\na[1-2]\n\n  b # the big one\n").unwrap();
+        let names: Vec<_> = hosts.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["a1", "a2", "b"]);
+        assert!(parse_lines("a\n\nn[3-1]").unwrap_err().starts_with("line 3:"));
+        assert!(parse_lines("a\na").unwrap_err().contains("twice"));
+        assert!(parse_lines("# none").is_err());
+    }
+}

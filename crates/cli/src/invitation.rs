@@ -1,0 +1,96 @@
+//! What a receiver that is started for a push reads from its standard input: one line of JSON.
+//!
+//! Standard input is private to the two processes (and encrypted by ssh), unlike arguments and
+//! environment, which other users of a machine may see.
+
+use std::net::IpAddr;
+
+use rdmc::Secret;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+/// Longer lines are not invitations.
+pub const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Where a receiver finds its root, and how it proves that it was invited.
+pub struct Invitation {
+    /// What host the receiver is.
+    pub host: String,
+    /// The session's secret.
+    pub secret: Secret,
+    /// The root's addresses, one of which the receiver should reach.
+    pub addresses: Vec<IpAddr>,
+    /// The port at which the root waits.
+    pub port: u16,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    version: u16,
+    host: String,
+    secret: Zeroizing<String>,
+    addresses: Vec<IpAddr>,
+    port: u16,
+}
+
+impl Invitation {
+    /// The line, with its end.
+    pub fn to_line(&self) -> Zeroizing<String> {
+        let line = Line {
+            version: rdmc::bootstrap::PROTOCOL_VERSION,
+            host: self.host.clone(),
+            secret: self.secret.to_hex(),
+            addresses: self.addresses.clone(),
+            port: self.port,
+        };
+        let mut text = Zeroizing::new(serde_json::to_string(&line).unwrap_or_default());
+        text.push('\n');
+        text
+    }
+
+    /// Reads a line. Errors: something else, or of another version.
+    pub fn from_line(line: &str) -> Result<Self, String> {
+        let line: Line = serde_json::from_str(line).map_err(|error| {
+            format!(
+                "standard input has no invitation of `rdmc push` ({error}); see `rdmc help receive`"
+            )
+        })?;
+        let own = rdmc::bootstrap::PROTOCOL_VERSION;
+        if line.version != own {
+            return Err(format!(
+                "the root speaks version {} of the protocol, this rdmc version {own}; install the \
+                 same rdmc on all hosts",
+                line.version
+            ));
+        }
+        let secret = Secret::from_hex(&line.secret)?;
+        Ok(Self { host: line.host, secret, addresses: line.addresses, port: line.port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invitation_is_one_line_and_comes_back() {
+        let secret = Secret::from_bytes([9; 32]);
+        let addresses = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
+        let line = Invitation { host: "a\nb".into(), secret, addresses, port: 7 }.to_line();
+        assert_eq!(line.lines().count(), 1);
+        let again = Invitation::from_line(&line).unwrap();
+        assert_eq!((again.host.as_str(), again.port, again.addresses.len()), ("a\nb", 7, 2));
+        assert_eq!(*again.secret.to_hex(), "09".repeat(32));
+    }
+
+    #[test]
+    fn other_lines_and_versions_are_refused() {
+        assert!(Invitation::from_line("").is_err());
+        let secret = Secret::from_bytes([9; 32]);
+        let line = Invitation { host: "a".into(), secret, addresses: vec![], port: 7 }.to_line();
+        let other = line.replace("\"version\":1", "\"version\":99");
+        assert!(Invitation::from_line(&other).err().unwrap().contains("version 99"));
+        let short = line.replace("0909", "");
+        assert!(Invitation::from_line(&short).err().unwrap().contains("64 hexadecimal"));
+    }
+}

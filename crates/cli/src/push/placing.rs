@@ -1,0 +1,131 @@
+//! Which hosts get the file, and where they put it.
+
+use std::path::{Path, PathBuf};
+
+use files::{HostPlan, PushSettings, Reach};
+
+use super::Args;
+use crate::{
+    failure::Failure,
+    hosts::{self, Host},
+};
+
+/// The hosts that the arguments name, with their destinations.
+pub fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
+    if let Some(count) = args.local {
+        let dest = args.dest.as_deref().unwrap_or("./rdmc-local/{host}/");
+        if count > 1 && !dest.contains("{host}") {
+            return Err(Failure::Usage(format!(
+                "all receivers of --local would write \"{dest}\": put {{host}} into --dest"
+            )));
+        }
+        return local_hosts(&args.file, usize::from(count), dest);
+    }
+    let hosts = named_hosts(args)?;
+    hosts
+        .into_iter()
+        .map(|host| {
+            let dest = match &args.dest {
+                Some(dest) => filled(dest, &host.name, &args.file)?,
+                None if host.listens => file_name(&args.file)?.to_owned(),
+                None => text_of(&absolute(&args.file)?)?.to_owned(),
+            };
+            Ok(plan(host, dest))
+        })
+        .collect()
+}
+
+/// Hosts `local-1` to `local-N`; `dest` as in `--dest`.
+pub fn local_hosts(file: &Path, count: usize, dest: &str) -> Result<Vec<HostPlan>, Failure> {
+    (1..=count)
+        .map(|number| {
+            let name = format!("local-{number}");
+            let path = absolute(Path::new(&filled(dest, &name, file)?))?;
+            Ok(plan(Host { name, listens: false }, text_of(&path)?.to_owned()))
+        })
+        .collect()
+}
+
+fn named_hosts(args: &Args) -> Result<Vec<Host>, Failure> {
+    let mut all = Vec::new();
+    if let Some(list) = &args.to {
+        let wrong = |error| Failure::Usage(format!("--to: {error}"));
+        all.extend(hosts::parse(list).map_err(wrong)?);
+    }
+    if let Some(path) = &args.hosts_file {
+        let text = std::fs::read_to_string(path).map_err(Failure::while_doing(path.display()))?;
+        let wrong = |error| Failure::Usage(format!("{}: {error}", path.display()));
+        for host in hosts::parse_lines(&text).map_err(wrong)? {
+            if all.contains(&host) {
+                return Err(wrong(format!("host {} is named twice", host.name)));
+            }
+            all.push(host);
+        }
+    }
+    Ok(all)
+}
+
+fn plan(host: Host, destination: String) -> HostPlan {
+    let reach = if host.listens { Reach::Listens(host.name.clone()) } else { Reach::Calls };
+    HostPlan { name: host.name, destination, rack: 0, reach }
+}
+
+/// A destination with the host in its place, and the file's name at the end of a directory.
+fn filled(dest: &str, host: &str, file: &Path) -> Result<String, Failure> {
+    let path = dest.replace("{host}", host);
+    Ok(if path.ends_with('/') { path + file_name(file)? } else { path })
+}
+
+fn file_name(file: &Path) -> Result<&str, Failure> {
+    file.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+        Failure::Usage(format!("{} does not name a file (in UTF-8)", file.display()))
+    })
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(Failure::while_doing(path.display()))
+}
+
+fn text_of(path: &Path) -> Result<&str, Failure> {
+    path.to_str()
+        .ok_or_else(|| Failure::Usage(format!("{} is not UTF-8; use --dest", path.display())))
+}
+
+/// The directories that `--local` makes when no other destination is given.
+pub fn make_local_directories(hosts: &[HostPlan]) -> Result<(), Failure> {
+    for host in hosts {
+        if let Some(directory) = Path::new(&host.destination).parent() {
+            std::fs::create_dir_all(directory)
+                .map_err(Failure::while_doing(format_args!("creating {}", directory.display())))?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives this machine and each host, in order, a place in the racks of `--racks`.
+pub fn put_into_racks(settings: &mut PushSettings, args: &Args) -> Result<(), Failure> {
+    let members = settings.hosts.len() + 1;
+    let Some(sizes) = &args.racks else {
+        if args.algorithm.needs_racks() {
+            let (first, second) = (members.div_ceil(2), members / 2);
+            return Err(Failure::Usage(format!(
+                "{} needs to know the racks: add for example --racks {first},{second}",
+                args.algorithm
+            )));
+        }
+        return Ok(());
+    };
+    let total: u64 = sizes.iter().copied().map(u64::from).sum();
+    if total != members as u64 {
+        return Err(Failure::Usage(format!(
+            "the racks hold {total} members, but this machine and the hosts are {members}"
+        )));
+    }
+    let racks = (0..).zip(sizes).flat_map(|(rack, &size)| std::iter::repeat_n(rack, size as usize));
+    let mut racks = racks;
+    settings.root_rack = racks.next().unwrap_or(0);
+    for (host, rack) in settings.hosts.iter_mut().zip(racks) {
+        host.rack = rack;
+    }
+    Ok(())
+}

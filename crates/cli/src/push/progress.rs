@@ -1,0 +1,138 @@
+//! What a terminal shows while a push runs; nothing where there is no terminal.
+
+use std::{io::IsTerminal, time::Duration};
+
+use files::{HostState, PushEvent};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// More bars than this do not fit on a screen.
+const HOST_BARS_MAX: usize = 16;
+
+/// One bar for the slowest receiver, which decides when all is done, and one for each host if
+/// they are few. All on standard error.
+pub struct Display {
+    bars: MultiProgress,
+    overall: ProgressBar,
+    hosts: Vec<HostLine>,
+    bytes: u64,
+    title: String,
+}
+
+struct HostLine {
+    bar: Option<ProgressBar>,
+    received: u64,
+    counts: bool,
+}
+
+impl Display {
+    /// A display for these hosts; hidden if `hidden`, or if standard error is not a terminal.
+    pub fn new(names: &[String], bytes: u64, hidden: bool) -> Self {
+        let hidden = hidden || !std::io::stderr().is_terminal();
+        let target =
+            if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bars = MultiProgress::with_draw_target(target);
+        let overall = bars.add(ProgressBar::new(bytes));
+        overall.set_style(style(
+            "{msg:16!} [{bar:30}] {binary_bytes:>11} of {binary_total_bytes}  {binary_bytes_per_sec}  eta {eta}",
+        ));
+        overall.set_message("starting");
+        overall.enable_steady_tick(Duration::from_millis(250));
+        let width = names.iter().map(String::len).max().unwrap_or(0).min(24);
+        let hosts = names
+            .iter()
+            .map(|name| {
+                let bar = (names.len() <= HOST_BARS_MAX).then(|| {
+                    let bar = bars.add(ProgressBar::new(bytes));
+                    bar.set_style(style("  {prefix} [{bar:30}] {wide_msg}"));
+                    bar.set_prefix(format!("{name:width$}"));
+                    bar.set_message("waiting");
+                    bar
+                });
+                HostLine { bar, received: 0, counts: true }
+            })
+            .collect();
+        Self { bars, overall, hosts, bytes, title: String::new() }
+    }
+
+    /// Words for the push, shown instead of how many receivers it has.
+    pub fn set_title(&mut self, title: &str) {
+        title.clone_into(&mut self.title);
+    }
+
+    /// Shows what has happened.
+    pub fn show(&mut self, event: &PushEvent) {
+        match event {
+            PushEvent::Host { host, state } => self.show_state(*host, state),
+            PushEvent::Round { members } => {
+                for host in &mut self.hosts {
+                    host.set_received(0);
+                }
+                self.overall.set_position(0);
+                self.overall.reset_eta();
+                self.overall.set_message(match self.title.as_str() {
+                    "" => format!("to {} receivers", members - 1),
+                    title => title.to_owned(),
+                });
+            }
+            PushEvent::Progress { host, bytes } => {
+                if let Some(line) = self.hosts.get_mut(*host) {
+                    line.set_received(*bytes);
+                }
+                self.update();
+            }
+            PushEvent::Publishing => self.overall.set_message("writing to disk"),
+        }
+    }
+
+    /// Takes everything off the screen.
+    pub fn finish(&self) {
+        self.overall.finish_and_clear();
+        self.hosts
+            .iter()
+            .filter_map(|host| host.bar.as_ref())
+            .for_each(ProgressBar::finish_and_clear);
+        // Errors cannot be reported better than by the summary that follows.
+        let _ = self.bars.clear();
+    }
+
+    fn show_state(&mut self, index: usize, state: &HostState) {
+        let Some(line) = self.hosts.get_mut(index) else { return };
+        let message = match state {
+            HostState::Awaited => "waiting",
+            HostState::Preparing => "preparing",
+            HostState::Ready => "",
+            HostState::Received => "verifying",
+            HostState::Published => "done",
+            HostState::Failed(reason) => reason,
+        };
+        line.counts = !matches!(state, HostState::Failed(_));
+        if matches!(state, HostState::Received | HostState::Published) {
+            line.set_received(self.bytes);
+        }
+        if let Some(bar) = &line.bar {
+            bar.set_message(message.to_owned());
+        }
+        self.update();
+    }
+
+    fn update(&self) {
+        let counted = self.hosts.iter().filter(|host| host.counts);
+        self.overall.set_position(counted.map(|host| host.received).min().unwrap_or(0));
+    }
+}
+
+impl HostLine {
+    fn set_received(&mut self, bytes: u64) {
+        self.received = bytes;
+        if let Some(bar) = &self.bar {
+            bar.set_position(bytes);
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // A template that does not parse would be a plain bar instead.
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
+}

@@ -1,0 +1,164 @@
+//! How a push went, for people and for programs.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use files::{HostReport, HostState, PushReport, PushSettings};
+use serde::Serialize;
+
+use crate::{
+    failure::{Failure, say},
+    size,
+};
+
+/// What is known of a push before it runs.
+pub struct Facts {
+    file: PathBuf,
+    bytes: u64,
+    algorithm: &'static str,
+    block_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    file: &'a Path,
+    bytes: u64,
+    algorithm: &'a str,
+    block_bytes: u64,
+    /// Of the last group, this machine included.
+    members: usize,
+    /// From the start of sending until the last receiver had all bytes.
+    seconds: Option<f64>,
+    bandwidth_bytes_per_second: Option<f64>,
+    /// With starting receivers, verifying and writing to disk.
+    total_seconds: f64,
+    /// The most memory that this process had resident.
+    peak_resident_bytes: Option<u64>,
+    error: Option<String>,
+    hosts: Vec<HostSummary<'a>>,
+}
+
+#[derive(Serialize)]
+struct HostSummary<'a> {
+    host: &'a str,
+    /// `published` or `failed`.
+    state: &'static str,
+    seconds: Option<f64>,
+    error: Option<&'a str>,
+    peak_resident_bytes: Option<u64>,
+}
+
+impl Facts {
+    pub fn new(file: &Path, bytes: u64, settings: &PushSettings) -> Self {
+        let (algorithm, block_bytes) = (settings.algorithm.name(), settings.block_bytes);
+        Self { file: file.to_owned(), bytes, algorithm, block_bytes }
+    }
+
+    /// The summary to standard output, as JSON or in words (unless `quiet`), and the failures to
+    /// standard error.
+    pub fn print(&self, report: &PushReport, json: bool, quiet: bool) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        let written = if json {
+            serde_json::to_writer(&mut out, &self.summary(report))
+                .map_err(io::Error::from)
+                .and_then(|()| writeln!(out))
+        } else if quiet || report.published() == 0 {
+            Ok(())
+        } else {
+            writeln!(out, "{}", self.words(report))
+        };
+        written.and_then(|()| out.flush()).map_err(Failure::while_doing("standard output"))?;
+        match &report.error {
+            // Said once, since it is the same for all.
+            Some(files::PushError::Cancelled) => {}
+            Some(error) => say(error),
+            None => {
+                failures(report).for_each(|(host, reason)| say(format_args!("{host}: {reason}")))
+            }
+        }
+        Ok(())
+    }
+
+    fn words(&self, report: &PushReport) -> String {
+        let (published, all) = (report.published(), report.hosts.len());
+        let hosts = match all {
+            1 => "1 host".to_owned(),
+            _ if published == all => format!("{all} hosts"),
+            _ => format!("{published} of {all} hosts"),
+        };
+        let mut words = format!("{} to {hosts}", size::show(self.bytes));
+        if let Some(time) = report.replication {
+            words += &format!(" in {}", seconds(time));
+            if let Some(bandwidth) = bandwidth(self.bytes, time) {
+                words += &format!(" ({}/s each)", size::show(bandwidth as u64));
+            }
+        }
+        let total = seconds(report.total);
+        format!("{words}; verified and on disk after {total} in all")
+    }
+
+    fn summary<'a>(&'a self, report: &'a PushReport) -> Summary<'a> {
+        Summary {
+            file: &self.file,
+            bytes: self.bytes,
+            algorithm: self.algorithm,
+            block_bytes: self.block_bytes,
+            members: report.members,
+            seconds: report.replication.map(|time| time.as_secs_f64()),
+            bandwidth_bytes_per_second: report
+                .replication
+                .and_then(|time| bandwidth(self.bytes, time)),
+            total_seconds: report.total.as_secs_f64(),
+            peak_resident_bytes: files::peak_resident_bytes(),
+            error: report.error.as_ref().map(ToString::to_string),
+            hosts: report.hosts.iter().map(host_summary).collect(),
+        }
+    }
+}
+
+fn host_summary(host: &HostReport) -> HostSummary<'_> {
+    let error = match &host.state {
+        HostState::Failed(reason) => Some(reason.as_str()),
+        _ => None,
+    };
+    HostSummary {
+        host: &host.name,
+        state: if error.is_some() { "failed" } else { "published" },
+        seconds: host.replication.map(|time| time.as_secs_f64()),
+        error,
+        peak_resident_bytes: host.peak_resident_bytes,
+    }
+}
+
+/// Hosts without a copy, and why.
+pub fn failures(report: &PushReport) -> impl Iterator<Item = (&str, &str)> {
+    report.hosts.iter().filter_map(|host| match &host.state {
+        HostState::Failed(reason) => Some((host.name.as_str(), reason.as_str())),
+        _ => None,
+    })
+}
+
+/// As documented in `rdmc help push`.
+pub fn exit_code(report: &PushReport) -> ExitCode {
+    match report.published() {
+        published if published == report.hosts.len() => ExitCode::SUCCESS,
+        0 => ExitCode::from(1),
+        _ => ExitCode::from(3),
+    }
+}
+
+/// A time with the digits that matter.
+pub fn seconds(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 10.0 { format!("{seconds:.2} s") } else { format!("{seconds:.1} s") }
+}
+
+/// Bytes per second at each receiver; none for an empty file, of which there is no telling.
+pub fn bandwidth(bytes: u64, time: Duration) -> Option<f64> {
+    let seconds = time.as_secs_f64();
+    (bytes > 0 && seconds > 0.0).then(|| bytes as f64 / seconds)
+}

@@ -1,0 +1,157 @@
+//! Running `rdmc` and looking at what it does.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Long enough for a busy machine; a test that needs it has failed.
+pub const PATIENCE: Duration = Duration::from_secs(50);
+
+pub const RDMC: &str = env!("CARGO_BIN_EXE_rdmc");
+
+/// A directory with a file of pseudo-random bytes, in which commands run.
+pub struct Place {
+    pub directory: tempfile::TempDir,
+    pub contents: Vec<u8>,
+}
+
+impl Place {
+    /// With a file `object` of this many bytes.
+    pub fn with(bytes: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut contents = vec![0; bytes];
+        blake3::Hasher::new().update(b"object").finalize_xof().fill(&mut contents);
+        fs::write(directory.path().join("object"), &contents).unwrap();
+        Self { directory, contents }
+    }
+
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.directory.path().join(relative)
+    }
+
+    pub fn rdmc(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(RDMC);
+        command.args(arguments).current_dir(self.directory.path()).env_remove("RUST_LOG");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Outcome {
+        Outcome::of(self.rdmc(arguments).output().unwrap())
+    }
+
+    /// Runs with words that are separated by spaces.
+    pub fn run_words(&self, words: &str) -> Outcome {
+        self.run(&words.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// Whether a file is a copy of the object.
+    pub fn is_copy(&self, relative: &str) -> bool {
+        fs::read(self.path(relative)).is_ok_and(|copy| copy == self.contents)
+    }
+
+    /// Temporary files below the directory.
+    pub fn temporaries(&self) -> Vec<PathBuf> {
+        files_below(self.directory.path())
+            .into_iter()
+            .filter(|path| path.to_string_lossy().contains(".rdmc-"))
+            .collect()
+    }
+
+    /// Starts `rdmc` and waits until blocks have arrived at the receiver whose path has this part.
+    pub fn start_and_await_blocks(&self, arguments: &[&str], at: &str) -> Child {
+        let child = self.rdmc(arguments).spawn().unwrap();
+        await_that("blocks arrive", || {
+            self.temporaries().iter().any(|path| {
+                let mut start = [0; 64];
+                path.to_string_lossy().contains(at)
+                    && fs::File::open(path)
+                        .is_ok_and(|mut file| file.read_exact(&mut start).is_ok())
+                    && start == self.contents[..64]
+            })
+        });
+        child
+    }
+}
+
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    entries
+        .flatten()
+        .flat_map(|entry| match entry.path() {
+            path if path.is_dir() => files_below(&path),
+            path => vec![path],
+        })
+        .collect()
+}
+
+pub fn await_that(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Outcome {
+    pub fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// The JSON object on standard output, which holds nothing else.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub fn has_failed_with(&self, code: i32, words: &str) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(self.err.contains(words), "no \"{words}\" in {self:?}");
+    }
+}
+
+/// Processes that a process has started and that still run.
+pub fn children(process: u32) -> Vec<u32> {
+    let path = format!("/proc/{process}/task");
+    let tasks = fs::read_dir(path).into_iter().flatten().flatten();
+    tasks
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|list| list.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// The child that has a file open whose path has this part.
+pub fn child_with_open(process: u32, part: &str) -> u32 {
+    let opened = |child: &u32| {
+        let files = fs::read_dir(format!("/proc/{child}/fd")).into_iter().flatten().flatten();
+        files
+            .filter_map(|file| fs::read_link(file.path()).ok())
+            .any(|path| path.to_string_lossy().contains(part))
+    };
+    let all = children(process);
+    all.iter().copied().find(|child| opened(child)).unwrap_or_else(|| panic!("{part}: {all:?}"))
+}
+
+pub fn signal(process: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+pub fn is_running(process: u32) -> bool {
+    fs::read_to_string(format!("/proc/{process}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
+}

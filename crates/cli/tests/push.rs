@@ -1,0 +1,205 @@
+//! `rdmc push` as it is run, when things go well or are refused at the start.
+
+mod common;
+
+use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
+
+use common::{Place, RDMC};
+
+#[test]
+fn three_receivers_have_copies_with_mode_and_time() {
+    let place = Place::with(3_000_000);
+    let object = place.path("object");
+    fs::set_permissions(&object, fs::Permissions::from_mode(0o750)).unwrap();
+    let time = std::time::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
+    fs::File::options().write(true).open(&object).unwrap().set_modified(time).unwrap();
+    let outcome = place.run_words("push object --local 3");
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{outcome:?}");
+    assert_eq!(outcome.out.lines().count(), 1, "{outcome:?}");
+    assert!(outcome.out.starts_with("2.86 MiB to 3 hosts in "), "{outcome:?}");
+    for host in 1..=3 {
+        let copy = format!("rdmc-local/local-{host}/object");
+        assert!(place.is_copy(&copy));
+        let metadata = fs::metadata(place.path(&copy)).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o7777, 0o750);
+        assert_eq!(metadata.modified().unwrap(), time);
+    }
+    assert!(place.temporaries().is_empty());
+}
+
+#[test]
+fn every_size_and_algorithm_arrives() {
+    for bytes in [0, 1, 1000, 1001, 54_321] {
+        let place = Place::with(bytes);
+        let outcome = place.run_words("push object --local 3 --block-size 1000 --json");
+        assert_eq!(outcome.code, Some(0), "{bytes} bytes: {outcome:?}");
+        assert_eq!(outcome.json()["bytes"], bytes);
+        assert!((1..=3).all(|host| place.is_copy(&format!("rdmc-local/local-{host}/object"))));
+    }
+    let place = Place::with(200_000);
+    for (algorithm, more) in [
+        ("sequential", ""),
+        ("chain", "--window 1"),
+        ("binomial-tree", "--streams 2"),
+        ("circulant", "--block-size 16MiB"),
+        ("chain-of-racks", "--racks 2,3"),
+        ("nested-pipelines", "--racks 1,2,2"),
+    ] {
+        let outcome =
+            place.run_words(&format!("push object --local 4 --algorithm {algorithm} {more} -q"));
+        assert_eq!(outcome.code, Some(0), "{algorithm}: {outcome:?}");
+        assert!(outcome.out.is_empty() && outcome.err.is_empty(), "{outcome:?}");
+        assert!(place.is_copy("rdmc-local/local-4/object"), "{algorithm}");
+        fs::remove_dir_all(place.path("rdmc-local")).unwrap();
+    }
+}
+
+#[test]
+fn the_summary_is_one_object() {
+    let place = Place::with(100_000);
+    let outcome = place.run_words("push object --local 2 --json --block-size 4096");
+    let summary = outcome.json();
+    assert_eq!(summary["file"], "object");
+    assert_eq!(summary["algorithm"], "binomial-pipeline");
+    assert_eq!(summary["block_bytes"], 4096);
+    assert_eq!(summary["members"], 3);
+    for number in ["seconds", "bandwidth_bytes_per_second", "total_seconds", "peak_resident_bytes"]
+    {
+        assert!(summary[number].as_f64().unwrap() > 0.0, "{number}: {summary}");
+    }
+    let hosts = summary["hosts"].as_array().unwrap();
+    assert_eq!(hosts.len(), 2);
+    assert_eq!((&hosts[0]["host"], &hosts[0]["state"]), (&"local-1".into(), &"published".into()));
+    assert!(hosts[1]["seconds"].as_f64().unwrap() <= summary["seconds"].as_f64().unwrap());
+    assert!(hosts[1]["error"].is_null());
+}
+
+#[test]
+fn one_host_that_cannot_write_does_not_stop_the_others() {
+    let place = Place::with(100_000);
+    // Existing copies are replaced; one host has no directory, another a directory in the way.
+    for directory in ["d/local-1", "d/local-2", "d/local-4/object"] {
+        fs::create_dir_all(place.path(directory)).unwrap();
+    }
+    fs::write(place.path("d/local-1/object"), "old").unwrap();
+    let outcome = place.run_words("push object --local 4 --dest ./d/{host}/ --json");
+    outcome.has_failed_with(3, "local-3: the directory");
+    assert!(outcome.err.contains("does not exist; create it first"), "{outcome:?}");
+    assert!(outcome.err.contains("local-4/object is a directory"), "{outcome:?}");
+    assert!(place.is_copy("d/local-1/object") && place.is_copy("d/local-2/object"));
+    let summary = outcome.json();
+    assert_eq!(summary["members"], 3);
+    assert_eq!(summary["hosts"][2]["state"], "failed");
+    assert!(place.temporaries().is_empty());
+}
+
+#[test]
+fn a_directory_without_permission_is_named() {
+    if rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: root may write everywhere; run this test as another user");
+        return;
+    }
+    let place = Place::with(10);
+    fs::create_dir(place.path("closed")).unwrap();
+    fs::set_permissions(place.path("closed"), fs::Permissions::from_mode(0o500)).unwrap();
+    let outcome = place.run_words("push object --local 1 --dest closed/copy");
+    outcome.has_failed_with(1, "local-1: no permission to write in");
+}
+
+#[test]
+fn a_full_disk_is_noticed_before_anything_is_sent() {
+    let place = Place::with(100_000);
+    for host in ["a", "b"] {
+        fs::create_dir(place.path(host)).unwrap();
+    }
+    // A limit on file sizes refuses the reservation as a full disk would, without needing one.
+    let launcher = "sh -c 'case $0 in b) trap \"\" XFSZ; ulimit -f 10;; esac; exec \"$@\"' {host}";
+    let dest = place.path("{host}/copy");
+    let outcome = place.run(&[
+        "push",
+        "object",
+        "--to",
+        "a,b",
+        "--launcher",
+        launcher,
+        "--remote-rdmc",
+        RDMC,
+        "--advertise",
+        "127.0.0.1",
+        "--dest",
+        dest.to_str().unwrap(),
+    ]);
+    outcome.has_failed_with(3, "b: no space for 100000 bytes in");
+    assert!(place.is_copy("a/copy") && !place.path("b/copy").exists());
+    assert!(place.temporaries().is_empty());
+}
+
+#[test]
+fn sources_that_cannot_be_sent_are_named() {
+    let place = Place::with(10);
+    place.run_words("push missing --local 1").has_failed_with(1, "missing does not exist");
+    place.run_words("push . --local 1").has_failed_with(1, ". is a directory");
+    place.run_words("push /dev/null --local 1").has_failed_with(1, "not a regular file");
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    let place = Place::with(10);
+    for (arguments, words) in [
+        ("push object", "--local"),
+        ("push object --local 0", "--local"),
+        ("push object --local 2 --to a", "cannot be used with"),
+        ("push object --local 2 --dest copy", "put {host} into --dest"),
+        ("push object --local 1 --block-size 0", "1 byte to 2 GiB"),
+        ("push object --local 1 --block-size 1parsec", "unknown unit"),
+        ("push object --local 1 --window 0", "--window"),
+        ("push object --local 1 --streams 9", "--streams"),
+        ("push object --local 1 --algorithm fast", "binomial-pipeline"),
+        ("push object --local 3 --algorithm chain-of-racks", "--racks 2,2"),
+        ("push object --local 3 --racks 2,3", "hold 5 members"),
+        ("push object --to a,b,a", "host a is named twice"),
+        ("push object --to n[1-3],n2", "host n2 is named twice"),
+        ("push object --to n[1-999999999]", "more than 10000 hosts"),
+        ("push object --to -oProxyCommand=x", "--to"),
+        ("push object --to a --launcher ssh", "has no {host}"),
+        ("push object --to a:7000", "--secret-file"),
+        ("receive", "--session"),
+        ("receive --listen 127.0.0.1:0", "--secret-file"),
+    ] {
+        place.run_words(arguments).has_failed_with(2, words);
+    }
+    fs::write(place.path("hosts"), "a # one\nb,a\n").unwrap();
+    place.run_words("push object --hosts-file hosts").has_failed_with(2, "host a is named twice");
+}
+
+#[test]
+fn launchers_speak_for_their_hosts() {
+    let place = Place::with(10);
+    let push = |launcher| place.run(&["push", "object", "--to", "a", "--launcher", launcher]);
+    push("no-such-launcher {host}")
+        .has_failed_with(1, "a: the launcher \"no-such-launcher\" is not installed here");
+    push("sh -c 'echo Permission denied for {host} >&2; exit 255'")
+        .has_failed_with(1, "a: its receiver could not be started: Permission denied for a");
+    push("false {host}").has_failed_with(1, "a: its receiver ended before it called back");
+    let silent =
+        ["push", "object", "--to", "a", "--launcher", "sleep 100 {host}", "--timeout", "1"];
+    // `sleep` refuses the words after its own; a shell does not.
+    assert_ne!(place.run(&silent).code, Some(0));
+    let silent =
+        ["push", "object", "--to", "a", "--launcher", "sh -c 'sleep 100' {host}", "--timeout", "1"];
+    place.run(&silent).has_failed_with(1, "a: did not call back within 1 s");
+}
+
+#[test]
+fn the_demo_checks_its_copies_and_leaves_nothing() {
+    let place = Place::with(10);
+    let outcome = place.run_words("demo --receivers 3 --size 1MiB --dir .");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for words in ["1 MiB to 3 receivers", "binomial pipeline", "chain", "one by one", "verified"] {
+        assert!(outcome.out.contains(words), "no {words} in {}", outcome.out);
+    }
+    assert_eq!(fs::read_dir(place.directory.path()).unwrap().count(), 1);
+    assert_eq!(place.run_words("demo object --receivers 2 --dir .").code, Some(0));
+    place.run_words("demo --size 9999TiB --dir .").has_failed_with(1, "choose another --dir");
+    place.run_words("demo missing --dir .").has_failed_with(1, "missing does not exist");
+}

@@ -1,0 +1,220 @@
+//! Digests of files, computed while their bytes are still on the way.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+};
+
+/// Read at a time: enough to keep BLAKE3's vector units busy, small enough to stay in a cache.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// The BLAKE3 digest of a file, read once from start to end; for checking copies.
+///
+/// Errors: the system's.
+pub fn digest_of(path: &Path) -> io::Result<blake3::Hash> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(File::open(path)?)?;
+    Ok(hasher.finalize())
+}
+
+/// The digest of a file's first `bytes` bytes. Errors: too short, unreadable, or stopped.
+pub(crate) fn digest_prefix(
+    file: &File,
+    bytes: u64,
+    stop: &AtomicBool,
+) -> io::Result<blake3::Hash> {
+    let mut reader = ChunkReader::new(file);
+    while reader.position < bytes {
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        reader.advance(bytes)?;
+    }
+    Ok(reader.hasher.finalize())
+}
+
+/// Hashes a file from its start as far as it is told to.
+struct ChunkReader<'a> {
+    file: &'a File,
+    hasher: blake3::Hasher,
+    buffer: Vec<u8>,
+    position: u64,
+}
+
+impl<'a> ChunkReader<'a> {
+    fn new(file: &'a File) -> Self {
+        let (hasher, buffer) = (blake3::Hasher::new(), vec![0; CHUNK_BYTES]);
+        Self { file, hasher, buffer, position: 0 }
+    }
+
+    /// Hashes the next chunk, but nothing at or after `end`.
+    fn advance(&mut self, end: u64) -> io::Result<()> {
+        let left = end - self.position;
+        let length = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+        let chunk = &mut self.buffer[..length];
+        self.file.read_exact_at(chunk, self.position)?;
+        self.hasher.update(chunk);
+        self.position += length as u64;
+        Ok(())
+    }
+}
+
+/// Hashes a file on a thread of its own while it is being received, right behind the part that has
+/// no gaps.
+///
+/// It reads the file and not the memory into which blocks are received: both are the same pages of
+/// the system's cache, but reading the mapping would make them count as this process's memory, and
+/// would need leases that could get in the way of writers.
+pub(crate) struct PrefixHasher {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Tells a [`PrefixHasher`] which bytes (offset and length) are in place.
+pub(crate) type InPlace = Sender<(u64, u64)>;
+
+impl PrefixHasher {
+    /// Starts the thread; `done` is called there once, when all `bytes` are hashed or reading
+    /// fails, but not if this is dropped before. The thread also ends when the sender is dropped.
+    ///
+    /// Errors: no thread can be had.
+    pub(crate) fn start(
+        file: File,
+        bytes: u64,
+        done: impl FnOnce(io::Result<blake3::Hash>) + Send + 'static,
+    ) -> io::Result<(Self, InPlace)> {
+        let (sender, in_place) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let body = move || {
+            if let Some(outcome) = follow(&file, bytes, &in_place, &stopped).transpose() {
+                done(outcome);
+            }
+        };
+        let thread = thread::Builder::new().name("rdmc-hash".into()).spawn(body)?;
+        Ok((Self { stop, thread: Some(thread) }, sender))
+    }
+}
+
+impl Drop for PrefixHasher {
+    /// Ends the thread, within one chunk if its sender is gone too.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Not joined: it may wait for a sender that a callback still holds. It ends with it.
+        drop(self.thread.take());
+    }
+}
+
+/// `None` if it was stopped before the end.
+fn follow(
+    file: &File,
+    bytes: u64,
+    in_place: &Receiver<(u64, u64)>,
+    stop: &AtomicBool,
+) -> io::Result<Option<blake3::Hash>> {
+    let mut prefix = Prefix::default();
+    let mut reader = ChunkReader::new(file);
+    while reader.position < bytes {
+        let Ok((offset, length)) = in_place.recv() else { return Ok(None) };
+        prefix.add(offset, length);
+        in_place.try_iter().for_each(|(offset, length)| prefix.add(offset, length));
+        let end = prefix.end.min(bytes);
+        // Full chunks only, except at the end: hashing in small pieces costs several times more.
+        while reader.position + CHUNK_BYTES as u64 <= end || (end == bytes && reader.position < end)
+        {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            reader.advance(end)?;
+        }
+    }
+    Ok(Some(reader.hasher.finalize()))
+}
+
+/// How far bytes that arrive in any order are without gaps.
+#[derive(Default)]
+struct Prefix {
+    end: u64,
+    /// Pieces beyond a gap: ends by starts. Schedules keep them few.
+    ahead: BTreeMap<u64, u64>,
+}
+
+impl Prefix {
+    fn add(&mut self, offset: u64, length: u64) {
+        self.ahead.insert(offset, offset + length);
+        while let Some(piece) = self.ahead.first_entry() {
+            if *piece.key() > self.end {
+                break;
+            }
+            self.end = self.end.max(piece.remove());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, time::Duration};
+
+    use super::*;
+
+    fn file_of(contents: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(contents).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_prefix_grows_over_closed_gaps() {
+        let mut prefix = Prefix::default();
+        let ends: Vec<u64> = [(2, 2), (8, 1), (0, 2), (6, 2), (4, 2), (9, 1)]
+            .into_iter()
+            .map(|(offset, length)| {
+                prefix.add(offset, length);
+                prefix.end
+            })
+            .collect();
+        assert_eq!(ends, [0, 0, 4, 4, 9, 10]);
+        assert!(prefix.ahead.is_empty());
+    }
+
+    #[test]
+    fn blocks_in_any_order_give_the_digest_of_the_whole() {
+        for bytes in [0, 1, CHUNK_BYTES, CHUNK_BYTES * 3 + 5] {
+            let contents: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
+            let (sender, outcome) = channel();
+            let (_hasher, in_place) =
+                PrefixHasher::start(file_of(&contents), bytes as u64, move |digest| {
+                    sender.send(digest).unwrap();
+                })
+                .unwrap();
+            let mut blocks: Vec<usize> = (0..bytes).step_by(100_000).collect();
+            blocks.reverse();
+            for offset in blocks {
+                let length = (bytes - offset).min(100_000);
+                in_place.send((offset as u64, length as u64)).unwrap();
+            }
+            let digest = outcome.recv_timeout(Duration::from_secs(30)).unwrap().unwrap();
+            assert_eq!(digest, blake3::hash(&contents), "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn dropping_the_sender_ends_it_without_a_digest() {
+        let (sender, outcome) = channel();
+        let (_hasher, in_place) =
+            PrefixHasher::start(file_of(b"abc"), 3, move |digest| sender.send(digest).unwrap())
+                .unwrap();
+        in_place.send((0, 2)).unwrap();
+        drop(in_place);
+        assert!(outcome.recv_timeout(Duration::from_secs(30)).is_err());
+    }
+}

@@ -1,0 +1,34 @@
+//! Replicates files from one host to many.
+//!
+//! A *session* is one file's way to all its receivers. The root's side is [`Push`], a receiver's is
+//! [`receiver::serve`]; they talk over an authenticated control connection
+//! ([`rdmc::bootstrap::Channel`]), and the file's bytes travel in a group that all of them join.
+//!
+//! What a receiver sees under the file's name is always whole: bytes arrive in a temporary file
+//! beside it ([`Target`]), are checked against the digest that the root computed while it sent, and
+//! only then take the name, together with mode and modification time.
+//!
+//! The path of a session, in order: [`Source`] -> offer -> [`Target`] -> group -> digest -> verify ->
+//! publish. Nothing here prints, exits, installs signal handlers or keeps global state.
+
+#![forbid(unsafe_code)]
+
+mod control;
+mod hash;
+mod manifest;
+mod messages;
+mod push;
+pub mod receiver;
+mod resident;
+mod source;
+mod target;
+
+pub use hash::digest_of;
+pub use manifest::Manifest;
+pub use push::{
+    HostPlan, HostReport, HostState, Push, PushError, PushEvent, PushHandle, PushReport,
+    PushSettings, Reach,
+};
+pub use resident::peak_resident_bytes;
+pub use source::{Source, SourceError};
+pub use target::{Target, TargetError, Verified};

@@ -1,0 +1,130 @@
+//! What root and receivers say to each other on their control connections.
+//!
+//! Either may hang up at any time; the other then cleans up. Both speak at least every
+//! [`crate::control::SILENCE`], so a peer that has vanished is noticed.
+
+use std::net::SocketAddr;
+
+use rdmc::{Algorithm, Error, GroupSettings, Schedule, Window};
+use serde::{Deserialize, Serialize};
+
+use crate::Manifest;
+
+/// From a receiver.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToRoot {
+    /// The first message: which host this is, as the root named it when it had it started.
+    Hello { host: String },
+    /// The target is prepared; other members reach this one at its address and this port.
+    Ready { port: u16 },
+    /// How much of the file has come, in this round; also says that this receiver is alive.
+    Progress { bytes: u64 },
+    /// The last byte of the file is in place.
+    Received { round: u64 },
+    /// The copy was compared with the root's digest.
+    Compared { round: u64, equal: bool },
+    /// The group of this round failed or could not be joined. The target waits for another round.
+    RoundFailed { round: u64, member: Option<u32>, detail: String },
+    /// The copy has its name.
+    Published { peak_resident_bytes: Option<u64> },
+    /// This receiver cannot go on, or cannot even prepare its target. The last message.
+    Failed { reason: String },
+}
+
+/// From the root.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToReceiver {
+    /// The first message: what is to come.
+    Offer(Offer),
+    /// Join this group and receive.
+    Start(Start),
+    /// Every member has the bytes and the source has not changed: give the copy its name.
+    Publish,
+    /// Nothing more is to come. The last message.
+    Finish,
+    /// Remove what has come. The last message.
+    Abort { reason: String },
+    /// The root is alive.
+    Alive,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    pub(crate) manifest: Manifest,
+    /// A path at the receiver, which may confine it to a directory.
+    pub(crate) destination: String,
+    /// Connections to each neighbour.
+    pub(crate) streams: u8,
+}
+
+/// One attempt to replicate: a group of root and receivers. Its message 0 is the file, message 1
+/// the digest.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Start {
+    /// Number of the group, new for each attempt.
+    pub(crate) round: u64,
+    pub(crate) rank: u32,
+    /// Of each member's context, by rank; the root is rank 0.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// The rack of each rank.
+    pub(crate) racks: Vec<u32>,
+    pub(crate) algorithm: u8,
+    pub(crate) block_bytes: u64,
+    pub(crate) window_receives: u32,
+    pub(crate) window_sends: u32,
+    pub(crate) messages_in_flight: u32,
+}
+
+/// Number of the message that holds the file's bytes.
+pub(crate) const CONTENTS: u64 = 0;
+/// Number of the message that holds the digest.
+pub(crate) const DIGEST: u64 = 1;
+pub(crate) const DIGEST_BYTES: usize = 32;
+
+impl Start {
+    /// The group at the member that this was sent to. Errors: terms that make no group.
+    pub(crate) fn group_settings(&self) -> Result<GroupSettings, Error> {
+        let setting = |what: String| Error::Setting(what);
+        let algorithm = Algorithm::from_code(self.algorithm)
+            .ok_or_else(|| setting(format!("algorithm {} is unknown here", self.algorithm)))?;
+        if self.addresses.len() != self.racks.len() {
+            return Err(setting("a rack is missing for some member".into()));
+        }
+        let schedule = Schedule::with_racks(algorithm, &self.racks, 0)
+            .map_err(|error| setting(error.to_string()))?;
+        let mut settings = GroupSettings::new(self.round, self.rank, schedule);
+        settings.block_bytes = self.block_bytes;
+        settings.window = Window { receives: self.window_receives, sends: self.window_sends };
+        settings.messages_in_flight = self.messages_in_flight;
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start() -> Start {
+        Start {
+            round: 1,
+            rank: 1,
+            addresses: vec![([127, 0, 0, 1], 1).into(); 2],
+            racks: vec![0, 0],
+            algorithm: Algorithm::Chain.code(),
+            block_bytes: 10,
+            window_receives: 2,
+            window_sends: 2,
+            messages_in_flight: 2,
+        }
+    }
+
+    #[test]
+    fn terms_that_make_no_group_are_refused() {
+        assert_eq!(start().group_settings().unwrap().schedule.members(), 2);
+        let unknown = Start { algorithm: 99, ..start() }.group_settings().unwrap_err();
+        assert!(unknown.to_string().contains("algorithm 99"), "{unknown}");
+        assert!(Start { racks: vec![0], ..start() }.group_settings().is_err());
+        let empty = Start { racks: vec![], addresses: vec![], ..start() };
+        assert!(empty.group_settings().is_err());
+    }
+}

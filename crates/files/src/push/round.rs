@@ -1,0 +1,311 @@
+//! One attempt to replicate to all hosts that are left: a group and its two messages.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, mpsc::Sender},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rdmc::{Application, Error, Failure, Group, Memory, Region, bootstrap::Deadline};
+
+use super::{Event, FINISH_TIMEOUT, HostState, JOIN_TIMEOUT, PushError, PushEvent, Run, system};
+use crate::{
+    control::SILENCE,
+    messages::{Start, ToReceiver},
+};
+
+/// How long survivors of a failed group may take to say so.
+const AFTERMATH: Duration = Duration::from_secs(20);
+const ROOT: u32 = 0;
+
+/// A group, from its start until everybody has said how it ended.
+pub(super) struct Round {
+    pub(super) number: u64,
+    /// The host of each rank from 1.
+    pub(super) hosts: Vec<usize>,
+    group: Option<Group>,
+    sent_at: Option<Instant>,
+    digest_sent: bool,
+    /// Success or failure of the group at the root; or of joining it.
+    pub(super) ended: Option<Result<(), Failure>>,
+    join_error: Option<Error>,
+    /// Hosts whose group has failed: whom they blame, and why.
+    pub(super) reports: BTreeMap<usize, (Option<u32>, String)>,
+}
+
+impl Round {
+    /// Since sending started.
+    pub(super) fn elapsed(&self) -> Option<Duration> {
+        self.sent_at.map(|sent_at| sent_at.elapsed())
+    }
+
+    /// Ends the group at all members. Does nothing to a group that has closed with success.
+    pub(super) fn abort(&self, reason: &str) {
+        if let Some(group) = &self.group
+            && self.ended.is_none()
+        {
+            group.abort(reason);
+        }
+    }
+
+    fn has_closed(&self) -> bool {
+        matches!(self.ended, Some(Ok(())))
+    }
+
+    fn has_failed(&self) -> bool {
+        matches!(self.ended, Some(Err(_))) || self.join_error.is_some()
+    }
+
+    fn host_of(&self, rank: u32) -> Option<usize> {
+        self.hosts.get((rank as usize).checked_sub(1)?).copied()
+    }
+
+    /// Whom the members blame, most blamed first in line; whoever blames the root is taken to be
+    /// the one whose connection to it is broken, since the others could reach it.
+    fn most_blamed(&self) -> Option<usize> {
+        let mut votes: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut vote = |host: Option<usize>| {
+            if let Some(host) = host {
+                *votes.entry(host).or_default() += 1;
+            }
+        };
+        for (&reporter, &(member, _)) in &self.reports {
+            match member {
+                Some(ROOT) => vote(Some(reporter)),
+                Some(rank) => vote(self.host_of(rank)),
+                None => {}
+            }
+        }
+        let own = match (&self.ended, &self.join_error) {
+            (Some(Err(failure)), _) => failure.member,
+            (_, Some(Error::Member { member, .. })) => Some(*member),
+            _ => None,
+        };
+        vote(own.and_then(|rank| self.host_of(rank)));
+        votes.into_iter().max_by_key(|&(_, count)| count).map(|(host, _)| host)
+    }
+
+    /// What the root, or else a member, says about the failure.
+    fn why(&self) -> String {
+        let own = match (&self.ended, &self.join_error) {
+            (Some(Err(failure)), _) => Some(failure.to_string()),
+            (_, Some(error)) => Some(error.to_string()),
+            _ => None,
+        };
+        own.or_else(|| self.reports.values().next().map(|(_, detail)| detail.clone()))
+            .unwrap_or_else(|| "it took too long".into())
+    }
+}
+
+impl Run<'_> {
+    /// True if every host that is left has all bytes and has compared them; false if hosts were
+    /// lost and the others should try again.
+    pub(super) fn run_round(&mut self) -> Result<bool, PushError> {
+        self.start_round()?;
+        let joining = JOIN_TIMEOUT + SILENCE;
+        self.wait_round(Some(joining), |_, round| round.group.is_none() && !round.has_failed())?;
+        // As long as it takes: the group's own deadlines end it if nothing moves.
+        self.wait_round(None, |_, round| round.ended.is_none() && !round.has_failed())?;
+        let Some(round) = &self.round else { return Ok(false) };
+        if round.has_closed() {
+            self.wait_round(Some(FINISH_TIMEOUT), |run, round| {
+                let uncompared = |&index: &usize| {
+                    let host = &run.hosts[index];
+                    host.is_ready() && host.compared.is_none()
+                };
+                round.hosts.iter().any(uncompared)
+            })?;
+            let late: Vec<usize> =
+                self.round.iter().flat_map(|round| round.hosts.clone()).collect();
+            for index in late {
+                if self.hosts[index].is_ready() && self.hosts[index].compared.is_none() {
+                    self.fail(index, "did not verify its copy in time");
+                }
+            }
+            return Ok(true);
+        }
+        self.survive()?;
+        Ok(false)
+    }
+
+    fn start_round(&mut self) -> Result<(), PushError> {
+        let number = getrandom::u64()
+            .map_err(|error| system("getting random numbers", std::io::Error::other(error)))?;
+        let hosts: Vec<usize> =
+            (0..self.hosts.len()).filter(|&index| self.hosts[index].is_ready()).collect();
+        let settings = &self.push.settings;
+        let mut addresses = vec![self.own_address()];
+        let mut racks = vec![settings.root_rack];
+        for &index in &hosts {
+            let host = &mut self.hosts[index];
+            (host.bytes, host.replication, host.compared) = (0, None, None);
+            addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));
+            racks.push(host.plan.rack);
+        }
+        let mut start = Start {
+            round: number,
+            rank: ROOT,
+            addresses,
+            racks,
+            algorithm: settings.algorithm.code(),
+            block_bytes: settings.block_bytes,
+            window_receives: settings.window.receives,
+            window_sends: settings.window.sends,
+            messages_in_flight: 2,
+        };
+        self.members = start.addresses.len();
+        (self.observe)(PushEvent::Round { members: self.members });
+        self.join(&start)?;
+        for (rank, &index) in (1..).zip(&hosts) {
+            start.rank = rank;
+            self.hosts[index].tell(&ToReceiver::Start(start.clone()));
+            self.set(index, HostState::Ready);
+        }
+        self.round = Some(Round {
+            number,
+            hosts,
+            group: None,
+            sent_at: None,
+            digest_sent: false,
+            ended: None,
+            join_error: None,
+            reports: BTreeMap::new(),
+        });
+        Ok(())
+    }
+
+    /// Joins on a thread that ends by the context's own deadline.
+    fn join(&self, start: &Start) -> Result<(), PushError> {
+        let settings = start.group_settings()?;
+        let (number, addresses) = (start.round, start.addresses.clone());
+        let (context, events) = (Arc::clone(&self.push.context), self.push.events.clone());
+        let sending = Sending { number, events: events.clone() };
+        let join = move || {
+            let group = context.create_group(settings, &addresses, sending);
+            let _ = events.send(Event::Joined(number, group));
+        };
+        thread::Builder::new()
+            .name("rdmc-join".into())
+            .spawn(join)
+            .map(drop)
+            .map_err(|error| system("starting a thread", error).into())
+    }
+
+    pub(super) fn round_numbered(&mut self, number: u64) -> Option<&mut Round> {
+        self.round.as_mut().filter(|round| round.number == number)
+    }
+
+    /// The group stands: sends the file, and the digest if it is known already.
+    pub(super) fn joined(
+        &mut self,
+        number: u64,
+        outcome: Result<Group, Error>,
+    ) -> Result<(), PushError> {
+        let region = self.push.source.region()?;
+        // A group that comes too late is dropped, and fails at all its members.
+        let Some(round) = self.round_numbered(number) else { return Ok(()) };
+        match outcome {
+            Ok(group) => {
+                round.sent_at = Some(Instant::now());
+                let sent = group.send(region);
+                round.group = Some(group);
+                refused_unless_failed(sent.map(drop))?;
+                self.send_digest()
+            }
+            Err(error) => {
+                round.join_error = Some(error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends the digest and closes the group, once both exist.
+    pub(super) fn send_digest(&mut self) -> Result<(), PushError> {
+        let (Some(digest), Some(round)) = (self.digest, &mut self.round) else { return Ok(()) };
+        let Some(group) = &round.group else { return Ok(()) };
+        if !std::mem::replace(&mut round.digest_sent, true) {
+            let region = Region::from_shared(*digest.as_bytes());
+            refused_unless_failed(group.send(region).map(drop))?;
+            refused_unless_failed(group.start_close())?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a condition on the round, or the deadline if there is one.
+    fn wait_round(
+        &mut self,
+        timeout: Option<Duration>,
+        waiting: impl Fn(&Self, &Round) -> bool,
+    ) -> Result<(), PushError> {
+        let deadline = timeout.map(Deadline::after);
+        let waits = |run: &Self| run.round.as_ref().is_some_and(|round| waiting(run, round));
+        loop {
+            // Without a deadline of its own, in slices: the condition ends it.
+            let slice = deadline.unwrap_or_else(|| Deadline::after(Duration::from_secs(60)));
+            self.wait_while(slice, waits)?;
+            if deadline.is_some() || !waits(self) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// After a failed group: finds out who is lost, gives those up, and leaves the others ready.
+    fn survive(&mut self) -> Result<(), PushError> {
+        if let Some(round) = &self.round {
+            round.abort("the round has failed");
+        }
+        self.wait_round(Some(AFTERMATH), |run, round| {
+            round
+                .hosts
+                .iter()
+                .any(|index| run.hosts[*index].is_ready() && !round.reports.contains_key(index))
+        })?;
+        let Some(round) = self.round.take() else { return Ok(()) };
+        // A source that has changed explains any failure, and no further round could be right.
+        self.push.source.check_unchanged()?;
+        for &index in &round.hosts {
+            if self.hosts[index].is_ready() && !round.reports.contains_key(&index) {
+                self.fail(index, &format!("did not leave a group that failed: {}", round.why()));
+            }
+        }
+        // Hosts that are gone explain the failure; else the members' own words have to.
+        if round.hosts.iter().all(|&index| self.hosts[index].is_ready()) {
+            let why = round.why();
+            let Some(index) = round.most_blamed() else { return Err(PushError::Group(why)) };
+            self.fail(index, &why);
+        }
+        Ok(())
+    }
+}
+
+/// A group that has failed meanwhile reports that itself; anything else is a mistake in settings.
+fn refused_unless_failed(outcome: Result<(), Error>) -> Result<(), PushError> {
+    match outcome {
+        Ok(()) | Err(Error::Failed(_) | Error::Closed(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The root's callbacks.
+struct Sending {
+    number: u64,
+    events: Sender<Event>,
+}
+
+impl Application for Sending {
+    fn incoming(&mut self, _message: u64, _bytes: u64) -> Memory {
+        Memory::Refuse("the root receives nothing".into())
+    }
+
+    fn complete(&mut self, _message: u64, _region: Region) {}
+
+    fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
+        let _ = self.events.send(Event::Ended(self.number, Err(failure.clone())));
+    }
+
+    fn closed(&mut self) {
+        let _ = self.events.send(Event::Ended(self.number, Ok(())));
+    }
+}

@@ -1,0 +1,281 @@
+//! The file that the root sends.
+
+use std::{
+    fs::{File, Metadata, OpenOptions},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
+
+use rdmc::{Region, RegionError};
+use rustix::fs::OFlags;
+
+use crate::{Manifest, hash};
+
+/// A regular file that is open for sending.
+///
+/// Its bytes go out of a read-only mapping, which only the kernel reads: a file that shrinks gives
+/// an error there, while this process would be killed for touching the mapping. Whatever is
+/// computed over the contents is therefore read by ordinary reads.
+#[derive(Debug)]
+pub struct Source {
+    path: PathBuf,
+    file: File,
+    manifest: Manifest,
+    identity: Identity,
+}
+
+/// What must stay as it was while the file is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+/// Why a file cannot be sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// There is nothing of that name.
+    #[error("{} does not exist; check the spelling and the current directory", .0.display())]
+    Missing(PathBuf),
+    /// Not a regular file.
+    #[error("{} is {kind}; only regular files can be replicated", path.display())]
+    NotAFile {
+        /// Which.
+        path: PathBuf,
+        /// What it is instead, with an article.
+        kind: &'static str,
+    },
+    /// The name cannot be told to other hosts.
+    #[error("{} has no name in UTF-8; rename it", .0.display())]
+    Name(PathBuf),
+    /// The contents or the name changed after the file was opened.
+    #[error("{} changed while it was sent ({what}); nothing was published, run it again", path.display())]
+    Changed {
+        /// Which.
+        path: PathBuf,
+        /// What about it.
+        what: String,
+    },
+    /// The system refused.
+    #[error("cannot {what} {}: {error}", path.display())]
+    System {
+        /// Which.
+        path: PathBuf,
+        /// What was asked of it, as a verb.
+        what: &'static str,
+        /// Its answer.
+        error: io::Error,
+    },
+    /// The file cannot be mapped.
+    #[error("{}: {error}", path.display())]
+    Map {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: RegionError,
+    },
+}
+
+impl Source {
+    /// Opens a regular file for reading, and takes note of what it is.
+    ///
+    /// Errors: missing, not a regular file, not readable.
+    pub fn open(path: &Path) -> Result<Self, SourceError> {
+        let system = |what| {
+            move |error: io::Error| match error.kind() {
+                io::ErrorKind::NotFound => SourceError::Missing(path.to_owned()),
+                _ => SourceError::System { path: path.to_owned(), what, error },
+            }
+        };
+        // Not blocking: a name that turns out to be a FIFO must not be waited for.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .open(path)
+            .map_err(system("read"))?;
+        let metadata = file.metadata().map_err(system("examine"))?;
+        if !metadata.is_file() {
+            let kind = kind_of(&metadata);
+            return Err(SourceError::NotAFile { path: path.to_owned(), kind });
+        }
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .ok_or_else(|| SourceError::Name(path.to_owned()))?;
+        let seconds_ns = metadata.mtime().saturating_mul(1_000_000_000);
+        let manifest = Manifest {
+            name: name.to_owned(),
+            bytes: metadata.len(),
+            mode: metadata.mode() & 0o777,
+            modified_ns: seconds_ns.saturating_add(metadata.mtime_nsec()),
+        };
+        let identity = Identity::of(&metadata);
+        Ok(Self { path: path.to_owned(), file, manifest, identity })
+    }
+
+    /// What receivers are told.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The contents for sending; the mapping lives as long as any clone of the region.
+    ///
+    /// Errors: the system cannot map the file.
+    pub fn region(&self) -> Result<Region, SourceError> {
+        Region::map_file(&self.file, self.manifest.bytes)
+            .map_err(|error| SourceError::Map { path: self.path.clone(), error })
+    }
+
+    /// Whether the open file, and the file under its name, are what was opened: same inode,
+    /// length and modification time.
+    ///
+    /// Errors: [`SourceError::Changed`] says what differs.
+    pub fn check_unchanged(&self) -> Result<(), SourceError> {
+        let system =
+            |error| SourceError::System { path: self.path.clone(), what: "examine", error };
+        self.compare(&self.file.metadata().map_err(system)?)?;
+        match std::fs::metadata(&self.path) {
+            Ok(metadata) => self.compare(&metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(self.changed("it was removed or renamed".into()))
+            }
+            Err(error) => Err(system(error)),
+        }
+    }
+
+    /// The BLAKE3 digest of the contents, by reading them once; takes as long as that takes, or
+    /// until `stop` is set (then with [`io::ErrorKind::Interrupted`]).
+    ///
+    /// Errors: unreadable, or shorter than it was.
+    pub fn digest(&self, stop: &AtomicBool) -> Result<blake3::Hash, SourceError> {
+        hash::digest_prefix(&self.file, self.manifest.bytes, stop).map_err(|error| {
+            match error.kind() {
+                io::ErrorKind::UnexpectedEof => self.changed("it became shorter".into()),
+                _ => SourceError::System { path: self.path.clone(), what: "read", error },
+            }
+        })
+    }
+
+    fn compare(&self, metadata: &Metadata) -> Result<(), SourceError> {
+        let (then, now) = (self.identity, Identity::of(metadata));
+        if (then.device, then.inode) != (now.device, now.inode) {
+            return Err(self.changed("another file has its name now".into()));
+        }
+        if then.bytes != now.bytes {
+            let what = format!("it had {} bytes and has {} now", then.bytes, now.bytes);
+            return Err(self.changed(what));
+        }
+        if then.modified != now.modified {
+            return Err(self.changed("it was written to".into()));
+        }
+        Ok(())
+    }
+
+    fn changed(&self, what: String) -> SourceError {
+        SourceError::Changed { path: self.path.clone(), what }
+    }
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+fn kind_of(metadata: &Metadata) -> &'static str {
+    if metadata.is_dir() { "a directory" } else { "not a regular file" }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    fn written(bytes: usize) -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("object");
+        fs::write(&path, vec![7; bytes]).unwrap();
+        (directory, path)
+    }
+
+    fn never() -> AtomicBool {
+        AtomicBool::new(false)
+    }
+
+    #[test]
+    fn a_file_is_described_mapped_and_hashed() {
+        let (_directory, path) = written(300_000);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let source = Source::open(&path).unwrap();
+        let manifest = source.manifest();
+        assert_eq!((manifest.name.as_str(), manifest.bytes), ("object", 300_000));
+        assert_eq!(manifest.mode, 0o640);
+        assert_eq!(manifest.modified(), fs::metadata(&path).unwrap().modified().unwrap());
+        assert_eq!(source.region().unwrap().len(), 300_000);
+        assert_eq!(source.digest(&never()).unwrap(), blake3::hash(&vec![7; 300_000]));
+        source.check_unchanged().unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_named_with_the_reason() {
+        let (directory, path) = written(1);
+        let missing = Source::open(&directory.path().join("other")).unwrap_err();
+        assert!(missing.to_string().contains("other does not exist"), "{missing}");
+        let inside_a_file = Source::open(&path.join("x")).unwrap_err();
+        assert!(inside_a_file.to_string().contains("cannot read"), "{inside_a_file}");
+        let directory = Source::open(directory.path()).unwrap_err();
+        assert!(directory.to_string().contains("is a directory"), "{directory}");
+        let device = Source::open(Path::new("/dev/null")).unwrap_err();
+        assert!(device.to_string().contains("not a regular file"), "{device}");
+    }
+
+    #[test]
+    fn every_kind_of_change_is_noticed() {
+        let changed = |change: fn(&Path)| {
+            let (_directory, path) = written(10);
+            let source = Source::open(&path).unwrap();
+            change(&path);
+            source.check_unchanged().unwrap_err().to_string()
+        };
+        let append = |path: &Path| {
+            fs::OpenOptions::new().append(true).open(path).unwrap().write_all(b"x").unwrap();
+        };
+        assert!(changed(append).contains("had 10 bytes and has 11"));
+        let touch = |path: &Path| {
+            let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        };
+        assert!(changed(touch).contains("written to"));
+        assert!(changed(|path| fs::remove_file(path).unwrap()).contains("removed"));
+        let replace = |path: &Path| {
+            fs::write(path.with_extension("new"), [7; 10]).unwrap();
+            fs::rename(path.with_extension("new"), path).unwrap();
+        };
+        assert!(changed(replace).contains("another file"));
+    }
+
+    #[test]
+    fn a_file_that_has_become_shorter_has_no_digest() {
+        let (_directory, path) = written(10);
+        let source = Source::open(&path).unwrap();
+        fs::write(&path, [7; 3]).unwrap();
+        let error = source.digest(&never()).unwrap_err();
+        assert!(error.to_string().contains("became shorter"), "{error}");
+    }
+}

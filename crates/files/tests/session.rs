@@ -1,0 +1,239 @@
+//! Sessions between a root and receivers that are threads of this process.
+
+use std::{
+    fs,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool, atomic::Ordering},
+    thread,
+    time::Duration,
+};
+
+use files::{
+    HostPlan, HostState, Push, PushError, PushEvent, PushReport, PushSettings, Reach, Source,
+    receiver::{self, Placement, ReceiveError, ReceiverSettings},
+};
+use rdmc::Secret;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A directory with a file to send, and receivers' settings.
+struct World {
+    directory: tempfile::TempDir,
+    secret: Secret,
+    stop: Arc<AtomicBool>,
+}
+
+type Receptions = Vec<thread::JoinHandle<Result<PathBuf, ReceiveError>>>;
+
+impl World {
+    fn with(contents: &[u8]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("object"), contents).unwrap();
+        Self { directory, secret: Secret::random().unwrap(), stop: Arc::default() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A push to hosts 0 .. `hosts`, each with its copy beside the object.
+    fn open(&self, hosts: usize, change: impl FnOnce(&mut PushSettings)) -> Push {
+        let plans = (0..hosts).map(|host| HostPlan {
+            name: format!("host-{host}"),
+            destination: self.path(&format!("copy-{host}")).to_str().unwrap().to_owned(),
+            rack: 0,
+            reach: Reach::Calls,
+        });
+        let mut settings = PushSettings::new(plans.collect(), self.secret.clone());
+        settings.local_only = true;
+        settings.block_bytes = 1000;
+        change(&mut settings);
+        Push::open(Source::open(&self.path("object")).unwrap(), settings).unwrap()
+    }
+
+    fn receive(&self, push: &Push, names: &[&str]) -> Receptions {
+        let port = push.control_port();
+        let start = |name: &&str| {
+            let settings = ReceiverSettings {
+                host: (*name).to_owned(),
+                secret: self.secret.clone(),
+                placement: Placement::Anywhere,
+                stop: Arc::clone(&self.stop),
+            };
+            thread::spawn(move || {
+                let own = [Ipv4Addr::LOCALHOST.into()];
+                let channel = receiver::call(&own, port, &settings.secret, PATIENCE).unwrap();
+                receiver::serve(channel, &settings)
+            })
+        };
+        names.iter().map(start).collect()
+    }
+
+    fn temporaries(&self) -> usize {
+        let names = fs::read_dir(self.directory.path()).unwrap().flatten();
+        names.filter(|entry| entry.file_name().to_string_lossy().contains(".rdmc-")).count()
+    }
+}
+
+fn joined(receptions: Receptions) -> Vec<Result<PathBuf, ReceiveError>> {
+    receptions.into_iter().map(|reception| reception.join().unwrap()).collect()
+}
+
+fn failure(report: &PushReport, host: usize) -> &str {
+    match &report.hosts[host].state {
+        HostState::Failed(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_copy(copy: &Path, contents: &[u8]) -> bool {
+    fs::read(copy).is_ok_and(|read| read == contents)
+}
+
+#[test]
+fn any_length_arrives_and_the_events_tell_the_story() {
+    for bytes in [0, 1, 999, 1000, 1001, 300_000] {
+        let contents: Vec<u8> = (0..bytes).map(|index| (index % 253) as u8).collect();
+        let world = World::with(&contents);
+        let push = world.open(2, |_| {});
+        let receptions = world.receive(&push, &["host-1", "host-0"]);
+        let mut events = Vec::new();
+        let report = push.run(&mut |event| events.push(event));
+        assert!(report.error.is_none() && report.published() == 2, "{report:?}");
+        assert!(report.replication.unwrap() <= report.total);
+        for host in 0..2 {
+            assert!(is_copy(&world.path(&format!("copy-{host}")), &contents), "{bytes} bytes");
+            let states: Vec<&HostState> = events
+                .iter()
+                .filter_map(|event| match event {
+                    PushEvent::Host { host: of, state } if *of == host => Some(state),
+                    _ => None,
+                })
+                .collect();
+            use HostState::{Preparing, Published, Ready, Received};
+            // Ready to receive, and ready again when the group starts.
+            assert_eq!(states, [&Preparing, &Ready, &Ready, &Received, &Published]);
+        }
+        assert!(joined(receptions).into_iter().all(|outcome| outcome.is_ok()));
+        assert_eq!(world.temporaries(), 0);
+    }
+}
+
+#[test]
+fn strangers_and_doubles_are_turned_away() {
+    let world = World::with(b"contents");
+    let push = world.open(1, |_| {});
+    let receptions = world.receive(&push, &["nobody", "host-0", "host-0"]);
+    let report = push.run(&mut |_| {});
+    assert_eq!(report.published(), 1, "{report:?}");
+    let outcomes = joined(receptions);
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
+    let stranger = outcomes[0].as_ref().unwrap_err().to_string();
+    assert!(stranger.contains("nobody is not one of this push's hosts"), "{stranger}");
+}
+
+#[test]
+fn hosts_that_stay_away_are_named_and_the_others_go_on() {
+    let world = World::with(&[1; 10_000]);
+    let push = world.open(4, |settings| settings.start_timeout = Duration::from_secs(1));
+    push.handle().host_failed(2, "no route to it");
+    let receptions = world.receive(&push, &["host-0", "host-3"]);
+    let report = push.run(&mut |_| {});
+    assert_eq!((report.published(), report.members), (2, 3));
+    assert_eq!(failure(&report, 1), "did not call back within 1 s");
+    assert_eq!(failure(&report, 2), "no route to it");
+    assert!(joined(receptions).into_iter().all(|outcome| outcome.is_ok()));
+}
+
+#[test]
+fn a_cancelled_push_ends_its_receivers() {
+    let world = World::with(&[1; 5_000_000]);
+    let push = world.open(2, |settings| settings.block_bytes = 100);
+    let receptions = world.receive(&push, &["host-0", "host-1"]);
+    let handle = push.handle();
+    let report = push.run(&mut |event| {
+        if matches!(event, PushEvent::Round { .. }) {
+            handle.cancel();
+        }
+    });
+    assert!(matches!(report.error, Some(PushError::Cancelled)), "{report:?}");
+    for outcome in joined(receptions) {
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, ReceiveError::Aborted(_)), "{error}");
+    }
+    assert_eq!(world.temporaries(), 0);
+    assert!(!world.path("copy-0").exists());
+}
+
+#[test]
+fn receivers_that_are_stopped_say_so_and_clean_up() {
+    let world = World::with(&[1; 5_000_000]);
+    let push = world.open(2, |settings| settings.block_bytes = 100);
+    let receptions = world.receive(&push, &["host-0", "host-1"]);
+    let stop = Arc::clone(&world.stop);
+    let report = push.run(&mut |event| {
+        if matches!(event, PushEvent::Progress { .. }) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    assert_eq!(report.published(), 0, "{report:?}");
+    assert_eq!(failure(&report, 0), "interrupted");
+    assert!(joined(receptions).into_iter().all(|outcome| outcome.is_err()));
+    assert_eq!(world.temporaries(), 0);
+}
+
+#[test]
+fn a_source_that_vanishes_is_not_published() {
+    let world = World::with(&[1; 5_000_000]);
+    let push = world.open(2, |settings| settings.block_bytes = 100);
+    let receptions = world.receive(&push, &["host-0", "host-1"]);
+    let object = world.path("object");
+    let report = push.run(&mut |event| {
+        if matches!(event, PushEvent::Round { .. }) {
+            fs::remove_file(&object).unwrap();
+        }
+    });
+    assert!(matches!(report.error, Some(PushError::Source(_))), "{report:?}");
+    let reason = failure(&report, 0);
+    assert!(reason.contains("removed or renamed"), "{reason}");
+    assert!(joined(receptions).into_iter().all(|outcome| outcome.is_err()));
+    assert_eq!(world.temporaries(), 0);
+}
+
+#[test]
+fn settings_out_of_range_are_refused_at_the_start() {
+    let world = World::with(b"x");
+    let refused = |change: fn(&mut PushSettings)| {
+        let plan =
+            HostPlan { name: "a".into(), destination: "a".into(), rack: 0, reach: Reach::Calls };
+        let mut settings = PushSettings::new(vec![plan], world.secret.clone());
+        settings.local_only = true;
+        change(&mut settings);
+        let source = Source::open(&world.path("object")).unwrap();
+        Push::open(source, settings).err().expect("refused").to_string()
+    };
+    assert!(refused(|settings| settings.hosts.clear()).contains("no host"));
+    assert!(refused(|settings| settings.block_bytes = 0).contains("block size 0"));
+    assert!(refused(|settings| settings.window.sends = 0).contains("window of 0"));
+    assert!(refused(|settings| settings.streams = 0).contains("streams"));
+    let twice = refused(|settings| settings.hosts.push(settings.hosts[0].clone()));
+    assert!(twice.contains("host a is named twice"));
+}
+
+#[test]
+fn too_many_blocks_are_refused_at_the_start() {
+    let world = World::with(b"");
+    // A sparse file needs no space; only its length matters.
+    let sparse = fs::File::options().write(true).open(world.path("object")).unwrap();
+    sparse.set_len((1 << 32) + 1).unwrap();
+    let settings = |block_bytes| {
+        let plan =
+            HostPlan { name: "a".into(), destination: "a".into(), rack: 0, reach: Reach::Calls };
+        let mut settings = PushSettings::new(vec![plan], world.secret.clone());
+        (settings.local_only, settings.block_bytes) = (true, block_bytes);
+        Push::open(Source::open(&world.path("object")).unwrap(), settings)
+    };
+    assert!(settings(1).err().expect("refused").to_string().contains("too many blocks"));
+    assert!(settings(2).is_ok());
+}

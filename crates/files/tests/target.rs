@@ -1,0 +1,115 @@
+//! Copies are invisible until they are whole, and leave nothing when they are given up.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use files::{Manifest, Target, TargetError, Verified};
+
+const MODIFIED_NS: i64 = 1_234_567_890_123_456_789;
+
+fn manifest(bytes: u64) -> Manifest {
+    Manifest { name: "object".into(), bytes, mode: 0o604, modified_ns: MODIFIED_NS }
+}
+
+fn proof() -> Verified {
+    Verified::compare(blake3::hash(b"x"), blake3::hash(b"x")).unwrap()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("copy");
+    (directory, path)
+}
+
+#[test]
+fn a_copy_appears_whole_with_mode_and_time_and_replaces_the_old_one() {
+    let (directory, path) = place();
+    fs::write(&path, "old").unwrap();
+    let target = Target::create(&path, manifest(100_000)).unwrap();
+    let found = names(directory.path());
+    assert!(found.len() == 2 && found[0].starts_with(".copy.rdmc-"), "{found:?}");
+    target.region().write(0..100_000).unwrap().fill(5);
+    assert_eq!(fs::read(&path).unwrap(), b"old", "not before it is published");
+    target.publish(&proof()).unwrap();
+    assert_eq!(names(directory.path()), ["copy"]);
+    assert_eq!(fs::read(&path).unwrap(), vec![5; 100_000]);
+    let metadata = fs::metadata(&path).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o7777, 0o604);
+    assert_eq!(metadata.modified().unwrap(), manifest(0).modified());
+}
+
+#[test]
+fn a_copy_that_is_given_up_leaves_nothing() {
+    let (directory, path) = place();
+    drop(Target::create(&path, manifest(10)).unwrap());
+    assert!(names(directory.path()).is_empty());
+}
+
+#[test]
+fn an_empty_copy_is_a_copy() {
+    let (_directory, path) = place();
+    let target = Target::create(&path, manifest(0)).unwrap();
+    assert!(target.region().is_empty());
+    target.publish(&proof()).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+}
+
+#[test]
+fn digests_that_differ_give_no_proof() {
+    let error = Verified::compare(blake3::hash(b"a"), blake3::hash(b"b")).unwrap_err();
+    assert!(matches!(error, TargetError::Mismatch { .. }), "{error}");
+}
+
+#[test]
+fn what_cannot_be_written_is_named_with_the_remedy() {
+    let (directory, path) = place();
+    let refused = |path: &Path| Target::create(path, manifest(1)).unwrap_err().to_string();
+    let missing = refused(&directory.path().join("no/copy"));
+    assert!(missing.contains("/no does not exist; create it first"), "{missing}");
+    let a_directory = refused(directory.path());
+    assert!(a_directory.contains("is a directory and will not be replaced"), "{a_directory}");
+    assert!(refused(Path::new("/")).contains("does not name a file"));
+    assert!(refused(Path::new("/dev/null")).contains("not a regular file"));
+    fs::write(&path, "").unwrap();
+    let below_a_file = refused(&path.join("copy"));
+    assert!(below_a_file.contains("cannot"), "{below_a_file}");
+}
+
+#[test]
+fn more_than_any_disk_holds_is_refused_at_once() {
+    let (directory, path) = place();
+    // Beyond the longest file of the file system, so that nothing is ever reserved.
+    let error = Target::create(&path, manifest(i64::MAX as u64 / 2)).unwrap_err();
+    assert!(matches!(error, TargetError::NoSpace { .. }), "{error}");
+    assert!(names(directory.path()).is_empty());
+}
+
+#[test]
+fn a_directory_that_came_in_the_way_meanwhile_is_not_replaced() {
+    let (directory, path) = place();
+    let target = Target::create(&path, manifest(1)).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(matches!(target.publish(&proof()), Err(TargetError::InTheWay { .. })));
+    assert_eq!(names(directory.path()), ["copy"]);
+}
+
+#[test]
+fn the_longest_names_work() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["n".repeat(255), "\u{e4}".repeat(127)] {
+        let path = directory.path().join(&name);
+        Target::create(&path, manifest(3)).unwrap().publish(&proof()).unwrap();
+        assert!(path.exists());
+    }
+}

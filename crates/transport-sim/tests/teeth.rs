@@ -1,0 +1,178 @@
+//! The contract suite notices when a transport breaks the contract: each flaw fails its clause.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use transport::{
+    Cause, Completion, EndpointId, PostError, ReadLease, Token, Transport, Waker, WriteLease,
+    contract::{Harness, Network, clauses},
+};
+use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flaw {
+    None,
+    CompletesTwice,
+    EndsTwice,
+    ForgetsToCancel,
+    LosesWords,
+    ReordersWords,
+    ChangesImmediate,
+    ChangesLength,
+    TakesEmptyWords,
+    BreaksInsteadOfClosing,
+    BlamesTheNetwork,
+    ForgetsWakes,
+    ClearsTheList,
+}
+
+struct Flawed {
+    inner: SimTransport,
+    flaw: Flaw,
+}
+
+impl Flawed {
+    /// What this transport makes of something that the good one reports.
+    fn distort(&self, mut completion: Completion) -> Vec<Completion> {
+        match (&mut completion, self.flaw) {
+            (Completion::Sent { .. }, Flaw::CompletesTwice)
+            | (Completion::Broken { .. } | Completion::Closed { .. }, Flaw::EndsTwice) => {
+                return vec![completion.clone(), completion];
+            }
+            (Completion::Cancelled { .. }, Flaw::ForgetsToCancel)
+            | (Completion::Control { .. }, Flaw::LosesWords) => return Vec::new(),
+            (Completion::Received { immediate, .. }, Flaw::ChangesImmediate) => *immediate ^= 1,
+            (Completion::Received { bytes, .. }, Flaw::ChangesLength) => *bytes /= 2,
+            (Completion::Closed { endpoint }, Flaw::BreaksInsteadOfClosing) => {
+                return vec![Completion::Broken {
+                    endpoint: *endpoint,
+                    cause: Cause::ClosedByPeer,
+                }];
+            }
+            (Completion::Broken { cause, .. }, Flaw::BlamesTheNetwork) => {
+                *cause = Cause::Lost(cause.to_string());
+            }
+            _ => {}
+        }
+        vec![completion]
+    }
+}
+
+impl Transport for Flawed {
+    type Link = SimLink;
+
+    fn now(&self) -> Duration {
+        self.inner.now()
+    }
+
+    fn block_bytes_max(&self) -> u64 {
+        self.inner.block_bytes_max()
+    }
+
+    fn open(&mut self, link: SimLink) -> Result<EndpointId, PostError> {
+        self.inner.open(link)
+    }
+
+    fn post_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        token: Token,
+    ) -> Result<(), PostError> {
+        self.inner.post_receive(endpoint, into, token)
+    }
+
+    fn post_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        self.inner.post_send(endpoint, from, immediate, token)
+    }
+
+    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
+        match self.flaw {
+            Flaw::TakesEmptyWords if word.is_empty() => Ok(()),
+            _ => self.inner.write_control(endpoint, word),
+        }
+    }
+
+    fn close(&mut self, endpoint: EndpointId) {
+        self.inner.close(endpoint);
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        let mut good = Vec::new();
+        self.inner.poll(&mut good, wait);
+        if self.flaw == Flaw::ReordersWords {
+            good.reverse();
+        }
+        if self.flaw == Flaw::ClearsTheList {
+            completions.clear();
+        }
+        completions.extend(good.into_iter().flat_map(|completion| self.distort(completion)));
+    }
+
+    fn waker(&self) -> Waker {
+        if self.flaw == Flaw::ForgetsWakes { Arc::new(|| {}) } else { self.inner.waker() }
+    }
+}
+
+struct FlawedNetwork(Flaw);
+
+impl Harness for FlawedNetwork {
+    type Transport = Flawed;
+
+    fn network(&mut self, members: usize) -> Network<Flawed> {
+        let net = SimNet::new(SimConfig::default(), 0);
+        let mut transports: Vec<Flawed> =
+            net.members(members).into_iter().map(|inner| Flawed { inner, flaw: self.0 }).collect();
+        let mut endpoints = vec![vec![None; members]; members];
+        for left in 0..members {
+            for right in left + 1..members {
+                let (one, other) = net.connect(left, right);
+                endpoints[left][right] = Some(transports[left].open(one).unwrap());
+                endpoints[right][left] = Some(transports[right].open(other).unwrap());
+            }
+        }
+        Network { members: transports.into_iter().map(Some).collect(), endpoints }
+    }
+
+    fn kill(&mut self, network: &mut Network<Flawed>, index: usize) {
+        network.members[index] = None;
+    }
+
+    fn has_real_time(&self) -> bool {
+        false
+    }
+}
+
+type Clause = fn(&mut FlawedNetwork);
+
+#[test]
+fn every_flaw_fails_its_clause_and_nothing_else_does() {
+    let cases: [(Flaw, Clause); 12] = [
+        (Flaw::CompletesTwice, clauses::every_length_arrives_exactly),
+        (Flaw::EndsTwice, clauses::closing_twice_is_harmless),
+        (Flaw::ForgetsToCancel, clauses::a_dead_member_breaks_its_endpoints_only),
+        (Flaw::LosesWords, clauses::control_words_before_a_close_arrive),
+        (Flaw::ReordersWords, clauses::control_words_arrive_whole_and_in_order),
+        (Flaw::ChangesImmediate, clauses::tokens_and_immediates_come_back),
+        (Flaw::ChangesLength, clauses::a_short_block_leaves_the_rest_of_the_memory_alone),
+        (Flaw::TakesEmptyWords, clauses::control_words_of_a_wrong_length_are_refused),
+        (Flaw::BreaksInsteadOfClosing, clauses::both_sides_may_close_at_once),
+        (Flaw::BlamesTheNetwork, clauses::a_block_that_nobody_asked_for_breaks_the_endpoint),
+        (Flaw::ForgetsWakes, clauses::a_wake_before_the_wait_counts),
+        (Flaw::ClearsTheList, clauses::completions_are_appended),
+    ];
+    for (flaw, clause) in cases {
+        clause(&mut FlawedNetwork(Flaw::None));
+        let outcome = catch_unwind(AssertUnwindSafe(|| clause(&mut FlawedNetwork(flaw))));
+        assert!(outcome.is_err(), "the suite did not notice that a transport {flaw:?}");
+    }
+}
