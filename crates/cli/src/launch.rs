@@ -138,12 +138,12 @@ impl Receivers {
         while lock(&self.launched).iter_mut().any(running) && Instant::now() < deadline {
             thread::sleep(TICK);
         }
-        for launched in lock(&self.launched)
-            .iter_mut()
-            .filter_map(|launched| launched.poll().is_none().then_some(launched))
-        {
-            let _ = launched.child.kill();
-            launched.status = launched.child.wait().ok();
+        for launched in lock(&self.launched).iter_mut() {
+            if launched.poll().is_none() {
+                // Its status would only tell what is done here.
+                let _ = launched.child.kill();
+                let _ = launched.child.wait();
+            }
         }
         self.ended.store(true, Ordering::Relaxed);
         if let Some(watcher) = self.watcher.take() {

@@ -1,7 +1,7 @@
 //! `rdmc receive`: the other end of a push.
 
 use std::{
-    io::{self, BufRead, Read},
+    io::{self, BufRead, IsTerminal, Read},
     net::{SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool, atomic::Ordering},
@@ -92,6 +92,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn answer_invitation(stop: Arc<AtomicBool>) -> Result<(), Failure> {
+    if io::stdin().is_terminal() {
+        let hint = "is for launchers, which pass an invitation on; people use --listen";
+        return Err(Failure::Usage(format!("receive --session {hint}")));
+    }
     let mut line = zeroize::Zeroizing::new(String::new());
     io::stdin()
         .lock()

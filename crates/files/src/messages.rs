@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use rdmc::{Algorithm, Error, GroupSettings, Schedule, Window};
+use rdmc::{Algorithm, Error, Failure, GroupSettings, Schedule, Window};
 use serde::{Deserialize, Serialize};
 
 use crate::Manifest;
@@ -97,6 +97,24 @@ impl Start {
         settings.window = Window { receives: self.window_receives, sends: self.window_sends };
         settings.messages_in_flight = self.messages_in_flight;
         Ok(settings)
+    }
+}
+
+/// What a group's member has done or suffered, without the numbers that only the library uses:
+/// the predicate of a sentence about that member.
+pub(crate) fn predicate(failure: &Failure) -> String {
+    match failure.detail.as_str() {
+        "" => failure.kind.to_string(),
+        detail => format!("{}: {detail}", failure.kind),
+    }
+}
+
+/// The same for a group that could not be joined.
+pub(crate) fn join_predicate(error: &Error) -> String {
+    match error {
+        Error::Failed(failure) => predicate(failure),
+        Error::Member { cause, .. } => format!("could not be joined: {cause}"),
+        other => format!("could not be joined: {other}"),
     }
 }
 

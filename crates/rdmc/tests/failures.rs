@@ -75,7 +75,8 @@ fn dropping_a_group_fails_it_for_everybody() {
 
 #[test]
 fn different_ideas_of_a_group_are_named_at_both_ends() {
-    let change: [(&str, fn(&mut GroupSettings)); 3] = [
+    type Change = fn(&mut GroupSettings);
+    let changes: [(&str, Change); 3] = [
         ("block size", |settings| settings.block_bytes = 77),
         ("root", |settings| {
             settings.schedule = Schedule::new(Algorithm::BinomialPipeline, 2, 1).unwrap();
@@ -85,7 +86,7 @@ fn different_ideas_of_a_group_are_named_at_both_ends() {
         }),
     ];
     let world = World::start(2);
-    for (number, (what, change)) in (0..).zip(change) {
+    for (number, (what, change)) in (0..).zip(changes) {
         let settings = |rank| {
             let mut settings = pipeline(number, 2)(rank);
             if rank == 1 {

@@ -34,7 +34,7 @@
 //! [`SimTransport`]'s `poll` computes events until its wait is over.
 //!
 //! # Cost
-//! Some three events per block and one per control word, each O(log events), plus a look at the
+//! Two or three events per block and one per control word, each O(log events), plus a look at the
 //! transfers that wait at two ports. Memory: the posts and about 150 bytes per connection end.
 
 #![forbid(unsafe_code)]
@@ -44,15 +44,15 @@ mod connection;
 mod end;
 mod event;
 mod fault;
+mod member;
 mod net;
 mod port;
 mod state;
 mod trace;
 mod transfer;
-mod transport;
 
 pub use config::{Jitter, LinkConfig, SimConfig};
 pub use fault::Fault;
+pub use member::{SimLink, SimTransport};
 pub use net::SimNet;
 pub use state::{MemberTotals, SimTotals};
-pub use transport::{SimLink, SimTransport};

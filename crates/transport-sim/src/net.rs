@@ -5,8 +5,8 @@ use std::{cell::RefCell, rc::Rc, time::Duration};
 use crate::{
     config::{LinkConfig, SimConfig},
     fault::{Fault, nanoseconds},
+    member::{SimLink, SimTransport},
     state::{MemberTotals, SimTotals, State},
-    transport::{SimLink, SimTransport},
 };
 
 /// A simulated network. A cheap handle: clones are the same network. See the crate's documentation

@@ -32,6 +32,8 @@ enum Flaw {
 struct Flawed {
     inner: SimTransport,
     flaw: Flaw,
+    /// A word that will be written after the next one.
+    late_word: Option<Vec<u8>>,
 }
 
 impl Flawed {
@@ -98,6 +100,16 @@ impl Transport for Flawed {
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
         match self.flaw {
             Flaw::TakesEmptyWords if word.is_empty() => Ok(()),
+            Flaw::ReordersWords => match self.late_word.take() {
+                Some(late) => {
+                    self.inner.write_control(endpoint, word)?;
+                    self.inner.write_control(endpoint, &late)
+                }
+                None => {
+                    self.late_word = Some(word.to_vec());
+                    Ok(())
+                }
+            },
             _ => self.inner.write_control(endpoint, word),
         }
     }
@@ -109,9 +121,6 @@ impl Transport for Flawed {
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         let mut good = Vec::new();
         self.inner.poll(&mut good, wait);
-        if self.flaw == Flaw::ReordersWords {
-            good.reverse();
-        }
         if self.flaw == Flaw::ClearsTheList {
             completions.clear();
         }
@@ -130,8 +139,11 @@ impl Harness for FlawedNetwork {
 
     fn network(&mut self, members: usize) -> Network<Flawed> {
         let net = SimNet::new(SimConfig::default(), 0);
-        let mut transports: Vec<Flawed> =
-            net.members(members).into_iter().map(|inner| Flawed { inner, flaw: self.0 }).collect();
+        let mut transports: Vec<Flawed> = net
+            .members(members)
+            .into_iter()
+            .map(|inner| Flawed { inner, flaw: self.0, late_word: None })
+            .collect();
         let mut endpoints = vec![vec![None; members]; members];
         for left in 0..members {
             for right in left + 1..members {
@@ -155,7 +167,7 @@ impl Harness for FlawedNetwork {
 type Clause = fn(&mut FlawedNetwork);
 
 #[test]
-fn every_flaw_fails_its_clause_and_nothing_else_does() {
+fn every_flaw_fails_its_clause() {
     let cases: [(Flaw, Clause); 12] = [
         (Flaw::CompletesTwice, clauses::every_length_arrives_exactly),
         (Flaw::EndsTwice, clauses::closing_twice_is_harmless),

@@ -56,6 +56,8 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 ///   endpoint follows.
 /// - **No blocking.** Only [`Transport::poll`] waits. A peer that does not read or does not send
 ///   never delays another endpoint.
+/// - **Dropping** the transport hands back all memory at once; peers see [`Cause::Lost`] or
+///   [`Cause::Silent`].
 /// - **Silence.** A peer that stops answering is reported as [`Cause::Silent`] within the
 ///   transport's configured time.
 ///
@@ -94,6 +96,7 @@ pub trait Transport {
     /// Writes a small word (at most [`CONTROL_BYTES_MAX`] bytes) to the peer, where it appears as
     /// [`Completion::Control`]: the one-sided write by which a receiver says that it is ready (DSN
     /// 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local completion.
+    /// An empty word is refused.
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError>;
 
     /// Starts an ordered close. Posted receives and sends that have not begun are cancelled;
@@ -106,6 +109,7 @@ pub trait Transport {
     /// (zero: not at all), or until the waker is used. May return early with nothing.
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration);
 
-    /// The handle by which other threads end a wait in [`Transport::poll`].
+    /// The handle by which other threads end a wait in [`Transport::poll`]; used between two
+    /// polls, it ends the next wait.
     fn waker(&self) -> Waker;
 }

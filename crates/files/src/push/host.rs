@@ -16,7 +16,7 @@ use rdmc::{Error, bootstrap::Channel};
 use super::{Event, HostPlan, HostReport, HostState, system};
 use crate::{
     Manifest,
-    control::Control,
+    control::{Control, SILENCE},
     messages::{Offer, ToReceiver},
 };
 
@@ -70,7 +70,11 @@ impl Host {
         let take = move |message| {
             let event = match message {
                 Ok(message) => Event::Said(index, message),
-                Err(error) => Event::Gone(index, error),
+                Err(Error::Timeout { .. }) => Event::Gone(
+                    index,
+                    format!("nothing was heard of it for {} s", SILENCE.as_secs()),
+                ),
+                Err(error) => Event::Gone(index, error.to_string()),
             };
             events.send(event).is_ok()
         };

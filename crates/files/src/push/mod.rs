@@ -68,8 +68,8 @@ enum Event {
     /// A receiver is there.
     Came(usize, Channel),
     Said(usize, ToRoot),
-    /// A receiver's control connection has ended.
-    Gone(usize, Error),
+    /// A receiver's control connection has ended, in this way.
+    Gone(usize, String),
     /// A receiver will not come, for this reason.
     HostFailed(usize, String),
     Digest(Result<blake3::Hash, SourceError>),
@@ -274,10 +274,10 @@ impl Run<'_> {
         match event {
             Event::Came(index, channel) => self.welcome(index, channel),
             Event::Said(index, message) => self.hear(index, message),
-            Event::Gone(index, error) => {
+            Event::Gone(index, how) => {
                 self.hosts[index].hang_up();
                 if self.hosts[index].is_open() {
-                    self.fail(index, &format!("its receiver was lost: {error}"));
+                    self.fail(index, &format!("its receiver was lost: {how}"));
                 }
             }
             Event::HostFailed(index, reason) => {

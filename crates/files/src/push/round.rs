@@ -13,11 +13,13 @@ use rdmc::{Application, Error, Failure, Group, Memory, Region, bootstrap::Deadli
 use super::{Event, FINISH_TIMEOUT, HostState, JOIN_TIMEOUT, PushError, PushEvent, Run, system};
 use crate::{
     control::SILENCE,
-    messages::{Start, ToReceiver},
+    messages::{Start, ToReceiver, join_predicate, predicate},
 };
 
 /// How long survivors of a failed group may take to say so.
 const AFTERMATH: Duration = Duration::from_secs(20);
+/// How long a member that others blame may take to speak for itself, once they all have spoken.
+const LAST_WORD: Duration = Duration::from_secs(2);
 const ROOT: u32 = 0;
 
 /// A group, from its start until everybody has said how it ended.
@@ -62,36 +64,34 @@ impl Round {
         self.hosts.get((rank as usize).checked_sub(1)?).copied()
     }
 
-    /// Whom the members blame, most blamed first in line; whoever blames the root is taken to be
-    /// the one whose connection to it is broken, since the others could reach it.
-    fn most_blamed(&self) -> Option<usize> {
-        let mut votes: BTreeMap<usize, usize> = BTreeMap::new();
-        let mut vote = |host: Option<usize>| {
-            if let Some(host) = host {
-                *votes.entry(host).or_default() += 1;
-            }
-        };
-        for (&reporter, &(member, _)) in &self.reports {
-            match member {
-                Some(ROOT) => vote(Some(reporter)),
-                Some(rank) => vote(self.host_of(rank)),
-                None => {}
-            }
-        }
+    /// How many members blame each host. Whoever blames the root is taken to be the one whose
+    /// connection to it is broken, since the others could reach it.
+    fn votes(&self) -> BTreeMap<usize, usize> {
         let own = match (&self.ended, &self.join_error) {
             (Some(Err(failure)), _) => failure.member,
             (_, Some(Error::Member { member, .. })) => Some(*member),
             _ => None,
         };
-        vote(own.and_then(|rank| self.host_of(rank)));
-        votes.into_iter().max_by_key(|&(_, count)| count).map(|(host, _)| host)
+        let told = self.reports.iter().map(|(&reporter, &(member, _))| match member {
+            Some(ROOT) => Some(reporter),
+            other => other.and_then(|rank| self.host_of(rank)),
+        });
+        let mut votes = BTreeMap::new();
+        for host in told.chain([own.and_then(|rank| self.host_of(rank))]).flatten() {
+            *votes.entry(host).or_default() += 1;
+        }
+        votes
+    }
+
+    fn most_blamed(&self) -> Option<usize> {
+        self.votes().into_iter().max_by_key(|&(_, count)| count).map(|(host, _)| host)
     }
 
     /// What the root, or else a member, says about the failure.
     fn why(&self) -> String {
         let own = match (&self.ended, &self.join_error) {
-            (Some(Err(failure)), _) => Some(failure.to_string()),
-            (_, Some(error)) => Some(error.to_string()),
+            (Some(Err(failure)), _) => Some(predicate(failure)),
+            (_, Some(error)) => Some(join_predicate(error)),
             _ => None,
         };
         own.or_else(|| self.reports.values().next().map(|(_, detail)| detail.clone()))
@@ -256,25 +256,30 @@ impl Run<'_> {
         if let Some(round) = &self.round {
             round.abort("the round has failed");
         }
+        let is_owed = |run: &Self, round: &Round, index: usize| {
+            run.hosts[index].is_ready() && !round.reports.contains_key(&index)
+        };
         self.wait_round(Some(AFTERMATH), |run, round| {
-            round
-                .hosts
-                .iter()
-                .any(|index| run.hosts[*index].is_ready() && !round.reports.contains_key(index))
+            let blamed = round.votes();
+            let mut hosts = round.hosts.iter();
+            hosts.any(|&index| is_owed(run, round, index) && !blamed.contains_key(&index))
+        })?;
+        self.wait_round(Some(LAST_WORD), |run, round| {
+            round.hosts.iter().any(|&index| is_owed(run, round, index))
         })?;
         let Some(round) = self.round.take() else { return Ok(()) };
         // A source that has changed explains any failure, and no further round could be right.
         self.push.source.check_unchanged()?;
         for &index in &round.hosts {
             if self.hosts[index].is_ready() && !round.reports.contains_key(&index) {
-                self.fail(index, &format!("did not leave a group that failed: {}", round.why()));
+                self.fail(index, &format!("it no longer answers: {}", round.why()));
             }
         }
         // Hosts that are gone explain the failure; else the members' own words have to.
         if round.hosts.iter().all(|&index| self.hosts[index].is_ready()) {
             let why = round.why();
             let Some(index) = round.most_blamed() else { return Err(PushError::Group(why)) };
-            self.fail(index, &why);
+            self.fail(index, &format!("it {why}"));
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ use round::{Round, RoundEvent};
 use crate::{
     Target, TargetError, Verified,
     control::{Control, SILENCE},
-    messages::{Offer, Start, ToReceiver, ToRoot},
+    messages::{Offer, Start, ToReceiver, ToRoot, join_predicate, predicate},
     resident::peak_resident_bytes,
 };
 
@@ -212,7 +212,7 @@ impl Session<'_> {
             self.settings.placement.resolve(&offer.destination).map_err(ReceiveError::Refused)?;
         let target = Target::create(&path, offer.manifest)?;
         // Members reach this one where the root has seen it come from, which is this address.
-        let listen = SocketAddr::new(self.local.ip(), 0);
+        let listen = SocketAddr::new(self.local.ip().to_canonical(), 0);
         let mut settings = ContextSettings::new(listen, self.settings.secret.clone());
         settings.streams = offer.streams;
         settings.connect_timeout = JOIN_TIMEOUT;
@@ -267,12 +267,12 @@ impl Session<'_> {
                 round.group = Some(group);
             }
             RoundEvent::Joined(Err(error)) => {
-                let (member, detail) = (culprit(&error), error.to_string());
+                let (member, detail) = (culprit(&error), join_predicate(&error));
                 receiving.round = None;
                 self.tell(&ToRoot::RoundFailed { round: number, member, detail })?;
             }
             RoundEvent::Failed(failure) => {
-                let (member, detail) = (failure.member, failure.to_string());
+                let (member, detail) = (failure.member, predicate(&failure));
                 receiving.round = None;
                 self.tell(&ToRoot::RoundFailed { round: number, member, detail })?;
             }
