@@ -8,7 +8,7 @@ use common::{Outcome, Place, await_that, child_with_open, children, is_running, 
 
 /// Blocks so small that the transfer lasts long enough to be disturbed in the middle.
 const SLOW: [&str; 6] = ["push", "object", "--local", "3", "--block-size", "1KiB"];
-const BYTES: usize = 40 << 20;
+const BYTES: usize = 20 << 20;
 
 #[test]
 fn a_receiver_that_is_killed_is_named_and_survived() {

@@ -38,6 +38,8 @@ pub(crate) enum ToReceiver {
     Offer(Offer),
     /// Join this group and receive.
     Start(Start),
+    /// The round has failed: leave it, and say so by [`ToRoot::RoundFailed`] if not done yet.
+    Leave { round: u64 },
     /// Every member has the bytes and the source has not changed: give the copy its name.
     Publish,
     /// Nothing more is to come. The last message.

@@ -185,7 +185,7 @@ fn receivers_that_are_stopped_say_so_and_clean_up() {
 
 #[test]
 fn a_source_that_vanishes_is_not_published() {
-    let world = World::with(&[1; 5_000_000]);
+    let world = World::with(&[1; 500_000]);
     let push = world.open(2, |settings| settings.block_bytes = 100);
     let receptions = world.receive(&push, &["host-0", "host-1"]);
     let object = world.path("object");

@@ -364,10 +364,10 @@ impl Run<'_> {
         tracing::debug!(host = self.hosts[index].plan.name, reason, "host failed");
         self.hosts[index].tell(&ToReceiver::Abort { reason: reason.to_owned() });
         self.set(index, HostState::Failed(reason.to_owned()));
-        if let Some(round) = &self.round
+        if let Some(round) = &mut self.round
             && round.hosts.contains(&index)
         {
-            round.abort(&format!("{}: {reason}", self.hosts[index].plan.name));
+            round.give_up(&format!("{}: {reason}", self.hosts[index].plan.name));
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Round {
     /// Success or failure of the group at the root; or of joining it.
     pub(super) ended: Option<Result<(), Failure>>,
     join_error: Option<Error>,
+    /// A host was lost before the group stood: it never will.
+    given_up: bool,
     /// Hosts whose group has failed: whom they blame, and why.
     pub(super) reports: BTreeMap<usize, (Option<u32>, String)>,
 }
@@ -52,12 +54,18 @@ impl Round {
         }
     }
 
+    /// Ends the round because a host of it is lost, even if the group is still being joined.
+    pub(super) fn give_up(&mut self, reason: &str) {
+        self.given_up |= self.group.is_none();
+        self.abort(reason);
+    }
+
     fn has_closed(&self) -> bool {
         matches!(self.ended, Some(Ok(())))
     }
 
     fn has_failed(&self) -> bool {
-        matches!(self.ended, Some(Err(_))) || self.join_error.is_some()
+        self.given_up || self.join_error.is_some() || matches!(self.ended, Some(Err(_)))
     }
 
     fn host_of(&self, rank: u32) -> Option<usize> {
@@ -171,6 +179,7 @@ impl Run<'_> {
             digest_sent: false,
             ended: None,
             join_error: None,
+            given_up: false,
             reports: BTreeMap::new(),
         });
         Ok(())
@@ -205,7 +214,8 @@ impl Run<'_> {
     ) -> Result<(), PushError> {
         let region = self.push.source.region()?;
         // A group that comes too late is dropped, and fails at all its members.
-        let Some(round) = self.round_numbered(number) else { return Ok(()) };
+        let current = self.round_numbered(number).filter(|round| !round.given_up);
+        let Some(round) = current else { return Ok(()) };
         match outcome {
             Ok(group) => {
                 round.sent_at = Some(Instant::now());
@@ -255,6 +265,8 @@ impl Run<'_> {
     fn survive(&mut self) -> Result<(), PushError> {
         if let Some(round) = &self.round {
             round.abort("the round has failed");
+            let leave = ToReceiver::Leave { round: round.number };
+            round.hosts.iter().for_each(|&index| self.hosts[index].tell(&leave));
         }
         let is_owed = |run: &Self, round: &Round, index: usize| {
             run.hosts[index].is_ready() && !round.reports.contains_key(&index)

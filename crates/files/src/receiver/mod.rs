@@ -226,6 +226,7 @@ impl Session<'_> {
     fn step(&self, receiving: &mut Receiving) -> Result<bool, ReceiveError> {
         match self.next()? {
             Event::Root(Ok(ToReceiver::Start(start))) => self.start(receiving, start)?,
+            Event::Root(Ok(ToReceiver::Leave { round })) => self.leave(receiving, round)?,
             Event::Root(Ok(ToReceiver::Publish)) => return Ok(true),
             Event::Round(number, event)
                 if receiving.round.as_ref().is_some_and(|round| round.number == number) =>
@@ -252,6 +253,23 @@ impl Session<'_> {
             Err(detail) => {
                 self.tell(&ToRoot::RoundFailed { round: number, member: None, detail })?;
             }
+        }
+        Ok(())
+    }
+
+    /// A group that was joined says itself when nothing touches the target any more; one that is
+    /// still being joined never gets as far, since the root sends nothing in it.
+    fn leave(&self, receiving: &mut Receiving, number: u64) -> Result<(), ReceiveError> {
+        match &receiving.round {
+            Some(round) if round.number == number => match &round.group {
+                Some(group) => group.abort("the root has given this round up"),
+                None => {
+                    receiving.round = None;
+                    let detail = "left".to_owned();
+                    self.tell(&ToRoot::RoundFailed { round: number, member: None, detail })?;
+                }
+            },
+            _ => {}
         }
         Ok(())
     }
