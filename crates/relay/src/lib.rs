@@ -59,8 +59,8 @@ pub struct Settings {
 
 /// How many operations a member keeps posted.
 ///
-/// One of each makes every delay of a neighbour one's own; two hide most of it, and more than four
-/// add almost nothing (docs/decisions/windows.md).
+/// Two of each by default: a credit's way is hidden behind a block, and a relay needs little memory.
+/// What other windows give is in docs/decisions/windows.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Receives posted and not complete, at least 1.
