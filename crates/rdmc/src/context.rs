@@ -238,6 +238,7 @@ impl Context {
     fn reserve(&self, shared: &Arc<Shared>) -> Result<(), Error> {
         let number = shared.settings.number;
         let mut groups = lock(&self.groups);
+        groups.retain(|_, other| !other.is_finished());
         if groups.get(&number).is_some_and(|other| !other.has_ended()) {
             return Err(Error::NumberInUse(number));
         }

@@ -253,6 +253,11 @@ impl Shared {
         status.closed || status.failure.is_some()
     }
 
+    /// Whether the last callback has returned.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.status().finished
+    }
+
     pub(crate) fn set_finished(&self) {
         self.status().finished = true;
         self.changed.notify_all();

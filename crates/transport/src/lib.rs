@@ -6,7 +6,7 @@
 //! schedules or messages. The vocabulary is that of RDMA verbs: post, complete, immediate.
 //!
 //! What every transport promises is written at [`Transport`] and checked by the one contract test
-//! suite in [`contract`] (feature `contract`).
+//! suite in the module `contract` (feature `contract`).
 
 mod completion;
 #[cfg(feature = "contract")]
