@@ -55,7 +55,7 @@ pub struct Args {
     dir: Option<PathBuf>,
 
     /// The relay unit
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = size::parse_block)]
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse_block)]
     block_size: u64,
 
     /// No progress; the table is still printed

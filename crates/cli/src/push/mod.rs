@@ -8,7 +8,7 @@ use std::{net::IpAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use files::{PushSettings, Source};
-use rdmc::{Algorithm, Secret, Window};
+use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, Secret, Window};
 
 use crate::{failure::Failure, interrupt::Interrupt, launch::Launcher, replicate::replicate, size};
 pub use placing::local_hosts;
@@ -86,9 +86,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     racks: Option<Vec<u32>>,
 
-    /// The relay unit: small ones fill the pipeline sooner, large ones cost less each
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = size::parse_block)]
-    block_size: u64,
+    /// The relay unit: small ones fill the pipeline sooner, large ones cost less processor time.
+    /// Default: 64KiB, or 256KiB with --local
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_block)]
+    block_size: Option<u64>,
 
     /// Receives and sends that each member keeps posted ahead
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -153,6 +154,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(summary::exit_code(&report))
 }
 
+/// Between processes of one machine the processors are the limit, and larger blocks take less of
+/// them (docs/decisions/block-size.md).
+const BLOCK_BYTES_LOCAL: u64 = 256 << 10;
+
 fn settings(args: &Args) -> Result<PushSettings, Failure> {
     let hosts = placing::hosts(args)?;
     let listening = hosts.iter().any(|host| matches!(host.reach, files::Reach::Listens(_)));
@@ -169,7 +174,8 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
     let mut settings = PushSettings::new(hosts, secret);
     placing::put_into_racks(&mut settings, args)?;
     settings.algorithm = args.algorithm;
-    settings.block_bytes = args.block_size;
+    let usual = if args.local.is_some() { BLOCK_BYTES_LOCAL } else { BLOCK_BYTES_DEFAULT };
+    settings.block_bytes = args.block_size.unwrap_or(usual);
     settings.window = Window { receives: args.window, sends: args.window };
     settings.streams = args.streams;
     settings.local_only = args.local.is_some();
