@@ -13,6 +13,7 @@ use transport::Region;
 use crate::{
     Error, Event, Failure, GroupSettings, RelayError,
     bootstrap::Deadline,
+    settings::check_region,
     worker::{Command, Commands},
 };
 
@@ -223,13 +224,7 @@ impl Shared {
         let Some(&bytes) = status.awaited.get(&message) else {
             return Err(RelayError::Unknown { what: "message", number: message }.into());
         };
-        if (region.len() as u64) < bytes {
-            let region_bytes = region.len() as u64;
-            return Err(Error::RegionTooSmall { group, message, bytes, region_bytes });
-        }
-        if !region.is_writable() {
-            return Err(Error::RegionReadOnly { group, message });
-        }
+        check_region(group, message, bytes, &region)?;
         status.awaited.remove(&message);
         self.commands.give(Command::Accept { group, message, region })
     }

@@ -2,6 +2,7 @@
 
 use relay::Window;
 use schedule::Schedule;
+use transport::Region;
 
 use crate::Error;
 
@@ -78,4 +79,21 @@ impl GroupSettings {
     pub fn is_root(&self) -> bool {
         self.rank == self.schedule.root()
     }
+}
+
+/// Whether a message of `bytes` bytes can be received into a region: long enough and writable.
+pub(crate) fn check_region(
+    group: u64,
+    message: u64,
+    bytes: u64,
+    region: &Region,
+) -> Result<(), Error> {
+    let region_bytes = region.len() as u64;
+    if region_bytes < bytes {
+        return Err(Error::RegionTooSmall { group, message, bytes, region_bytes });
+    }
+    if !region.is_writable() {
+        return Err(Error::RegionReadOnly { group, message });
+    }
+    Ok(())
 }

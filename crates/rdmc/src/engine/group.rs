@@ -9,7 +9,7 @@ use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Wait};
 use transport::{Cause, Completion, EndpointId, LeaseError, Region, RegionPool, Token, Transport};
 
 use super::{Counters, Event, close::Closing, words::Word};
-use crate::{Error, Failure, FailureKind, GroupSettings};
+use crate::{Error, Failure, FailureKind, GroupSettings, settings::check_region};
 
 /// After this many bytes moved, pages of mapped files are given back to the system, so that the
 /// resident size stays far below the size of the object.
@@ -105,13 +105,7 @@ impl Group {
         self.check_running()?;
         let group = self.settings.number;
         let bytes = self.relay.awaits_memory(message)?;
-        if (region.len() as u64) < bytes {
-            let region_bytes = region.len() as u64;
-            return Err(Error::RegionTooSmall { group, message, bytes, region_bytes });
-        }
-        if !region.is_writable() {
-            return Err(Error::RegionReadOnly { group, message });
-        }
+        check_region(group, message, bytes, &region)?;
         self.memory.insert(message, region);
         self.relay.accepted(message)?;
         Ok(())
