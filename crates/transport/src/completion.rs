@@ -25,6 +25,13 @@ pub enum Completion {
         /// The 32 bits that the sender gave.
         immediate: u32,
     },
+    /// The peer has written into memory that was exposed to it; the bytes are there.
+    Written {
+        /// The endpoint that they came over.
+        endpoint: EndpointId,
+        /// The 32 bits that the peer gave.
+        immediate: u32,
+    },
     /// The peer has written a control word.
     Control {
         /// The endpoint that it came from.
@@ -94,6 +101,9 @@ pub enum PostError {
         /// The limit.
         bytes_max: u64,
     },
+    /// This network cannot do that.
+    #[error("this network has no {0}")]
+    Unsupported(&'static str),
     /// The system refused; its own words.
     #[error("{0}")]
     System(String),

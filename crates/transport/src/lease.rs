@@ -60,6 +60,17 @@ impl Leases {
         Ok(())
     }
 
+    /// A reader for later: whoever writes now is not in its way, but no new writer may come.
+    pub(crate) fn take_future_read(
+        &mut self,
+        range: Range<usize>,
+        bytes: usize,
+    ) -> Result<(), LeaseError> {
+        check(&range, bytes)?;
+        self.readers.push(range);
+        Ok(())
+    }
+
     pub(crate) fn take_write(
         &mut self,
         range: Range<usize>,
@@ -98,6 +109,41 @@ pub struct ReadLease {
 pub struct WriteLease {
     region: Arc<Inner>,
     range: Range<usize>,
+}
+
+/// The right to have a range read by the network, once what is being written there has arrived;
+/// until it is dropped. Unlike a [`ReadLease`] it may be taken while a [`WriteLease`] of the range
+/// is out, and it does not give the bytes to anybody in this process.
+pub struct FutureRead {
+    region: Arc<Inner>,
+    range: Range<usize>,
+}
+
+impl FutureRead {
+    pub(crate) fn new(region: Arc<Inner>, range: Range<usize>) -> Self {
+        Self { region, range }
+    }
+
+    /// First byte, for handing to a system call or a NIC; valid while this lives. Only to be read
+    /// once the write lease of the range, if one is out, has been dropped.
+    pub fn as_ptr(&self) -> *const u8 {
+        // SAFETY: the range was checked to lie in the region.
+        unsafe { self.region.start().add(self.range.start) }
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Reads now.
+    ///
+    /// Errors: somebody holds a write lease of a part.
+    pub fn read_now(&self) -> Result<ReadLease, LeaseError> {
+        let bytes = self.region.bytes();
+        self.region.leases().take_read(self.range.clone(), bytes)?;
+        Ok(ReadLease::new(Arc::clone(&self.region), self.range.clone()))
+    }
 }
 
 impl ReadLease {
@@ -169,6 +215,12 @@ impl Drop for ReadLease {
     }
 }
 
+impl Drop for FutureRead {
+    fn drop(&mut self) {
+        give_back(&mut self.region.leases().readers, &self.range);
+    }
+}
+
 impl Drop for WriteLease {
     fn drop(&mut self) {
         give_back(&mut self.region.leases().writers, &self.range);
@@ -178,6 +230,12 @@ impl Drop for WriteLease {
 impl fmt::Debug for ReadLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ReadLease({}..{})", self.range.start, self.range.end)
+    }
+}
+
+impl fmt::Debug for FutureRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FutureRead({}..{})", self.range.start, self.range.end)
     }
 }
 
@@ -202,6 +260,19 @@ mod tests {
         let _reader = region.read(0..5).unwrap();
         let _another = region.read(0..5).unwrap();
         assert_eq!(region.write(0..1).unwrap_err(), LeaseError::InUse { range: 0..1 });
+    }
+
+    #[test]
+    fn a_future_reader_waits_for_the_writer_and_keeps_others_out() {
+        let region = Region::zeroed(8);
+        let writer = region.write(0..4).unwrap();
+        let future = region.future_read(0..4).unwrap();
+        assert!(future.read_now().is_err());
+        drop(writer);
+        assert_eq!(region.write(0..4).unwrap_err(), LeaseError::InUse { range: 0..4 });
+        assert_eq!(*future.read_now().unwrap(), [0; 4]);
+        drop(future);
+        assert!(region.write(0..4).is_ok());
     }
 
     #[test]

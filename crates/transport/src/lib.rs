@@ -16,7 +16,7 @@ mod pool;
 mod region;
 
 pub use completion::{Cause, Completion, PostError};
-pub use lease::{LeaseError, ReadLease, WriteLease};
+pub use lease::{FutureRead, LeaseError, ReadLease, WriteLease};
 pub use pool::RegionPool;
 pub use region::{Region, RegionError};
 
@@ -58,6 +58,9 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 ///   never delays another endpoint.
 /// - **Dropping** the transport hands back all memory at once; peers see [`Cause::Lost`] or
 ///   [`Cause::Silent`].
+/// - **One-sided writes** ([`Transport::post_write`]) of one endpoint are placed and reported in
+///   posting order. They are not ordered against blocks or control words. A write outside of what
+///   the peer exposed breaks the connection ([`Cause::Protocol`]) and writes nothing.
 /// - **Silence.** A peer that stops answering is reported as [`Cause::Silent`] within the
 ///   transport's configured time.
 ///
@@ -98,6 +101,77 @@ pub trait Transport {
     /// 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local completion.
     /// An empty word is refused.
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError>;
+
+    /// Whether [`Transport::expose`] and [`Transport::post_write`] work here.
+    fn can_write(&self) -> bool {
+        false
+    }
+
+    /// Lets the peer of `endpoint` write into `memory` under the name `key`, until the endpoint
+    /// ends; then the memory is let go. It belongs to both sides by turns as they agree: a
+    /// network may write it without asking anybody, so while a peer that breaks the agreement
+    /// writes, the bytes under a lease change. Copy them out once, then check the copy.
+    ///
+    /// Errors: the endpoint is gone, the key is in use, the region is read-only, or the network
+    /// has no one-sided writes.
+    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+        let _ = (endpoint, key, memory);
+        Err(PostError::Unsupported("one-sided writes"))
+    }
+
+    /// Writes into memory that the peer has exposed under `key`, at `offset` bytes from its start:
+    /// [`Completion::Sent`] here, [`Completion::Written`] with `immediate` there. The caller knows
+    /// from the peer (a control word, say) that it has exposed that memory.
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let _ = (endpoint, from, key, offset, immediate, token);
+        Err(PostError::Unsupported("one-sided writes"))
+    }
+
+    /// Whether the network can start sends by itself: [`Transport::post_offloaded_send`].
+    fn can_offload(&self) -> bool {
+        false
+    }
+
+    /// As [`Transport::post_receive`], for the block that the peer sends with
+    /// [`Transport::post_offloaded_send`] and this `immediate`. Offloaded sends and receives match
+    /// by their immediate, not by order, so no two that are open on one endpoint may share it; and
+    /// they are apart from other sends and receives.
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let _ = (endpoint, into, immediate, token);
+        Err(PostError::Unsupported("offload"))
+    }
+
+    /// Posts a send that the network starts by itself, with nobody polling, once the offloaded
+    /// receive that was posted with the token `after` (on any endpoint of this transport) holds
+    /// its block; at once if that has happened or `after` is `None` (DSN 2018 section 2,
+    /// `CORE-Direct`). Completes as a send does. If the receive is cancelled, so is the send.
+    ///
+    /// The peer has posted the offloaded receive with this immediate before the send may be posted.
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: Option<Token>,
+    ) -> Result<(), PostError> {
+        let _ = (endpoint, from, immediate, token, after);
+        Err(PostError::Unsupported("offload"))
+    }
 
     /// Starts an ordered close. Posted receives and sends that have not begun are cancelled;
     /// control words already written are still delivered, within the transport's drain time, to

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use crate::lease::{LeaseError, Leases, ReadLease, WriteLease};
+use crate::lease::{FutureRead, LeaseError, Leases, ReadLease, WriteLease};
 
 /// A piece of memory that the application, the library and the network share by turns.
 ///
@@ -168,6 +168,14 @@ impl Region {
         Ok(ReadLease::new(Arc::clone(&self.0), range))
     }
 
+    /// Leases a range for being read by the network after the writer that has it now, if any.
+    ///
+    /// Errors: out of range.
+    pub fn future_read(&self, range: Range<usize>) -> Result<FutureRead, LeaseError> {
+        self.0.leases().take_future_read(range.clone(), self.0.bytes)?;
+        Ok(FutureRead::new(Arc::clone(&self.0), range))
+    }
+
     /// Leases a range for writing; excludes everybody else.
     ///
     /// Errors: out of range, read-only, or somebody holds a lease of a part.
@@ -229,6 +237,10 @@ impl fmt::Debug for Region {
 impl Inner {
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(crate) fn leases(&self) -> MutexGuard<'_, Leases> {
