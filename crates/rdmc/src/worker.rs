@@ -10,9 +10,12 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 use transport::{Region, Waker};
-use transport_tcp::{TcpLink, TcpTransport};
 
-use crate::{Counters, Engine, Error, Event, GroupSettings, application::Dispatcher};
+use crate::{
+    Counters, Engine, Error, Event, GroupSettings,
+    application::Dispatcher,
+    network::{Link, Network},
+};
 
 /// How the progress thread waits for completions (DSN 2018 sections 4.2 and 5.2.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,7 +39,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 pub(crate) enum Command {
     Create {
         settings: Box<GroupSettings>,
-        links: Vec<(u32, TcpLink)>,
+        links: Vec<(u32, Link)>,
         outlet: Outlet,
         reply: Sender<Result<(), Error>>,
     },
@@ -96,7 +99,7 @@ impl fmt::Debug for Commands {
 pub(crate) type Due = Vec<(Arc<std::sync::Mutex<Dispatcher>>, Event)>;
 
 pub(crate) struct Worker {
-    engine: Engine<TcpTransport>,
+    engine: Engine<Network>,
     commands: Receiver<Command>,
     outlets: HashMap<u64, Outlet>,
     mode: CompletionMode,
@@ -107,7 +110,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(
-        transport: TcpTransport,
+        transport: Network,
         commands: Receiver<Command>,
         mode: CompletionMode,
     ) -> Self {
@@ -216,7 +219,7 @@ impl Worker {
     fn create(
         &mut self,
         settings: GroupSettings,
-        links: Vec<(u32, TcpLink)>,
+        links: Vec<(u32, Link)>,
         outlet: Outlet,
     ) -> Result<(), Error> {
         if self.stopping {

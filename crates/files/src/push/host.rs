@@ -30,6 +30,8 @@ pub(super) struct Host {
     /// Where other members reach it: the address that it was seen at, and its context's port.
     pub(super) ip: Option<IpAddr>,
     pub(super) port: u16,
+    /// The fabrics that it could use, once its target is prepared.
+    pub(super) fabrics: Option<Vec<String>>,
     /// Where it has seen the root.
     pub(super) own_ip: Option<IpAddr>,
     pub(super) bytes: u64,
@@ -46,6 +48,7 @@ impl Host {
             control: None,
             ip: None,
             port: 0,
+            fabrics: None,
             own_ip: None,
             bytes: 0,
             replication: None,
@@ -90,6 +93,11 @@ impl Host {
     /// It takes part in the next round, or waits to publish after the last.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.state, HostState::Ready | HostState::Received)
+    }
+
+    /// Its target is not prepared yet.
+    pub(super) fn is_unprepared(&self) -> bool {
+        self.state == HostState::Preparing && self.fabrics.is_none()
     }
 
     /// It has neither a copy nor failed.
