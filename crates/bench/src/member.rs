@@ -48,37 +48,8 @@ pub struct Equipment {
     #[arg(long, default_value_t)]
     pub fabric: Fabric,
     /// How members wait for completions
-    #[arg(long, value_enum, default_value_t)]
-    pub completion: Completion,
-}
-
-/// [`CompletionMode`] by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Completion {
-    #[default]
-    Event,
-    Hybrid,
-    Polling,
-}
-
-impl Completion {
-    pub const ALL: [Self; 3] = [Self::Event, Self::Hybrid, Self::Polling];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Event => "event",
-            Self::Hybrid => "hybrid",
-            Self::Polling => "polling",
-        }
-    }
-
-    pub fn mode(self) -> CompletionMode {
-        match self {
-            Self::Event => CompletionMode::EventOnly,
-            Self::Hybrid => CompletionMode::Hybrid,
-            Self::Polling => CompletionMode::Polling,
-        }
-    }
+    #[arg(long, default_value_t)]
+    pub completion: CompletionMode,
 }
 
 /// What a member is told to do.
@@ -174,7 +145,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let secret = Secret::from_hex(&next_line(&mut orders)?)?;
     let mut settings = ContextSettings::new((args.listen, 0).into(), secret.clone());
     settings.fabric = args.equipment.fabric.clone();
-    settings.completion = args.equipment.completion.mode();
+    settings.completion = args.equipment.completion;
     let context = Context::start(settings)?;
     let addresses = meet(args, &secret, context.address(), &mut orders)?;
     let mut member = Member { args, addresses, context, pool: None };

@@ -1,13 +1,13 @@
 //! What waiting for completions costs, by mode (DSN 2018 section 5.2.3).
 
-use rdmc::{Algorithm, Fabric};
+use rdmc::{Algorithm, CompletionMode, Fabric};
 use serde_json::json;
 
 use crate::{
     Outcome,
     crew::{Crew, Host},
     interrupt::Interrupt,
-    member::{Completion, Equipment, Job},
+    member::{Equipment, Job},
     report::{Report, number},
     size,
     sweep::sweep,
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         .take(args.members as usize)
         .map(|&address| Host { address, ..Host::here() })
         .collect();
-    for completion in Completion::ALL {
+    for completion in CompletionMode::ALL {
         let equipment = Equipment { fabric: args.fabric.clone(), completion };
         let mut crew = Crew::start_with(&hosts, &interrupt, &equipment)?;
         let jobs = LOADS.map(|(messages, message_bytes)| Job {

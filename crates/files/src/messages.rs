@@ -61,6 +61,8 @@ pub(crate) struct Offer {
     pub(crate) destination: String,
     /// Connections to each neighbour.
     pub(crate) streams: u8,
+    /// How to wait for completions, by name.
+    pub(crate) completion: String,
 }
 
 /// One attempt to replicate: a group of root and receivers. Its message 0 is the file, message 1

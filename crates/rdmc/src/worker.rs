@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    str::FromStr,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -27,6 +28,36 @@ pub enum CompletionMode {
     Hybrid,
     /// Never sleeps: one core of its own.
     Polling,
+}
+
+impl CompletionMode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::EventOnly, Self::Hybrid, Self::Polling];
+
+    /// `event`, `hybrid` or `polling`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EventOnly => "event",
+            Self::Hybrid => "hybrid",
+            Self::Polling => "polling",
+        }
+    }
+}
+
+impl fmt::Display for CompletionMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for CompletionMode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|mode| mode.name() == text).ok_or_else(|| {
+            Error::Setting(format!("{text:?} is no completion mode; use event, hybrid or polling"))
+        })
+    }
 }
 
 /// How long hybrid completion polls after the last completion (DSN 2018 section 4.2).

@@ -15,7 +15,6 @@ use rdmc::{Error, bootstrap::Channel};
 
 use super::{Event, HostPlan, HostReport, HostState, system};
 use crate::{
-    Manifest,
     control::{Control, SILENCE},
     messages::{Offer, ToReceiver},
 };
@@ -57,13 +56,12 @@ impl Host {
         }
     }
 
-    /// Takes over the control connection and offers the file.
+    /// Takes over the control connection and offers the file, at this host's own destination.
     pub(super) fn welcome(
         &mut self,
         index: usize,
         channel: Channel,
-        manifest: &Manifest,
-        streams: u8,
+        mut offer: Offer,
         events: &Sender<Event>,
     ) -> Result<Arc<Control>, Error> {
         self.ip = Some(channel.peer().ip().to_canonical());
@@ -83,8 +81,8 @@ impl Host {
         };
         let control = Control::start(channel, take)
             .map_err(|error| system("starting a control connection", error))?;
-        let (manifest, destination) = (manifest.clone(), self.plan.destination.clone());
-        control.send(&ToReceiver::Offer(Offer { manifest, destination, streams }))?;
+        offer.destination.clone_from(&self.plan.destination);
+        control.send(&ToReceiver::Offer(offer))?;
         let control = Arc::new(control);
         self.control = Some(Arc::clone(&control));
         Ok(control)

@@ -34,7 +34,7 @@ pub use settings::{
 
 use crate::{
     Source, SourceError,
-    messages::{ToReceiver, ToRoot},
+    messages::{Offer, ToReceiver, ToRoot},
 };
 
 /// How long a receiver may take to prepare its target: reserving space can be slow.
@@ -118,6 +118,7 @@ impl Push {
         let mut settings = ContextSettings::new(listen, self.settings.secret.clone());
         settings.fabric = fabric;
         settings.streams = self.settings.streams;
+        settings.completion = self.settings.completion;
         settings.connect_timeout = JOIN_TIMEOUT;
         let _ = self.context.set(Arc::new(Context::start(settings)?));
         Ok(())
@@ -346,9 +347,14 @@ impl Run<'_> {
             let _ = channel.send(&ToReceiver::Abort { reason }, deadline);
             return;
         }
-        let (manifest, streams) = (self.push.source.manifest(), self.push.settings.streams);
-        let events = &self.push.events;
-        match self.hosts[index].welcome(index, channel, manifest, streams, events) {
+        let settings = &self.push.settings;
+        let offer = Offer {
+            manifest: self.push.source.manifest().clone(),
+            destination: String::new(),
+            streams: settings.streams,
+            completion: settings.completion.to_string(),
+        };
+        match self.hosts[index].welcome(index, channel, offer, &self.push.events) {
             Ok(control) => {
                 self.heartbeat.add(&control);
                 self.set(index, HostState::Preparing);

@@ -2,7 +2,9 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Fabric, Secret, Window};
+use rdmc::{
+    Algorithm, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Secret, Window,
+};
 
 use crate::SourceError;
 
@@ -45,6 +47,8 @@ pub struct PushSettings {
     pub window: Window,
     /// The network that blocks move over; `None` for the best that all hosts have.
     pub fabric: Option<Fabric>,
+    /// How all members wait for completions.
+    pub completion: CompletionMode,
     /// TCP connections to each neighbour, 1 to 8.
     pub streams: u8,
     /// Whether all receivers are on this machine, so that only loopback is listened on.
@@ -66,6 +70,7 @@ impl PushSettings {
             block_bytes: BLOCK_BYTES_DEFAULT,
             window: Window::default(),
             fabric: None,
+            completion: CompletionMode::default(),
             streams: 1,
             local_only: false,
             advertise: None,

@@ -219,12 +219,17 @@ impl Session<'_> {
                 event => self.judge(event)?,
             }
         };
-        let context = Arc::new(self.start_context(&fabric, offer.streams)?);
+        let context = Arc::new(self.start_context(&fabric, offer.streams, &offer.completion)?);
         self.tell(&ToRoot::Ready { port: context.address().port() })?;
         Ok(Receiving { target, context, round: None, verified: None })
     }
 
-    fn start_context(&self, fabric: &str, streams: u8) -> Result<Context, ReceiveError> {
+    fn start_context(
+        &self,
+        fabric: &str,
+        streams: u8,
+        completion: &str,
+    ) -> Result<Context, ReceiveError> {
         // Members reach this one where the root has seen it come from, which is this address.
         let listen = SocketAddr::new(self.local.ip().to_canonical(), 0);
         let mut settings = ContextSettings::new(listen, self.settings.secret.clone());
@@ -232,6 +237,7 @@ impl Session<'_> {
         settings.connect_timeout = JOIN_TIMEOUT;
         let system = |error: Error| ReceiveError::System(error.to_string());
         settings.fabric = fabric.parse().map_err(system)?;
+        settings.completion = completion.parse().map_err(system)?;
         Context::start(settings).map_err(system)
     }
 
