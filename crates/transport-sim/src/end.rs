@@ -89,6 +89,7 @@ impl State {
         self.abandon_transfers(id);
         let side = self.side(id);
         side.receives.clear();
+        side.offloaded.clear();
         side.orphans.clear();
         let at_ns = self.now_ns.saturating_add(detection_ns);
         let cause = Cause::Lost("the peer has died".into());
@@ -112,14 +113,19 @@ impl State {
         let side = self.side(id);
         let (member, endpoint) = (side.member, side.endpoint);
         let receives = std::mem::take(&mut side.receives);
+        let offloaded = std::mem::take(&mut side.offloaded);
         let orphans = std::mem::take(&mut side.orphans);
+        let triggered = self.members[member].triggers.disarm(id);
         let tokens: Vec<_> = orphans
             .into_iter()
             .map(Orphan::into_token)
             .chain(receives.into_iter().map(|target| target.token))
+            .chain(offloaded.into_values().map(|target| target.token))
+            .chain(triggered.into_iter().map(|send| send.token))
             .collect();
         for token in tokens {
             self.complete(member, Completion::Cancelled { endpoint, token });
+            self.cancel_dependents(member, (endpoint, token));
         }
     }
 }

@@ -185,6 +185,7 @@ impl State {
         self.members[from_member].totals.bytes_sent += bytes;
         self.note(What::Arrive { from: from_member, to, bytes });
         let endpoint = self.side(side.peer()).endpoint;
+        self.fire(to, (endpoint, token));
         self.complete(to, Completion::Received { endpoint, token, bytes, immediate });
     }
 

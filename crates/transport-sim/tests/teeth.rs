@@ -7,7 +7,8 @@ use std::{
 };
 
 use transport::{
-    Cause, Completion, EndpointId, PostError, ReadLease, Token, Transport, Waker, WriteLease,
+    Cause, Completion, EndpointId, FutureRead, PostError, ReadLease, Token, Transport, Waker,
+    WriteLease,
     contract::{Harness, Network, clauses},
 };
 use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
@@ -27,6 +28,7 @@ enum Flaw {
     BlamesTheNetwork,
     ForgetsWakes,
     ClearsTheList,
+    OffloadsOnlyWhilePolled,
 }
 
 struct Flawed {
@@ -34,6 +36,16 @@ struct Flawed {
     flaw: Flaw,
     /// A word that will be written after the next one.
     late_word: Option<Vec<u8>>,
+    /// Offloaded sends that wait for a poll to report their receive.
+    unpolled_sends: Vec<OffloadedSend>,
+}
+
+struct OffloadedSend {
+    endpoint: EndpointId,
+    from: FutureRead,
+    immediate: u32,
+    token: Token,
+    after: (EndpointId, Token),
 }
 
 impl Flawed {
@@ -114,6 +126,38 @@ impl Transport for Flawed {
         }
     }
 
+    fn can_offload(&self) -> bool {
+        true
+    }
+
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        self.inner.post_offloaded_receive(endpoint, into, immediate, token)
+    }
+
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: Option<(EndpointId, Token)>,
+    ) -> Result<(), PostError> {
+        match after {
+            Some(after) if self.flaw == Flaw::OffloadsOnlyWhilePolled => {
+                let send = OffloadedSend { endpoint, from, immediate, token, after };
+                self.unpolled_sends.push(send);
+                Ok(())
+            }
+            _ => self.inner.post_offloaded_send(endpoint, from, immediate, token, after),
+        }
+    }
+
     fn close(&mut self, endpoint: EndpointId) {
         self.inner.close(endpoint);
     }
@@ -121,6 +165,17 @@ impl Transport for Flawed {
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         let mut good = Vec::new();
         self.inner.poll(&mut good, wait);
+        let reported = |send: &mut OffloadedSend| {
+            good.iter().any(|completion| {
+                matches!(completion, Completion::Received { endpoint, token, .. }
+                    if (*endpoint, *token) == send.after)
+            })
+        };
+        for send in self.unpolled_sends.extract_if(.., reported) {
+            let OffloadedSend { endpoint, from, immediate, token, .. } = send;
+            let posted = self.inner.post_offloaded_send(endpoint, from, immediate, token, None);
+            posted.expect("the block is there");
+        }
         if self.flaw == Flaw::ClearsTheList {
             completions.clear();
         }
@@ -142,7 +197,12 @@ impl Harness for FlawedNetwork {
         let mut transports: Vec<Flawed> = net
             .members(members)
             .into_iter()
-            .map(|inner| Flawed { inner, flaw: self.0, late_word: None })
+            .map(|inner| Flawed {
+                inner,
+                flaw: self.0,
+                late_word: None,
+                unpolled_sends: Vec::new(),
+            })
             .collect();
         let mut endpoints = vec![vec![None; members]; members];
         for left in 0..members {
@@ -168,7 +228,7 @@ type Clause = fn(&mut FlawedNetwork);
 
 #[test]
 fn every_flaw_fails_its_clause() {
-    let cases: [(Flaw, Clause); 12] = [
+    let cases: [(Flaw, Clause); 13] = [
         (Flaw::CompletesTwice, clauses::every_length_arrives_exactly),
         (Flaw::EndsTwice, clauses::closing_twice_is_harmless),
         (Flaw::ForgetsToCancel, clauses::a_dead_member_breaks_its_endpoints_only),
@@ -181,6 +241,7 @@ fn every_flaw_fails_its_clause() {
         (Flaw::BlamesTheNetwork, clauses::a_block_that_nobody_asked_for_breaks_the_endpoint),
         (Flaw::ForgetsWakes, clauses::a_wake_before_the_wait_counts),
         (Flaw::ClearsTheList, clauses::completions_are_appended),
+        (Flaw::OffloadsOnlyWhilePolled, clauses::offloaded_sends_start_with_nobody_polling),
     ];
     for (flaw, clause) in cases {
         clause(&mut FlawedNetwork(Flaw::None));
