@@ -8,7 +8,7 @@ use std::{
 use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Wait};
 use transport::{Cause, Completion, EndpointId, LeaseError, Region, RegionPool, Token, Transport};
 
-use super::{Counters, Event, close::Closing, words::Word};
+use super::{Counters, Event, Offload, close::Closing, words::Word};
 use crate::{Error, Failure, FailureKind, GroupSettings, settings::check_region};
 
 /// After this many bytes moved, pages of mapped files are given back to the system, so that the
@@ -17,6 +17,7 @@ const TRIM_AFTER_BYTES: u64 = 64 << 20;
 
 pub(super) struct Group {
     pub(super) settings: GroupSettings,
+    pub(super) offload: Offload,
     pub(super) relay: Relay,
     pub(super) closing: Closing,
     /// Neighbours that are connected.
@@ -46,13 +47,18 @@ enum Phase {
 }
 
 impl Group {
-    pub(super) fn new(settings: GroupSettings, now: Duration) -> Result<Self, Error> {
+    pub(super) fn new(
+        settings: GroupSettings,
+        offload: Offload,
+        now: Duration,
+    ) -> Result<Self, Error> {
         let relay = Relay::new(Settings {
             schedule: settings.schedule.clone(),
             rank: settings.rank,
             block_bytes: settings.block_bytes,
-            window: settings.window,
+            window: offload.window(&settings),
             messages_in_flight: settings.messages_in_flight,
+            offload: offload.is_used(),
         })?;
         // At most one spare block for each message in flight waits for its memory; the root and
         // algorithms that announce the size first use them only while the application decides.
@@ -61,6 +67,7 @@ impl Group {
             closing: Closing::new(&settings.schedule, settings.rank),
             spare: RegionPool::new(spare_count, settings.block_bytes as usize),
             settings,
+            offload,
             relay,
             peers: BTreeMap::new(),
             memory: BTreeMap::new(),
@@ -183,7 +190,7 @@ impl Group {
         }
         let outcome = match Word::decode(word) {
             Some(Word::Announce { bytes }) => self.relay.announced(rank, bytes),
-            Some(Word::Grant) => self.relay.granted(rank),
+            Some(Word::Grant { count }) => self.relay.granted(rank, count),
             Some(Word::Failed { member, reporter, kind, detail }) => {
                 let failure =
                     Failure { group: self.settings.number, member, reporter, kind, detail };
@@ -307,6 +314,7 @@ impl Group {
                     self.events.push_back(Event::Complete { group, message, region });
                 }
             }
+            offloaded => self.act_offloaded(transport, counters, offloaded)?,
         }
         Ok(())
     }
@@ -323,7 +331,7 @@ impl Group {
             && transport.post_receive(endpoint, lease, Token(id.0)).is_ok()
         {
             self.posts_open += 1;
-            self.write_word(transport, source, &Word::Grant);
+            self.write_word(transport, source, &Word::Grant { count: 1 });
         }
     }
 
@@ -344,7 +352,7 @@ impl Group {
 
     /// The memory of a message in flight; an empty region stands in for one that is not there, so
     /// that a lease of it fails with a clear error.
-    fn region(&self, message: u64) -> Region {
+    pub(super) fn region(&self, message: u64) -> Region {
         self.memory.get(&message).cloned().unwrap_or_else(|| Region::zeroed(0))
     }
 
@@ -355,7 +363,15 @@ impl Group {
         }
     }
 
-    fn note_moved(&mut self, bytes: u64) {
+    pub(super) fn peer(&self, rank: u32) -> Option<EndpointId> {
+        self.peers.get(&rank).copied()
+    }
+
+    pub(super) fn note_posted(&mut self, posted: bool) {
+        self.posts_open += usize::from(posted);
+    }
+
+    pub(super) fn note_moved(&mut self, bytes: u64) {
         self.moved_bytes += bytes;
         if self.moved_bytes >= TRIM_AFTER_BYTES {
             self.moved_bytes = 0;
@@ -488,6 +504,6 @@ impl Group {
 }
 
 /// A range of a region. Lengths were checked against regions, which are no longer than memory.
-fn range(offset: u64, bytes: u64) -> std::ops::Range<usize> {
+pub(super) fn range(offset: u64, bytes: u64) -> std::ops::Range<usize> {
     offset as usize..(offset + bytes) as usize
 }

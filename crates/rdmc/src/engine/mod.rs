@@ -7,6 +7,7 @@
 
 mod close;
 mod group;
+mod offload;
 mod words;
 
 use std::{
@@ -18,6 +19,7 @@ use transport::{Completion, EndpointId, Region, Transport, Waker};
 
 use crate::{Error, Failure, GroupSettings};
 use group::Group;
+pub use offload::Offload;
 
 /// What has happened in a group. Events of one group are in order; after [`Event::Failed`] or
 /// [`Event::Closed`] nothing of that group follows.
@@ -139,7 +141,11 @@ impl<T: Transport> Engine<T> {
                 self.transport.block_bytes_max()
             )));
         }
-        let mut group = Group::new(settings, self.transport.now())?;
+        let offload = Offload::of(&settings, self.transport.can_offload());
+        if let Offload::Unavailable(reason) = offload {
+            tracing::warn!(group = number, reason, "the network does not relay by itself");
+        }
+        let mut group = Group::new(settings, offload, self.transport.now())?;
         if let Err(error) = self.connect(&mut group, links) {
             group.abandon(&mut self.transport);
             return Err(error);
@@ -250,6 +256,13 @@ impl<T: Transport> Engine<T> {
     fn plan_check(&mut self, now: Duration) {
         let at = |group: &Group| group.deadline().or(group.stall_timeout().map(|t| now + t));
         self.next_check = self.groups.values().filter_map(at).min();
+    }
+
+    /// Whether the network relays a group's blocks by itself.
+    ///
+    /// Errors: the group has ended.
+    pub fn offload(&self, group: u64) -> Result<Offload, Error> {
+        self.groups.get(&group).map(|group| group.offload).ok_or(Error::NoSuchGroup(group))
     }
 
     /// What has been done so far, by all groups.

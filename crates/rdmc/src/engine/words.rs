@@ -9,8 +9,9 @@ use crate::{Failure, FailureKind};
 pub(crate) enum Word {
     /// The next message exists and has this many bytes.
     Announce { bytes: u64 },
-    /// One more receive is posted for you (`ready_for_block`, DSN 2018 section 4.2).
-    Grant,
+    /// So many more receives are posted for you, at least one (`ready_for_block`, DSN 2018
+    /// section 4.2).
+    Grant { count: u32 },
     /// The group has failed.
     Failed { member: Option<u32>, reporter: u32, kind: FailureKind, detail: String },
     /// From the root down: this many messages, and no more will come.
@@ -40,7 +41,10 @@ impl Word {
                 bytes.push(ANNOUNCE);
                 bytes.extend(length.to_le_bytes());
             }
-            Self::Grant => bytes.push(GRANT),
+            Self::Grant { count } => {
+                bytes.push(GRANT);
+                bytes.extend(count.to_le_bytes());
+            }
             Self::Failed { member, reporter, kind, detail } => {
                 bytes.extend([FAILED, kind.code()]);
                 bytes.extend(member.unwrap_or(NO_MEMBER).to_le_bytes());
@@ -66,7 +70,10 @@ impl Word {
             ANNOUNCE => Some(Self::Announce { bytes: number()? }),
             CLOSING => Some(Self::Closing { messages: number()? }),
             FAILED => Self::decode_failed(rest),
-            GRANT if rest.is_empty() => Some(Self::Grant),
+            GRANT => {
+                let count = u32::from_le_bytes(rest.try_into().ok()?);
+                (count > 0).then_some(Self::Grant { count })
+            }
             DELIVERED if rest.is_empty() => Some(Self::Delivered),
             CONFIRMED if rest.is_empty() => Some(Self::Confirmed),
             _ => None,
@@ -111,7 +118,8 @@ mod tests {
         };
         for word in [
             Word::Announce { bytes: u64::MAX },
-            Word::Grant,
+            Word::Grant { count: 1 },
+            Word::Grant { count: u32::MAX },
             failed,
             Word::Closing { messages: 3 },
             Word::Delivered,

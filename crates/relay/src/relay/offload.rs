@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schedule::Transfer;
 
 use super::{Relay, Send, Wait};
-use crate::{Action, Blocks, ReceiveId, RelayError, SendId};
+use crate::{Action, Blocks, ReceiveId, RelayError, SendId, blocks::message_bits};
 
 impl Relay {
     /// Cuts a message.
@@ -13,16 +13,10 @@ impl Relay {
     /// Errors: more blocks than can be numbered, or than fit into an immediate.
     pub(super) fn cut(&self, bytes: u64) -> Result<Blocks, RelayError> {
         let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
-        let blocks_max = 1 << (u32::BITS - self.message_bits());
-        if self.settings.offload && u64::from(blocks.count()) > blocks_max {
-            return Err(RelayError::TooManyOffloaded { blocks: blocks.count(), blocks_max });
+        if self.settings.offload {
+            blocks.check_offload(self.settings.messages_in_flight)?;
         }
         Ok(blocks)
-    }
-
-    /// So many low bits of a message's number tell those in flight apart.
-    fn message_bits(&self) -> u32 {
-        self.settings.messages_in_flight.next_power_of_two().trailing_zeros()
     }
 
     /// What a block is sent with. With offload, where blocks of several messages may be under way
@@ -32,7 +26,7 @@ impl Relay {
         if !self.settings.offload {
             return block;
         }
-        let bits = self.message_bits();
+        let bits = message_bits(self.settings.messages_in_flight);
         let low = message as u32 & ((1_u32 << bits) - 1);
         // With one message in flight there are no bits to shift by, else less than 32.
         (block << bits) | low
