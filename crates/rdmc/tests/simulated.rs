@@ -1,172 +1,12 @@
 //! Whole groups of real engines on the simulated network, in virtual time.
 
-use std::time::Duration;
+#[path = "common/world.rs"]
+mod world;
 
 use proptest::prelude::*;
-use rdmc::{Algorithm, Engine, Event, Failure, GroupSettings, Region, Schedule, Window};
-use transport_sim::{Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
-
-const BLOCK_BYTES: u64 = 100;
-/// One block at the ideal network's rate of one byte per nanosecond.
-const BLOCK_TIME: Duration = Duration::from_nanos(BLOCK_BYTES);
-
-/// A group whose members all live here.
-struct World {
-    network: SimNet,
-    members: Vec<Member>,
-}
-
-struct Member {
-    engine: Engine<SimTransport>,
-    alive: bool,
-    messages: Vec<Vec<u8>>,
-    received: u64,
-    /// When the last message was received.
-    received_at: Duration,
-    closed: bool,
-    failure: Option<Failure>,
-}
-
-impl World {
-    fn new(
-        schedule: &Schedule,
-        config: SimConfig,
-        seed: u64,
-        change: impl Fn(&mut GroupSettings),
-    ) -> Self {
-        let network = SimNet::new(config, seed);
-        let transports: Vec<SimTransport> =
-            (0..schedule.members()).map(|_| network.member()).collect();
-        let mut links: Vec<Vec<_>> = transports.iter().map(|_| Vec::new()).collect();
-        for rank in 0..schedule.members() {
-            for other in schedule.neighbours(rank).filter(|&other| other > rank) {
-                let (own, theirs) = network.connect(rank as usize, other as usize);
-                links[rank as usize].push((other, own));
-                links[other as usize].push((rank, theirs));
-            }
-        }
-        let members = (0..)
-            .zip(transports.into_iter().zip(links))
-            .map(|(rank, (transport, links))| {
-                let mut settings = GroupSettings::new(1, rank, schedule.clone());
-                settings.block_bytes = BLOCK_BYTES;
-                change(&mut settings);
-                let mut engine = Engine::new(transport);
-                engine.create(settings, links).unwrap();
-                Member::new(engine)
-            })
-            .collect();
-        let mut world = Self { network, members };
-        (0..world.members.len()).for_each(|rank| world.progress(rank));
-        world
-    }
-
-    fn send(&mut self, root: usize, contents: Vec<u8>) {
-        self.members[root].engine.send(1, Region::from_vec(contents)).unwrap();
-    }
-
-    fn progress(&mut self, rank: usize) {
-        let member = &mut self.members[rank];
-        if !member.alive {
-            return;
-        }
-        let mut events = Vec::new();
-        // Answers to events may make more of them.
-        loop {
-            member.engine.progress(Duration::ZERO, &mut events);
-            if events.is_empty() {
-                return;
-            }
-            let now = self.network.now();
-            events.drain(..).for_each(|event| member.take(event, now));
-        }
-    }
-
-    /// Lets everything happen, up to this many things.
-    fn run(&mut self, steps_max: u64) {
-        for _ in 0..steps_max {
-            let Some(rank) = self.network.step() else { return };
-            self.progress(rank);
-        }
-    }
-
-    fn close(&mut self) {
-        for rank in 0..self.members.len() {
-            self.members[rank].engine.close(1).unwrap();
-            self.progress(rank);
-        }
-        self.run(u64::MAX);
-    }
-
-    fn last_receipt(&self) -> Duration {
-        self.members.iter().map(|member| member.received_at).max().unwrap()
-    }
-}
-
-impl Member {
-    fn new(engine: Engine<SimTransport>) -> Self {
-        Self {
-            engine,
-            alive: true,
-            messages: Vec::new(),
-            received: 0,
-            received_at: Duration::ZERO,
-            closed: false,
-            failure: None,
-        }
-    }
-
-    fn take(&mut self, event: Event, now: Duration) {
-        assert!(!self.closed && self.failure.is_none(), "nothing follows the end: {event:?}");
-        match event {
-            Event::Incoming { group, message, bytes } => {
-                let region = Region::zeroed(bytes as usize);
-                self.engine.accept(group, message, region).unwrap();
-            }
-            Event::Received { message, .. } => {
-                assert_eq!(message, self.received, "in order");
-                self.received += 1;
-                self.received_at = now;
-            }
-            Event::Complete { message, region, .. } => {
-                assert_eq!(message, self.messages.len() as u64, "in order");
-                self.messages.push(region.try_into_vec().expect("handed back whole"));
-            }
-            Event::Failed { failure, regions } => {
-                for (_, region) in regions {
-                    region.try_into_vec().expect("nobody touches it any more");
-                }
-                self.failure = Some(failure);
-            }
-            Event::Closed { .. } => self.closed = true,
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-fn contents(message: usize, bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|index| (index * 13 + message * 57 + 3) as u8).collect()
-}
-
-fn schedule(algorithm: Algorithm, members: u32, root: u32) -> Schedule {
-    let racks: Vec<u32> = (0..members).map(|rank| rank / 5).collect();
-    Schedule::with_racks(algorithm, &racks, root).unwrap()
-}
-
-/// Virtual time from the root's send until the last member has all blocks.
-fn time_taken(schedule: &Schedule, blocks: u32, config: SimConfig) -> Duration {
-    let mut world = World::new(schedule, config, 1, |_| {});
-    // Every member is ready before the root sends.
-    world.run(u64::MAX);
-    let start = world.network.now();
-    let bytes = blocks as usize * BLOCK_BYTES as usize;
-    world.send(schedule.root() as usize, vec![1; bytes]);
-    world.run(u64::MAX);
-    for member in &world.members {
-        assert_eq!(member.messages.len(), 1);
-    }
-    world.last_receipt() - start
-}
+use rdmc::{Algorithm, Window};
+use transport_sim::{Jitter, LinkConfig, SimConfig};
+use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, schedule, time_taken};
 
 #[test]
 fn undisturbed_schedules_take_exactly_their_steps() {
@@ -174,7 +14,7 @@ fn undisturbed_schedules_take_exactly_their_steps() {
         for members in [2, 3, 4, 5, 6, 7, 8, 11, 16, 23, 31, 32, 33] {
             for blocks in [1, 2, 3, 7, 20] {
                 let schedule = schedule(algorithm, members, members / 3);
-                let taken = time_taken(&schedule, blocks, SimConfig::IDEAL);
+                let taken = time_taken(&schedule, blocks, SimConfig::IDEAL, |_| {});
                 let steps = BLOCK_TIME * schedule.steps(blocks) as u32;
                 let what = format!("{algorithm}, {members} members, {blocks} blocks");
                 if schedule.size_first() {
@@ -196,7 +36,7 @@ fn undisturbed_schedules_take_exactly_their_steps() {
 fn a_thousand_members_take_exactly_their_steps() {
     let schedule = schedule(Algorithm::BinomialPipeline, 1_024, 0);
     let config = SimConfig { carry_bytes: false, ..SimConfig::IDEAL };
-    assert_eq!(time_taken(&schedule, 64, config), BLOCK_TIME * (64 - 1 + 10));
+    assert_eq!(time_taken(&schedule, 64, config, |_| {}), BLOCK_TIME * (64 - 1 + 10));
 }
 
 proptest! {

@@ -72,7 +72,7 @@ pub enum Action {
         /// How many receives were posted for it, at least 1.
         count: u32,
     },
-    /// Offload: post a send that the network starts by itself once a receive holds its block.
+    /// Offload: post a send that the network starts by itself once two other operations are done.
     PostOffloadedSend {
         /// Who receives it.
         target: u32,
@@ -87,7 +87,9 @@ pub enum Action {
         /// Length; 0 for the one block of an empty message.
         bytes: u64,
         /// The source and the receive that brings the block; `None` if it is here.
-        after: Option<(u32, ReceiveId)>,
+        after_receive: Option<(u32, ReceiveId)>,
+        /// The target and the send that must be done before this may start; `None` if it is.
+        after_send: Option<(u32, SendId)>,
     },
     /// Tell `target` that the next message exists and has this length.
     Announce {

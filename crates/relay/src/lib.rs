@@ -25,12 +25,15 @@
 //! would take the member's own program; and credits come in bulk. Both ends of a connection take
 //! its transfers in the order of (message, step), so the i-th credit is for the i-th of them.
 //!
+//! The paper warns of priority inversions when operations are performed as soon as they become
+//! possible. So a send waits for two things: the receive of its block, and the send that comes
+//! [`Window::sends`] before it in the schedule.
+//!
 //! # Why it cannot get stuck
 //! Order all transfers by (message, step). The smallest one not done has a source that holds the
 //! block (it came at a smaller step) and a target for which all smaller receives are done, so its
-//! receive is within every window of at least one; nothing else is ever waited for. With offload a
-//! send takes its place in the window when its turn in this order comes, not when it can be
-//! posted, so that what waits for later blocks never keeps out the smallest.
+//! receive is within every window of at least one; nothing else is ever waited for. With offload,
+//! sends are posted in just this order, and those that one waits for are smaller.
 //!
 //! # Cost
 //! One bit a block and message at a receiver; otherwise memory of the order of the windows. An
@@ -64,9 +67,10 @@ pub struct Settings {
     /// one before is done (as RDMC does), with more their head and tail overlap. At least 1. The
     /// same at all members.
     pub messages_in_flight: u32,
-    /// Whether the network starts the sends. The window is then a bound on memory only, and should
-    /// be wide enough for a message. The same at all members.
-    pub offload: bool,
+    /// Lets the network start the sends: how many operations may be posted in each direction, at
+    /// least 1; should be enough for a message. `window.sends` is then how many sends the network
+    /// runs at once, and `window.receives` means nothing. Set at all members or at none.
+    pub offload: Option<u32>,
 }
 
 /// How many operations a member keeps posted.

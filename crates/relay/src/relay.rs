@@ -36,8 +36,8 @@ pub struct Relay {
     sends_waiting: VecDeque<Send>,
     /// Offload: the receives that bring blocks which are not here, by message and block.
     bringing: BTreeMap<(u64, u32), ReceiveId>,
-    /// Offload: how many sends wait in all neighbours' queues.
-    sends_queued: usize,
+    /// Offload: the last sends that were posted, as many as may run at once.
+    sends_recent: VecDeque<(u32, SendId)>,
     next_id: u64,
     actions: VecDeque<Action>,
 }
@@ -49,8 +49,6 @@ struct Neighbour {
     credits: u32,
     /// Whether it first hears of a message from us.
     informed_by_us: bool,
-    /// Offload: sends to it that are not posted, in order.
-    waiting: VecDeque<Send>,
 }
 
 /// A receive that is posted, or has brought a block that cannot be placed yet.
@@ -117,7 +115,6 @@ impl Relay {
                 rank: other,
                 credits: 0,
                 informed_by_us: schedule.announcer(other) == Some(rank),
-                waiting: VecDeque::new(),
             })
             .collect();
         neighbours.sort_unstable_by_key(|neighbour| neighbour.rank);
@@ -133,7 +130,7 @@ impl Relay {
             sends: BTreeMap::new(),
             sends_waiting: VecDeque::new(),
             bringing: BTreeMap::new(),
-            sends_queued: 0,
+            sends_recent: VecDeque::new(),
             next_id: 0,
             actions: VecDeque::new(),
         };
@@ -292,15 +289,15 @@ impl Relay {
                 message: send.message,
                 step: send.transfer.step,
             });
-        memory.chain(credits).chain(self.offloaded_credits_awaited()).chain(blocks)
+        memory.chain(credits).chain(blocks)
     }
 
     /// Does whatever has become possible, until nothing more is.
     fn advance(&mut self) -> Result<(), RelayError> {
         loop {
             self.activate()?;
-            if self.settings.offload {
-                self.post_offloaded();
+            if let Some(limit) = self.settings.offload {
+                self.post_offloaded(limit);
             } else {
                 self.post_receives()?;
                 self.queue_sends();
@@ -557,8 +554,9 @@ fn check(settings: &Settings) -> Result<(), RelayError> {
         (settings.window.receives > 0, "the window must allow at least one receive"),
         (settings.window.sends > 0, "the window must allow at least one send"),
         (settings.messages_in_flight > 0, "at least one message must be in flight"),
+        (settings.offload != Some(0), "offload must allow at least one operation"),
         (
-            !settings.offload || settings.messages_in_flight <= OFFLOADED_MESSAGES_MAX,
+            settings.offload.is_none() || settings.messages_in_flight <= OFFLOADED_MESSAGES_MAX,
             "with offload at most 65,536 messages can be in flight",
         ),
     ];

@@ -4,7 +4,7 @@
 //! from a seed. It checks as it goes that sends meet posted receives, that windows hold, that
 //! memory is written once, and at the end that everybody has everything.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -37,9 +37,11 @@ enum Word {
     Grant(u32),
 }
 
-/// An offloaded send that waits for a receive of its member.
+/// An offloaded send that waits for other operations of its member, by their ids.
 #[derive(Debug)]
 struct Triggered {
+    source: u32,
+    after: Vec<u64>,
     target: u32,
     send: SendId,
     immediate: u32,
@@ -73,8 +75,9 @@ struct World {
     posted: BTreeMap<(u32, u32), VecDeque<ReceiveId>>,
     /// Offloaded receives, by (source, target, immediate).
     offloaded: BTreeMap<(u32, u32, u32), ReceiveId>,
-    /// Offloaded sends by the member and the receive that they wait for.
-    triggered: BTreeMap<(u32, ReceiveId), Vec<Triggered>>,
+    /// Offloaded operations that are not done, by member and id.
+    undone: BTreeSet<(u32, u64)>,
+    triggered: Vec<Triggered>,
     words: BTreeMap<(u32, u32), VecDeque<Word>>,
     pending: Vec<Pending>,
     window: Window,
@@ -87,7 +90,7 @@ impl World {
         block_bytes: u64,
         window: Window,
         in_flight: u32,
-        offload: bool,
+        offload: Option<u32>,
         seed: u64,
     ) -> Self {
         let relays = (0..schedule.members())
@@ -103,15 +106,17 @@ impl World {
                 .unwrap()
             })
             .collect::<Vec<_>>();
+        let limit = offload.map(|limit| Window { receives: limit, sends: limit });
         let mut world = Self {
             members: relays.iter().map(|_| Member::default()).collect(),
             relays,
             posted: BTreeMap::new(),
             offloaded: BTreeMap::new(),
-            triggered: BTreeMap::new(),
+            undone: BTreeSet::new(),
+            triggered: Vec::new(),
             words: BTreeMap::new(),
             pending: Vec::new(),
-            window,
+            window: limit.unwrap_or(window),
             random: ChaCha8Rng::seed_from_u64(seed),
         };
         for rank in 0..schedule.members() {
@@ -173,6 +178,7 @@ impl World {
                     self.pending.push(Pending::Transfer { source, send: None, target, receive });
                 }
                 self.members[source as usize].sends_open -= 1;
+                self.note_sent(source, send);
                 self.relays[source as usize].sent(send).unwrap();
                 self.carry_out(source);
             }
@@ -198,16 +204,12 @@ impl World {
         }
         let (id, bytes, immediate) = (block.id, block.contents.len() as u64, block.immediate);
         let look = Pending::Look { member: target, id, bytes, immediate };
-        match self.triggered.remove(&(target, id)) {
+        self.pending.push(look);
+        if self.undone.remove(&(target, id.0)) {
             // The network goes on at once, its member looks some time later.
-            Some(sends) => {
-                self.pending.push(look);
-                sends.into_iter().for_each(|send| self.start_offloaded(target, send));
-            }
-            None => {
-                self.pending.push(look);
-                self.happen(self.pending.len() - 1);
-            }
+            self.start_triggered();
+        } else {
+            self.happen(self.pending.len() - 1);
         }
     }
 
@@ -229,7 +231,7 @@ impl World {
                     self.open_receive(rank, id, Place::Memory { message, offset, bytes });
                     let other = self.offloaded.insert((source, rank, immediate), id);
                     assert!(other.is_none(), "an immediate that is in use");
-                    self.triggered.insert((rank, id), Vec::new());
+                    self.undone.insert((rank, id.0));
                 }
                 Action::Grant { source, count } => {
                     assert!(count > 0);
@@ -242,18 +244,20 @@ impl World {
                     immediate,
                     offset,
                     bytes,
-                    after,
+                    after_receive,
+                    after_send,
                 } => {
                     let is_posted = self.offloaded.contains_key(&(rank, target, immediate));
                     assert!(is_posted, "an offloaded send without a posted receive");
                     self.open_send(rank);
                     let part = (message, offset, bytes);
-                    let send = Triggered { target, send: id, immediate, part };
-                    let receive = after.map(|(_, receive)| (rank, receive));
-                    match receive.and_then(|receive| self.triggered.get_mut(&receive)) {
-                        Some(waiting) => waiting.push(send),
-                        None => self.start_offloaded(rank, send),
-                    }
+                    let receive = after_receive.map(|(_, receive)| receive.0);
+                    let after = receive.into_iter().chain(after_send.map(|(_, send)| send.0));
+                    let after = after.collect();
+                    let send = Triggered { source: rank, after, target, send: id, immediate, part };
+                    self.undone.insert((rank, id.0));
+                    self.triggered.push(send);
+                    self.start_triggered();
                 }
                 Action::Announce { target, bytes } => {
                     self.words.entry((rank, target)).or_default().push_back(Word::Announce(bytes));
@@ -287,11 +291,24 @@ impl World {
         assert!(member.sends_open <= self.window.sends, "send window of member {rank}");
     }
 
-    fn start_offloaded(&mut self, source: u32, send: Triggered) {
-        let Triggered { target, send, immediate, part } = send;
-        let receive = self.offloaded.remove(&(source, target, immediate));
-        let receive = receive.expect("a block that nobody waits for");
-        self.start_send(source, target, (send, receive), immediate, part);
+    fn start_triggered(&mut self) {
+        let undone = &self.undone;
+        let is_ready = |send: &mut Triggered| {
+            send.after.iter().all(|&operation| !undone.contains(&(send.source, operation)))
+        };
+        for triggered in self.triggered.extract_if(.., is_ready).collect::<Vec<_>>() {
+            let Triggered { source, target, send, immediate, part, .. } = triggered;
+            let receive = self.offloaded.remove(&(source, target, immediate));
+            let receive = receive.expect("a block that nobody waits for");
+            self.start_send(source, target, (send, receive), immediate, part);
+        }
+    }
+
+    /// What the network knows of a send that is done, before its member looks.
+    fn note_sent(&mut self, source: u32, send: SendId) {
+        if self.undone.remove(&(source, send.0)) {
+            self.start_triggered();
+        }
     }
 
     fn start_send(
@@ -358,7 +375,7 @@ fn check_world(
     block_bytes: u64,
     window: Window,
     in_flight: u32,
-    offload: bool,
+    offload: Option<u32>,
     seed: u64,
 ) {
     let mut world = World::new(schedule, block_bytes, window, in_flight, offload, seed);
@@ -369,7 +386,7 @@ fn check_world(
     for (rank, member) in world.members.iter().enumerate() {
         let waits: Vec<_> = world.relays[rank].waits().collect();
         assert_eq!(member.complete, sizes.len() as u64, "member {rank} waits for {waits:?}");
-        let copies_max = if offload { 0 } else { sizes.len() as u64 };
+        let copies_max = if offload.is_some() { 0 } else { sizes.len() as u64 };
         assert!(member.copies <= copies_max, "only first blocks are copied");
         for (message, &bytes) in sizes.iter().enumerate() {
             let memory: Option<Vec<u8>> =
@@ -398,7 +415,7 @@ proptest! {
         receives in 1_u32..=4,
         sends in 1_u32..=4,
         in_flight in 1_u32..=4,
-        offload in any::<bool>(),
+        offload in prop::option::of(1_u32..=40),
         seed in any::<u64>(),
     ) {
         let schedule = schedule_of(algorithm, members, root % members, rack_members);
@@ -411,7 +428,7 @@ proptest! {
 fn larger_groups_with_many_messages() {
     for (algorithm, members) in Algorithm::ALL.iter().flat_map(|&a| [(a, 64), (a, 100)]) {
         let schedule = schedule_of(algorithm, members, 3, 16);
-        for offload in [false, true] {
+        for offload in [None, Some(4_096)] {
             check_world(&schedule, &[500, 0, 1, 300, 17], 10, Window::default(), 2, offload, 7);
         }
     }
@@ -425,9 +442,9 @@ fn offload_delivers_for_every_small_group_and_message() {
             let schedule = schedule_of(algorithm, members, members / 2, 3);
             for blocks in 1..=7 {
                 for limit in [1, 2, 3, 1_000] {
-                    let window = Window { receives: limit, sends: limit };
+                    let window = Window { receives: 1, sends: 1 + limit % 3 };
                     let sizes = [blocks * 2 - 1, 0, blocks * 2];
-                    check_world(&schedule, &sizes, 2, window, 2, true, 11);
+                    check_world(&schedule, &sizes, 2, window, 2, Some(limit), 11);
                 }
             }
         }
@@ -443,7 +460,7 @@ fn relay_of(rank: u32, members: u32) -> Relay {
         block_bytes: 10,
         window,
         messages_in_flight: 2,
-        offload: false,
+        offload: None,
     })
     .unwrap()
 }
@@ -526,9 +543,9 @@ fn offloading_relay_of(rank: u32, in_flight: u32) -> Relay {
         schedule: Schedule::new(Algorithm::Chain, 3, 0).unwrap(),
         rank,
         block_bytes: 10,
-        window: Window { receives: 4_096, sends: 4_096 },
+        window: Window::default(),
         messages_in_flight: in_flight,
-        offload: true,
+        offload: Some(4_096),
     })
     .unwrap()
 }
@@ -541,13 +558,22 @@ fn with_offload_a_message_is_posted_at_once() {
     relay.announced(0, 25).unwrap();
     relay.accepted(0).unwrap();
     let (mut receives, mut sends, mut grants) = (Vec::new(), Vec::new(), 0);
+    let mut ids = Vec::new();
     for action in actions(&mut relay) {
         match action {
             Action::PostOffloadedReceive { source: 0, id, immediate, .. } => {
                 receives.push((immediate, Some((0, id))));
             }
-            Action::PostOffloadedSend { target: 2, immediate, after, .. } => {
-                sends.push((immediate, after));
+            Action::PostOffloadedSend {
+                target: 2,
+                id,
+                immediate,
+                after_receive,
+                after_send,
+                ..
+            } => {
+                sends.push((immediate, after_receive));
+                ids.push((after_send, id));
             }
             Action::Grant { source: 0, count: 3 } => grants += 1,
             _ => {}
@@ -556,6 +582,8 @@ fn with_offload_a_message_is_posted_at_once() {
     assert_eq!(grants, 1);
     assert_eq!(receives.len(), 3);
     assert_eq!(sends, receives, "each send follows the receive of its block");
+    let [(None, first), (None, _), (Some((2, before)), _)] = ids[..] else { panic!("{ids:?}") };
+    assert_eq!(before, first, "two run at once");
 }
 
 #[test]

@@ -121,11 +121,10 @@ impl State {
             .map(Orphan::into_token)
             .chain(receives.into_iter().map(|target| target.token))
             .chain(offloaded.into_values().map(|target| target.token))
-            .chain(triggered.into_iter().map(|send| send.token))
+            .chain(triggered)
             .collect();
         for token in tokens {
-            self.complete(member, Completion::Cancelled { endpoint, token });
-            self.cancel_dependents(member, (endpoint, token));
+            self.cancel(member, (endpoint, token));
         }
     }
 }

@@ -153,7 +153,7 @@ impl Transport for SimTransport {
         from: FutureRead,
         immediate: u32,
         token: Token,
-        after: Option<(EndpointId, Token)>,
+        after: &[(EndpointId, Token)],
     ) -> Result<(), PostError> {
         check_length(from.bytes(), self.block_bytes_max())?;
         let (mut state, side) = self.open_side(endpoint)?;

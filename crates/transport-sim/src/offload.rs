@@ -1,6 +1,6 @@
-//! Sends that the simulated network card starts by itself, when a receive holds its block.
+//! Sends that the simulated network card starts by itself, when other operations are done.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use transport::{Completion, EndpointId, FutureRead, PostError, Token, WriteLease};
 
@@ -10,34 +10,37 @@ use crate::{
     transfer::{Source, Target, Transfer},
 };
 
-/// An offloaded receive, as the member that posted it names it.
-pub(crate) type ReceiveName = (EndpointId, Token);
+/// An offloaded operation, as the member that posted it names it.
+pub(crate) type Name = (EndpointId, Token);
 
-/// A send that waits for a receive.
-pub(crate) struct Triggered {
-    pub(crate) side: SideId,
-    pub(crate) from: FutureRead,
+/// A send that waits for other operations.
+struct Waiting {
+    side: SideId,
+    from: FutureRead,
     immediate: u32,
-    pub(crate) token: Token,
+    token: Token,
+    /// How many of the operations that it waits for are not done.
+    missing: usize,
 }
 
-/// How far an offloaded receive is.
-pub(crate) enum Trigger {
-    /// Its block is not here; these sends wait for it, in posting order.
-    Armed(Vec<Triggered>),
-    /// It holds its block.
+/// How far an offloaded operation is.
+enum Trigger {
+    /// Not done; these sends wait for it, in posting order.
+    Armed(Vec<u64>),
     Fired,
     Cancelled,
 }
 
-/// A member's offloaded receives, until the poll after the one that reported them.
+/// A member's offloaded operations, until the poll after the one that reported them.
 #[derive(Default)]
 pub(crate) struct Triggers {
-    known: HashMap<ReceiveName, Trigger>,
+    known: HashMap<Name, Trigger>,
+    /// Sends that wait, by their post number.
+    waiting: BTreeMap<u64, Waiting>,
     /// Not armed any more, and not reported yet.
-    settled: Vec<ReceiveName>,
+    settled: Vec<Name>,
     /// Reported by the last poll.
-    reported: Vec<ReceiveName>,
+    reported: Vec<Name>,
 }
 
 impl Triggers {
@@ -51,29 +54,28 @@ impl Triggers {
         }
     }
 
-    fn settle(&mut self, name: ReceiveName, outcome: Trigger) -> Vec<Triggered> {
+    fn arm(&mut self, name: Name) {
+        self.known.insert(name, Trigger::Armed(Vec::new()));
+    }
+
+    /// Answers who has waited for it.
+    fn settle(&mut self, name: Name, outcome: Trigger) -> Vec<u64> {
         let Some(trigger @ Trigger::Armed(_)) = self.known.get_mut(&name) else {
             return Vec::new();
         };
-        let before = std::mem::replace(trigger, outcome);
         self.settled.push(name);
-        match before {
-            Trigger::Armed(sends) => sends,
+        match std::mem::replace(trigger, outcome) {
+            Trigger::Armed(waiting) => waiting,
             Trigger::Fired | Trigger::Cancelled => Vec::new(),
         }
     }
 
-    /// Takes out the sends of one side: it ends.
-    pub(crate) fn disarm(&mut self, side: SideId) -> Vec<Triggered> {
-        let mut sends = Vec::new();
-        for trigger in self.known.values_mut() {
-            if let Trigger::Armed(waiting) = trigger {
-                sends.extend(waiting.extract_if(.., |send| send.side == side));
-            }
-        }
-        // A map has no order of its own, and the same run must be the same again.
-        sends.sort_unstable_by_key(|send| send.token);
-        sends
+    /// Takes out the waiting sends of one side, which ends.
+    pub(crate) fn disarm(&mut self, side: SideId) -> Vec<Token> {
+        self.waiting
+            .extract_if(.., |_, send| send.side == side)
+            .map(|(_, send)| send.token)
+            .collect()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -97,8 +99,7 @@ impl State {
         let side = self.side(id);
         side.offloaded.insert(immediate, Target { into, token, number });
         let (member, endpoint) = (side.member, side.endpoint);
-        let triggers = &mut self.members[member].triggers;
-        triggers.known.insert((endpoint, token), Trigger::Armed(Vec::new()));
+        self.members[member].triggers.arm((endpoint, token));
         Ok(())
     }
 
@@ -108,58 +109,85 @@ impl State {
         from: FutureRead,
         immediate: u32,
         token: Token,
-        after: Option<ReceiveName>,
+        after: &[Name],
     ) -> Result<(), PostError> {
         let (member, endpoint) = (self.side(id).member, self.side(id).endpoint);
-        let send = Triggered { side: id, from, immediate, token };
-        let Some(name) = after else {
-            // Not started yet: a refusal must leave nothing behind.
-            send.from.read_now().map_err(|error| PostError::System(error.to_string()))?;
+        let number = self.next_post_number();
+        let triggers = &mut self.members[member].triggers;
+        let (mut missing, mut cancelled) = (0, false);
+        for name in after {
+            match triggers.known.get(name) {
+                Some(Trigger::Armed(_)) => missing += 1,
+                Some(Trigger::Fired) => {}
+                Some(Trigger::Cancelled) => cancelled = true,
+                None => {
+                    let what = format!("operation {:?} of {:?} is not known", name.1, name.0);
+                    return Err(PostError::System(what));
+                }
+            }
+        }
+        if missing == 0 && !cancelled {
+            // A refusal must leave nothing behind.
+            from.read_now().map_err(|error| PostError::System(error.to_string()))?;
+        }
+        triggers.arm((endpoint, token));
+        let send = Waiting { side: id, from, immediate, token, missing };
+        if cancelled {
+            drop(send);
+            self.cancel(member, (endpoint, token));
+        } else if missing == 0 {
             self.start_offloaded(send);
-            return Ok(());
-        };
-        match self.members[member].triggers.known.get_mut(&name) {
-            Some(Trigger::Armed(waiting)) => waiting.push(send),
-            Some(Trigger::Fired) => self.start_offloaded(send),
-            Some(Trigger::Cancelled) => {
-                drop(send);
-                self.complete(member, Completion::Cancelled { endpoint, token });
+        } else {
+            for name in after {
+                if let Some(Trigger::Armed(waiting)) = triggers.known.get_mut(name) {
+                    waiting.push(number);
+                }
             }
-            None => {
-                let what = format!("receive {:?} of {:?} is not known", name.1, name.0);
-                return Err(PostError::System(what));
-            }
+            triggers.waiting.insert(number, send);
         }
         Ok(())
     }
 
-    /// The receive holds its block: whatever waits for that starts, whether the member polls or
+    /// An operation is done: sends that wait for nothing else start, whether the member polls or
     /// not.
-    pub(crate) fn fire(&mut self, member: usize, name: ReceiveName) {
-        for send in self.members[member].triggers.settle(name, Trigger::Fired) {
-            self.start_offloaded(send);
+    pub(crate) fn fire(&mut self, member: usize, name: Name) {
+        let triggers = &mut self.members[member].triggers;
+        let mut ready = Vec::new();
+        for number in triggers.settle(name, Trigger::Fired) {
+            let Some(send) = triggers.waiting.get_mut(&number) else { continue };
+            send.missing -= 1;
+            if send.missing == 0 {
+                ready.extend(triggers.waiting.remove(&number));
+            }
         }
+        ready.into_iter().for_each(|send| self.start_offloaded(send));
     }
 
-    /// The receive will never hold a block; nor is anything sent of what waits for it.
-    pub(crate) fn cancel_dependents(&mut self, member: usize, name: ReceiveName) {
-        for send in self.members[member].triggers.settle(name, Trigger::Cancelled) {
-            let Triggered { side, from, token, .. } = send;
-            drop(from);
-            let endpoint = self.side(side).endpoint;
+    /// Reports a post as cancelled, and whatever waits for it.
+    pub(crate) fn cancel(&mut self, member: usize, name: Name) {
+        let mut cancelled = vec![name];
+        while let Some(name) = cancelled.pop() {
+            let (endpoint, token) = name;
             self.complete(member, Completion::Cancelled { endpoint, token });
+            let triggers = &mut self.members[member].triggers;
+            let waiting = triggers.settle(name, Trigger::Cancelled);
+            let sends: Vec<Waiting> =
+                waiting.iter().filter_map(|number| triggers.waiting.remove(number)).collect();
+            for Waiting { side, token, .. } in sends {
+                cancelled.push((self.side(side).endpoint, token));
+            }
         }
     }
 
-    fn start_offloaded(&mut self, send: Triggered) {
-        let Triggered { side: id, from, immediate, token } = send;
+    fn start_offloaded(&mut self, send: Waiting) {
+        let Waiting { side: id, from, immediate, token, .. } = send;
         let (member, endpoint) = (self.side(id).member, self.side(id).endpoint);
-        let Ok(lease) = from.read_now() else {
-            // Somebody else writes to what has arrived: it is not the block any more.
-            drop(from);
-            return self.complete(member, Completion::Cancelled { endpoint, token });
-        };
+        let lease = from.read_now();
         drop(from);
+        let Ok(lease) = lease else {
+            // Somebody writes to what has arrived: it is not the block any more.
+            return self.cancel(member, (endpoint, token));
+        };
         let bytes = lease.bytes();
         let source = Source { from: lease, token };
         let peer = self.side(id.peer());
@@ -173,12 +201,12 @@ impl State {
         };
         let is_wrong = fault.is_some() || self.side(id).in_disgrace;
         let peer = self.side(id.peer());
+        let to = peer.member;
         let target = if is_wrong { None } else { peer.offloaded.remove(&immediate) };
         match target {
             Some(target) => {
-                let peer = peer.member;
                 let number = self.next_post_number();
-                let transfer = Transfer::new((id, member), peer, source, target, immediate, number);
+                let transfer = Transfer::new((id, member), to, source, target, immediate, number);
                 let slot = self.add_transfer(transfer);
                 self.side(id).outgoing.push_back(slot);
             }

@@ -45,7 +45,7 @@ struct OffloadedSend {
     from: FutureRead,
     immediate: u32,
     token: Token,
-    after: (EndpointId, Token),
+    after: Vec<(EndpointId, Token)>,
 }
 
 impl Flawed {
@@ -146,16 +146,14 @@ impl Transport for Flawed {
         from: FutureRead,
         immediate: u32,
         token: Token,
-        after: Option<(EndpointId, Token)>,
+        after: &[(EndpointId, Token)],
     ) -> Result<(), PostError> {
-        match after {
-            Some(after) if self.flaw == Flaw::OffloadsOnlyWhilePolled => {
-                let send = OffloadedSend { endpoint, from, immediate, token, after };
-                self.unpolled_sends.push(send);
-                Ok(())
-            }
-            _ => self.inner.post_offloaded_send(endpoint, from, immediate, token, after),
+        if self.flaw != Flaw::OffloadsOnlyWhilePolled {
+            return self.inner.post_offloaded_send(endpoint, from, immediate, token, after);
         }
+        let after = after.to_vec();
+        self.unpolled_sends.push(OffloadedSend { endpoint, from, immediate, token, after });
+        Ok(())
     }
 
     fn close(&mut self, endpoint: EndpointId) {
@@ -165,16 +163,10 @@ impl Transport for Flawed {
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         let mut good = Vec::new();
         self.inner.poll(&mut good, wait);
-        let reported = |send: &mut OffloadedSend| {
-            good.iter().any(|completion| {
-                matches!(completion, Completion::Received { endpoint, token, .. }
-                    if (*endpoint, *token) == send.after)
-            })
-        };
-        for send in self.unpolled_sends.extract_if(.., reported) {
-            let OffloadedSend { endpoint, from, immediate, token, .. } = send;
-            let posted = self.inner.post_offloaded_send(endpoint, from, immediate, token, None);
-            posted.expect("the block is there");
+        for send in std::mem::take(&mut self.unpolled_sends) {
+            let OffloadedSend { endpoint, from, immediate, token, after } = send;
+            // Late, but otherwise right.
+            self.inner.post_offloaded_send(endpoint, from, immediate, token, &after).unwrap();
         }
         if self.flaw == Flaw::ClearsTheList {
             completions.clear();

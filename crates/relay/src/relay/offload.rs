@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schedule::Transfer;
 
-use super::{Relay, Send, Wait};
+use super::{Relay, Send};
 use crate::{Action, Blocks, ReceiveId, RelayError, SendId, blocks::message_bits};
 
 impl Relay {
@@ -13,7 +13,7 @@ impl Relay {
     /// Errors: more blocks than can be numbered, or than fit into an immediate.
     pub(super) fn cut(&self, bytes: u64) -> Result<Blocks, RelayError> {
         let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
-        if self.settings.offload {
+        if self.settings.offload.is_some() {
             blocks.check_offload(self.settings.messages_in_flight)?;
         }
         Ok(blocks)
@@ -23,7 +23,7 @@ impl Relay {
     /// in any order, it also tells these messages apart: the receives that a member has open belong
     /// to at most [`crate::Settings::messages_in_flight`] messages with numbers in a row.
     pub(super) fn immediate(&self, message: u64, block: u32) -> u32 {
-        if !self.settings.offload {
+        if self.settings.offload.is_none() {
             return block;
         }
         let bits = message_bits(self.settings.messages_in_flight);
@@ -32,18 +32,17 @@ impl Relay {
         (block << bits) | low
     }
 
-    /// Posts whatever has become possible.
-    pub(super) fn post_offloaded(&mut self) {
-        self.post_offloaded_receives();
-        self.queue_offloaded_sends();
-        self.post_offloaded_sends();
+    /// Posts whatever has become possible, with at most `limit` open operations each way.
+    pub(super) fn post_offloaded(&mut self, limit: u32) {
+        self.post_offloaded_receives(limit);
+        while self.sends.len() < limit as usize && self.post_next_offloaded_send() {}
     }
 
-    /// Posts receives in the order of messages and steps, as far as memory and the window go; then
+    /// Posts receives in the order of messages and steps, as far as memory and the limit go; then
     /// grants their sources all credits at once.
-    fn post_offloaded_receives(&mut self) {
+    fn post_offloaded_receives(&mut self, limit: u32) {
         let mut granted = BTreeMap::<u32, u32>::new();
-        while self.receives_posted < self.settings.window.receives {
+        while self.receives_posted < limit {
             let receiving = self.messages.iter().position(|message| message.receives_untaken > 0);
             let Some((index, transfer)) = receiving.and_then(|index| self.take_offloaded(index))
             else {
@@ -76,43 +75,31 @@ impl Relay {
         Some((index, transfer))
     }
 
-    /// Takes sends out of the schedule, in order of messages and steps, for as many as the window
-    /// has room.
-    fn queue_offloaded_sends(&mut self) {
-        let mut open = self.sends.len() + self.sends_queued;
-        for index in 0..self.messages.len() {
-            let number = self.completed + index as u64;
-            while open < self.settings.window.sends as usize {
-                let (schedule, rank) = (&self.settings.schedule, self.settings.rank);
-                let Some(transfer) = self.messages[index].take_send(schedule, rank) else { break };
-                if let Some(neighbour) = self.neighbour(transfer.target) {
-                    neighbour.waiting.push_back(Send { message: number, transfer });
-                    self.sends_queued += 1;
-                }
-                open += 1;
-            }
+    /// Posts the next send, in the order of messages and steps, if it has a credit, and if its block
+    /// is here or has its receive posted. Waits for a target that has not granted yet, since what
+    /// overtakes would be ahead of it by a whole message.
+    fn post_next_offloaded_send(&mut self) -> bool {
+        if self.sends_waiting.is_empty() {
+            self.queue_next_send();
         }
+        let Some(&send) = self.sends_waiting.front() else { return false };
+        let bringing = self.bringing.get(&(send.message, send.transfer.block)).copied();
+        let is_known = bringing.is_some() || self.holds(&send);
+        match self.neighbour(send.transfer.target) {
+            Some(neighbour) if is_known && neighbour.credits > 0 => neighbour.credits -= 1,
+            _ => return false,
+        }
+        self.sends_waiting.pop_front();
+        self.post_offloaded_send(send, bringing);
+        true
     }
 
-    /// Posts sends that have a credit and whose block is here or has its receive posted. Those to
-    /// one target keep their order, by which its credits count.
-    fn post_offloaded_sends(&mut self) {
-        for index in 0..self.neighbours.len() {
-            while let Some(&send) = self.neighbours[index]
-                .waiting
-                .front()
-                .filter(|_| self.neighbours[index].credits > 0)
-            {
-                let key = (send.message, send.transfer.block);
-                let bringing = self.bringing.get(&key).copied();
-                if bringing.is_none() && !self.holds(&send) {
-                    break;
-                }
-                let neighbour = &mut self.neighbours[index];
-                neighbour.waiting.pop_front();
-                neighbour.credits -= 1;
-                self.sends_queued -= 1;
-                self.post_offloaded_send(send, bringing);
+    fn queue_next_send(&mut self) {
+        let (schedule, rank) = (&self.settings.schedule, self.settings.rank);
+        for (message, number) in self.messages.iter_mut().zip(self.completed..) {
+            if let Some(transfer) = message.take_send(schedule, rank) {
+                self.sends_waiting.push_back(Send { message: number, transfer });
+                return;
             }
         }
     }
@@ -120,9 +107,9 @@ impl Relay {
     fn post_offloaded_send(&mut self, send: Send, bringing: Option<ReceiveId>) {
         let Send { message, transfer } = send;
         let id = SendId(self.new_id());
+        let after_send = self.predecessor();
         let source = bringing.and_then(|id| self.receives.get(&id)).map(|receive| receive.source);
-        let index = (message - self.completed) as usize;
-        let range = self.messages[index].blocks.range(transfer.block);
+        let range = self.messages[(message - self.completed) as usize].blocks.range(transfer.block);
         self.actions.push_back(Action::PostOffloadedSend {
             target: transfer.target,
             id,
@@ -130,20 +117,18 @@ impl Relay {
             immediate: self.immediate(message, transfer.block),
             offset: range.offset,
             bytes: range.bytes,
-            after: source.zip(bringing),
+            after_receive: source.zip(bringing),
+            after_send,
         });
+        self.sends_recent.push_back((transfer.target, id));
         self.sends.insert(id, send);
     }
 
-    /// Credits without which a block that is here cannot be sent on.
-    pub(super) fn offloaded_credits_awaited(&self) -> impl Iterator<Item = Wait> + '_ {
-        let stuck = self.neighbours.iter().filter(|neighbour| neighbour.credits == 0);
-        stuck.filter_map(|neighbour| neighbour.waiting.front()).filter(|send| self.holds(send)).map(
-            |send| Wait::Credit {
-                target: send.transfer.target,
-                message: send.message,
-                step: send.transfer.step,
-            },
-        )
+    /// The send that has to be done before the next may start, if it is not.
+    fn predecessor(&mut self) -> Option<(u32, SendId)> {
+        if self.sends_recent.len() < self.settings.window.sends as usize {
+            return None;
+        }
+        self.sends_recent.pop_front().filter(|(_, id)| self.sends.contains_key(id))
     }
 }

@@ -99,7 +99,7 @@ pub mod clauses {
             a_dropped_transport_hands_back_offloaded_memory,
             an_offloaded_send_after_a_receive_that_is_done,
             offloaded_blocks_match_by_their_immediates,
-            offloaded_posts_that_make_no_sense_are_refused,
+            offloaded_posts_that_make_no_sense_are_refused, offloaded_sends_follow_each_other,
             offloaded_sends_start_with_nobody_polling, several_offloaded_sends_follow_one_receive,
         },
         waiting::{
@@ -151,6 +151,7 @@ macro_rules! contract_tests {
             memory_is_held_until_it_is_handed_back
             offloaded_blocks_match_by_their_immediates
             offloaded_posts_that_make_no_sense_are_refused
+            offloaded_sends_follow_each_other
             offloaded_sends_start_with_nobody_polling
             one_block_to_several_peers_at_once
             posts_on_a_gone_endpoint_are_refused

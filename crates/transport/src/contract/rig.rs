@@ -213,7 +213,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         region: &Region,
         range: Range<usize>,
         immediate: u32,
-        after: Option<(EndpointId, Token)>,
+        after: &[(EndpointId, Token)],
     ) -> Token {
         self.try_offloaded_send(member, peer, region, range, immediate, after)
             .expect("an offloaded send is accepted")
@@ -226,7 +226,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         region: &Region,
         range: Range<usize>,
         immediate: u32,
-        after: Option<(EndpointId, Token)>,
+        after: &[(EndpointId, Token)],
     ) -> Result<Token, PostError> {
         let endpoint = self.endpoint(member, peer);
         let token = self.take_token();
