@@ -251,9 +251,12 @@ long rdmc_tagged_send(void *endpoint, const void *start, size_t bytes, void *des
     return fi_tsenddata(endpoint, start, bytes, description, data, peer, tag, (void *)context);
 }
 
-long rdmc_write(void *endpoint, const void *start, size_t bytes, void *description, uint64_t data,
-                uint64_t address, uint64_t key, uint64_t context) {
-    return fi_writedata(endpoint, start, bytes, description, data, FI_ADDR_UNSPEC, address, key,
+long rdmc_write(void *endpoint, const void *start, size_t bytes, void *description,
+                const uint64_t *data, uint64_t address, uint64_t key, uint64_t context) {
+    if (!data)
+        return fi_write(endpoint, start, bytes, description, FI_ADDR_UNSPEC, address, key,
+                        (void *)context);
+    return fi_writedata(endpoint, start, bytes, description, *data, FI_ADDR_UNSPEC, address, key,
                         (void *)context);
 }
 

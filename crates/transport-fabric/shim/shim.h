@@ -101,8 +101,9 @@ long rdmc_tagged_receive(void *endpoint, void *start, size_t bytes, void *descri
                          uint64_t peer, uint64_t tag, uint64_t context);
 long rdmc_tagged_send(void *endpoint, const void *start, size_t bytes, void *description,
                       uint64_t data, uint64_t peer, uint64_t tag, uint64_t context);
-long rdmc_write(void *endpoint, const void *start, size_t bytes, void *description, uint64_t data,
-                uint64_t address, uint64_t key, uint64_t context);
+/* With `data` the peer's queue tells of the write; without, nobody does. */
+long rdmc_write(void *endpoint, const void *start, size_t bytes, void *description,
+                const uint64_t *data, uint64_t address, uint64_t key, uint64_t context);
 long rdmc_cancel(void *endpoint, uint64_t context);
 
 long rdmc_cq_read(void *cq, struct rdmc_completion *out, size_t count);

@@ -47,7 +47,15 @@ pub struct Offer {
     pub(crate) terms: Terms,
     bytes: Vec<u8>,
     book: Arc<Book>,
+    /// With datagrams: an endpoint of each rail with its address vector, made for this link alone
+    /// so that closing it ends all that the link has posted.
+    #[cfg(libfabric)]
+    pub(crate) endpoints: Vec<Datagrams>,
 }
+
+/// A datagram endpoint and its address vector.
+#[cfg(libfabric)]
+pub(crate) type Datagrams = (Arc<crate::sys::Object>, Arc<crate::sys::Object>);
 
 /// Makes offers for a transport, on any thread.
 #[derive(Clone, Debug)]
@@ -57,16 +65,25 @@ pub struct Offers(Arc<Book>);
 #[derive(Debug)]
 pub(crate) struct Book {
     provider: String,
+    /// Where connections come in. With datagrams each link has addresses of its own.
     addresses: Vec<Vec<u8>>,
+    #[cfg(libfabric)]
+    datagrams: Vec<crate::device::DatagramMaker>,
     cookies: Mutex<HashSet<Cookie>>,
     next_number: AtomicU32,
 }
 
 impl Book {
-    pub(crate) fn new(provider: String, addresses: Vec<Vec<u8>>) -> Arc<Self> {
+    pub(crate) fn new(
+        provider: String,
+        addresses: Vec<Vec<u8>>,
+        #[cfg(libfabric)] datagrams: Vec<crate::device::DatagramMaker>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             provider,
             addresses,
+            #[cfg(libfabric)]
+            datagrams,
             cookies: Mutex::default(),
             next_number: AtomicU32::new(1),
         })
@@ -93,17 +110,33 @@ impl Offers {
         getrandom::fill(&mut cookie)
             .map_err(|error| FabricError::call("making a random number", error))?;
         let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
+        #[cfg_attr(not(libfabric), allow(unused_mut, reason = "datagrams add to it"))]
+        let mut addresses = self.0.addresses.clone();
+        #[cfg(libfabric)]
+        let endpoints = {
+            let made: Result<Vec<_>, _> =
+                self.0.datagrams.iter().map(crate::device::DatagramMaker::make).collect();
+            let (own, endpoints): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
+            addresses.extend(own);
+            endpoints
+        };
         let terms = Terms {
             version: VERSION,
             provider: self.0.provider.clone(),
             cookie,
             number: number & ((1 << LINK_NUMBER_BITS) - 1),
-            addresses: self.0.addresses.clone(),
+            addresses,
         };
         let bytes = postcard::to_stdvec(&terms)
             .map_err(|error| FabricError::call("writing an offer", error))?;
         self.0.cookies().insert(cookie);
-        Ok(Offer { terms, bytes, book: Arc::clone(&self.0) })
+        Ok(Offer {
+            terms,
+            bytes,
+            book: Arc::clone(&self.0),
+            #[cfg(libfabric)]
+            endpoints,
+        })
     }
 }
 
@@ -133,6 +166,11 @@ pub enum Role {
 /// lives. Made into an endpoint by [`transport::Transport::open`].
 pub struct FabricLink {
     pub(crate) lifeline: TcpLink,
+    pub(crate) ends: Ends,
+}
+
+/// What both ends have told.
+pub(crate) struct Ends {
     pub(crate) role: Role,
     pub(crate) ours: Offer,
     pub(crate) theirs: Terms,
@@ -177,13 +215,13 @@ impl FabricLink {
         for address in &mut theirs.addresses {
             address.resize(ADDRESS_BYTES_MAX, 0);
         }
-        Ok(Self { lifeline, role, ours, theirs })
+        Ok(Self { lifeline, ends: Ends { role, ours, theirs } })
     }
 }
 
 impl fmt::Debug for FabricLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FabricLink({:?})", self.role)
+        write!(f, "FabricLink({:?})", self.ends.role)
     }
 }
 
@@ -194,7 +232,12 @@ mod tests {
     use super::*;
 
     fn offers() -> Offers {
-        Offers::new(Book::new("tcp".into(), vec![vec![2, 0, 1, 2]]))
+        let addresses = vec![vec![2, 0, 1, 2]];
+        #[cfg(libfabric)]
+        let book = Book::new("tcp".into(), addresses, Vec::new());
+        #[cfg(not(libfabric))]
+        let book = Book::new("tcp".into(), addresses);
+        Offers::new(book)
     }
 
     fn lifeline() -> TcpLink {
@@ -214,7 +257,8 @@ mod tests {
         assert_ne!(ours.terms.cookie, theirs.terms.cookie);
         let (cookie, number) = (ours.terms.cookie, theirs.terms.number);
         let link = FabricLink::new(lifeline(), Role::Connect, ours, theirs.bytes()).unwrap();
-        assert_eq!((link.theirs.number, link.theirs.addresses[0].len()), (number, 512));
+        let theirs = &link.ends.theirs;
+        assert_eq!((theirs.number, theirs.addresses[0].len()), (number, 512));
         assert!(offers.0.knows(&cookie));
         drop(link);
         assert!(!offers.0.knows(&cookie));

@@ -6,6 +6,7 @@
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_long, c_void},
+    fmt,
     os::fd::{BorrowedFd, RawFd},
     ptr,
     sync::{Arc, Mutex, PoisonError},
@@ -148,7 +149,7 @@ unsafe extern "C" {
         start: *const u8,
         bytes: usize,
         description: Handle,
-        data: u64,
+        data: *const u64,
         address: u64,
         key: u64,
         context: u64,
@@ -280,6 +281,14 @@ impl Info {
     }
 }
 
+impl Info {
+    /// Another description of the same.
+    pub fn duplicate(&self) -> Self {
+        // SAFETY: a valid description, copied into memory of its own.
+        unsafe { Self::adopt(rdmc_info_copy(self.raw)) }
+    }
+}
+
 impl Drop for Info {
     fn drop(&mut self) {
         // SAFETY: ours, and freed once.
@@ -342,6 +351,12 @@ impl Object {
     /// What events call it.
     pub fn address(&self) -> usize {
         self.raw as usize
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Object({:p})", self.raw)
     }
 }
 
@@ -610,22 +625,26 @@ pub unsafe fn post_send(
     })
 }
 
-/// Posts a one-sided write into memory of the peer's, at `address` as the peer has told.
+/// Posts a one-sided write into memory of the peer's, at `address` as the peer has told; the peer's
+/// queue tells of it only if there is `data`.
 ///
 /// # Safety
 /// As for [`post_send`].
 pub unsafe fn post_write(
     endpoint: &Object,
     span: Span<'_>,
-    data: u32,
+    data: Option<u32>,
     address: u64,
     key: u64,
     context: u64,
 ) -> Result<(), Errno> {
     let (start, bytes, description) = (span.start.cast_const(), span.bytes, span.description());
-    // SAFETY: an open, connected message endpoint, and memory as the caller promises.
+    let data = data.map(u64::from);
+    let data = data.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: an open, connected message endpoint, memory as the caller promises, and `data`, which
+    // is read during the call.
     posted(unsafe {
-        rdmc_write(endpoint.raw, start, bytes, description, data.into(), address, key, context)
+        rdmc_write(endpoint.raw, start, bytes, description, data, address, key, context)
     })
 }
 

@@ -1,0 +1,63 @@
+//! The contract of [`transport::Transport`], over every provider that this host has.
+//!
+//! Without libfabric there is nothing to test. RDMC_TEST_VERBS=10.0.0.1,10.0.0.2 names addresses of
+//! RDMA devices of this host, which the members of the verbs tests take by turns.
+#![cfg(libfabric)]
+
+mod common;
+
+use std::time::Duration;
+
+use transport::{
+    EndpointId,
+    contract::{Harness, Network},
+};
+use transport_fabric::FabricTransport;
+
+use common::{Place, connect, start, tcp_config};
+
+/// Transports of this process, each pair connected.
+struct Fabric {
+    places: Vec<Place>,
+}
+
+impl Harness for Fabric {
+    type Transport = FabricTransport;
+
+    fn network(&mut self, members: usize) -> Network<FabricTransport> {
+        let mut transports: Vec<FabricTransport> =
+            (0..members).map(|member| start(&self.places[member % self.places.len()])).collect();
+        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
+        for left in 0..members {
+            for right in left + 1..members {
+                let (head, tail) = transports.split_at_mut(right);
+                let (one, other) = connect(&mut head[left], &mut tail[0]);
+                endpoints[left][right] = Some(one);
+                endpoints[right][left] = Some(other);
+            }
+        }
+        Network { members: transports.into_iter().map(Some).collect(), endpoints }
+    }
+
+    /// Dropping a transport closes everything without a goodbye, as the end of a process does.
+    fn kill(&mut self, network: &mut Network<FabricTransport>, index: usize) {
+        network.members[index] = None;
+    }
+
+    /// Not to be polled is enough: nobody answers, and the connections stay.
+    fn silence(&mut self, _: &mut Network<FabricTransport>, _: usize) -> Option<Duration> {
+        Some(Duration::from_millis(tcp_config().silence_timeout_ms + 1_000))
+    }
+}
+
+mod tcp {
+    transport::contract_tests!(super::Fabric { places: vec![super::Place::here("tcp")] });
+}
+
+mod sockets {
+    transport::contract_tests!(super::Fabric { places: vec![super::Place::here("sockets")] });
+}
+
+mod shm {
+    transport::contract_tests!(super::Fabric { places: vec![super::Place::here("shm")] });
+}
