@@ -1,7 +1,7 @@
 //! One link: its endpoints, what waits to be posted on them, and what is posted.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
     time::Instant,
 };
@@ -13,7 +13,7 @@ use crate::{
     device::Device,
     lifeline::Lifeline,
     offer::{Cookie, Ends, Role},
-    ring::{Note, Ring, SLOT_BYTES, SLOTS, Slot},
+    ring::{LENGTHS_MAX, Note, Receives, Ring, SLOT_BYTES, SLOTS, Slot},
     sys::{self, Access, Errno, Object, RawCompletion, Registration, Span, Way},
 };
 
@@ -22,6 +22,8 @@ use crate::{
 const SENDS_POSTED_MAX: usize = 4;
 /// Receives of one rail that the provider has at a time.
 const RECEIVES_POSTED_MAX: usize = 64;
+/// Receives of the peer's that one link remembers.
+const PEER_LENGTHS_MAX: usize = 4096;
 /// Memory regions that one link may expose.
 const EXPOSED_MAX: usize = 64;
 
@@ -132,8 +134,11 @@ pub struct Link {
     receives_open: usize,
     sends_started: u64,
     receives_posted: u64,
-    /// Receives of the peer's that we know of.
-    peer_receives: u64,
+    /// Lengths of receives that are posted or wait to be: the last of them, from this index on.
+    lengths: VecDeque<u32>,
+    lengths_first: u64,
+    /// Lengths of the peer's receives that we know of, by index.
+    peer_lengths: BTreeMap<u64, u32>,
     /// The peer waits for a receive of this index.
     peer_wants: Option<u64>,
     asked_for: Option<u64>,
@@ -193,7 +198,9 @@ impl Link {
             receives_open: 0,
             sends_started: 0,
             receives_posted: 0,
-            peer_receives: 0,
+            lengths: VecDeque::new(),
+            lengths_first: 0,
+            peer_lengths: BTreeMap::new(),
             peer_wants: None,
             asked_for: None,
             peer_bye: None,
@@ -366,6 +373,8 @@ impl Link {
     }
 
     pub fn post_receive(&mut self, into: WriteLease, token: Token) {
+        // Checked to be at most 2^32 - 1.
+        self.lengths.push_back(into.bytes() as u32);
         self.receives.push_back((into, token));
     }
 
@@ -511,7 +520,6 @@ impl Link {
             self.receives_open += 1;
             self.receives_posted += 1;
             if self.peer_wants.is_some_and(|wanted| wanted < self.receives_posted) {
-                self.peer_wants = None;
                 self.ring.push(Note::Consumed);
             }
         }
@@ -519,15 +527,17 @@ impl Link {
 
     fn advance_sends(&mut self, round: &mut Round<'_>) {
         while self.sends_posted < SENDS_POSTED_MAX * self.rails() && self.broken.is_none() {
-            if self.sends.is_empty() {
+            let Some(bytes) = self.sends.front().map(|send| send.from.bytes() as u64) else {
                 return;
-            }
-            if self.sends_started >= self.peer_receives {
+            };
+            let index = self.sends_started;
+            let room = self.peer_lengths.get(&index).copied().map(u64::from);
+            if room.is_none_or(|room| room < bytes) {
                 // The layer above says that there is a receive, and the word that told it so told
                 // us as well. Otherwise the peer tells, or ends the link.
-                if self.asked_for != Some(self.sends_started) {
-                    self.asked_for = Some(self.sends_started);
-                    self.ring.push(Note::Wants(self.sends_started));
+                if self.asked_for != Some(index) {
+                    self.asked_for = Some(index);
+                    self.ring.push(Note::Wants { index, bytes });
                 }
                 return;
             }
@@ -555,6 +565,7 @@ impl Link {
                 }
                 return self.refused(error);
             }
+            self.peer_lengths.remove(&index);
             self.sends_posted += 1;
             self.sends_started += 1;
         }
@@ -601,7 +612,7 @@ impl Link {
 
     fn advance_words(&mut self) {
         let Some((peer_key, peer_address)) = self.peer_slots else { return };
-        while let Some((slot, bytes)) = self.ring.next(self.receives_posted) {
+        while let Some((slot, bytes)) = self.ring.next(self.receives_to_tell()) {
             let Some(endpoint) = self.endpoint(0) else { return };
             let range = slot_range(slot);
             self.staging.copy_in(range.start, &bytes);
@@ -624,8 +635,21 @@ impl Link {
                 self.forget(context);
                 return self.refused(error);
             }
+            if self.peer_wants.is_some_and(|wanted| wanted < self.receives_posted) {
+                self.peer_wants = None;
+            }
             self.ring.wrote();
         }
+    }
+
+    /// The receives that the peer should know of: from the one that it has asked for, or the last.
+    fn receives_to_tell(&self) -> Receives {
+        let last = self.receives_posted.saturating_sub(LENGTHS_MAX as u64);
+        let wanted = self.peer_wants.filter(|&wanted| wanted < self.receives_posted);
+        let first = wanted.unwrap_or(last).max(self.lengths_first);
+        let skip = (first - self.lengths_first) as usize;
+        let count = LENGTHS_MAX.min(self.receives_posted.saturating_sub(first) as usize);
+        Receives { first, lengths: self.lengths.iter().skip(skip).take(count).copied().collect() }
     }
 
     /// A post was refused: for now, or for good.
@@ -678,6 +702,12 @@ impl Link {
             }
             Op::Receive(lease, token, _) => {
                 self.receives_open -= 1;
+                // Rails may be ahead of one another, by as much as they have posted.
+                let keep = 2 * (self.receives_open + self.receives.len()) + LENGTHS_MAX;
+                while self.lengths.len() > keep {
+                    self.lengths.pop_front();
+                    self.lengths_first += 1;
+                }
                 drop(lease);
                 let (bytes, immediate) = (raw.bytes, raw.data as u32);
                 round.completed.push(if failed {
@@ -721,7 +751,11 @@ impl Link {
 
     fn take_note(&mut self, slot: Slot, round: &mut Round<'_>) {
         let endpoint = self.id;
-        self.peer_receives = self.peer_receives.max(slot.receives_posted);
+        for (index, length) in (slot.receives.first..).zip(slot.receives.lengths) {
+            if index >= self.sends_started && self.peer_lengths.len() < PEER_LENGTHS_MAX {
+                self.peer_lengths.insert(index, length);
+            }
+        }
         match slot.note {
             _ if !self.is_open() => {}
             Note::Word(word) => round.completed.push(Completion::Control { endpoint, word }),
@@ -729,15 +763,30 @@ impl Link {
                 round.completed.push(Completion::Written { endpoint, immediate });
             }
             Note::Consumed => {}
-            Note::Wants(index) if index < self.receives_posted => {
-                self.ring.push(Note::Consumed);
-            }
-            Note::Wants(index) if index < self.receives_posted + self.receives.len() as u64 => {
-                self.peer_wants = Some(index);
-            }
-            Note::Wants(_) => {
+            Note::Wants { index, bytes } => self.answer(index, bytes),
+        }
+    }
+
+    /// The peer has a block and does not know that it fits.
+    fn answer(&mut self, index: u64, bytes: u64) {
+        let known = index.checked_sub(self.lengths_first).and_then(|at| usize::try_from(at).ok());
+        match known.and_then(|at| self.lengths.get(at)) {
+            None => {
                 let what = "sent a block that nobody asked for";
                 self.break_by(Cause::Protocol(what.into()));
+            }
+            Some(&length) if bytes > u64::from(length) => {
+                let what = format!(
+                    "sent a block of {bytes} bytes, longer than the memory of {length} for it"
+                );
+                self.break_by(Cause::Protocol(what));
+            }
+            Some(_) => {
+                // Told as soon as it is posted; see `receives_to_tell`.
+                self.peer_wants = Some(index);
+                if index < self.receives_posted {
+                    self.ring.push(Note::Consumed);
+                }
             }
         }
     }

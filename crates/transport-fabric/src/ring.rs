@@ -2,8 +2,8 @@
 //!
 //! The one-sided writes by which receivers say that they are ready (DSN 2018 section 4.2). Words
 //! fill the slots by turns. Every word says how many the writer has consumed in the other direction,
-//! so a slot is never overwritten before it is free, and how many receives it has posted, so that no
-//! block meets a receiver that is not ready. What is here only counts; `link` moves the bytes.
+//! so a slot is never overwritten before it is free, and which receives it has posted, so that no
+//! block meets a receiver that is not ready, or memory that is too short for it. What is here only counts; `link` moves the bytes.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,9 @@ const RESERVED_SLOTS: u64 = 4;
 /// After so many words without one in the other direction, the reader says that it has read them.
 const CONSUMED_UNTOLD_MAX: u64 = SLOTS / 4;
 pub const SLOT_BYTES: usize = HEADER_BYTES + CONTROL_BYTES_MAX;
-const HEADER_BYTES: usize = 8 + 8 + 8 + 1 + 1;
+const HEADER_BYTES: usize = 8 + 8 + 8 + 4 * LENGTHS_MAX + 3;
+/// Receives that one slot tells of.
+pub const LENGTHS_MAX: usize = 8;
 /// Bytes of words that may wait for a peer that does not read.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
 
@@ -27,8 +29,9 @@ pub enum Note {
     Word(Vec<u8>),
     /// Nothing but the counts.
     Consumed,
-    /// The writer has a block for its peer's receive of this index, and does not know of one.
-    Wants(u64),
+    /// The writer has a block of this length for its peer's receive of this index, and does not know
+    /// that it fits.
+    Wants { index: u64, bytes: u64 },
     /// A one-sided write is in place, with this immediate.
     Written(u32),
 }
@@ -38,8 +41,16 @@ pub enum Note {
 pub struct Slot {
     sequence: u64,
     pub consumed: u64,
-    pub receives_posted: u64,
+    pub receives: Receives,
     pub note: Note,
+}
+
+/// Some receives that a member has posted: the index of the first, and the length of each.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Receives {
+    pub first: u64,
+    /// At most [`LENGTHS_MAX`].
+    pub lengths: Vec<u32>,
 }
 
 impl Note {
@@ -47,7 +58,7 @@ impl Note {
         match self {
             Self::Word(_) => 1,
             Self::Consumed => 2,
-            Self::Wants(_) => 3,
+            Self::Wants { .. } => 3,
             Self::Written(_) => 4,
         }
     }
@@ -56,7 +67,7 @@ impl Note {
         match self {
             Self::Word(word) => word.clone(),
             Self::Consumed => Vec::new(),
-            Self::Wants(index) => index.to_le_bytes().into(),
+            Self::Wants { index, bytes } => [index.to_le_bytes(), bytes.to_le_bytes()].concat(),
             Self::Written(immediate) => immediate.to_le_bytes().into(),
         }
     }
@@ -68,9 +79,13 @@ impl Slot {
         let body = self.note.body();
         bytes[0..8].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.consumed.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.receives_posted.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.receives.first.to_le_bytes());
         bytes[24] = self.note.code();
         bytes[25] = body.len() as u8;
+        bytes[26] = self.receives.lengths.len().min(LENGTHS_MAX) as u8;
+        for (place, length) in bytes[27..HEADER_BYTES].chunks_mut(4).zip(&self.receives.lengths) {
+            place.copy_from_slice(&length.to_le_bytes());
+        }
         bytes[HEADER_BYTES..HEADER_BYTES + body.len()].copy_from_slice(&body);
         bytes
     }
@@ -84,12 +99,18 @@ impl Slot {
         let note = match bytes[24] {
             1 if !body.is_empty() => Note::Word(body.to_vec()),
             2 if body.is_empty() => Note::Consumed,
-            3 => Note::Wants(u64::from_le_bytes(body.try_into().ok()?)),
+            3 if body.len() == 16 => {
+                let number = |at: usize| body[at..].first_chunk().copied().map(u64::from_le_bytes);
+                Note::Wants { index: number(0)?, bytes: number(8)? }
+            }
             4 => Note::Written(u32::from_le_bytes(body.try_into().ok()?)),
             _ => return None,
         };
-        let (sequence, consumed, receives_posted) = (number(0), number(8), number(16));
-        Some(Self { sequence, consumed, receives_posted, note })
+        let (lengths, _) = bytes[27..HEADER_BYTES].as_chunks::<4>();
+        let lengths = lengths.get(..usize::from(bytes[26]))?;
+        let lengths = lengths.iter().map(|length| u32::from_le_bytes(*length)).collect();
+        let receives = Receives { first: number(16), lengths };
+        Some(Self { sequence: number(0), consumed: number(8), receives, note })
     }
 }
 
@@ -122,7 +143,7 @@ impl Ring {
     }
 
     /// The next slot to be written and what goes there, if one is free; [`Ring::wrote`] follows.
-    pub fn next(&self, receives_posted: u64) -> Option<(u64, [u8; SLOT_BYTES])> {
+    pub fn next(&self, receives: Receives) -> Option<(u64, [u8; SLOT_BYTES])> {
         let used = self.sent - self.acknowledged;
         let note = match self.waiting.front() {
             Some(note) if used < SLOTS - RESERVED_SLOTS => note.clone(),
@@ -130,7 +151,7 @@ impl Ring {
             _ => return None,
         };
         let (sequence, consumed) = (self.sent, self.consumed);
-        let slot = Slot { sequence, consumed, receives_posted, note };
+        let slot = Slot { sequence, consumed, receives, note };
         Some((self.sent % SLOTS, slot.encode()))
     }
 
@@ -188,13 +209,17 @@ impl Ring {
 mod tests {
     use super::*;
 
+    fn some_receives() -> Receives {
+        Receives { first: 7, lengths: vec![1, u32::MAX] }
+    }
+
     /// Moves what can move from one to the other.
     fn deliver(from: &mut Ring, to: &mut Ring) -> Vec<Note> {
         let mut notes = Vec::new();
-        while let Some((slot, bytes)) = from.next(7) {
+        while let Some((slot, bytes)) = from.next(some_receives()) {
             from.wrote();
             let read = to.read(slot, &bytes).unwrap();
-            assert_eq!(read.receives_posted, 7);
+            assert_eq!(read.receives, some_receives());
             notes.push(read.note);
         }
         notes
@@ -205,12 +230,15 @@ mod tests {
         let (mut one, mut other) = (Ring::default(), Ring::default());
         let mut got = Vec::new();
         for index in 0..1_000_u64 {
-            assert!(one.push(Note::Wants(index)));
+            assert!(one.push(Note::Wants { index, bytes: 2 }));
             got.extend(deliver(&mut one, &mut other));
             let back = deliver(&mut other, &mut one);
             assert!(back.iter().all(|note| *note == Note::Consumed));
         }
-        assert_eq!(got, (0..1_000).map(Note::Wants).collect::<Vec<_>>());
+        assert_eq!(
+            got,
+            (0..1_000).map(|index| Note::Wants { index, bytes: 2 }).collect::<Vec<_>>()
+        );
         // Nobody answers an answer for ever.
         assert!(deliver(&mut one, &mut other).is_empty());
     }
@@ -223,25 +251,28 @@ mod tests {
             other.push(Note::Word(vec![index; 2]));
         }
         let mut slots = Vec::new();
-        while let Some(slot) = one.next(0) {
+        while let Some(slot) = one.next(Receives::default()) {
             one.wrote();
             slots.push(slot);
         }
         assert_eq!(slots.len() as u64, SLOTS - RESERVED_SLOTS);
-        while other.next(0).is_some() {
+        while other.next(Receives::default()).is_some() {
             other.wrote();
         }
         for (slot, bytes) in &slots {
             other.read(*slot, bytes).unwrap();
         }
-        assert!(other.next(0).is_some(), "an answer has a slot although the ring is full");
+        assert!(
+            other.next(Receives::default()).is_some(),
+            "an answer has a slot although the ring is full"
+        );
     }
 
     #[test]
     fn broken_rules_are_named() {
         let (mut one, mut other) = (Ring::default(), Ring::default());
         one.push(Note::Word(vec![1]));
-        let (slot, bytes) = one.next(0).unwrap();
+        let (slot, bytes) = one.next(Receives::default()).unwrap();
         assert!(other.read(slot + 1, &bytes).unwrap_err().contains("out of turn"));
         let with = |at: usize, value: u8| {
             let mut changed = bytes;
@@ -250,7 +281,7 @@ mod tests {
         };
         assert!(with(0, 1).unwrap_err().contains("not written"));
         assert!(with(8, 1).unwrap_err().contains("did not"));
-        for (at, value) in [(24, 0), (24, 9), (24, 3), (25, 0), (25, 65), (25, 255)] {
+        for (at, value) in [(24, 0), (24, 9), (24, 3), (25, 0), (25, 65), (25, 255), (26, 9)] {
             assert!(with(at, value).unwrap_err().contains("malformed"));
         }
         other.read(slot, &bytes).unwrap();
