@@ -90,22 +90,15 @@ void rdmc_info_read(void *opaque, struct rdmc_info *out) {
     out->provider = info->fabric_attr->prov_name;
     out->domain = info->domain_attr->name;
     out->fabric = info->fabric_attr->name;
-    out->source = info->src_addr;
-    out->source_bytes = info->src_addrlen;
     out->max_message_bytes = info->ep_attr->max_msg_size;
-    out->inject_bytes = info->tx_attr->inject_size;
     out->receives_max = info->rx_attr->size;
-    out->sends_max = info->tx_attr->size;
     out->link_bits_per_second = link ? link->speed : 0;
-    out->key_bytes = info->domain_attr->cq_data_size;
     out->is_message_endpoint = info->ep_attr->type == FI_EP_MSG;
     out->needs_local_registration = (mode & FI_MR_LOCAL) != 0;
     out->writes_consume_receives =
         ((info->mode | (info->rx_attr ? info->rx_attr->mode : 0)) & FI_RX_CQ_DATA) != 0;
     out->virtual_addresses = (mode & FI_MR_VIRT_ADDR) != 0;
-    out->provider_chooses_keys = (mode & FI_MR_PROV_KEY) != 0;
     out->link_is_up = link ? link->state == FI_LINK_UP : -1;
-    out->has_counters = info->domain_attr->cntr_cnt > 0;
 }
 
 void *rdmc_info_copy(void *info) { return lib.dupinfo(info); }
@@ -259,8 +252,6 @@ long rdmc_write(void *endpoint, const void *start, size_t bytes, void *descripti
     return fi_writedata(endpoint, start, bytes, description, *data, FI_ADDR_UNSPEC, address, key,
                         (void *)context);
 }
-
-long rdmc_cancel(void *endpoint, uint64_t context) { return fi_cancel(endpoint, (void *)context); }
 
 static int read_error(struct fid_cq *cq, struct rdmc_completion *out) {
     struct fi_cq_err_entry entry = {0};

@@ -16,21 +16,14 @@ struct rdmc_info {
     const char *provider;
     const char *domain;
     const char *fabric;
-    const void *source;
-    size_t source_bytes;
     uint64_t max_message_bytes;
-    uint64_t inject_bytes;
     uint64_t receives_max;
-    uint64_t sends_max;
     uint64_t link_bits_per_second; /* 0: unknown */
-    uint64_t key_bytes;
     int is_message_endpoint;
     int needs_local_registration;
     int writes_consume_receives;
     int virtual_addresses;
-    int provider_chooses_keys;
     int link_is_up; /* -1: unknown */
-    int has_counters;
 };
 
 enum rdmc_completion_kind { RDMC_DONE = 0, RDMC_WRITTEN = 1 };
@@ -104,7 +97,6 @@ long rdmc_tagged_send(void *endpoint, const void *start, size_t bytes, void *des
 /* With `data` the peer's queue tells of the write; without, nobody does. */
 long rdmc_write(void *endpoint, const void *start, size_t bytes, void *description,
                 const uint64_t *data, uint64_t address, uint64_t key, uint64_t context);
-long rdmc_cancel(void *endpoint, uint64_t context);
 
 long rdmc_cq_read(void *cq, struct rdmc_completion *out, size_t count);
 int rdmc_eq_read(void *eq, struct rdmc_event *out);

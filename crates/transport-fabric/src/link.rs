@@ -72,12 +72,7 @@ pub struct Path {
 enum Op {
     Send(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Registration>>),
     Receive(WriteLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Registration>>),
-    Write(
-        ReadLease,
-        Token,
-        u32,
-        #[allow(dead_code, reason = "keeps it")] Option<Arc<Registration>>,
-    ),
+    Write(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Registration>>),
     /// A control word on its way out; its staging slot is ours again once the peer has read it.
     Word,
     /// Where a control word may come in: nothing but a place in the receive queue, or a slot.
@@ -595,7 +590,7 @@ impl Link {
                     return self.fail_memory(error);
                 }
             };
-            let context = self.context(Op::Write(from, token, immediate, registration.clone()));
+            let context = self.context(Op::Write(from, token, registration.clone()));
             let span = Span { start, bytes, registration: registration.as_deref() };
             // SAFETY: as for a send.
             let posted = unsafe { sys::post_write(&endpoint, span, None, address, key, context) };

@@ -36,6 +36,8 @@ pub(crate) struct Terms {
     pub(crate) cookie: Cookie,
     /// By which the peer names this link in immediate data and tags.
     pub(crate) number: u32,
+    /// The process that the end is in.
+    process: u32,
     /// Of each rail, in the provider's format.
     pub(crate) addresses: Vec<Vec<u8>>,
 }
@@ -125,6 +127,7 @@ impl Offers {
             provider: self.0.provider.clone(),
             cookie,
             number: number & ((1 << LINK_NUMBER_BITS) - 1),
+            process: std::process::id(),
             addresses,
         };
         let bytes = postcard::to_stdvec(&terms)
@@ -203,6 +206,12 @@ impl FabricLink {
                 "it is for the provider {:?}, this is {}",
                 theirs.provider, ours.terms.provider
             ));
+        }
+        if theirs.provider == "shm" && theirs.process == ours.terms.process {
+            // libfabric lets such ends use each other's mapping, also when one of them is gone.
+            return refuse(
+                "shm joins processes, and both ends are in this one; use the fabric tcp".into(),
+            );
         }
         let lawful = |address: &Vec<u8>| (1..ADDRESS_BYTES_MAX).contains(&address.len());
         if theirs.addresses.is_empty()

@@ -19,21 +19,14 @@ struct RawInfo {
     provider: *const c_char,
     domain: *const c_char,
     fabric: *const c_char,
-    source: *const u8,
-    source_bytes: usize,
     max_message_bytes: u64,
-    inject_bytes: u64,
     receives_max: u64,
-    sends_max: u64,
     link_bits_per_second: u64,
-    data_bytes: u64,
     is_message_endpoint: c_int,
     needs_local_registration: c_int,
     writes_consume_receives: c_int,
     virtual_addresses: c_int,
-    provider_chooses_keys: c_int,
     link_is_up: c_int,
-    has_counters: c_int,
 }
 
 /// One entry of a completion queue.
@@ -154,7 +147,6 @@ unsafe extern "C" {
         key: u64,
         context: u64,
     ) -> c_long;
-    fn rdmc_cancel(endpoint: Handle, context: u64) -> c_long;
     fn rdmc_cq_read(cq: Handle, out: *mut RawCompletion, count: usize) -> c_long;
     fn rdmc_eq_read(eq: Handle, out: *mut RawEvent) -> c_int;
 }
@@ -212,21 +204,14 @@ pub struct Info {
     raw: Handle,
     pub provider: String,
     pub domain: String,
-    /// The device's own address in the provider's format; empty if it has none before it is used.
-    pub source: Vec<u8>,
     pub max_message_bytes: u64,
     pub receives_max: usize,
-    pub sends_max: usize,
     pub link_bits_per_second: Option<u64>,
-    /// Bytes of immediate data that a completion can carry.
-    pub data_bytes: u64,
     pub is_message_endpoint: bool,
     pub needs_local_registration: bool,
     pub writes_consume_receives: bool,
     pub virtual_addresses: bool,
-    pub provider_chooses_keys: bool,
     pub link_is_up: Option<bool>,
-    pub has_counters: bool,
 }
 
 // SAFETY: the description is plain memory of libfabric's that only its owner reaches; it is read by
@@ -254,29 +239,18 @@ impl Info {
             // SAFETY: a terminated string inside the description, which lives.
             unsafe { CStr::from_ptr(start) }.to_string_lossy().into_owned()
         };
-        let source = if read.source.is_null() {
-            Vec::new()
-        } else {
-            // SAFETY: libfabric gives the address with its length.
-            unsafe { std::slice::from_raw_parts(read.source, read.source_bytes) }.to_vec()
-        };
         Self {
             raw,
             provider: text(read.provider),
             domain: text(read.domain),
-            source,
             max_message_bytes: read.max_message_bytes,
             receives_max: read.receives_max as usize,
-            sends_max: read.sends_max as usize,
             link_bits_per_second: Some(read.link_bits_per_second).filter(|&speed| speed > 0),
-            data_bytes: read.data_bytes,
             is_message_endpoint: read.is_message_endpoint != 0,
             needs_local_registration: read.needs_local_registration != 0,
             writes_consume_receives: read.writes_consume_receives != 0,
             virtual_addresses: read.virtual_addresses != 0,
-            provider_chooses_keys: read.provider_chooses_keys != 0,
             link_is_up: (read.link_is_up >= 0).then_some(read.link_is_up != 0),
-            has_counters: read.has_counters != 0,
         }
     }
 }
@@ -646,12 +620,6 @@ pub unsafe fn post_write(
     posted(unsafe {
         rdmc_write(endpoint.raw, start, bytes, description, data, address, key, context)
     })
-}
-
-/// Asks for an early end of a posted receive; it completes with an error if it was not matched yet.
-pub fn cancel(endpoint: &Object, context: u64) {
-    // SAFETY: an open endpoint; the context is compared, not followed.
-    let _ = unsafe { rdmc_cancel(endpoint.raw, context) };
 }
 
 /// Reads completions, those with an error one at a time. Errors: the queue itself failed.
