@@ -125,7 +125,7 @@ impl FabricTransport {
         if let Some(&id) = self.by_endpoint.get(&endpoint)
             && let Some(link) = self.links.get_mut(&id)
         {
-            link.lose(cause, now);
+            link.break_by(cause);
             self.busy.insert(id);
         }
     }

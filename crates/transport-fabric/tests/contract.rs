@@ -42,13 +42,12 @@ impl Harness for Fabric {
         let mut transports: Vec<FabricTransport> =
             (0..members).map(|member| start(&self.places[member % self.places.len()])).collect();
         let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
-        for left in 0..members {
-            for right in left + 1..members {
-                let (head, tail) = transports.split_at_mut(right);
-                let (one, other) = connect(&mut head[left], &mut tail[0]);
-                endpoints[left][right] = Some(one);
-                endpoints[right][left] = Some(other);
-            }
+        let pairs = (0..members).flat_map(|right| (0..right).map(move |left| (left, right)));
+        for (left, right) in pairs {
+            let (head, tail) = transports.split_at_mut(right);
+            let (one, other) = connect(&mut head[left], &mut tail[0]);
+            endpoints[left][right] = Some(one);
+            endpoints[right][left] = Some(other);
         }
         Network { members: transports.into_iter().map(Some).collect(), endpoints }
     }
