@@ -407,3 +407,21 @@ fn a_full_ring_makes_the_root_wait_for_the_slowest() {
     assert!(words <= 3 * (100 / 2 + 5), "{words} words");
     assert_eq!(world.network.totals().writes, 300);
 }
+
+#[test]
+fn a_relayed_message_of_one_block_needs_no_second_handshake() {
+    for members in [2, 5, 8] {
+        let schedule = schedule(Algorithm::BinomialPipeline, members, 0);
+        let mut world = World::new(&schedule, SimConfig::IDEAL, 1, |_| {});
+        world.run(u64::MAX);
+        let before = world.network.totals();
+        world.send(0, contents(0, 10));
+        world.run(u64::MAX);
+        let after = world.network.totals();
+        let receivers = u64::from(members) - 1;
+        assert_eq!(after.blocks - before.blocks, receivers);
+        // The announcement travels with the block, whose credit was granted before; and one credit
+        // for the first block of the next message.
+        assert_eq!(after.words - before.words, 2 * receivers, "{members} members");
+    }
+}
