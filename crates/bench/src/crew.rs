@@ -15,7 +15,7 @@ use rdmc::Secret;
 use crate::{
     Outcome,
     interrupt::Interrupt,
-    member::{Answer, Done, Job, Order},
+    member::{Answer, Done, Equipment, Job, Order},
 };
 
 /// Longer than members wait themselves, so that they get to say what went wrong.
@@ -60,6 +60,15 @@ pub struct Crew {
 impl Crew {
     /// Starts one member on each of these hosts; the first is the root.
     pub fn start(hosts: &[Host], interrupt: &Interrupt) -> Outcome<Self> {
+        Self::start_with(hosts, interrupt, &Equipment::default())
+    }
+
+    /// [`Crew::start`] with other than default contexts.
+    pub fn start_with(
+        hosts: &[Host],
+        interrupt: &Interrupt,
+        equipment: &Equipment,
+    ) -> Outcome<Self> {
         let secret = Secret::random()?.to_hex();
         let (sender, answers) = mpsc::channel();
         let mut crew = Self {
@@ -70,7 +79,7 @@ impl Crew {
             jobs: 0,
         };
         for (rank, host) in hosts.iter().enumerate() {
-            let (orders, output) = crew.spawn(rank, hosts.len(), host)?;
+            let (orders, output) = crew.spawn(rank, hosts.len(), host, equipment)?;
             crew.orders.push(orders);
             let sender = sender.clone();
             thread::spawn(move || {
@@ -93,6 +102,7 @@ impl Crew {
         rank: usize,
         members: usize,
         host: &Host,
+        equipment: &Equipment,
     ) -> Outcome<(ChildStdin, ChildStdout)> {
         let program = env::current_exe()?;
         let mut command = match host.enter.split_first() {
@@ -107,6 +117,8 @@ impl Crew {
             .arg("member")
             .args(["--rank", &rank.to_string(), "--members", &members.to_string()])
             .args(["--listen", &host.address.to_string()])
+            .args(["--fabric", &equipment.fabric.to_string()])
+            .args(["--completion", equipment.completion.name()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -7,6 +7,7 @@ use crate::{
     Outcome,
     crew::{Crew, Host},
     interrupt::Interrupt,
+    member::Equipment,
     plain::{Plain, parallel_copies},
     report::{Report, median, number},
     size,
@@ -26,6 +27,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_parser = algorithms())]
     algorithms: Vec<Algorithm>,
     #[command(flatten)]
+    equipment: Equipment,
+    #[command(flatten)]
     choice: Choice,
 }
 
@@ -33,8 +36,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
-        "{} from memory to memory over loopback, one process per member; median of {}",
+        "{} from memory to memory on this host, fabric {}, one process per member; median of {}",
         size::show(args.bytes),
+        args.equipment.fabric,
         args.choice.repeats
     );
     let columns =
@@ -53,7 +57,8 @@ pub fn run(args: &Args) -> Outcome<()> {
             Value::Null,
             number(median(plain.iter().map(|plain| plain.cpu_seconds).collect())),
         ]);
-        let mut crew = Crew::start(&vec![Host::here(); members as usize], &interrupt)?;
+        let hosts = vec![Host::here(); members as usize];
+        let mut crew = Crew::start_with(&hosts, &interrupt, &args.equipment)?;
         let jobs = args.choice.jobs(chosen, args.bytes);
         let name = format!("{members} members");
         let results = sweep(&mut crew, &jobs, args.choice.repeats, &name)?;

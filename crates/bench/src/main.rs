@@ -4,6 +4,9 @@
 //! - `shaped`: members in network namespaces, over links of a known rate ([`lab`]).
 //! - `overlap`: what several messages in flight give.
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
+//! - `groups`: hundreds of overlapping groups through one completion queue per member.
+//! - `modes`: what polling, hybrid and event-driven completion cost.
+//! - `overhead`: what rdmc's own code costs per block, without a network.
 //! - `memory`: peak resident memory of `rdmc push` and its receivers.
 //!
 //! `local`, `shaped` and `overlap` share [`crew`], which runs [`member`] processes and compares
@@ -12,11 +15,14 @@
 #![forbid(unsafe_code)]
 
 mod crew;
+mod groups;
 mod interrupt;
 mod lab;
 mod local;
 mod member;
 mod memory;
+mod modes;
+mod overhead;
 mod overlap;
 mod plain;
 mod report;
@@ -49,6 +55,12 @@ enum Command {
     Overlap(overlap::Args),
     /// A simulated group in virtual time, with the real engine at every member
     Sim(sim::Args),
+    /// Hundreds of overlapping groups on a few members
+    Groups(groups::Args),
+    /// Bandwidth and processor time of the three completion modes
+    Modes(modes::Args),
+    /// What rdmc's own code costs per block
+    Overhead(overhead::Args),
     /// Peak resident memory of `rdmc push` and its receivers
     Memory(memory::Args),
     /// One member; started by the other commands
@@ -62,6 +74,9 @@ fn main() -> ExitCode {
         Command::Shaped(args) => shaped::run(&args),
         Command::Overlap(args) => overlap::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Groups(args) => groups::run(&args),
+        Command::Modes(args) => modes::run(&args),
+        Command::Overhead(args) => overhead::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Member(args) => member::run(&args),
     };

@@ -12,8 +12,8 @@ use std::{
 };
 
 use rdmc::{
-    Algorithm, Application, Context, ContextSettings, Failure, GroupSettings, Memory, Region,
-    RegionPool, Schedule, Secret, Window,
+    Algorithm, Application, CompletionMode, Context, ContextSettings, Fabric, Failure,
+    GroupSettings, Memory, Region, RegionPool, Schedule, Secret, Window,
     bootstrap::{Deadline, rendezvous},
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -37,6 +37,19 @@ pub struct Args {
     /// Where this member listens
     #[arg(long)]
     listen: IpAddr,
+    #[command(flatten)]
+    equipment: Equipment,
+}
+
+/// How the contexts of all members are made.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Equipment {
+    /// The network that blocks move over: tcp, or a libfabric provider (verbs, shm, ofi-tcp, ...)
+    #[arg(long, default_value_t)]
+    pub fabric: Fabric,
+    /// How members wait for completions
+    #[arg(long, default_value_t)]
+    pub completion: CompletionMode,
 }
 
 /// What a member is told to do.
@@ -130,7 +143,10 @@ impl Application for Recorder {
 pub fn run(args: &Args) -> Outcome<()> {
     let mut orders = io::stdin().lock().lines();
     let secret = Secret::from_hex(&next_line(&mut orders)?)?;
-    let context = Context::start(ContextSettings::new((args.listen, 0).into(), secret.clone()))?;
+    let mut settings = ContextSettings::new((args.listen, 0).into(), secret.clone());
+    settings.fabric = args.equipment.fabric.clone();
+    settings.completion = args.equipment.completion;
+    let context = Context::start(settings)?;
     let addresses = meet(args, &secret, context.address(), &mut orders)?;
     let mut member = Member { args, addresses, context, pool: None };
     while let Some(line) = orders.next() {

@@ -27,6 +27,28 @@ fn processes_deliver_by_every_algorithm() {
 }
 
 #[test]
+fn completion_modes_are_compared() {
+    let json = json_of(&bench("modes --members 2 --less 100 --repeats 1 --json"));
+    let modes: Vec<_> =
+        json["rows"].as_array().unwrap().iter().map(|row| &row["completion"]).collect();
+    assert_eq!(modes.len(), 9);
+    assert!(["event", "hybrid", "polling"].iter().all(|mode| modes.iter().any(|m| *m == mode)));
+}
+
+/// Each copy is compared with what was sent.
+#[test]
+fn overlapping_groups_share_their_members() {
+    let json = json_of(&bench("groups --members 6 --bytes 100KiB --block 10KiB --json"));
+    assert_eq!(json["rows"][0]["groups"].as_u64(), Some(10));
+}
+
+#[test]
+fn the_cost_per_block_is_told() {
+    let json = json_of(&bench("overhead --members 4 --blocks 500 --repeats 1 --json"));
+    assert!(json["rows"][0]["ns_per_block_and_member"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
 fn a_simulated_group_takes_exactly_its_steps() {
     for arguments in [
         "--members 64 --blocks 20",

@@ -88,7 +88,8 @@ mod tests {
         assert!(Invitation::from_line("").is_err());
         let secret = Secret::from_bytes([9; 32]);
         let line = Invitation { host: "a".into(), secret, addresses: vec![], port: 7 }.to_line();
-        let other = line.replace("\"version\":1", "\"version\":99");
+        let own = format!("\"version\":{}", rdmc::bootstrap::PROTOCOL_VERSION);
+        let other = line.replace(&own, "\"version\":99");
         assert!(Invitation::from_line(&other).err().unwrap().contains("version 99"));
         let short = line.replace("0909", "");
         assert!(Invitation::from_line(&short).err().unwrap().contains("64 hexadecimal"));

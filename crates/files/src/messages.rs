@@ -15,7 +15,9 @@ use crate::Manifest;
 pub(crate) enum ToRoot {
     /// The first message: which host this is, as the root named it when it had it started.
     Hello { host: String },
-    /// The target is prepared; other members reach this one at its address and this port.
+    /// The target is prepared. Fabrics that this host could use, best first, by name.
+    Prepared { fabrics: Vec<String> },
+    /// The fabric has been started; other members reach this one at its address and this port.
     Ready { port: u16 },
     /// How much of the file has come, in this round; also says that this receiver is alive.
     Progress { bytes: u64 },
@@ -36,6 +38,8 @@ pub(crate) enum ToRoot {
 pub(crate) enum ToReceiver {
     /// The first message: what is to come.
     Offer(Offer),
+    /// Start this fabric, by name.
+    Use { fabric: String },
     /// Join this group and receive.
     Start(Start),
     /// The round has failed: leave it, and say so by [`ToRoot::RoundFailed`] if not done yet.
@@ -57,6 +61,8 @@ pub(crate) struct Offer {
     pub(crate) destination: String,
     /// Connections to each neighbour.
     pub(crate) streams: u8,
+    /// How to wait for completions, by name.
+    pub(crate) completion: String,
 }
 
 /// One attempt to replicate: a group of root and receivers. Its message 0 is the file, message 1

@@ -10,13 +10,14 @@ use std::{
 
 use crossbeam_channel::{bounded, unbounded};
 use transport::{Region, Transport};
-use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+use transport_tcp::TcpConfig;
 
 use crate::{
-    Application, CompletionMode, Counters, Error, Group, GroupSettings, Memory, Secret,
+    Application, CompletionMode, Counters, Error, Fabric, Group, GroupSettings, Memory, Secret,
     application::{Dispatcher, Functions},
-    bootstrap::{Deadline, Listener, connect_neighbours},
+    bootstrap::{Deadline, Listener, Terms, connect_neighbours},
     group::Shared,
+    network::{Link, Network},
     worker::{Command, Commands, Due, Outlet, Worker},
 };
 
@@ -46,7 +47,10 @@ pub struct ContextSettings {
     pub streams: u8,
     /// How long creating a group may take: all members have to show up in this time.
     pub connect_timeout: Duration,
-    /// The transport's own settings.
+    /// The network that blocks move over; the same at all members. Members find each other, prove
+    /// who they are and notice each other's end over TCP in any case.
+    pub fabric: Fabric,
+    /// The settings of TCP.
     pub tcp: TcpConfig,
 }
 
@@ -60,6 +64,7 @@ impl ContextSettings {
             completion: CompletionMode::default(),
             streams: 1,
             connect_timeout: Duration::from_secs(30),
+            fabric: Fabric::default(),
             tcp: TcpConfig::default(),
         }
     }
@@ -81,22 +86,29 @@ pub struct Context {
 impl Context {
     /// Starts listening, and the progress thread.
     ///
-    /// Errors: the address cannot be listened on, the system refuses, a setting is out of range.
+    /// Errors: the address cannot be listened on, this host does not have the fabric, the system
+    /// refuses, a setting is out of range.
     pub fn start(settings: ContextSettings) -> Result<Self, Error> {
         if !(1..=8).contains(&settings.streams) {
             let streams = settings.streams;
             return Err(Error::Setting(format!("{streams} streams per neighbour; use 1 to 8")));
         }
+        if settings.fabric != Fabric::Tcp && settings.streams != 1 {
+            let fabric = settings.fabric.name();
+            let what =
+                format!("several streams per neighbour are for the fabric tcp, not {fabric}");
+            return Err(Error::Setting(what));
+        }
         let system = |what: &str| {
             let what = what.to_owned();
             move |error| Error::System { what, error }
         };
-        let transport =
-            TcpTransport::new(settings.tcp.clone()).map_err(system("starting the transport"))?;
+        let transport = Network::start(&settings.fabric, &settings.tcp)?;
+        let offers = transport.offers();
         let (sender, receiver) = unbounded();
         let commands = Commands { sender, waker: transport.waker() };
         let worker = Worker::new(transport, receiver, settings.completion);
-        let listener = Listener::start(settings.listen, settings.secret.clone())?;
+        let listener = Listener::start(settings.listen, settings.secret.clone(), offers)?;
         let mut context = Self {
             settings,
             listener,
@@ -187,6 +199,11 @@ impl Context {
         Ok(ran)
     }
 
+    /// The network that blocks move over.
+    pub fn fabric(&self) -> &Fabric {
+        &self.settings.fabric
+    }
+
     /// What this context has done so far.
     ///
     /// Errors: the context is closed.
@@ -254,12 +271,16 @@ impl Context {
     ) -> Result<(), Error> {
         let settings = &shared.settings;
         let deadline = Deadline::after(self.settings.connect_timeout);
-        let streams = self.settings.streams;
-        let links = connect_neighbours(&self.listener, settings, addresses, streams, deadline)?
+        let terms =
+            Terms::new(settings, addresses, self.settings.streams, &self.settings.fabric.name());
+        let links = connect_neighbours(&self.listener, settings, addresses, terms, deadline)?
             .into_iter()
-            .map(|(rank, streams)| {
-                let link = TcpLink::new(streams)
-                    .map_err(|error| Error::Setting(format!("link to member {rank}: {error}")))?;
+            .map(|(rank, wires)| {
+                let link = Link::new(wires).map_err(|cause| Error::Member {
+                    member: rank,
+                    address: addresses[rank as usize],
+                    cause,
+                })?;
                 Ok((rank, link))
             })
             .collect::<Result<Vec<_>, Error>>()?;

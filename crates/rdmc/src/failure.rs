@@ -94,6 +94,14 @@ pub enum Error {
     /// The call does not fit the group's rules or state; nothing has changed.
     #[error(transparent)]
     Relay(#[from] RelayError),
+    /// This host cannot use the network that was asked for.
+    #[error("the fabric {fabric} cannot be used here: {cause}")]
+    Fabric {
+        /// Its name.
+        fabric: String,
+        /// Why, and what helps.
+        cause: String,
+    },
     /// A group with this number exists in this context.
     #[error("group number {0} is in use in this context; choose another or close that group")]
     NumberInUse(u64),

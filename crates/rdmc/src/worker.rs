@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    str::FromStr,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -10,9 +11,12 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 use transport::{Region, Waker};
-use transport_tcp::{TcpLink, TcpTransport};
 
-use crate::{Counters, Engine, Error, Event, GroupSettings, application::Dispatcher};
+use crate::{
+    Counters, Engine, Error, Event, GroupSettings,
+    application::Dispatcher,
+    network::{Link, Network},
+};
 
 /// How the progress thread waits for completions (DSN 2018 sections 4.2 and 5.2.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,6 +30,36 @@ pub enum CompletionMode {
     Polling,
 }
 
+impl CompletionMode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::EventOnly, Self::Hybrid, Self::Polling];
+
+    /// `event`, `hybrid` or `polling`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EventOnly => "event",
+            Self::Hybrid => "hybrid",
+            Self::Polling => "polling",
+        }
+    }
+}
+
+impl fmt::Display for CompletionMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for CompletionMode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|mode| mode.name() == text).ok_or_else(|| {
+            Error::Setting(format!("{text:?} is no completion mode; use event, hybrid or polling"))
+        })
+    }
+}
+
 /// How long hybrid completion polls after the last completion (DSN 2018 section 4.2).
 const HYBRID_POLLING: Duration = Duration::from_millis(50);
 
@@ -36,7 +70,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 pub(crate) enum Command {
     Create {
         settings: Box<GroupSettings>,
-        links: Vec<(u32, TcpLink)>,
+        links: Vec<(u32, Link)>,
         outlet: Outlet,
         reply: Sender<Result<(), Error>>,
     },
@@ -96,7 +130,7 @@ impl fmt::Debug for Commands {
 pub(crate) type Due = Vec<(Arc<std::sync::Mutex<Dispatcher>>, Event)>;
 
 pub(crate) struct Worker {
-    engine: Engine<TcpTransport>,
+    engine: Engine<Network>,
     commands: Receiver<Command>,
     outlets: HashMap<u64, Outlet>,
     mode: CompletionMode,
@@ -107,7 +141,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(
-        transport: TcpTransport,
+        transport: Network,
         commands: Receiver<Command>,
         mode: CompletionMode,
     ) -> Self {
@@ -216,7 +250,7 @@ impl Worker {
     fn create(
         &mut self,
         settings: GroupSettings,
-        links: Vec<(u32, TcpLink)>,
+        links: Vec<(u32, Link)>,
         outlet: Outlet,
     ) -> Result<(), Error> {
         if self.stopping {

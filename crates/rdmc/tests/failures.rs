@@ -1,4 +1,4 @@
-//! What bad input and failing members get, over TCP on loopback.
+//! What bad input and failing members get, over any fabric (see `common`).
 
 mod common;
 

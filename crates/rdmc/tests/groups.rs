@@ -1,11 +1,11 @@
-//! What the library promises when nobody fails, over TCP on loopback.
+//! What the library promises when nobody fails, over any fabric (see `common`).
 
 mod common;
 
 use std::{thread, time::Duration};
 
-use common::{PATIENCE, Told, World, close_all, contents, group, ipv6};
-use rdmc::{Algorithm, CompletionMode, Progress, Region};
+use common::{PATIENCE, Told, World, close_all, contents, fabric, group, ipv6};
+use rdmc::{Algorithm, CompletionMode, Fabric, Progress, Region};
 
 /// Sends messages of these sizes, closes, and checks what everybody was told.
 fn deliver(world: &World, settings: impl Fn(u32) -> rdmc::GroupSettings + Sync, sizes: &[usize]) {
@@ -73,6 +73,10 @@ fn every_algorithm_delivers_messages_of_every_length() {
 
 #[test]
 fn several_streams_per_neighbour_and_ipv6() {
+    if fabric() != Fabric::Tcp {
+        println!("SKIPPED: streams are for TCP alone");
+        return;
+    }
     let world = World::start_with(5, |settings| {
         settings.streams = 3;
         settings.listen = ipv6();

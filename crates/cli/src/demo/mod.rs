@@ -10,7 +10,7 @@ use std::{
 };
 
 use files::{HostReport, PushReport, PushSettings, Source};
-use rdmc::{Algorithm, Schedule, Secret};
+use rdmc::{Algorithm, Fabric, Schedule, Secret};
 
 use crate::{
     failure::Failure,
@@ -156,6 +156,7 @@ impl Stage<'_> {
         settings.algorithm = algorithm;
         settings.block_bytes = self.args.block_size;
         settings.local_only = true;
+        settings.fabric = Some(Fabric::Tcp);
         let source = Source::open(&self.object.path).map_err(Failure::because)?;
         let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let mut display = Display::new(&names, self.object.bytes, self.args.quiet);

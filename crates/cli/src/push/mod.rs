@@ -8,7 +8,7 @@ use std::{net::IpAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use files::{PushSettings, Source};
-use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, Secret, Window};
+use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, CompletionMode, Fabric, Secret, Window};
 
 use crate::{failure::Failure, interrupt::Interrupt, launch::Launcher, replicate::replicate, size};
 pub use placing::local_hosts;
@@ -95,6 +95,17 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     window: u32,
 
+    /// The network that blocks move over: auto (the best that all hosts have), tcp, or a libfabric
+    /// provider: verbs, efa, cxi, shm, sockets, ofi-tcp; with devices of this host as in
+    /// verbs:mlx5_0,mlx5_1. `rdmc doctor` lists what this host has
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_fabric)]
+    fabric: FabricChoice,
+
+    /// How all members wait for completions: event sleeps, polling takes a core of its own at each
+    /// member, hybrid polls for 50 ms after each completion
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = completion_modes())]
+    completion: CompletionMode,
+
     /// TCP connections to each neighbour; more than one only helps on very fast links
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     streams: u8,
@@ -118,6 +129,23 @@ pub struct Args {
     /// Say on standard error what happens (or choose by RUST_LOG)
     #[arg(short, long)]
     verbose: bool,
+}
+
+/// Which fabric was asked for; `None` for `auto`.
+#[derive(Clone, Debug)]
+struct FabricChoice(Option<Fabric>);
+
+/// `auto`, or a fabric by name.
+fn parse_fabric(text: &str) -> Result<FabricChoice, rdmc::Error> {
+    match text {
+        "auto" => Ok(FabricChoice(None)),
+        name => name.parse().map(|fabric| FabricChoice(Some(fabric))),
+    }
+}
+
+fn completion_modes() -> impl TypedValueParser<Value = CompletionMode> {
+    PossibleValuesParser::new(CompletionMode::ALL.map(CompletionMode::name))
+        .try_map(|name| name.parse())
 }
 
 /// The algorithms by name.
@@ -177,6 +205,8 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
     let usual = if args.local.is_some() { BLOCK_BYTES_LOCAL } else { BLOCK_BYTES_DEFAULT };
     settings.block_bytes = args.block_size.unwrap_or(usual);
     settings.window = Window { receives: args.window, sends: args.window };
+    settings.fabric = args.fabric.0.clone();
+    settings.completion = args.completion;
     settings.streams = args.streams;
     settings.local_only = args.local.is_some();
     settings.advertise = args.advertise;

@@ -31,6 +31,8 @@ struct Summary<'a> {
     block_bytes: u64,
     /// Of the last group, this machine included.
     members: usize,
+    /// The network that blocks moved over.
+    fabric: Option<String>,
     /// From the start of sending until the last receiver had all bytes.
     seconds: Option<f64>,
     bandwidth_bytes_per_second: Option<f64>,
@@ -108,6 +110,7 @@ impl Facts {
             algorithm: self.algorithm,
             block_bytes: self.block_bytes,
             members: report.members,
+            fabric: report.fabric.as_ref().map(ToString::to_string),
             seconds: report.replication.map(|time| time.as_secs_f64()),
             bandwidth_bytes_per_second: report
                 .replication

@@ -15,7 +15,6 @@ use rdmc::{Error, bootstrap::Channel};
 
 use super::{Event, HostPlan, HostReport, HostState, system};
 use crate::{
-    Manifest,
     control::{Control, SILENCE},
     messages::{Offer, ToReceiver},
 };
@@ -30,6 +29,8 @@ pub(super) struct Host {
     /// Where other members reach it: the address that it was seen at, and its context's port.
     pub(super) ip: Option<IpAddr>,
     pub(super) port: u16,
+    /// The fabrics that it could use, once its target is prepared.
+    pub(super) fabrics: Option<Vec<String>>,
     /// Where it has seen the root.
     pub(super) own_ip: Option<IpAddr>,
     pub(super) bytes: u64,
@@ -46,6 +47,7 @@ impl Host {
             control: None,
             ip: None,
             port: 0,
+            fabrics: None,
             own_ip: None,
             bytes: 0,
             replication: None,
@@ -54,13 +56,12 @@ impl Host {
         }
     }
 
-    /// Takes over the control connection and offers the file.
+    /// Takes over the control connection and offers the file, at this host's own destination.
     pub(super) fn welcome(
         &mut self,
         index: usize,
         channel: Channel,
-        manifest: &Manifest,
-        streams: u8,
+        mut offer: Offer,
         events: &Sender<Event>,
     ) -> Result<Arc<Control>, Error> {
         self.ip = Some(channel.peer().ip().to_canonical());
@@ -80,8 +81,8 @@ impl Host {
         };
         let control = Control::start(channel, take)
             .map_err(|error| system("starting a control connection", error))?;
-        let (manifest, destination) = (manifest.clone(), self.plan.destination.clone());
-        control.send(&ToReceiver::Offer(Offer { manifest, destination, streams }))?;
+        offer.destination.clone_from(&self.plan.destination);
+        control.send(&ToReceiver::Offer(offer))?;
         let control = Arc::new(control);
         self.control = Some(Arc::clone(&control));
         Ok(control)
@@ -90,6 +91,11 @@ impl Host {
     /// It takes part in the next round, or waits to publish after the last.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.state, HostState::Ready | HostState::Received)
+    }
+
+    /// Its target is not prepared yet.
+    pub(super) fn is_unprepared(&self) -> bool {
+        self.state == HostState::Preparing && self.fabrics.is_none()
     }
 
     /// It has neither a copy nor failed.

@@ -12,7 +12,7 @@ mod settings;
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver, Sender},
     },
@@ -21,7 +21,7 @@ use std::{
 };
 
 use rdmc::{
-    Context, ContextSettings, Error, Failure, Group,
+    Context, ContextSettings, Error, Fabric, Failure, Group,
     bootstrap::{Channel, Deadline},
 };
 
@@ -34,7 +34,7 @@ pub use settings::{
 
 use crate::{
     Source, SourceError,
-    messages::{ToReceiver, ToRoot},
+    messages::{Offer, ToReceiver, ToRoot},
 };
 
 /// How long a receiver may take to prepare its target: reserving space can be slow.
@@ -50,7 +50,8 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 pub struct Push {
     settings: PushSettings,
     source: Arc<Source>,
-    context: Arc<Context>,
+    /// Once the fabric is chosen.
+    context: OnceLock<Arc<Context>>,
     doorway: Doorway,
     events: Sender<Event>,
     inbox: Receiver<Event>,
@@ -102,13 +103,25 @@ impl Push {
         let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let doorway =
             Doorway::open(settings.local_only, settings.secret.clone(), names, events.clone())?;
+        let source = Arc::new(source);
+        let push = Self { settings, source, context: OnceLock::new(), doorway, events, inbox };
+        // Without the fabric that was asked for, nobody needs to be started.
+        if let Some(fabric) = &push.settings.fabric {
+            push.use_fabric(fabric.clone())?;
+        }
+        Ok(push)
+    }
+
+    fn use_fabric(&self, fabric: Fabric) -> Result<(), Error> {
         // The context listens the way the doorway could.
-        let listen = SocketAddr::new(doorway.address.ip(), 0);
-        let mut context = ContextSettings::new(listen, settings.secret.clone());
-        context.streams = settings.streams;
-        context.connect_timeout = JOIN_TIMEOUT;
-        let context = Arc::new(Context::start(context)?);
-        Ok(Self { settings, source: Arc::new(source), context, doorway, events, inbox })
+        let listen = SocketAddr::new(self.doorway.address.ip(), 0);
+        let mut settings = ContextSettings::new(listen, self.settings.secret.clone());
+        settings.fabric = fabric;
+        settings.streams = self.settings.streams;
+        settings.completion = self.settings.completion;
+        settings.connect_timeout = JOIN_TIMEOUT;
+        let _ = self.context.set(Arc::new(Context::start(settings)?));
+        Ok(())
     }
 
     /// The TCP port that receivers call.
@@ -143,7 +156,8 @@ impl Push {
         let hosts: Vec<HostReport> = run.hosts.iter().map(Host::report).collect();
         let replication = hosts.iter().filter_map(|host| host.replication).max();
         let members = run.members;
-        PushReport { hosts, members, replication, total: started.elapsed(), error }
+        let fabric = self.context.get().map(|context| context.fabric().clone());
+        PushReport { hosts, members, fabric, replication, total: started.elapsed(), error }
     }
 }
 
@@ -190,8 +204,34 @@ impl Run<'_> {
         let late = format!("did not call back within {} s", timeout.as_secs_f64());
         self.fail_all(&HostState::Awaited, &late);
         let deadline = Deadline::after(PREPARE_TIMEOUT);
-        self.wait_while(deadline, |run| run.any(&HostState::Preparing))?;
-        self.fail_all(&HostState::Preparing, "did not prepare its target in time");
+        self.wait_while(deadline, |run| run.hosts.iter().any(Host::is_unprepared))?;
+        for index in 0..self.hosts.len() {
+            if self.hosts[index].is_unprepared() {
+                self.fail(index, "did not prepare its target in time");
+            }
+        }
+        self.start_fabric()
+    }
+
+    /// Has everybody start the fabric that was asked for, or the best that all have.
+    fn start_fabric(&mut self) -> Result<(), PushError> {
+        if !self.any(&HostState::Preparing) {
+            return Ok(());
+        }
+        if self.push.context.get().is_none() {
+            let common = |fabric: &Fabric| {
+                let name = fabric.name();
+                self.hosts.iter().flat_map(|host| &host.fabrics).all(|all| all.contains(&name))
+            };
+            let streams = self.push.settings.streams;
+            let fabrics = if streams > 1 { vec![Fabric::Tcp] } else { Fabric::candidates() };
+            let best = fabrics.into_iter().find(common).unwrap_or_default();
+            self.push.use_fabric(best)?;
+        }
+        let Some(context) = self.push.context.get() else { return Ok(()) };
+        self.tell_all(&ToReceiver::Use { fabric: context.fabric().name() });
+        self.wait_while(Deadline::after(JOIN_TIMEOUT), |run| run.any(&HostState::Preparing))?;
+        self.fail_all(&HostState::Preparing, "did not start its fabric in time");
         Ok(())
     }
 
@@ -307,9 +347,14 @@ impl Run<'_> {
             let _ = channel.send(&ToReceiver::Abort { reason }, deadline);
             return;
         }
-        let (manifest, streams) = (self.push.source.manifest(), self.push.settings.streams);
-        let events = &self.push.events;
-        match self.hosts[index].welcome(index, channel, manifest, streams, events) {
+        let settings = &self.push.settings;
+        let offer = Offer {
+            manifest: self.push.source.manifest().clone(),
+            destination: String::new(),
+            streams: settings.streams,
+            completion: settings.completion.to_string(),
+        };
+        match self.hosts[index].welcome(index, channel, offer, &self.push.events) {
             Ok(control) => {
                 self.heartbeat.add(&control);
                 self.set(index, HostState::Preparing);
@@ -321,6 +366,7 @@ impl Run<'_> {
     fn hear(&mut self, index: usize, message: ToRoot) {
         let round = self.round.as_ref().map(|round| round.number);
         match message {
+            ToRoot::Prepared { fabrics } => self.hosts[index].fabrics = Some(fabrics),
             ToRoot::Ready { port } if self.hosts[index].state == HostState::Preparing => {
                 self.hosts[index].port = port;
                 self.set(index, HostState::Ready);
@@ -396,7 +442,8 @@ impl Run<'_> {
                 .count()
         };
         let called = self.hosts.iter().filter_map(|host| host.own_ip).max_by_key(counted);
-        let listening = self.push.context.address();
+        let listening = self.push.context.get().map(|context| context.address());
+        let listening = listening.unwrap_or(self.push.doorway.address);
         let address = self.push.settings.advertise.or(called).unwrap_or(listening.ip());
         SocketAddr::new(address, listening.port())
     }

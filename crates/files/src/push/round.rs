@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, mpsc::Sender},
+    sync::mpsc::Sender,
     thread,
     time::{Duration, Instant},
 };
@@ -189,7 +189,8 @@ impl Run<'_> {
     fn join(&self, start: &Start) -> Result<(), PushError> {
         let settings = start.group_settings()?;
         let (number, addresses) = (start.round, start.addresses.clone());
-        let (context, events) = (Arc::clone(&self.push.context), self.push.events.clone());
+        let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
+        let events = self.push.events.clone();
         let sending = Sending { number, events: events.clone() };
         let join = move || {
             let group = context.create_group(settings, &addresses, sending);

@@ -2,7 +2,9 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Secret, Window};
+use rdmc::{
+    Algorithm, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Secret, Window,
+};
 
 use crate::SourceError;
 
@@ -43,7 +45,11 @@ pub struct PushSettings {
     pub block_bytes: u64,
     /// Receives and sends posted ahead.
     pub window: Window,
-    /// Connections to each neighbour, 1 to 8.
+    /// The network that blocks move over; `None` for the best that all hosts have.
+    pub fabric: Option<Fabric>,
+    /// How all members wait for completions.
+    pub completion: CompletionMode,
+    /// TCP connections to each neighbour, 1 to 8.
     pub streams: u8,
     /// Whether all receivers are on this machine, so that only loopback is listened on.
     pub local_only: bool,
@@ -63,6 +69,8 @@ impl PushSettings {
             root_rack: 0,
             block_bytes: BLOCK_BYTES_DEFAULT,
             window: Window::default(),
+            fabric: None,
+            completion: CompletionMode::default(),
             streams: 1,
             local_only: false,
             advertise: None,
@@ -85,6 +93,9 @@ impl PushSettings {
         }
         if self.window.receives == 0 || self.window.sends == 0 {
             return refuse("a window of 0 would let nothing move; use 1 or more".into());
+        }
+        if !(1..=8).contains(&self.streams) {
+            return refuse(format!("{} streams per neighbour; use 1 to 8", self.streams));
         }
         let mut names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
         names.sort_unstable();
@@ -164,6 +175,8 @@ pub struct PushReport {
     pub hosts: Vec<HostReport>,
     /// Members of the last group, the root included.
     pub members: usize,
+    /// The network that was used; `None` if it did not come so far.
+    pub fabric: Option<Fabric>,
     /// From the start of sending until the last receiver had all bytes, in the last group;
     /// `None` if that never happened.
     pub replication: Option<Duration>,

@@ -19,7 +19,7 @@ use std::{
 };
 
 use rdmc::{
-    Context, ContextSettings, Error, Secret,
+    Context, ContextSettings, Error, Fabric, Secret,
     bootstrap::{Channel, Deadline},
 };
 
@@ -211,15 +211,34 @@ impl Session<'_> {
         let path =
             self.settings.placement.resolve(&offer.destination).map_err(ReceiveError::Refused)?;
         let target = Target::create(&path, offer.manifest)?;
+        let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
+        self.tell(&ToRoot::Prepared { fabrics })?;
+        let fabric = loop {
+            match self.next()? {
+                Event::Root(Ok(ToReceiver::Use { fabric })) => break fabric,
+                event => self.judge(event)?,
+            }
+        };
+        let context = Arc::new(self.start_context(&fabric, offer.streams, &offer.completion)?);
+        self.tell(&ToRoot::Ready { port: context.address().port() })?;
+        Ok(Receiving { target, context, round: None, verified: None })
+    }
+
+    fn start_context(
+        &self,
+        fabric: &str,
+        streams: u8,
+        completion: &str,
+    ) -> Result<Context, ReceiveError> {
         // Members reach this one where the root has seen it come from, which is this address.
         let listen = SocketAddr::new(self.local.ip().to_canonical(), 0);
         let mut settings = ContextSettings::new(listen, self.settings.secret.clone());
-        settings.streams = offer.streams;
+        settings.streams = streams;
         settings.connect_timeout = JOIN_TIMEOUT;
-        let context =
-            Context::start(settings).map_err(|error| ReceiveError::System(error.to_string()))?;
-        self.tell(&ToRoot::Ready { port: context.address().port() })?;
-        Ok(Receiving { target, context: Arc::new(context), round: None, verified: None })
+        let system = |error: Error| ReceiveError::System(error.to_string());
+        settings.fabric = fabric.parse().map_err(system)?;
+        settings.completion = completion.parse().map_err(system)?;
+        Context::start(settings).map_err(system)
     }
 
     /// Handles one event. True when the copy is to be published.

@@ -20,7 +20,10 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::{Channel, Deadline, Terms};
-use crate::{Error, GroupSettings, Secret};
+use crate::{
+    Error, GroupSettings, Secret,
+    network::{Offers, Wire},
+};
 
 /// Connections that may be in their handshake at once; more wait in the system's queue.
 const HANDSHAKES_MAX: usize = 512;
@@ -30,8 +33,8 @@ const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTORS_MAX: usize = 16;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// The streams of each neighbour, by rank.
-pub(crate) type Streams = Vec<(u32, Vec<TcpStream>)>;
+/// The connections to each neighbour, by rank.
+pub(crate) type Wires = Vec<(u32, Vec<Wire>)>;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {
@@ -40,12 +43,14 @@ struct Request {
     to: u32,
     stream: u8,
     terms: Terms,
+    /// What the fabric's transport tells about its end of the link.
+    offer: Vec<u8>,
     timeout_ms: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Response {
-    Accepted,
+    Accepted { offer: Vec<u8> },
     Refused(String),
 }
 
@@ -59,6 +64,7 @@ pub(crate) struct Listener {
 
 struct Shared {
     secret: Secret,
+    offers: Offers,
     expected: Mutex<HashMap<u64, Expected>>,
     changed: Condvar,
     stopped: AtomicBool,
@@ -71,18 +77,23 @@ struct Shared {
 struct Expected {
     rank: u32,
     terms: Terms,
-    streams: BTreeMap<u32, Vec<Option<TcpStream>>>,
+    wires: BTreeMap<u32, Vec<Option<Wire>>>,
     problem: Option<(u32, SocketAddr, String)>,
 }
 
 impl Listener {
     /// Listens on an address; port 0 takes a free one. Errors: the system refuses.
-    pub(crate) fn start(address: SocketAddr, secret: Secret) -> Result<Self, Error> {
+    pub(crate) fn start(
+        address: SocketAddr,
+        secret: Secret,
+        offers: Offers,
+    ) -> Result<Self, Error> {
         let system = |error| Error::System { what: format!("listening on {address}"), error };
         let socket = listen(address).map_err(system)?;
         let address = socket.local_addr().map_err(system)?;
         let shared = Arc::new(Shared {
             secret,
+            offers,
             expected: Mutex::default(),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
@@ -189,13 +200,16 @@ impl Shared {
         if let Some(reason) = refusal {
             return channel.send(&Response::Refused(reason), deadline);
         }
-        channel.send(&Response::Accepted, deadline)?;
+        let ours = self.offers.make()?;
+        channel.send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
+        let (stream, theirs) = (channel.into_stream(), request.offer);
+        let wire = Wire { stream, ours, theirs, connected_here: false };
         let mut groups = self.expected();
         if let Some(expected) = groups.get_mut(&request.group)
-            && let Some(streams) = expected.streams.get_mut(&request.from)
-            && let Some(place) = streams.get_mut(usize::from(request.stream))
+            && let Some(wires) = expected.wires.get_mut(&request.from)
+            && let Some(place) = wires.get_mut(usize::from(request.stream))
         {
-            *place = Some(channel.into_stream());
+            *place = Some(wire);
             self.changed.notify_all();
         }
         Ok(())
@@ -240,17 +254,17 @@ impl Expected {
                 self.rank
             ));
         }
-        let Some(streams) = self.streams.get(from) else {
+        let Some(wires) = self.wires.get(from) else {
             return Some(format!("member {from} is not to connect to member {}", self.rank));
         };
-        match streams.get(usize::from(*stream)) {
+        match wires.get(usize::from(*stream)) {
             Some(None) => None,
             _ => Some(format!("member {from} has connected already; is it running twice?")),
         }
     }
 
     fn is_complete(&self) -> bool {
-        self.streams.values().flatten().all(Option::is_some)
+        self.wires.values().flatten().all(Option::is_some)
     }
 }
 
@@ -274,24 +288,15 @@ pub(crate) fn connect_neighbours(
     listener: &Listener,
     settings: &GroupSettings,
     addresses: &[SocketAddr],
-    streams: u8,
+    terms: Terms,
     deadline: Deadline,
-) -> Result<Streams, Error> {
+) -> Result<Wires, Error> {
     let own = settings.rank;
     let neighbours: Vec<u32> = settings.schedule.neighbours(own).collect();
     let (lower, higher): (Vec<u32>, Vec<u32>) = neighbours.into_iter().partition(|&r| r < own);
-    let terms = Terms::new(settings, addresses, streams);
-    let expectation = expect(&listener.shared, settings, &terms, &higher, streams)?;
-    let mut links = connect_all(
-        &listener.shared,
-        settings.number,
-        own,
-        addresses,
-        &terms,
-        streams,
-        &lower,
-        deadline,
-    )?;
+    let (shared, number) = (&listener.shared, settings.number);
+    let expectation = expect(shared, settings, &terms, &higher)?;
+    let mut links = connect_all(shared, number, own, addresses, &terms, &lower, deadline)?;
     links.extend(await_all(&expectation, addresses, deadline)?);
     Ok(links)
 }
@@ -301,14 +306,13 @@ fn expect<'a>(
     settings: &GroupSettings,
     terms: &Terms,
     ranks: &[u32],
-    streams: u8,
 ) -> Result<Expectation<'a>, Error> {
     let group = settings.number;
-    let empty = || (0..streams).map(|_| None).collect::<Vec<_>>();
+    let empty = || (0..terms.streams).map(|_| None).collect::<Vec<_>>();
     let expected = Expected {
         rank: settings.rank,
         terms: terms.clone(),
-        streams: ranks.iter().map(|&rank| (rank, empty())).collect(),
+        wires: ranks.iter().map(|&rank| (rank, empty())).collect(),
         problem: None,
     };
     let mut groups = shared.expected();
@@ -321,17 +325,15 @@ fn expect<'a>(
 }
 
 /// Connects to each of `ranks`, some at a time.
-#[allow(clippy::too_many_arguments, reason = "all of it is what one request says")]
 fn connect_all(
     shared: &Shared,
     group: u64,
     from: u32,
     addresses: &[SocketAddr],
     terms: &Terms,
-    streams: u8,
     ranks: &[u32],
     deadline: Deadline,
-) -> Result<Streams, Error> {
+) -> Result<Wires, Error> {
     let next = AtomicUsize::new(0);
     let links = Mutex::new(Ok(Vec::new()));
     thread::scope(|scope| {
@@ -339,11 +341,11 @@ fn connect_all(
             scope.spawn(|| {
                 while let Some(&to) = ranks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let address = addresses[to as usize];
-                    let link = (0..streams).map(|stream| {
+                    let link = (0..terms.streams).map(|stream| {
+                        let (terms, offer) = (terms.clone(), Vec::new());
                         let timeout_ms = deadline.left().as_millis() as u64;
-                        let terms = terms.clone();
-                        let request = Request { group, from, to, stream, terms, timeout_ms };
-                        connect_one(shared, address, &request, deadline)
+                        let request = Request { group, from, to, stream, terms, offer, timeout_ms };
+                        connect_one(shared, address, request, deadline)
                     });
                     let link = link.collect::<Result<Vec<_>, _>>();
                     let mut links = links.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -362,9 +364,9 @@ fn connect_all(
 fn connect_one(
     shared: &Shared,
     address: SocketAddr,
-    request: &Request,
+    mut request: Request,
     deadline: Deadline,
-) -> Result<TcpStream, Error> {
+) -> Result<Wire, Error> {
     let member = request.to;
     let named = |error: Error| match error {
         Error::Peer { address, cause } => Error::Member { member, address, cause },
@@ -385,9 +387,13 @@ fn connect_one(
             Err(error) => return Err(named(error)),
         }
     };
-    channel.send(request, deadline).map_err(named)?;
+    let ours = shared.offers.make()?;
+    request.offer = ours.bytes();
+    channel.send(&request, deadline).map_err(named)?;
     match channel.receive(deadline).map_err(named)? {
-        Response::Accepted => Ok(channel.into_stream()),
+        Response::Accepted { offer: theirs } => {
+            Ok(Wire { stream: channel.into_stream(), ours, theirs, connected_here: true })
+        }
         Response::Refused(cause) => Err(Error::Member { member, address, cause }),
     }
 }
@@ -397,7 +403,7 @@ fn await_all(
     expectation: &Expectation<'_>,
     addresses: &[SocketAddr],
     deadline: Deadline,
-) -> Result<Streams, Error> {
+) -> Result<Wires, Error> {
     let (shared, group) = (expectation.shared, expectation.group);
     let mut groups = shared.expected();
     loop {
@@ -406,17 +412,15 @@ fn await_all(
             return Err(Error::Member { member, address, cause });
         }
         if expected.is_complete() {
-            let streams = std::mem::take(&mut expected.streams).into_iter();
-            return Ok(streams
-                .map(|(rank, s)| (rank, s.into_iter().flatten().collect()))
-                .collect());
+            let wires = std::mem::take(&mut expected.wires).into_iter();
+            return Ok(wires.map(|(rank, w)| (rank, w.into_iter().flatten().collect())).collect());
         }
         let left = deadline.left();
         if left.is_zero() {
             let missing: Vec<String> = expected
-                .streams
+                .wires
                 .iter()
-                .filter(|(_, streams)| streams.iter().any(Option::is_none))
+                .filter(|(_, wires)| wires.iter().any(Option::is_none))
                 .map(|(&rank, _)| format!("{rank} ({})", addresses[rank as usize]))
                 .collect();
             let what = format!("waiting for members {} to join group {group}", missing.join(", "));

@@ -18,4 +18,4 @@ pub(crate) use links::{Listener, connect_neighbours};
 pub use terms::Terms;
 
 /// The version of everything that members say to each other. Different versions refuse each other.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;

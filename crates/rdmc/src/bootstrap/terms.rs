@@ -19,7 +19,8 @@ pub struct Terms {
     algorithm: u8,
     block_bytes: u64,
     messages_in_flight: u32,
-    streams: u8,
+    pub(super) streams: u8,
+    fabric: String,
     /// Hash of who exchanges blocks with whom beyond what the fields above say: the racks.
     layout: [u8; 8],
     /// Hashes of the member list, in equal parts.
@@ -27,8 +28,14 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// The terms of a group, given the address of each member and the streams per neighbour.
-    pub fn new(settings: &GroupSettings, addresses: &[SocketAddr], streams: u8) -> Self {
+    /// The terms of a group, given the address of each member, the streams per neighbour and the
+    /// name of the fabric.
+    pub fn new(
+        settings: &GroupSettings,
+        addresses: &[SocketAddr],
+        streams: u8,
+        fabric: &str,
+    ) -> Self {
         let schedule = &settings.schedule;
         let part = addresses.len().div_ceil(PARTS_MAX).max(1);
         Self {
@@ -38,6 +45,7 @@ impl Terms {
             block_bytes: settings.block_bytes,
             messages_in_flight: settings.messages_in_flight,
             streams,
+            fabric: fabric.to_owned(),
             layout: layout(schedule),
             addresses: addresses.chunks(part).map(hash_addresses).collect(),
         }
@@ -58,6 +66,7 @@ impl Terms {
                 theirs.messages_in_flight.to_string(),
             ),
             ("streams per neighbour", self.streams.to_string(), theirs.streams.to_string()),
+            ("fabric", self.fabric.clone(), theirs.fabric.clone()),
         ];
         if let Some((what, own, other)) = fields.into_iter().find(|(_, own, other)| own != other) {
             return Some(format!("{what}: {own} here, {other} there"));
@@ -114,7 +123,7 @@ mod tests {
         let addresses: Vec<SocketAddr> = (0..members)
             .map(|rank| SocketAddr::from(([10, 0, (rank >> 8) as u8, rank as u8], 7)))
             .collect();
-        Terms::new(&settings, &addresses, 1)
+        Terms::new(&settings, &addresses, 1, "tcp")
     }
 
     #[test]
@@ -132,6 +141,9 @@ mod tests {
         assert!(difference(other).contains("block size: 65536 here, 7 there"));
         let other = terms(4, 0, |settings| settings.messages_in_flight = 9);
         assert!(difference(other).contains("in flight"));
+        let mut other = terms(4, 0, |_| {});
+        other.fabric = "verbs".into();
+        assert!(difference(other).contains("fabric: tcp here, verbs there"));
         let other = terms(4, 0, |settings| {
             settings.schedule = Schedule::new(Algorithm::Sequential, 4, 0).unwrap();
         });
@@ -142,7 +154,7 @@ mod tests {
     fn racks_and_addresses_are_compared() {
         let racks = |racks: &[u32]| {
             let schedule = Schedule::with_racks(Algorithm::ChainOfRacks, racks, 0).unwrap();
-            Terms::new(&GroupSettings::new(1, 0, schedule), &[], 1)
+            Terms::new(&GroupSettings::new(1, 0, schedule), &[], 1, "tcp")
         };
         let difference = racks(&[0, 0, 1, 1]).difference(&racks(&[0, 1, 0, 1]));
         assert!(difference.unwrap().contains("racks"));
@@ -150,9 +162,9 @@ mod tests {
         let schedule = Schedule::new(Algorithm::Chain, 600, 0).unwrap();
         let settings = GroupSettings::new(1, 0, schedule);
         let mut addresses = vec![SocketAddr::from(([10, 0, 0, 1], 7)); 600];
-        let own = Terms::new(&settings, &addresses, 1);
+        let own = Terms::new(&settings, &addresses, 1, "tcp");
         addresses[31].set_port(8);
-        let other = Terms::new(&settings, &addresses, 1);
+        let other = Terms::new(&settings, &addresses, 1, "tcp");
         assert!(own.difference(&other).unwrap().contains("members 30 to 32"));
     }
 }

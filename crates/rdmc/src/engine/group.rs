@@ -418,10 +418,14 @@ impl Group {
 
     /// When [`Group::check_deadline`] wants to be called at the latest.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        let timeout_ms = self.settings.stall_timeout_ms;
         let running = matches!(self.phase, Phase::Running);
-        (running && timeout_ms > 0 && self.waited_for().is_some())
-            .then(|| self.last_progress + Duration::from_millis(timeout_ms))
+        let timeout = self.stall_timeout().filter(|_| running && self.waited_for().is_some())?;
+        Some(self.last_progress + timeout)
+    }
+
+    pub(super) fn stall_timeout(&self) -> Option<Duration> {
+        let timeout_ms = self.settings.stall_timeout_ms;
+        (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms))
     }
 
     pub(super) fn check_deadline<T: Transport>(&mut self, transport: &mut T, now: Duration) {

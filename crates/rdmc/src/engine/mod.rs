@@ -10,7 +10,7 @@ mod group;
 mod words;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -97,6 +97,11 @@ pub struct Engine<T: Transport> {
     /// Which neighbour of which group an endpoint leads to.
     neighbours: HashMap<EndpointId, (u64, u32)>,
     completions: Vec<Completion>,
+    /// Groups that something was asked of, or that something has completed for, since events were
+    /// last taken: with hundreds of groups most are idle and cost nothing.
+    touched: BTreeSet<u64>,
+    /// No group has stalled before this.
+    next_check: Option<Duration>,
     counters: Counters,
 }
 
@@ -108,6 +113,8 @@ impl<T: Transport> Engine<T> {
             groups: BTreeMap::new(),
             neighbours: HashMap::new(),
             completions: Vec::new(),
+            touched: BTreeSet::new(),
+            next_check: None,
             counters: Counters::default(),
         }
     }
@@ -139,6 +146,8 @@ impl<T: Transport> Engine<T> {
         }
         group.carry_out(&mut self.transport, &mut self.counters);
         self.groups.insert(number, group);
+        self.touched.insert(number);
+        self.plan_check(self.transport.now());
         Ok(())
     }
 
@@ -207,9 +216,9 @@ impl<T: Transport> Engine<T> {
     /// Returns how many completions there were.
     pub fn progress(&mut self, wait: Duration, events: &mut Vec<Event>) -> usize {
         let now = self.transport.now();
-        let deadline = self.groups.values().filter_map(Group::deadline).min();
-        let wait = deadline.map_or(wait, |deadline| wait.min(deadline.saturating_sub(now)));
-        let wait = if self.groups.values().any(Group::has_events) { Duration::ZERO } else { wait };
+        let wait = self.next_check.map_or(wait, |check| wait.min(check.saturating_sub(now)));
+        let has_events = |number| self.groups.get(number).is_some_and(Group::has_events);
+        let wait = if self.touched.iter().any(has_events) { Duration::ZERO } else { wait };
 
         let mut completions = std::mem::take(&mut self.completions);
         self.transport.poll(&mut completions, wait);
@@ -219,12 +228,28 @@ impl<T: Transport> Engine<T> {
         }
         self.completions = completions;
 
-        for group in self.groups.values_mut() {
-            group.check_deadline(&mut self.transport, now);
-            group.take_events(events);
+        if self.next_check.is_some_and(|check| now >= check) {
+            for (&number, group) in &mut self.groups {
+                group.check_deadline(&mut self.transport, now);
+                self.touched.insert(number);
+            }
+            self.plan_check(now);
         }
-        self.groups.retain(|_, group| !group.has_ended());
+        for number in std::mem::take(&mut self.touched) {
+            let Some(group) = self.groups.get_mut(&number) else { continue };
+            group.take_events(events);
+            if group.has_ended() {
+                self.groups.remove(&number);
+            }
+        }
         count
+    }
+
+    /// Plans the next look at all groups' deadlines. A group that waits for nothing now may start
+    /// to at any moment, and then stalls after its whole timeout at the earliest.
+    fn plan_check(&mut self, now: Duration) {
+        let at = |group: &Group| group.deadline().or(group.stall_timeout().map(|t| now + t));
+        self.next_check = self.groups.values().filter_map(at).min();
     }
 
     /// What has been done so far, by all groups.
@@ -263,6 +288,7 @@ impl<T: Transport> Engine<T> {
             self.neighbours.remove(&endpoint);
         }
         if let Some(group) = self.groups.get_mut(&number) {
+            self.touched.insert(number);
             group.completed(&mut self.transport, &mut self.counters, rank, completion, now);
         }
     }
@@ -273,6 +299,7 @@ impl<T: Transport> Engine<T> {
         act: impl FnOnce(&mut Group, &mut T, &mut Counters) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let group = self.groups.get_mut(&number).ok_or(Error::NoSuchGroup(number))?;
+        self.touched.insert(number);
         group.note_progress(self.transport.now());
         act(group, &mut self.transport, &mut self.counters)
     }

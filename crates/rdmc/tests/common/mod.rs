@@ -1,16 +1,20 @@
 //! Groups whose members are contexts of this process, connected over loopback.
+//!
+//! The same tests run over other fabrics: RDMC_TEST_FABRIC=shm, for example; and, for one that needs
+//! a device with an address, RDMC_TEST_ADDRESSES=10.0.0.1,10.0.0.2, which members take by turns.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    env,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::mpsc::{Receiver, Sender, channel},
     thread,
     time::Duration,
 };
 
 use rdmc::{
-    Algorithm, Application, Context, ContextSettings, Error, Failure, Group, GroupSettings, Memory,
-    Region, Schedule, Secret,
+    Algorithm, Application, Context, ContextSettings, Error, Fabric, Failure, Group, GroupSettings,
+    Memory, Region, Schedule, Secret,
 };
 
 /// Long enough for a busy machine; a test that needs it has failed.
@@ -75,8 +79,9 @@ impl World {
     pub fn start_with(members: usize, change: impl Fn(&mut ContextSettings)) -> Self {
         let secret = Secret::random().unwrap();
         let contexts: Vec<Context> = (0..members)
-            .map(|_| {
+            .map(|rank| {
                 let mut settings = context_settings(&secret);
+                settings.listen.set_ip(address(rank));
                 change(&mut settings);
                 Context::start(settings).unwrap()
             })
@@ -125,7 +130,23 @@ impl World {
 }
 
 pub fn context_settings(secret: &Secret) -> ContextSettings {
-    ContextSettings::new((Ipv4Addr::LOCALHOST, 0).into(), secret.clone())
+    let mut settings = ContextSettings::new((address(0), 0).into(), secret.clone());
+    settings.fabric = fabric();
+    settings
+}
+
+/// The fabric that all tests of this run use.
+pub fn fabric() -> Fabric {
+    match env::var("RDMC_TEST_FABRIC") {
+        Ok(name) => name.parse().expect("RDMC_TEST_FABRIC is a fabric"),
+        Err(_) => Fabric::Tcp,
+    }
+}
+
+fn address(rank: usize) -> IpAddr {
+    let Ok(list) = env::var("RDMC_TEST_ADDRESSES") else { return Ipv4Addr::LOCALHOST.into() };
+    let addresses: Vec<&str> = list.split(',').collect();
+    addresses[rank % addresses.len()].parse().expect("RDMC_TEST_ADDRESSES are addresses")
 }
 
 pub fn ipv6() -> SocketAddr {

@@ -1,0 +1,255 @@
+//! Hundreds of overlapping groups on a few members, as a replicated store has them: one group for
+//! each set of targets (DSN 2018 section 5.2.2, 455 groups on 16 members).
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rdmc::{
+    Algorithm, Application, Context, ContextSettings, Failure, Group, GroupSettings, Memory,
+    Progress, Region, Schedule, Secret,
+};
+use rustix::{
+    process::{Resource, getrlimit, setrlimit},
+    time::ClockId,
+};
+use serde_json::json;
+
+use crate::{
+    Outcome,
+    member::{Equipment, now_ns},
+    report::{Report, number},
+    size,
+};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Members; the first is the root of every group, and each three of the others are one group
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(4..=20))]
+    members: u32,
+    /// Length of the one message in each group
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256KiB")]
+    bytes: u64,
+    /// Block size
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64KiB")]
+    block: u64,
+    /// Addresses of this host that members take by turns; each chooses its device by its address
+    #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
+    addresses: Vec<IpAddr>,
+    #[command(flatten)]
+    equipment: Equipment,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The members of each group, by rank.
+fn all_groups(members: u32) -> Vec<[u32; 4]> {
+    let mut groups = Vec::new();
+    for a in 1..members {
+        for b in a + 1..members {
+            groups.extend((b + 1..members).map(|c| [0, a, b, c]));
+        }
+    }
+    groups
+}
+
+/// Makes, uses and closes all groups, and prints.
+pub fn run(args: &Args) -> Outcome<()> {
+    raise_file_limit()?;
+    let groups = all_groups(args.members);
+    let what = format!(
+        "{} groups of 4 on {} contexts of one process, one completion queue and one progress \
+         thread each, fabric {}; one message of {} in each group, all at once",
+        groups.len(),
+        args.members,
+        args.equipment.fabric,
+        size::show(args.bytes)
+    );
+    let shared = Shared::new(args, groups)?;
+    let (sender, results) = mpsc::channel();
+    thread::scope(|scope| {
+        for rank in 0..args.members {
+            let (sender, shared) = (sender.clone(), &shared);
+            scope.spawn(move || sender.send(member(rank, args, shared)));
+        }
+    });
+    drop(sender);
+    let all = results.iter().collect::<Outcome<Vec<Member>>>()?;
+    let longest = |time: fn(&Member) -> Duration| {
+        all.iter().map(time).max().unwrap_or_default().as_secs_f64()
+    };
+    let (set_up, transfer) = (longest(|member| member.set_up), longest(|member| member.transfer));
+    let delivered = shared.groups.len() as u64 * 3 * args.bytes;
+    let mut report = Report::new(
+        "groups",
+        what,
+        &["groups", "set_up_s", "transfer_s", "delivered_MB_per_s", "cpu_s", "completion_queues"],
+    );
+    report.row(vec![
+        json!(shared.groups.len()),
+        number(set_up),
+        number(transfer),
+        number(delivered as f64 / transfer / 1e6),
+        number((now_ns(ClockId::ProcessCPUTime)) as f64 / 1e9),
+        json!(args.members),
+    ]);
+    report.note("Every copy was compared with what was sent, and every group closed with success.");
+    report.print(args.json);
+    Ok(())
+}
+
+/// What all member threads know.
+struct Shared {
+    groups: Vec<[u32; 4]>,
+    contexts: Vec<Context>,
+    addresses: Vec<SocketAddr>,
+    step: Barrier,
+}
+
+impl Shared {
+    fn new(args: &Args, groups: Vec<[u32; 4]>) -> Outcome<Self> {
+        let secret = Secret::random()?;
+        let mut contexts = Vec::new();
+        for rank in 0..args.members as usize {
+            let address = args.addresses[rank % args.addresses.len()];
+            let mut settings = ContextSettings::new((address, 0).into(), secret.clone());
+            settings.progress = Progress::Caller;
+            settings.fabric = args.equipment.fabric.clone();
+            settings.connect_timeout = PATIENCE;
+            contexts.push(Context::start(settings)?);
+        }
+        let addresses = contexts.iter().map(Context::address).collect();
+        Ok(Self { groups, contexts, addresses, step: Barrier::new(args.members as usize) })
+    }
+}
+
+/// One member's times.
+struct Member {
+    set_up: Duration,
+    transfer: Duration,
+}
+
+/// Makes this member's groups, and then sends or receives in all of them.
+fn member(rank: u32, args: &Args, shared: &Shared) -> Outcome<Member> {
+    let context = &shared.contexts[rank as usize];
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // Refused only while somebody else drives the context.
+                let _ = context.progress(Duration::from_millis(20));
+            }
+        });
+        let outcome = take_part(rank, args, shared);
+        stop.store(true, Ordering::Relaxed);
+        outcome
+    })
+}
+
+fn take_part(rank: u32, args: &Args, shared: &Shared) -> Outcome<Member> {
+    let start = Instant::now();
+    let (told, results) = mpsc::channel();
+    let own: Vec<(u64, &[u32; 4])> =
+        (1..).zip(&shared.groups).filter(|(_, members)| members.contains(&rank)).collect();
+    // A member whose thread has failed must not leave the others at the barrier.
+    let made: Outcome<Vec<Group>> = own
+        .iter()
+        .map(|&(number, members)| join(rank, number, members, args, shared, &told))
+        .collect();
+    let set_up = start.elapsed();
+    shared.step.wait();
+    let groups = made?;
+
+    let start = Instant::now();
+    if rank == 0 {
+        for (group, (number, _)) in groups.iter().zip(&own) {
+            let region = Region::from_vec(vec![*number as u8; args.bytes as usize]);
+            group.send(region)?;
+        }
+    }
+    let mut left: BTreeSet<u64> = own.iter().map(|&(number, _)| number).collect();
+    while !left.is_empty() {
+        let number = results.recv_timeout(PATIENCE).map_err(|_| "a message did not come")??;
+        left.remove(&number);
+    }
+    let transfer = start.elapsed();
+    // In the same order at all members, so that nobody waits for somebody who waits for it.
+    for group in &groups {
+        group.close(PATIENCE)?;
+    }
+    Ok(Member { set_up, transfer })
+}
+
+fn join(
+    rank: u32,
+    number: u64,
+    members: &[u32; 4],
+    args: &Args,
+    shared: &Shared,
+    told: &Sender<Outcome<u64>>,
+) -> Outcome<Group> {
+    let schedule = Schedule::new(Algorithm::BinomialPipeline, 4, 0)?;
+    let own = members.iter().position(|&member| member == rank).ok_or("not a member")?;
+    let mut settings = GroupSettings::new(number, own as u32, schedule);
+    settings.block_bytes = args.block;
+    let addresses: Vec<SocketAddr> =
+        members.iter().map(|&member| shared.addresses[member as usize]).collect();
+    let checker = Checker { number, told: told.clone() };
+    Ok(shared.contexts[rank as usize].create_group(settings, &addresses, checker)?)
+}
+
+/// Compares what comes with what was sent in this group.
+struct Checker {
+    number: u64,
+    told: Sender<Outcome<u64>>,
+}
+
+impl Application for Checker {
+    fn incoming(&mut self, _message: u64, bytes: u64) -> Memory {
+        Memory::Region(Region::zeroed(bytes as usize))
+    }
+
+    fn complete(&mut self, _message: u64, region: Region) {
+        let equal = region
+            .read(0..region.len())
+            .is_ok_and(|bytes| bytes.iter().all(|&byte| byte == self.number as u8));
+        let outcome = if equal { Ok(self.number) } else { Err("wrong contents".into()) };
+        let _ = self.told.send(outcome);
+    }
+
+    fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
+        let _ = self.told.send(Err(failure.to_string().into()));
+    }
+}
+
+/// Each connection is a file descriptor or several.
+fn raise_file_limit() -> Outcome<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(setrlimit(Resource::Nofile, limit)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixteen_members_make_455_groups() {
+        let groups = all_groups(16);
+        assert_eq!(groups.len(), 455);
+        let distinct: BTreeSet<_> = groups.iter().collect();
+        assert_eq!(distinct.len(), 455);
+    }
+}

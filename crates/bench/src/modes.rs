@@ -1,0 +1,99 @@
+//! What waiting for completions costs, by mode (DSN 2018 section 5.2.3).
+
+use rdmc::{Algorithm, CompletionMode, Fabric};
+use serde_json::json;
+
+use crate::{
+    Outcome,
+    crew::{Crew, Host},
+    interrupt::Interrupt,
+    member::{Equipment, Job},
+    report::{Report, number},
+    size,
+    sweep::sweep,
+};
+
+/// How many messages of which length: small, middle and large, as in the paper's Fig. 11.
+const LOADS: [(u64, u64); 3] = [(400, 10_000), (40, 1_000_000), (2, 100_000_000)];
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Size of the group, the root included
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
+    members: u32,
+    /// The network that blocks move over: tcp, or a libfabric provider (verbs, shm, ofi-tcp, ...)
+    #[arg(long, default_value_t)]
+    fabric: Fabric,
+    /// Addresses of this host that members take by turns; each chooses its device by its address
+    #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
+    addresses: Vec<std::net::IpAddr>,
+    /// Block size
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256KiB")]
+    block: u64,
+    /// Divides the number and the length of messages, for slow networks
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
+    less: u64,
+    /// How often each is measured; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Outcome<()> {
+    let interrupt = Interrupt::watch()?;
+    let what = format!(
+        "completion modes: {} members as processes of this host, fabric {}, binomial pipeline, \
+         blocks of {}; median of {}",
+        args.members,
+        args.fabric,
+        size::show(args.block),
+        args.repeats
+    );
+    let columns =
+        ["completion", "messages", "length", "time_s", "MB_per_s", "cpu_s", "cpu_share_per_member"];
+    let mut report = Report::new("modes", what, &columns);
+    let hosts: Vec<Host> = (args.addresses.iter().cycle())
+        .take(args.members as usize)
+        .map(|&address| Host { address, ..Host::here() })
+        .collect();
+    for completion in CompletionMode::ALL {
+        let equipment = Equipment { fabric: args.fabric.clone(), completion };
+        let mut crew = Crew::start_with(&hosts, &interrupt, &equipment)?;
+        let jobs = LOADS.map(|(messages, message_bytes)| Job {
+            number: 0,
+            algorithm: Algorithm::BinomialPipeline.to_string(),
+            block_bytes: args.block,
+            window: rdmc::Window::default().receives,
+            messages_in_flight: 2,
+            messages: (messages / args.less).max(1),
+            message_bytes: if message_bytes > 1_000_000 {
+                message_bytes / args.less
+            } else {
+                message_bytes
+            },
+        });
+        let results = sweep(&mut crew, &jobs, args.repeats, completion.name())?;
+        for (job, result) in jobs.iter().zip(&results) {
+            let seconds = result.seconds();
+            report.row(vec![
+                json!(completion.name()),
+                json!(job.messages),
+                json!(size::show(job.message_bytes)),
+                number(seconds),
+                number((job.messages * job.message_bytes) as f64 / seconds / 1e6),
+                number(result.cpu_seconds()),
+                number(result.cpu_seconds() / seconds / f64::from(args.members)),
+            ]);
+        }
+    }
+    report.note(
+        "cpu share per member: processor time of a member's process divided by the time that the \
+         messages took; 1 is a whole core. Members share this host's cores: those that poll take \
+         them from the others.",
+    );
+    report.print(args.json);
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! The transports that a context can have, as one: what is chosen when it starts.
+
+use std::{net::TcpStream, time::Duration};
+
+use transport::{
+    Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token, Transport, Waker,
+    WriteLease,
+};
+#[cfg(feature = "fabric")]
+use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
+use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+
+use crate::{Error, Fabric};
+
+/// The transport of a context.
+pub(crate) enum Network {
+    Tcp(Box<TcpTransport>),
+    #[cfg(feature = "fabric")]
+    Libfabric(Box<FabricTransport>),
+}
+
+/// A link of whichever transport.
+pub(crate) enum Link {
+    Tcp(TcpLink),
+    #[cfg(feature = "fabric")]
+    Libfabric(FabricLink),
+}
+
+/// Makes what this end of a new link tells the other in the handshake.
+#[derive(Clone)]
+pub(crate) enum Offers {
+    /// Nothing: the connection itself is the link.
+    Tcp,
+    #[cfg(feature = "fabric")]
+    Libfabric(transport_fabric::Offers),
+}
+
+/// What this end of a link tells the other.
+pub(crate) enum Offer {
+    Tcp,
+    #[cfg(feature = "fabric")]
+    Libfabric(transport_fabric::Offer),
+}
+
+/// An authenticated connection to a neighbour, with what both ends have told each other.
+#[cfg_attr(not(feature = "fabric"), allow(dead_code, reason = "TCP needs no offers"))]
+pub(crate) struct Wire {
+    pub(crate) stream: TcpStream,
+    pub(crate) ours: Offer,
+    pub(crate) theirs: Vec<u8>,
+    /// This end has connected and the other accepted.
+    pub(crate) connected_here: bool,
+}
+
+impl Network {
+    /// Starts the transport of a fabric.
+    ///
+    /// Errors: this host does not have it, or the system refuses.
+    pub(crate) fn start(fabric: &Fabric, tcp: &TcpConfig) -> Result<Self, Error> {
+        match fabric {
+            Fabric::Tcp => {
+                let transport = TcpTransport::new(tcp.clone()).map_err(|error| Error::System {
+                    what: "starting the transport".into(),
+                    error,
+                })?;
+                Ok(Self::Tcp(Box::new(transport)))
+            }
+            Fabric::Libfabric { provider, devices } => Self::libfabric(provider, devices, tcp),
+        }
+    }
+
+    #[cfg(feature = "fabric")]
+    fn libfabric(provider: &str, devices: &[String], tcp: &TcpConfig) -> Result<Self, Error> {
+        let mut settings = FabricSettings::new(provider);
+        settings.devices = devices.to_vec();
+        match FabricTransport::start(settings, tcp.clone()) {
+            Ok(transport) => Ok(Self::Libfabric(Box::new(transport))),
+            Err(error) => {
+                Err(Error::Fabric { fabric: provider.to_owned(), cause: error.to_string() })
+            }
+        }
+    }
+
+    #[cfg(not(feature = "fabric"))]
+    fn libfabric(provider: &str, _: &[String], _: &TcpConfig) -> Result<Self, Error> {
+        let cause = "this rdmc was built without libfabric; build it with the feature `fabric`, \
+                     or use the fabric tcp"
+            .to_owned();
+        Err(Error::Fabric { fabric: provider.to_owned(), cause })
+    }
+
+    pub(crate) fn offers(&self) -> Offers {
+        match self {
+            Self::Tcp(_) => Offers::Tcp,
+            #[cfg(feature = "fabric")]
+            Self::Libfabric(transport) => Offers::Libfabric(transport.offers()),
+        }
+    }
+}
+
+/// Fabrics of libfabric that are worth more than TCP on this host, best first.
+#[cfg(feature = "fabric")]
+pub(crate) fn hardware() -> Vec<Fabric> {
+    let discovery = transport_fabric::discover();
+    discovery.map(|d| d.automatic().map(Fabric::libfabric).collect()).unwrap_or_default()
+}
+
+/// Without libfabric there are none.
+#[cfg(not(feature = "fabric"))]
+pub(crate) fn hardware() -> Vec<Fabric> {
+    Vec::new()
+}
+
+impl Offers {
+    /// For one new link. Errors: the system has no random numbers.
+    pub(crate) fn make(&self) -> Result<Offer, Error> {
+        match self {
+            Self::Tcp => Ok(Offer::Tcp),
+            #[cfg(feature = "fabric")]
+            Self::Libfabric(offers) => match offers.make() {
+                Ok(offer) => Ok(Offer::Libfabric(offer)),
+                Err(error) => {
+                    Err(Error::Fabric { fabric: "libfabric".into(), cause: error.to_string() })
+                }
+            },
+        }
+    }
+}
+
+impl Offer {
+    /// What the other end gets to see.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Tcp => Vec::new(),
+            #[cfg(feature = "fabric")]
+            Self::Libfabric(offer) => offer.bytes().to_vec(),
+        }
+    }
+}
+
+impl Link {
+    /// Of the connections to one neighbour. Errors: what the neighbour has told makes no sense.
+    pub(crate) fn new(mut wires: Vec<Wire>) -> Result<Self, String> {
+        match wires.first().map(|wire| &wire.ours) {
+            #[cfg(feature = "fabric")]
+            Some(Offer::Libfabric(_)) => {
+                let Wire { stream, ours, theirs, connected_here } = wires.swap_remove(0);
+                let Offer::Libfabric(ours) = ours else { return Err("mixed offers".into()) };
+                let role = if connected_here { Role::Connect } else { Role::Accept };
+                FabricLink::new(stream.into(), role, ours, &theirs)
+                    .map(Self::Libfabric)
+                    .map_err(|error| error.to_string())
+            }
+            _ => {
+                let streams = wires.drain(..).map(|wire| wire.stream).collect();
+                TcpLink::new(streams).map(Self::Tcp).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+/// Calls the same method of whichever transport it is.
+macro_rules! either {
+    ($network:expr, $transport:ident => $call:expr) => {
+        match $network {
+            Network::Tcp($transport) => $call,
+            #[cfg(feature = "fabric")]
+            Network::Libfabric($transport) => $call,
+        }
+    };
+}
+
+impl Transport for Network {
+    type Link = Link;
+
+    fn now(&self) -> Duration {
+        either!(self, transport => transport.now())
+    }
+
+    fn block_bytes_max(&self) -> u64 {
+        either!(self, transport => transport.block_bytes_max())
+    }
+
+    fn open(&mut self, link: Link) -> Result<EndpointId, PostError> {
+        match (self, link) {
+            (Self::Tcp(transport), Link::Tcp(link)) => transport.open(link),
+            #[cfg(feature = "fabric")]
+            (Self::Libfabric(transport), Link::Libfabric(link)) => transport.open(link),
+            #[cfg(feature = "fabric")]
+            _ => Err(PostError::System("a link of another transport".into())),
+        }
+    }
+
+    fn post_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        token: Token,
+    ) -> Result<(), PostError> {
+        either!(self, transport => transport.post_receive(endpoint, into, token))
+    }
+
+    fn post_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        either!(self, transport => transport.post_send(endpoint, from, immediate, token))
+    }
+
+    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
+        either!(self, transport => transport.write_control(endpoint, word))
+    }
+
+    fn can_write(&self) -> bool {
+        either!(self, transport => transport.can_write())
+    }
+
+    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+        either!(self, transport => transport.expose(endpoint, key, memory))
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        either!(self, transport => {
+            transport.post_write(endpoint, from, key, offset, immediate, token)
+        })
+    }
+
+    fn can_offload(&self) -> bool {
+        either!(self, transport => transport.can_offload())
+    }
+
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        either!(self, transport => {
+            transport.post_offloaded_receive(endpoint, into, immediate, token)
+        })
+    }
+
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: Option<Token>,
+    ) -> Result<(), PostError> {
+        either!(self, transport => {
+            transport.post_offloaded_send(endpoint, from, immediate, token, after)
+        })
+    }
+
+    fn close(&mut self, endpoint: EndpointId) {
+        either!(self, transport => transport.close(endpoint));
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        either!(self, transport => transport.poll(completions, wait));
+    }
+
+    fn waker(&self) -> Waker {
+        either!(self, transport => transport.waker())
+    }
+}
