@@ -19,6 +19,7 @@ mod groups;
 mod interrupt;
 mod lab;
 mod local;
+mod lose;
 mod member;
 mod memory;
 mod modes;
@@ -30,6 +31,7 @@ mod shaped;
 mod sim;
 mod size;
 mod sweep;
+mod verify;
 
 use std::{error::Error, process::ExitCode};
 
@@ -63,6 +65,10 @@ enum Command {
     Overhead(overhead::Args),
     /// Peak resident memory of `rdmc push` and its receivers
     Memory(memory::Args),
+    /// Groups in which every receiver checks every byte
+    Verify(verify::Args),
+    /// A member that dies in the middle of a message
+    Lose(lose::Args),
     /// One member; started by the other commands
     #[command(hide = true)]
     Member(member::Args),
@@ -78,6 +84,8 @@ fn main() -> ExitCode {
         Command::Modes(args) => modes::run(&args),
         Command::Overhead(args) => overhead::run(&args),
         Command::Memory(args) => memory::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Lose(args) => lose::run(&args),
         Command::Member(args) => member::run(&args),
     };
     match outcome {
