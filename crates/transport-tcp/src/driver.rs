@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     io,
+    os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -79,6 +80,21 @@ impl TcpTransport {
     /// The totals so far.
     pub fn counters(&self) -> TcpCounters {
         self.counters
+    }
+
+    /// For whoever waits for this transport among others: readable when there is something that
+    /// [`Transport::poll`] would report, or bytes that it would move.
+    pub fn event_queue(&self) -> BorrowedFd<'_> {
+        self.queue.registry().as_fd()
+    }
+
+    /// When [`Transport::poll`] has to be called at the latest; at once if it can move bytes now.
+    pub fn next_tick(&self) -> Option<Instant> {
+        if self.ready.is_empty() && self.completed.is_empty() {
+            self.next_tick
+        } else {
+            Some(self.origin)
+        }
     }
 
     /// The endpoint, if posts to it are still accepted.

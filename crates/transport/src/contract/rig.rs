@@ -282,6 +282,7 @@ impl<'h, H: Harness> Rig<'h, H> {
             Completion::Sent { endpoint, .. }
             | Completion::Received { endpoint, .. }
             | Completion::Control { endpoint, .. }
+            | Completion::Written { endpoint, .. }
             | Completion::Cancelled { endpoint, .. }
             | Completion::Broken { endpoint, .. }
             | Completion::Closed { endpoint } => endpoint,
@@ -304,6 +305,7 @@ impl<'h, H: Harness> Rig<'h, H> {
                 let fits = (1..=crate::CONTROL_BYTES_MAX).contains(&word.len());
                 assert!(fits, "a control word of {} bytes", word.len());
             }
+            Completion::Written { .. } => {}
             Completion::Broken { .. } | Completion::Closed { .. } => {
                 let open = self
                     .posts
