@@ -33,6 +33,19 @@ impl Fabric {
         let alone = || SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
         Self { places: vec![Place::here(provider)], _alone: (provider == "sockets").then(alone) }
     }
+
+    /// Of the devices that the environment names; none, said loudly, if it names none.
+    fn verbs() -> Option<Self> {
+        let Ok(addresses) = std::env::var("RDMC_TEST_VERBS") else {
+            eprintln!("SKIPPED: needs RDMA devices: RDMC_TEST_VERBS=ADDRESS,ADDRESS");
+            return None;
+        };
+        let place = |address: &str| Place {
+            near: address.parse().expect("RDMC_TEST_VERBS is a list of addresses"),
+            ..Place::here("verbs")
+        };
+        Some(Self { places: addresses.split(',').map(place).collect(), _alone: None })
+    }
 }
 
 impl Harness for Fabric {
@@ -69,4 +82,11 @@ mod tcp {
 
 mod sockets {
     transport::contract_tests!(super::Fabric::new("sockets"));
+}
+
+mod verbs {
+    transport::contract_tests!(match super::Fabric::verbs() {
+        Some(fabric) => fabric,
+        None => return,
+    });
 }
