@@ -17,7 +17,7 @@ use transport::{
 };
 use transport_fabric::FabricTransport;
 
-use common::{Place, connect, start, tcp_config};
+use common::{Place, connect, start};
 
 /// The provider sockets mixes up file descriptors when several threads open and close endpoints.
 static SOCKETS: Mutex<()> = Mutex::new(());
@@ -42,6 +42,7 @@ impl Fabric {
         };
         let place = |address: &str| Place {
             near: address.parse().expect("RDMC_TEST_VERBS is a list of addresses"),
+            silence_timeout_ms: 15_000,
             ..Place::here("verbs")
         };
         Some(Self { places: addresses.split(',').map(place).collect(), _alone: None })
@@ -72,7 +73,7 @@ impl Harness for Fabric {
 
     /// Not to be polled is enough: nobody answers, and the connections stay.
     fn silence(&mut self, _: &mut Network<FabricTransport>, _: usize) -> Option<Duration> {
-        Some(Duration::from_millis(tcp_config().silence_timeout_ms + 1_000))
+        Some(Duration::from_millis(self.places[0].silence_timeout_ms + 1_000))
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Terms {
     messages_in_flight: u32,
     pub(super) streams: u8,
     fabric: String,
+    /// Limits of small messages: bytes, slots, members.
+    small: Option<[u32; 3]>,
     /// Hash of who exchanges blocks with whom beyond what the fields above say: the racks.
     layout: [u8; 8],
     /// Hashes of the member list, in equal parts.
@@ -46,6 +48,7 @@ impl Terms {
             messages_in_flight: settings.messages_in_flight,
             streams,
             fabric: fabric.to_owned(),
+            small: settings.small.map(|small| [small.bytes_max, small.slots, small.members_max]),
             layout: layout(schedule),
             addresses: addresses.chunks(part).map(hash_addresses).collect(),
         }
@@ -67,6 +70,11 @@ impl Terms {
             ),
             ("streams per neighbour", self.streams.to_string(), theirs.streams.to_string()),
             ("fabric", self.fabric.clone(), theirs.fabric.clone()),
+            (
+                "small messages (bytes, slots, members)",
+                format!("{:?}", self.small),
+                format!("{:?}", theirs.small),
+            ),
         ];
         if let Some((what, own, other)) = fields.into_iter().find(|(_, own, other)| own != other) {
             return Some(format!("{what}: {own} here, {other} there"));
@@ -144,6 +152,8 @@ mod tests {
         let mut other = terms(4, 0, |_| {});
         other.fabric = "verbs".into();
         assert!(difference(other).contains("fabric: tcp here, verbs there"));
+        let other = terms(4, 0, |settings| settings.small = None);
+        assert!(difference(other).contains("small messages"));
         let other = terms(4, 0, |settings| {
             settings.schedule = Schedule::new(Algorithm::Sequential, 4, 0).unwrap();
         });

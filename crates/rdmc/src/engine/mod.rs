@@ -7,6 +7,8 @@
 
 mod close;
 mod group;
+mod order;
+mod small;
 mod words;
 
 use std::{
@@ -82,12 +84,17 @@ pub struct Counters {
     pub bytes_received: u64,
     /// Bytes sent as blocks.
     pub bytes_sent: u64,
-    /// Bytes that were copied in user space: first blocks whose memory was not known in time.
+    /// Bytes that were copied in user space: first blocks whose memory was not known in time,
+    /// and small messages.
     pub bytes_copied: u64,
     /// Blocks received.
     pub blocks_received: u64,
     /// Blocks sent.
     pub blocks_sent: u64,
+    /// Small messages that came without being relayed.
+    pub small_received: u64,
+    /// Small messages that the root wrote to everybody.
+    pub small_sent: u64,
 }
 
 /// See the module's documentation.
@@ -119,12 +126,13 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Starts a group with connected links to each of its schedule's neighbours.
+    /// Starts a group with connected links to each of its neighbours
+    /// ([`GroupSettings::neighbours`]).
     ///
     /// Errors: [`Error::NumberInUse`], [`Error::Setting`], a missing link.
     pub fn create(
         &mut self,
-        settings: GroupSettings,
+        mut settings: GroupSettings,
         links: Vec<(u32, T::Link)>,
     ) -> Result<(), Error> {
         settings.check()?;
@@ -139,8 +147,12 @@ impl<T: Transport> Engine<T> {
                 self.transport.block_bytes_max()
             )));
         }
+        if !self.transport.can_write() {
+            settings.small = None;
+        }
         let mut group = Group::new(settings, self.transport.now())?;
-        if let Err(error) = self.connect(&mut group, links) {
+        let connected = self.connect(&mut group, links);
+        if let Err(error) = connected.and_then(|()| group.expose_ring(&mut self.transport)) {
             group.abandon(&mut self.transport);
             return Err(error);
         }
@@ -184,7 +196,7 @@ impl<T: Transport> Engine<T> {
     /// asked for.
     pub fn accept(&mut self, group: u64, message: u64, region: Region) -> Result<(), Error> {
         self.with_group(group, |group, transport, counters| {
-            group.accept(message, region)?;
+            group.accept(message, region, counters)?;
             group.carry_out(transport, counters);
             Ok(())
         })
@@ -277,6 +289,7 @@ impl<T: Transport> Engine<T> {
             Completion::Sent { endpoint, .. }
             | Completion::Received { endpoint, .. }
             | Completion::Control { endpoint, .. }
+            | Completion::Written { endpoint, .. }
             | Completion::Cancelled { endpoint, .. } => (*endpoint, false),
             Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } => {
                 (*endpoint, true)
