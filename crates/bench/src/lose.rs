@@ -100,6 +100,7 @@ fn lose(args: &Args, algorithm: Algorithm, interrupt: &Interrupt) -> Outcome<Mou
         messages_in_flight: 1,
         messages: 1,
         message_bytes: args.bytes,
+        small: false,
     };
     let after_blocks = u64::from(job.blocks()).div_ceil(2);
     let fate = Fate { after_blocks, harm: args.harm.clone() };

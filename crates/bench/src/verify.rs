@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Outcome<()> {
 
 fn jobs(algorithms: &[Algorithm], lengths: &[u64], block_bytes: u64) -> Vec<Job> {
     let window = rdmc::Window::default().receives;
-    let job = |algorithm: &Algorithm, &message_bytes: &u64| Job {
+    let job = |algorithm: &Algorithm, message_bytes: u64, small: bool| Job {
         number: 0,
         algorithm: algorithm.to_string(),
         block_bytes,
@@ -84,7 +84,13 @@ fn jobs(algorithms: &[Algorithm], lengths: &[u64], block_bytes: u64) -> Vec<Job>
         messages_in_flight: 2,
         messages: 2,
         message_bytes,
+        small,
     };
-    let of = |algorithm| lengths.iter().map(move |length| job(algorithm, length));
-    algorithms.iter().flat_map(of).collect()
+    // Relayed as the algorithm says, and the small ones written to everybody as well.
+    let bytes_max = rdmc::SmallMessages::default().bytes_max;
+    let written = lengths.iter().filter(|&&length| length <= bytes_max.into());
+    let written = written.zip(algorithms.first().into_iter().cycle());
+    let of = |algorithm| lengths.iter().map(move |&length| job(algorithm, length, false));
+    let relayed = algorithms.iter().flat_map(of);
+    relayed.chain(written.map(|(&length, algorithm)| job(algorithm, length, true))).collect()
 }

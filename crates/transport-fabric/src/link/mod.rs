@@ -141,6 +141,8 @@ pub struct Link {
     /// The peer waits for a receive of this index.
     peer_wants: Option<u64>,
     asked_for: Option<u64>,
+    /// Memory of the peer's that we have asked for.
+    asked_where: Option<u32>,
     peer_bye: Option<u64>,
     retry: bool,
     /// What broke it, to be reported by the driver.
@@ -202,6 +204,7 @@ impl Link {
             peer_lengths: BTreeMap::new(),
             peer_wants: None,
             asked_for: None,
+            asked_where: None,
             peer_bye: None,
             retry: false,
             broken: None,

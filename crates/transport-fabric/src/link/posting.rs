@@ -133,6 +133,9 @@ impl Link {
             let again = |from| Write { from, name, offset, immediate, token };
             let Some(exposed) = self.exposed_there.get(&name) else {
                 // Its announcement, on the lifeline, may still be on its way.
+                if self.asked_where.replace(name) != Some(name) {
+                    round.lifeline.push((self.lifeline, Lifeline::WhereIs { name }));
+                }
                 return self.writes.push_front(again(from));
             };
             let (start, bytes) = (from.as_ptr().cast_mut(), from.bytes());
