@@ -17,6 +17,7 @@ use crate::{
     device::Device,
     lifeline::Lifeline,
     offer::{Cookie, Ends, Role},
+    registration::{self, Pinned},
     ring::{LENGTHS_MAX, Note, Receives, Ring, SLOT_BYTES, SLOTS, Slot},
     sys::{self, Access, Errno, Object, RawCompletion, Registration, Span, Way},
 };
@@ -74,9 +75,9 @@ pub struct Path {
 
 /// Something that the provider has.
 enum Op {
-    Send(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Registration>>),
-    Receive(WriteLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Registration>>),
-    Write(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Registration>>),
+    Send(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Pinned>>),
+    Receive(WriteLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Pinned>>),
+    Write(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Pinned>>),
     /// A control word on its way out; its staging slot is ours again once the peer has read it.
     Word,
     /// Where a control word may come in: nothing but a place in the receive queue, or a slot.
