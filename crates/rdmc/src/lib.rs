@@ -32,7 +32,7 @@ mod worker;
 
 pub use application::{Application, Memory};
 pub use context::{Context, ContextSettings, Progress};
-pub use engine::{Counters, Engine, Event};
+pub use engine::{Counters, Engine, Event, Offload};
 pub use fabric::Fabric;
 pub use failure::{Error, Failure, FailureKind};
 pub use group::{Group, SendHandle};

@@ -42,6 +42,10 @@ pub struct GroupSettings {
     pub window: Window,
     /// How many messages may overlap; 1 to 1,024. With 1 each starts when the one before is done.
     pub messages_in_flight: u32,
+    /// Asks that the network itself relays blocks, so that a member whose program is late delays
+    /// nobody (DSN 2018 section 2). Used where the transport can; [`crate::Offload`] tells. Windows
+    /// do not matter then, and first blocks are not received before their memory is known.
+    pub offload: bool,
     /// Which messages are written to all receivers at once; `None`: all are relayed.
     pub small: Option<SmallMessages>,
     /// Whether [`crate::Event::Block`] is reported for every block.
@@ -68,6 +72,7 @@ impl GroupSettings {
             block_bytes: BLOCK_BYTES_DEFAULT,
             window: Window::default(),
             messages_in_flight: 2,
+            offload: false,
             small: Some(SmallMessages::default()),
             report_blocks: false,
             stall_timeout_ms: 60_000,

@@ -1,6 +1,6 @@
 //! A connection of two members: posts, control words, and the matching of sends and receives.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use transport::{Cause, Completion, EndpointId, ReadLease, Region, Token, WriteLease};
 
@@ -52,6 +52,8 @@ pub(crate) struct Side {
     pub(crate) phase: Phase,
     /// Posted, and not matched with a send.
     pub(crate) receives: VecDeque<Target>,
+    /// Offloaded receives that are posted and not matched, by their immediate.
+    pub(crate) offloaded: BTreeMap<u32, Target>,
     /// Posts that can only be cancelled, when this side hears of the end.
     pub(crate) orphans: Vec<Orphan>,
     /// Slots of transfers from this side that have not arrived, in posting order.
@@ -97,6 +99,7 @@ impl Connection {
             endpoint: EndpointId(u64::MAX),
             phase: Phase::Unopened,
             receives: VecDeque::new(),
+            offloaded: BTreeMap::new(),
             orphans: Vec::new(),
             outgoing: VecDeque::new(),
             writes: VecDeque::new(),
@@ -174,7 +177,7 @@ impl State {
     }
 
     /// The peer learns that this side has broken the rules, after a latency.
-    fn disgrace(&mut self, id: SideId, fault: String) {
+    pub(crate) fn disgrace(&mut self, id: SideId, fault: String) {
         if !std::mem::replace(&mut self.side(id).in_disgrace, true) {
             let at_ns = self.in_order_arrival(id, 0);
             self.agenda.plan(at_ns, Event::Break(id.peer(), Cause::Protocol(fault)));

@@ -92,6 +92,7 @@ impl State {
         self.abandon_transfers(id);
         let side = self.side(id);
         side.receives.clear();
+        side.offloaded.clear();
         side.orphans.clear();
         side.writes.clear();
         side.exposed.clear();
@@ -117,17 +118,21 @@ impl State {
         let side = self.side(id);
         let (member, endpoint) = (side.member, side.endpoint);
         let receives = std::mem::take(&mut side.receives);
+        let offloaded = std::mem::take(&mut side.offloaded);
         let orphans = std::mem::take(&mut side.orphans);
         let writes = std::mem::take(&mut side.writes);
         side.exposed.clear();
+        let triggered = self.members[member].triggers.disarm(id);
         let tokens: Vec<_> = orphans
             .into_iter()
             .map(Orphan::into_token)
             .chain(receives.into_iter().map(|target| target.token))
+            .chain(offloaded.into_values().map(|target| target.token))
+            .chain(triggered)
             .chain(writes.into_iter().map(PostedWrite::into_token))
             .collect();
         for token in tokens {
-            self.complete(member, Completion::Cancelled { endpoint, token });
+            self.cancel(member, (endpoint, token));
         }
     }
 }

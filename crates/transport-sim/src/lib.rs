@@ -25,7 +25,8 @@
 //!
 //! **What is simplified.** Latency shifts a block as a whole; the receive port is occupied at the
 //! same time as the transmit port. A slow link keeps both its ports for its own, longer time. The
-//! network card is separate from the program: it goes on while a member does not poll. Blocks
+//! network card is separate from the program: it goes on while a member does not poll, and starts
+//! offloaded sends by itself as soon as their receives hold their blocks. Blocks
 //! without credit break the endpoint when they are posted, a latency earlier than a real receiver
 //! could know.
 //!
@@ -47,6 +48,7 @@ mod event;
 mod fault;
 mod member;
 mod net;
+mod offload;
 mod port;
 mod state;
 mod trace;

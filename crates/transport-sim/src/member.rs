@@ -11,8 +11,8 @@ use std::{
 };
 
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, PostError, ReadLease, Region, Token, Transport,
-    Waker, WriteLease,
+    CONTROL_BYTES_MAX, Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token,
+    Transport, Waker, WriteLease,
 };
 
 use crate::{
@@ -131,6 +131,36 @@ impl Transport for SimTransport {
         Ok(())
     }
 
+    /// Always: see the crate's documentation.
+    fn can_offload(&self) -> bool {
+        true
+    }
+
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(into.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_offloaded_receive(side, into, immediate, token)
+    }
+
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: &[(EndpointId, Token)],
+    ) -> Result<(), PostError> {
+        check_length(from.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_offloaded_send(side, from, immediate, token, after)
+    }
+
     fn can_write(&self) -> bool {
         true
     }
@@ -170,14 +200,14 @@ impl Transport for SimTransport {
         let until_ns = state.now_ns.saturating_add(wait_ns);
         loop {
             let woken = self.woken.swap(false, Ordering::Acquire);
-            let mine = &mut state.members[self.index].completions;
-            if !mine.is_empty() || woken || wait_ns == 0 {
-                completions.append(mine);
-                return;
+            let mine = &mut state.members[self.index];
+            if !mine.completions.is_empty() || woken || wait_ns == 0 {
+                completions.append(&mut mine.completions);
+                return mine.triggers.note_poll();
             }
             if !state.advance(until_ns) {
                 state.now_ns = until_ns;
-                return;
+                return state.members[self.index].triggers.note_poll();
             }
         }
     }

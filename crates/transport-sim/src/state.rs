@@ -15,6 +15,7 @@ use crate::{
     config::{LinkConfig, SimConfig},
     connection::{Connection, SideId},
     event::{Agenda, Event},
+    offload::Triggers,
     port::{Port, Way},
     trace::{Trace, What},
     transfer::Transfer,
@@ -81,6 +82,7 @@ pub(crate) struct Member {
     pub(crate) stalled_until_ns: u64,
     /// What has come while it was stalled.
     pub(crate) held: Vec<Event>,
+    pub(crate) triggers: Triggers,
     pub(crate) totals: MemberTotals,
     reporting: bool,
 }
@@ -117,6 +119,7 @@ impl State {
             stalled_since_ns: 0,
             stalled_until_ns: 0,
             held: Vec::new(),
+            triggers: Triggers::default(),
             totals: MemberTotals::default(),
             reporting: false,
         });

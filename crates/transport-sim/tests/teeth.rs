@@ -7,8 +7,8 @@ use std::{
 };
 
 use transport::{
-    Cause, Completion, EndpointId, PostError, ReadLease, Region, Token, Transport, Waker,
-    WriteLease,
+    Cause, Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token, Transport,
+    Waker, WriteLease,
     contract::{Harness, Network, clauses},
 };
 use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
@@ -28,6 +28,7 @@ enum Flaw {
     BlamesTheNetwork,
     ForgetsWakes,
     ClearsTheList,
+    OffloadsOnlyWhilePolled,
     LosesWrites,
     MisplacesWrites,
     KeepsExposedMemory,
@@ -38,7 +39,17 @@ struct Flawed {
     flaw: Flaw,
     /// A word that will be written after the next one.
     late_word: Option<Vec<u8>>,
+    /// Offloaded sends that wait for a poll to report their receive.
+    unpolled_sends: Vec<OffloadedSend>,
     kept: Vec<Region>,
+}
+
+struct OffloadedSend {
+    endpoint: EndpointId,
+    from: FutureRead,
+    immediate: u32,
+    token: Token,
+    after: Vec<(EndpointId, Token)>,
 }
 
 impl Flawed {
@@ -120,6 +131,36 @@ impl Transport for Flawed {
         }
     }
 
+    fn can_offload(&self) -> bool {
+        true
+    }
+
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        self.inner.post_offloaded_receive(endpoint, into, immediate, token)
+    }
+
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: &[(EndpointId, Token)],
+    ) -> Result<(), PostError> {
+        if self.flaw != Flaw::OffloadsOnlyWhilePolled {
+            return self.inner.post_offloaded_send(endpoint, from, immediate, token, after);
+        }
+        let after = after.to_vec();
+        self.unpolled_sends.push(OffloadedSend { endpoint, from, immediate, token, after });
+        Ok(())
+    }
+
     fn can_write(&self) -> bool {
         self.inner.can_write()
     }
@@ -151,6 +192,11 @@ impl Transport for Flawed {
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         let mut good = Vec::new();
         self.inner.poll(&mut good, wait);
+        for send in std::mem::take(&mut self.unpolled_sends) {
+            let OffloadedSend { endpoint, from, immediate, token, after } = send;
+            // Late, but otherwise right.
+            self.inner.post_offloaded_send(endpoint, from, immediate, token, &after).unwrap();
+        }
         if self.flaw == Flaw::ClearsTheList {
             completions.clear();
         }
@@ -172,7 +218,13 @@ impl Harness for FlawedNetwork {
         let mut transports: Vec<Flawed> = net
             .members(members)
             .into_iter()
-            .map(|inner| Flawed { inner, flaw: self.0, late_word: None, kept: Vec::new() })
+            .map(|inner| Flawed {
+                inner,
+                flaw: self.0,
+                late_word: None,
+                unpolled_sends: Vec::new(),
+                kept: Vec::new(),
+            })
             .collect();
         let mut endpoints = vec![vec![None; members]; members];
         for left in 0..members {
@@ -198,7 +250,7 @@ type Clause = fn(&mut FlawedNetwork);
 
 #[test]
 fn every_flaw_fails_its_clause() {
-    let cases: [(Flaw, Clause); 15] = [
+    let cases: [(Flaw, Clause); 16] = [
         (Flaw::CompletesTwice, clauses::every_length_arrives_exactly),
         (Flaw::EndsTwice, clauses::closing_twice_is_harmless),
         (Flaw::ForgetsToCancel, clauses::a_dead_member_breaks_its_endpoints_only),
@@ -214,6 +266,7 @@ fn every_flaw_fails_its_clause() {
         (Flaw::MisplacesWrites, clauses::writes_arrive_in_order_where_they_belong),
         (Flaw::KeepsExposedMemory, clauses::exposed_memory_is_let_go_at_the_end),
         (Flaw::ClearsTheList, clauses::completions_are_appended),
+        (Flaw::OffloadsOnlyWhilePolled, clauses::offloaded_sends_start_with_nobody_polling),
     ];
     for (flaw, clause) in cases {
         clause(&mut FlawedNetwork(Flaw::None));

@@ -8,7 +8,7 @@ use std::{
 use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Wait};
 use transport::{Cause, Completion, EndpointId, LeaseError, Region, RegionPool, Token, Transport};
 
-use super::{Counters, Event, close::Closing, order::Order, small::Small, words::Word};
+use super::{Counters, Event, Offload, close::Closing, order::Order, small::Small, words::Word};
 use crate::{Error, Failure, FailureKind, GroupSettings, settings::check_region};
 
 /// After this many bytes moved, pages of mapped files are given back to the system, so that the
@@ -17,6 +17,7 @@ const TRIM_AFTER_BYTES: u64 = 64 << 20;
 
 pub(super) struct Group {
     pub(super) settings: GroupSettings,
+    pub(super) offload: Offload,
     pub(super) relay: Relay,
     pub(super) closing: Closing,
     /// Neighbours that are connected.
@@ -50,13 +51,18 @@ enum Phase {
 }
 
 impl Group {
-    pub(super) fn new(settings: GroupSettings, now: Duration) -> Result<Self, Error> {
+    pub(super) fn new(
+        settings: GroupSettings,
+        offload: Offload,
+        now: Duration,
+    ) -> Result<Self, Error> {
         let relay = Relay::new(Settings {
             schedule: settings.schedule.clone(),
             rank: settings.rank,
             block_bytes: settings.block_bytes,
             window: settings.window,
             messages_in_flight: settings.messages_in_flight,
+            offload: offload.operations_max(),
         })?;
         // At most one spare block for each message in flight waits for its memory; the root and
         // algorithms that announce the size first use them only while the application decides.
@@ -66,6 +72,7 @@ impl Group {
             spare: RegionPool::new(spare_count, settings.block_bytes as usize),
             small: Small::new(&settings),
             settings,
+            offload,
             relay,
             peers: BTreeMap::new(),
             order: Order::default(),
@@ -217,7 +224,7 @@ impl Group {
                 Some(small) => small.heard(rank, count),
                 None => Err(peer_error(rank, "has a ring for small messages")),
             },
-            Some(Word::Grant) => self.relay.granted(rank),
+            Some(Word::Grant { count }) => self.relay.granted(rank, count),
             Some(Word::Failed { member, reporter, kind, detail }) => {
                 let failure =
                     Failure { group: self.settings.number, member, reporter, kind, detail };
@@ -361,6 +368,7 @@ impl Group {
                 self.order.complete(self.number_of(message));
                 self.order.retire();
             }
+            offloaded => self.act_offloaded(transport, counters, offloaded)?,
         }
         Ok(())
     }
@@ -377,7 +385,7 @@ impl Group {
             && transport.post_receive(endpoint, lease, Token(id.0)).is_ok()
         {
             self.posts_open += 1;
-            self.write_word(transport, source, &Word::Grant);
+            self.write_word(transport, source, &Word::Grant { count: 1 });
         }
     }
 
@@ -398,7 +406,7 @@ impl Group {
 
     /// The memory of a message in flight; an empty region stands in for one that is not there, so
     /// that a lease of it fails with a clear error.
-    fn region(&self, message: u64) -> Region {
+    pub(super) fn region(&self, message: u64) -> Region {
         self.memory.get(&self.number_of(message)).cloned().unwrap_or_else(|| Region::zeroed(0))
     }
 
@@ -414,7 +422,15 @@ impl Group {
         }
     }
 
-    fn note_moved(&mut self, bytes: u64) {
+    pub(super) fn peer(&self, rank: u32) -> Option<EndpointId> {
+        self.peers.get(&rank).copied()
+    }
+
+    pub(super) fn note_posted(&mut self, posted: bool) {
+        self.posts_open += usize::from(posted);
+    }
+
+    pub(super) fn note_moved(&mut self, bytes: u64) {
         self.moved_bytes += bytes;
         if self.moved_bytes >= TRIM_AFTER_BYTES {
             self.moved_bytes = 0;
@@ -552,7 +568,7 @@ impl Group {
 }
 
 /// A range of a region. Lengths were checked against regions, which are no longer than memory.
-fn range(offset: u64, bytes: u64) -> std::ops::Range<usize> {
+pub(super) fn range(offset: u64, bytes: u64) -> std::ops::Range<usize> {
     offset as usize..(offset + bytes) as usize
 }
 

@@ -7,6 +7,7 @@
 
 mod close;
 mod group;
+mod offload;
 mod order;
 mod small;
 mod words;
@@ -20,6 +21,7 @@ use transport::{Completion, EndpointId, Region, Transport, Waker};
 
 use crate::{Error, Failure, GroupSettings};
 use group::Group;
+pub use offload::Offload;
 
 /// What has happened in a group. Events of one group are in order; after [`Event::Failed`] or
 /// [`Event::Closed`] nothing of that group follows.
@@ -147,10 +149,14 @@ impl<T: Transport> Engine<T> {
                 self.transport.block_bytes_max()
             )));
         }
+        let offload = Offload::of(&settings, self.transport.can_offload());
+        if let Offload::Unavailable(reason) = offload {
+            tracing::warn!(group = number, reason, "the network does not relay by itself");
+        }
         if !self.transport.can_write() {
             settings.small = None;
         }
-        let mut group = Group::new(settings, self.transport.now())?;
+        let mut group = Group::new(settings, offload, self.transport.now())?;
         let connected = self.connect(&mut group, links);
         if let Err(error) = connected.and_then(|()| group.expose_ring(&mut self.transport)) {
             group.abandon(&mut self.transport);
@@ -262,6 +268,13 @@ impl<T: Transport> Engine<T> {
     fn plan_check(&mut self, now: Duration) {
         let at = |group: &Group| group.deadline().or(group.stall_timeout().map(|t| now + t));
         self.next_check = self.groups.values().filter_map(at).min();
+    }
+
+    /// Whether the network relays a group's blocks by itself.
+    ///
+    /// Errors: the group has ended.
+    pub fn offload(&self, group: u64) -> Result<Offload, Error> {
+        self.groups.get(&group).map(|group| group.offload).ok_or(Error::NoSuchGroup(group))
     }
 
     /// What has been done so far, by all groups.

@@ -9,8 +9,9 @@ use crate::{Failure, FailureKind};
 pub(crate) enum Word {
     /// The next relayed message exists, with this number among all, and has this many bytes.
     Announce { number: u64, bytes: u64 },
-    /// One more receive is posted for you (`ready_for_block`, DSN 2018 section 4.2).
-    Grant,
+    /// So many more receives are posted for you, at least one (`ready_for_block`, DSN 2018
+    /// section 4.2).
+    Grant { count: u32 },
     /// This many slots of the ring of small messages have been freed so far; the first of these
     /// words says that there is a ring.
     Freed { count: u64 },
@@ -45,7 +46,10 @@ impl Word {
                 bytes.extend(number.to_le_bytes());
                 bytes.extend(length.to_le_bytes());
             }
-            Self::Grant => bytes.push(GRANT),
+            Self::Grant { count } => {
+                bytes.push(GRANT);
+                bytes.extend(count.to_le_bytes());
+            }
             Self::Freed { count } => {
                 bytes.push(FREED);
                 bytes.extend(count.to_le_bytes());
@@ -80,7 +84,10 @@ impl Word {
             FREED => Some(Self::Freed { count: number()? }),
             CLOSING => Some(Self::Closing { messages: number()? }),
             FAILED => Self::decode_failed(rest),
-            GRANT if rest.is_empty() => Some(Self::Grant),
+            GRANT => {
+                let count = u32::from_le_bytes(rest.try_into().ok()?);
+                (count > 0).then_some(Self::Grant { count })
+            }
             DELIVERED if rest.is_empty() => Some(Self::Delivered),
             CONFIRMED if rest.is_empty() => Some(Self::Confirmed),
             _ => None,
@@ -126,7 +133,8 @@ mod tests {
         for word in [
             Word::Announce { number: 3, bytes: u64::MAX },
             Word::Freed { count: 7 },
-            Word::Grant,
+            Word::Grant { count: 1 },
+            Word::Grant { count: u32::MAX },
             failed,
             Word::Closing { messages: 3 },
             Word::Delivered,

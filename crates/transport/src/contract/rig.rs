@@ -176,6 +176,66 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.posted(member, token, answer, endpoint, Kind::Send, region, range, alone)
     }
 
+    /// Posts an offloaded receive. The range may be what offloaded sends wait for.
+    pub(super) fn offloaded_receive(
+        &mut self,
+        member: usize,
+        peer: usize,
+        region: &Region,
+        range: Range<usize>,
+        immediate: u32,
+    ) -> Token {
+        self.try_offloaded_receive(member, peer, region, range, immediate)
+            .expect("an offloaded receive is accepted")
+    }
+
+    pub(super) fn try_offloaded_receive(
+        &mut self,
+        member: usize,
+        peer: usize,
+        region: &Region,
+        range: Range<usize>,
+        immediate: u32,
+    ) -> Result<Token, PostError> {
+        let endpoint = self.endpoint(member, peer);
+        let token = self.take_token();
+        let lease = region.write(range.clone()).expect("the memory is free");
+        let answer =
+            self.transport(member).post_offloaded_receive(endpoint, lease, immediate, token);
+        self.posted(member, token, answer, endpoint, Kind::Receive, region, range, false)
+    }
+
+    /// Posts an offloaded send of a range that may still be received.
+    pub(super) fn offloaded_send(
+        &mut self,
+        member: usize,
+        peer: usize,
+        region: &Region,
+        range: Range<usize>,
+        immediate: u32,
+        after: &[(EndpointId, Token)],
+    ) -> Token {
+        self.try_offloaded_send(member, peer, region, range, immediate, after)
+            .expect("an offloaded send is accepted")
+    }
+
+    pub(super) fn try_offloaded_send(
+        &mut self,
+        member: usize,
+        peer: usize,
+        region: &Region,
+        range: Range<usize>,
+        immediate: u32,
+        after: &[(EndpointId, Token)],
+    ) -> Result<Token, PostError> {
+        let endpoint = self.endpoint(member, peer);
+        let token = self.take_token();
+        let from = region.future_read(range.clone()).expect("the range is in the region");
+        let answer =
+            self.transport(member).post_offloaded_send(endpoint, from, immediate, token, after);
+        self.posted(member, token, answer, endpoint, Kind::Send, region, range, false)
+    }
+
     /// Lets `peer` write into a region of `member`.
     pub(super) fn expose(&mut self, member: usize, peer: usize, key: u32, region: &Region) {
         self.try_expose(member, peer, key, region).expect("memory may be exposed");
