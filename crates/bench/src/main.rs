@@ -20,6 +20,7 @@ mod groups;
 mod interrupt;
 mod lab;
 mod local;
+mod lose;
 mod member;
 mod memory;
 mod modes;
@@ -32,6 +33,7 @@ mod sim;
 mod size;
 mod small;
 mod sweep;
+mod verify;
 
 use std::{error::Error, process::ExitCode};
 
@@ -67,6 +69,10 @@ enum Command {
     Overhead(overhead::Args),
     /// Peak resident memory of `rdmc push` and its receivers
     Memory(memory::Args),
+    /// Groups in which every receiver checks every byte
+    Verify(verify::Args),
+    /// A member that dies in the middle of a message
+    Lose(lose::Args),
     /// One member; started by the other commands
     #[command(hide = true)]
     Member(member::Args),
@@ -83,6 +89,8 @@ fn main() -> ExitCode {
         Command::Small(args) => small::run(&args),
         Command::Overhead(args) => overhead::run(&args),
         Command::Memory(args) => memory::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Lose(args) => lose::run(&args),
         Command::Member(args) => member::run(&args),
     };
     match outcome {

@@ -79,10 +79,15 @@ impl Device {
         self.passive.as_ref().map(name).transpose()
     }
 
-    /// A message endpoint, of a request or of the device's own description.
-    pub fn open_endpoint(&self, request: Option<&Info>) -> Result<Arc<Object>, sys::Errno> {
-        let info = request.unwrap_or(&self.info);
-        sys::open_endpoint(&self.domain, info, &self.completions, self.events.as_ref(), None)
+    /// A message endpoint to answer a connection request.
+    pub fn open_answer(&self, request: &Info) -> Result<Arc<Object>, sys::Errno> {
+        let events = self.events.as_ref();
+        sys::open_endpoint(&self.domain, request, &self.completions, events, None)
+    }
+
+    /// A message endpoint that will connect to this address.
+    pub fn open_toward(&self, address: &[u8]) -> Result<Arc<Object>, sys::Errno> {
+        self.open_answer(&self.info.toward(address))
     }
 
     /// What makes its datagram endpoints, unless it has message endpoints.
