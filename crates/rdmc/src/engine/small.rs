@@ -333,3 +333,82 @@ impl Group {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Algorithm, Schedule};
+
+    /// Of a group of 3 with 4 slots, in which member 1 is the root.
+    fn small(rank: u32) -> Small {
+        let schedule = Schedule::new(Algorithm::BinomialPipeline, 3, 1).unwrap();
+        let mut settings = GroupSettings::new(7, rank, schedule);
+        settings.small = Some(SmallMessages { bytes_max: 100, slots: 4, members_max: 16 });
+        Small::new(&settings).unwrap()
+    }
+
+    fn put(small: &Small, slot: usize, number: u64, bytes: u64) {
+        let start = slot * small.slot_bytes;
+        let mut head = small.ring.write(start..start + HEAD_BYTES).unwrap();
+        head[..8].copy_from_slice(&number.to_le_bytes());
+        head[8..].copy_from_slice(&bytes.to_le_bytes());
+    }
+
+    fn wrong<T: std::fmt::Debug>(outcome: Result<T, RelayError>, member_wanted: u32) -> String {
+        match outcome {
+            Err(RelayError::Peer { member, what }) if member == member_wanted => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_receiver_believes_no_slot_that_makes_no_sense() {
+        let mut receiver = small(2);
+        put(&receiver, 0, 5, 100);
+        assert!(wrong(receiver.arrived(0, 0), 0).contains("no room"), "not the root");
+        assert!(wrong(receiver.arrived(1, 1), 1).contains("out of order"));
+        assert!(wrong(receiver.arrived(1, u32::MAX), 1).contains("out of order"));
+        assert_eq!(receiver.arrived(1, 0), Ok((5, 100)));
+        for number in [0, 5] {
+            put(&receiver, 1, number, 1);
+            assert!(wrong(receiver.arrived(1, 1), 1).contains("out of order"));
+        }
+        for bytes in [101, u64::MAX] {
+            put(&receiver, 1, 6, bytes);
+            assert!(wrong(receiver.arrived(1, 1), 1).contains("too long"));
+        }
+        for slot in 1..4 {
+            put(&receiver, slot, 10 + slot as u64, 0);
+            assert_eq!(receiver.arrived(1, slot as u32), Ok((10 + slot as u64, 0)));
+        }
+        put(&receiver, 0, 99, 0);
+        assert!(wrong(receiver.arrived(1, 0), 1).contains("no room"), "the ring is full");
+        assert!(wrong(receiver.heard(1, 0), 1).contains("does not have"));
+    }
+
+    #[test]
+    fn the_root_believes_nobody_who_frees_what_was_not_written() {
+        let mut root = small(1);
+        root.send(0);
+        assert_eq!(root.next_to_write(), None, "nobody has a ring yet");
+        assert_eq!(root.waited_for(), Some(0));
+        for rank in [0, 2] {
+            assert!(wrong(root.heard(rank, 1), rank).contains("does not have"));
+            assert_eq!(root.heard(rank, 0), Ok(()));
+        }
+        for number in 0..4 {
+            root.send(number + 1);
+            assert_eq!(root.next_to_write(), Some((number, number)));
+            root.has_written();
+        }
+        assert_eq!(root.next_to_write(), None, "the rings are full");
+        assert_eq!(root.heard(0, 3), Ok(()));
+        assert_eq!(root.next_to_write(), None, "one ring is full");
+        assert_eq!(root.waited_for(), Some(2));
+        assert!(wrong(root.heard(0, 2), 0).contains("does not have"), "fewer than before");
+        assert!(wrong(root.heard(2, 5), 2).contains("does not have"), "more than were written");
+        assert!(wrong(root.heard(1, 0), 1).contains("does not have"), "itself");
+        assert_eq!(root.heard(2, 1), Ok(()));
+        assert_eq!(root.next_to_write(), Some((4, 4)));
+    }
+}
