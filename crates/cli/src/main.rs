@@ -8,6 +8,7 @@ use std::{io::IsTerminal, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 mod demo;
+mod doctor;
 mod failure;
 mod hosts;
 mod interrupt;
@@ -39,6 +40,7 @@ enum Command {
     #[command(after_help = "Example:\n  (umask 077; rdmc secret > secret)")]
     Secret,
     Demo(demo::Args),
+    Doctor(doctor::Args),
     /// Show who sends which block to whom at which step
     Plan(plan::Args),
 }
@@ -51,6 +53,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Receive(args) => receive::run(&args).map(done),
         Command::Secret => secret().map(done),
         Command::Demo(args) => demo::run(&args).map(done),
+        Command::Doctor(args) => doctor::run(&args),
     }
 }
 
