@@ -80,6 +80,15 @@ fn finding(
     Finding { check, severity, what: what.into(), fix: fix.into_iter().collect() }
 }
 
+/// How bad a limit is: below the least nothing works, below what is advised not everything.
+fn judged(limit: u64, least: u64, advised: u64) -> Option<Severity> {
+    if limit < least {
+        Some(Severity::Problem)
+    } else {
+        (limit < advised).then_some(Severity::Warning)
+    }
+}
+
 fn install(machine: &Machine, debian: &str, red_hat: &str) -> String {
     match machine.packages {
         Some(Packages::Apt) => format!("sudo apt-get install {debian}"),
@@ -121,10 +130,8 @@ const OPEN_FILES_ADVISED: u64 = 1024;
 fn open_files(machine: &Machine) -> Vec<Finding> {
     let limit = machine.limits.open_files;
     let Limit::At(files) = limit else { return Vec::new() };
-    let severity = match files {
-        ..OPEN_FILES_LEAST => Severity::Problem,
-        ..OPEN_FILES_ADVISED => Severity::Warning,
-        _ => return Vec::new(),
+    let Some(severity) = judged(files, OPEN_FILES_LEAST, OPEN_FILES_ADVISED) else {
+        return Vec::new();
     };
     let what = format!("only {files} files may be open; connections to neighbours need some each");
     let fix = match machine.limits.open_files_hard.is_below(OPEN_FILES_ADVISED) {
@@ -155,10 +162,8 @@ fn locked_memory(machine: &Machine) -> Vec<Finding> {
     if limits.may_lock_more || !registers(best) {
         return Vec::new();
     }
-    let severity = match bytes {
-        ..LOCKED_BYTES_LEAST => Severity::Problem,
-        ..LOCKED_BYTES_ADVISED => Severity::Warning,
-        _ => return Vec::new(),
+    let Some(severity) = judged(bytes, LOCKED_BYTES_LEAST, LOCKED_BYTES_ADVISED) else {
+        return Vec::new();
     };
     let what = format!(
         "only {} of memory may be locked; the fabric {best} locks what it sends and receives",

@@ -77,12 +77,12 @@ fn what_is_unknown_is_no_fault() {
 
 #[test]
 fn without_an_address_nobody_reaches_this_host() {
-    let mut machine = Machine::default();
-    machine.nics = vec![Nic {
+    let loopback = Nic {
         is_loopback: true,
         addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
         ..Nic::default()
-    }];
+    };
+    let machine = Machine { nics: vec![loopback], ..Machine::default() };
     assert_one(&examine(&machine), "addresses", Problem, "ip address");
 }
 
