@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 mod demo;
 mod doctor;
 mod failure;
+mod hosting;
 mod hosts;
 mod interrupt;
 mod invitation;
