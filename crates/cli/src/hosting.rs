@@ -29,16 +29,16 @@ pub struct Hosting {
 
     /// Receives and sends that each member keeps posted ahead
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    window: u32,
+    pub window: u32,
 
     /// How all members wait for completions: event sleeps, polling takes a core of its own at each
     /// member, hybrid polls for 50 ms after each completion
     #[arg(long, value_name = "MODE", default_value_t, value_parser = completion_modes())]
-    completion: CompletionMode,
+    pub completion: CompletionMode,
 
     /// TCP connections to each neighbour; more than one only helps on very fast links
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
-    streams: u8,
+    pub streams: u8,
 
     /// Where the hosts reach this machine; default: found out by their calls
     #[arg(long, value_name = "IP")]

@@ -7,6 +7,7 @@ use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
+mod bench;
 mod demo;
 mod doctor;
 mod failure;
@@ -42,6 +43,7 @@ enum Command {
     Secret,
     Demo(demo::Args),
     Doctor(doctor::Args),
+    Bench(Box<bench::Args>),
     /// Show who sends which block to whom at which step
     Plan(plan::Args),
 }
@@ -54,6 +56,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Receive(args) => receive::run(&args).map(done),
         Command::Secret => secret().map(done),
         Command::Demo(args) => demo::run(&args).map(done),
+        Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     }
 }

@@ -16,7 +16,8 @@ mod machine;
 mod text;
 
 use checks::{Finding, Severity};
-use machine::Machine;
+pub use gather::gather as this_machine;
+pub use machine::Machine;
 
 /// Show what this machine has for rdmc, and what to mend
 ///
