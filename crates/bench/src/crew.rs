@@ -15,7 +15,7 @@ use rdmc::Secret;
 use crate::{
     Outcome,
     interrupt::Interrupt,
-    member::{Answer, Done, Equipment, Job, Order},
+    member::{Answer, Done, Equipment, Fate, Job, Order},
 };
 
 /// Longer than members wait themselves, so that they get to say what went wrong.
@@ -35,6 +35,12 @@ impl Host {
     pub fn here() -> Self {
         Self { enter: Vec::new(), address: Ipv4Addr::LOCALHOST.into() }
     }
+
+    /// This host as `members` hosts, which have its addresses by turns.
+    pub fn here_at(addresses: &[IpAddr], members: u32) -> Vec<Self> {
+        let hosts = addresses.iter().cycle().take(members as usize);
+        hosts.map(|&address| Self { address, ..Self::here() }).collect()
+    }
 }
 
 /// What one job gave.
@@ -46,6 +52,15 @@ pub struct Measured {
     pub skew_seconds: f64,
     /// Processor time of all members, user and system.
     pub cpu_seconds: f64,
+}
+
+/// How the others took it that a member came to harm.
+#[derive(Debug)]
+pub struct Mourning {
+    /// What each member reported, the one that came to harm only where it still could.
+    pub failures: Vec<(usize, String)>,
+    /// From the harm to the last of these reports.
+    pub seconds: f64,
 }
 
 /// Running members, ended when dropped.
@@ -129,6 +144,47 @@ impl Crew {
 
     /// Runs one job at all members; its number is replaced by a fresh one.
     pub fn run(&mut self, job: &Job) -> Outcome<Measured> {
+        self.begin(job)?;
+        let mut all = Vec::new();
+        for _ in 0..self.orders.len() {
+            match self.next_answer()? {
+                (_, Answer::Done(done)) => all.push(done),
+                (rank, answer) => {
+                    return Err(format!("member {rank} did not finish but {answer:?}").into());
+                }
+            }
+        }
+        Measured::of(&all)
+    }
+
+    /// Runs one job in which a member comes to harm, until all `others` have reported that the
+    /// group has failed.
+    pub fn lose(&mut self, job: &Job, victim: usize, fate: &Fate) -> Outcome<Mourning> {
+        self.tell(victim, &Order::Perish(fate.clone()))?;
+        self.begin(job)?;
+        let mut harmed = None;
+        let mut failures = Vec::new();
+        let is_other = |(rank, _): &&(usize, String)| *rank != victim;
+        while failures.iter().filter(is_other).count() < self.orders.len() - 1 {
+            let (rank, line) = self.next_event()?;
+            let Some(line) = line else {
+                if rank == victim {
+                    continue;
+                }
+                return Err(format!("member {rank} ended").into());
+            };
+            match (serde_json::from_str(&line)?, harmed) {
+                (Answer::Perishing, None) => harmed = Some(Instant::now()),
+                (Answer::Failed(error), Some(_)) => failures.push((rank, error)),
+                (answer, _) => return Err(format!("member {rank} said {answer:?}").into()),
+            }
+        }
+        let seconds = harmed.map_or(0.0, |harmed: Instant| harmed.elapsed().as_secs_f64());
+        Ok(Mourning { failures, seconds })
+    }
+
+    /// Lets everybody join, and the root send.
+    fn begin(&mut self, job: &Job) -> Outcome<()> {
         self.jobs += 1;
         let order = Order::Join(Job { number: self.jobs, ..job.clone() });
         for rank in 0..self.orders.len() {
@@ -140,17 +196,7 @@ impl Crew {
                 return Err(format!("member {rank} was not ready but {answer:?}").into());
             }
         }
-        self.tell(0, &Order::Go)?;
-        let mut all = Vec::new();
-        for _ in 0..self.orders.len() {
-            match self.next_answer()? {
-                (_, Answer::Done(done)) => all.push(done),
-                (rank, answer) => {
-                    return Err(format!("member {rank} did not finish but {answer:?}").into());
-                }
-            }
-        }
-        Measured::of(&all)
+        self.tell(0, &Order::Go)
     }
 
     fn tell(&mut self, rank: usize, order: &Order) -> Outcome<()> {
@@ -167,12 +213,19 @@ impl Crew {
     }
 
     fn next_line(&mut self) -> Outcome<(usize, String)> {
+        match self.next_event()? {
+            (rank, Some(line)) => Ok((rank, line)),
+            (rank, None) => Err(format!("member {rank} ended").into()),
+        }
+    }
+
+    /// The next line of any member, or the end of its output.
+    fn next_event(&mut self) -> Outcome<(usize, Option<String>)> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             self.interrupt.check()?;
             match self.answers.recv_timeout(Duration::from_millis(100)) {
-                Ok((rank, Some(line))) => return Ok((rank, line)),
-                Ok((rank, None)) => return Err(format!("member {rank} ended").into()),
+                Ok(event) => return Ok(event),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err("all members ended".into()),
             }

@@ -7,6 +7,7 @@
 use std::{
     io::{self, BufRead, Lines, StdinLock, Write},
     net::{IpAddr, SocketAddr, TcpListener},
+    process::Command,
     sync::mpsc::{self, Receiver, Sender},
     time::Duration,
 };
@@ -16,7 +17,10 @@ use rdmc::{
     GroupSettings, Memory, Region, RegionPool, Schedule, Secret, Window,
     bootstrap::{Deadline, rendezvous},
 };
-use rustix::time::{ClockId, clock_gettime};
+use rustix::{
+    process::{Signal, getpid, kill_process},
+    time::{ClockId, clock_gettime},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
@@ -59,6 +63,26 @@ pub enum Order {
     Join(Job),
     /// At the root only: send.
     Go,
+    /// Come to harm in the next group.
+    Perish(Fate),
+}
+
+/// What happens to a receiver in the middle of a message.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Fate {
+    /// How many blocks it has received by then, those of the warm-up not counted.
+    pub after_blocks: u64,
+    pub harm: Harm,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Harm {
+    /// Its process is killed.
+    Kill,
+    /// Its process stops, while its connections stay.
+    Stop,
+    /// It runs this shell command, which does something to its network.
+    Run(String),
 }
 
 /// One group and what is sent in it.
@@ -72,6 +96,8 @@ pub struct Job {
     pub messages_in_flight: u32,
     pub messages: u64,
     pub message_bytes: u64,
+    /// Whether small messages are written to everybody at once, not relayed.
+    pub small: bool,
 }
 
 /// What a member says.
@@ -82,6 +108,8 @@ pub enum Answer {
     /// Every message has arrived everywhere, and is what it should be.
     Done(Done),
     Failed(String),
+    /// What [`Order::Perish`] asked for happens now.
+    Perishing,
 }
 
 /// One member's view of one job.
@@ -119,11 +147,23 @@ enum Told {
 struct Recorder {
     memory: RegionPool,
     told: Sender<Told>,
+    fate: Option<Fate>,
+    blocks: u64,
 }
 
 impl Application for Recorder {
     fn incoming(&mut self, _message: u64, _bytes: u64) -> Memory {
         self.memory.take().map_or(Memory::Refuse("no memory is left".into()), Memory::Region)
+    }
+
+    fn block(&mut self, message: u64, _offset: u64, _bytes: u64) {
+        let is_warm_up = message == 0;
+        self.blocks += u64::from(!is_warm_up);
+        if let Some(fate) = self.fate.take_if(|fate| fate.after_blocks == self.blocks)
+            && let Err(error) = perish(&fate.harm)
+        {
+            let _ = self.told.send(Told::Failed(format!("could not come to harm: {error}")));
+        }
     }
 
     fn received(&mut self, _message: u64) {
@@ -139,6 +179,21 @@ impl Application for Recorder {
     }
 }
 
+fn perish(harm: &Harm) -> Outcome<()> {
+    say(&Answer::Perishing)?;
+    match harm {
+        Harm::Kill => kill_process(getpid(), Signal::KILL)?,
+        Harm::Stop => kill_process(getpid(), Signal::STOP)?,
+        Harm::Run(command) => {
+            let status = Command::new("sh").args(["-c", command]).status()?;
+            if !status.success() {
+                return Err(format!("{command}: {status}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Serves until standard input ends.
 pub fn run(args: &Args) -> Outcome<()> {
     let mut orders = io::stdin().lock().lines();
@@ -148,10 +203,15 @@ pub fn run(args: &Args) -> Outcome<()> {
     settings.completion = args.equipment.completion;
     let context = Context::start(settings)?;
     let addresses = meet(args, &secret, context.address(), &mut orders)?;
-    let mut member = Member { args, addresses, context, pool: None };
+    let mut member = Member { args, addresses, context, pool: None, fate: None };
     while let Some(line) = orders.next() {
-        let Order::Join(job) = serde_json::from_str(&line?)? else {
-            return Err("told to go before joining".into());
+        let job = match serde_json::from_str(&line?)? {
+            Order::Join(job) => job,
+            Order::Perish(fate) => {
+                member.fate = Some(fate);
+                continue;
+            }
+            Order::Go => return Err("told to go before joining".into()),
         };
         let answer = match member.take_part(&job, &mut orders) {
             Ok(done) => Answer::Done(done),
@@ -185,6 +245,7 @@ struct Member<'a> {
     context: Context,
     /// Memory of the last job, kept because touching fresh pages takes longer than a transfer.
     pool: Option<RegionPool>,
+    fate: Option<Fate>,
 }
 
 impl Member<'_> {
@@ -192,12 +253,16 @@ impl Member<'_> {
         let pool = self.memory_for(job);
         let context = &self.context;
         let (sender, told) = mpsc::channel();
-        let recorder = Recorder { memory: pool.clone(), told: sender };
+        let fate = self.fate.take();
+        let report_blocks = fate.is_some();
+        let recorder = Recorder { memory: pool.clone(), told: sender, fate, blocks: 0 };
         let mut settings =
             GroupSettings::new(job.number, self.args.rank, job.schedule(self.args.members)?);
         settings.block_bytes = job.block_bytes;
         settings.window = Window { receives: job.window, sends: job.window };
         settings.messages_in_flight = job.messages_in_flight;
+        settings.report_blocks = report_blocks;
+        settings.small = settings.small.filter(|_| job.small);
         let group = context.create_group(settings, &self.addresses, recorder)?;
 
         let is_root = self.args.rank == 0;

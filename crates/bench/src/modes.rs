@@ -55,10 +55,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let columns =
         ["completion", "messages", "length", "time_s", "MB_per_s", "cpu_s", "cpu_share_per_member"];
     let mut report = Report::new("modes", what, &columns);
-    let hosts: Vec<Host> = (args.addresses.iter().cycle())
-        .take(args.members as usize)
-        .map(|&address| Host { address, ..Host::here() })
-        .collect();
+    let hosts = Host::here_at(&args.addresses, args.members);
     for completion in CompletionMode::ALL {
         let equipment = Equipment { fabric: args.fabric.clone(), completion };
         let mut crew = Crew::start_with(&hosts, &interrupt, &equipment)?;
@@ -74,6 +71,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             } else {
                 message_bytes
             },
+            small: false,
         });
         let results = sweep(&mut crew, &jobs, args.repeats, completion.name())?;
         for (job, result) in jobs.iter().zip(&results) {

@@ -15,6 +15,11 @@ pub fn parse(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is no size; write for example 64KiB, 256MiB or 4096"))
 }
 
+/// Reads a size that may be 0.
+pub fn parse_or_zero(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { parse(text) }
+}
+
 /// Writes a size in the largest unit that keeps it whole.
 pub fn show(bytes: u64) -> String {
     let (name, unit) =

@@ -27,6 +27,21 @@ fn processes_deliver_by_every_algorithm() {
 }
 
 #[test]
+fn groups_of_every_length_are_verified() {
+    let json = json_of(&bench("verify --members 3 --bytes 0,1,7KiB,20001 --block 7KiB --json"));
+    assert_eq!(json["rows"].as_array().unwrap().len(), 7 * 4);
+}
+
+/// All survivors name the member; one that stops is found by its silence.
+#[test]
+fn harm_to_a_member_is_learned_by_the_others() {
+    for harm in ["kill", "stop"] {
+        let json = json_of(&bench(&format!("lose --members 5 --harm {harm} --bytes 1MiB --json")));
+        assert_eq!(json["rows"].as_array().unwrap().len(), 2, "{harm}");
+    }
+}
+
+#[test]
 fn completion_modes_are_compared() {
     let json = json_of(&bench("modes --members 2 --less 100 --repeats 1 --json"));
     let modes: Vec<_> =

@@ -13,7 +13,8 @@ use transport::{Region, Transport};
 use transport_tcp::TcpConfig;
 
 use crate::{
-    Application, CompletionMode, Counters, Error, Fabric, Group, GroupSettings, Memory, Secret,
+    Application, CompletionMode, Counters, Error, Fabric, Group, GroupSettings, Memory, Offload,
+    Secret,
     application::{Dispatcher, Functions},
     bootstrap::{Deadline, Listener, Terms, connect_neighbours},
     group::Shared,
@@ -76,6 +77,7 @@ impl ContextSettings {
 /// group has one for its callbacks; all are gone when [`Context::close`] returns.
 pub struct Context {
     settings: ContextSettings,
+    can_offload: bool,
     listener: Listener,
     commands: Commands,
     groups: Mutex<HashMap<u64, Arc<Shared>>>,
@@ -104,13 +106,14 @@ impl Context {
             move |error| Error::System { what, error }
         };
         let transport = Network::start(&settings.fabric, settings.listen.ip(), &settings.tcp)?;
-        let offers = transport.offers();
+        let (offers, can_offload) = (transport.offers(), transport.can_offload());
         let (sender, receiver) = unbounded();
         let commands = Commands { sender, waker: transport.waker() };
         let worker = Worker::new(transport, receiver, settings.completion);
         let listener = Listener::start(settings.listen, settings.secret.clone(), offers)?;
         let mut context = Self {
             settings,
+            can_offload,
             listener,
             commands,
             groups: Mutex::default(),
@@ -156,7 +159,8 @@ impl Context {
                 settings.schedule.members()
             )));
         }
-        let shared = Shared::new(settings, self.commands.clone());
+        let offload = Offload::of(&settings, self.can_offload);
+        let shared = Shared::new(settings, offload, self.commands.clone());
         self.reserve(&shared)?;
         self.connect_and_create(&shared, addresses, Box::new(application)).inspect_err(|_| {
             lock(&self.groups).remove(&shared.settings.number);
@@ -271,8 +275,13 @@ impl Context {
     ) -> Result<(), Error> {
         let settings = &shared.settings;
         let deadline = Deadline::after(self.settings.connect_timeout);
-        let terms =
-            Terms::new(settings, addresses, self.settings.streams, &self.settings.fabric.name());
+        let terms = Terms::new(
+            settings,
+            addresses,
+            self.settings.streams,
+            &self.settings.fabric.name(),
+            shared.offload,
+        );
         let links = connect_neighbours(&self.listener, settings, addresses, terms, deadline)?
             .into_iter()
             .map(|(rank, wires)| {

@@ -11,7 +11,7 @@ use relay::Blocks;
 use transport::Region;
 
 use crate::{
-    Error, Event, Failure, GroupSettings, RelayError,
+    Error, Event, Failure, GroupSettings, Offload, RelayError,
     bootstrap::Deadline,
     settings::check_region,
     worker::{Command, Commands},
@@ -36,6 +36,7 @@ pub struct SendHandle {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: GroupSettings,
+    pub(crate) offload: Offload,
     commands: Commands,
     status: Mutex<Status>,
     changed: Condvar,
@@ -66,6 +67,11 @@ impl Group {
         &self.shared.settings
     }
 
+    /// Whether the network relays this group's blocks by itself.
+    pub fn offload(&self) -> Offload {
+        self.shared.offload
+    }
+
     /// Queues a message for all members: the whole region. Returns at once; messages are
     /// delivered in the order of these calls. The region comes back in
     /// [`crate::Application::complete`].
@@ -78,7 +84,10 @@ impl Group {
             let (root, rank) = (settings.schedule.root(), settings.rank);
             return Err(RelayError::NotRoot { root, rank }.into());
         }
-        Blocks::new(region.len() as u64, settings.block_bytes)?;
+        let blocks = Blocks::new(region.len() as u64, settings.block_bytes)?;
+        if self.shared.offload.is_used() {
+            blocks.check_offload(settings.messages_in_flight)?;
+        }
         // The lock keeps numbers and commands in the same order.
         let mut status = self.shared.status();
         status.check_open(settings.number)?;
@@ -192,9 +201,9 @@ impl SendHandle {
 }
 
 impl Shared {
-    pub(crate) fn new(settings: GroupSettings, commands: Commands) -> Arc<Self> {
+    pub(crate) fn new(settings: GroupSettings, offload: Offload, commands: Commands) -> Arc<Self> {
         let (status, changed) = (Mutex::default(), Condvar::new());
-        Arc::new(Self { settings, commands, status, changed })
+        Arc::new(Self { settings, offload, commands, status, changed })
     }
 
     fn status(&self) -> MutexGuard<'_, Status> {

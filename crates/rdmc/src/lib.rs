@@ -33,14 +33,14 @@ mod worker;
 
 pub use application::{Application, Memory};
 pub use context::{Context, ContextSettings, Progress};
-pub use engine::{Counters, Engine, Event};
+pub use engine::{Counters, Engine, Event, Offload};
 pub use fabric::Fabric;
 pub use failure::{Error, Failure, FailureKind};
 pub use group::{Group, SendHandle};
 pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError};
 pub use secret::Secret;
-pub use settings::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, GroupSettings};
+pub use settings::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, GroupSettings, SmallMessages};
 pub use transport::{Region, RegionError, RegionPool};
 pub use transport_tcp::TcpConfig;
 pub use worker::CompletionMode;

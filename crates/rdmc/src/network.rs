@@ -269,7 +269,7 @@ impl Transport for Network {
         from: FutureRead,
         immediate: u32,
         token: Token,
-        after: Option<Token>,
+        after: &[(EndpointId, Token)],
     ) -> Result<(), PostError> {
         either!(self, transport => {
             transport.post_offloaded_send(endpoint, from, immediate, token, after)

@@ -49,6 +49,48 @@ pub enum Action {
         /// Length; 0 for the one block of an empty message.
         bytes: u64,
     },
+    /// Offload: post a receive straight into the message's memory, which the network matches by
+    /// its immediate. Its credit is granted later, by [`Action::Grant`].
+    PostOffloadedReceive {
+        /// Who will send it.
+        source: u32,
+        /// To be named in [`crate::Relay::received`].
+        id: ReceiveId,
+        /// Message number.
+        message: u64,
+        /// No other open receive from this source has it.
+        immediate: u32,
+        /// First byte.
+        offset: u64,
+        /// Length; 0 for the one block of an empty message.
+        bytes: u64,
+    },
+    /// Offload: grant `source` so many credits, in one word.
+    Grant {
+        /// Whom to tell.
+        source: u32,
+        /// How many receives were posted for it, at least 1.
+        count: u32,
+    },
+    /// Offload: post a send that the network starts by itself once two other operations are done.
+    PostOffloadedSend {
+        /// Who receives it.
+        target: u32,
+        /// To be named in [`crate::Relay::sent`].
+        id: SendId,
+        /// Message number.
+        message: u64,
+        /// What the target has posted the receive with.
+        immediate: u32,
+        /// First byte.
+        offset: u64,
+        /// Length; 0 for the one block of an empty message.
+        bytes: u64,
+        /// The source and the receive that brings the block; `None` if it is here.
+        after_receive: Option<(u32, ReceiveId)>,
+        /// The target and the send that must be done before this may start; `None` if it is.
+        after_send: Option<(u32, SendId)>,
+    },
     /// Tell `target` that the next message exists and has this length.
     Announce {
         /// Whom to tell.

@@ -32,6 +32,17 @@ impl Blocks {
         Ok(Self { bytes, block_bytes, count })
     }
 
+    /// Whether offload can tell the blocks of so many messages in flight apart.
+    ///
+    /// Errors: [`RelayError::TooManyOffloaded`].
+    pub fn check_offload(&self, messages_in_flight: u32) -> Result<(), RelayError> {
+        let blocks_max = 1 << (u32::BITS - message_bits(messages_in_flight));
+        if u64::from(self.count) > blocks_max {
+            return Err(RelayError::TooManyOffloaded { blocks: self.count, blocks_max });
+        }
+        Ok(())
+    }
+
     /// How many blocks, at least 1.
     pub fn count(&self) -> u32 {
         self.count
@@ -47,6 +58,11 @@ impl Blocks {
         let offset = (u64::from(block) * self.block_bytes).min(self.bytes);
         BlockRange { offset, bytes: self.block_bytes.min(self.bytes - offset) }
     }
+}
+
+/// So many low bits of a message's number tell those in flight apart.
+pub(crate) fn message_bits(messages_in_flight: u32) -> u32 {
+    messages_in_flight.next_power_of_two().trailing_zeros()
 }
 
 #[cfg(test)]

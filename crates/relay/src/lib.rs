@@ -18,10 +18,22 @@
 //! 4. Every other block goes straight into its place. Each posted receive grants its source one
 //!    credit, so no block is ever sent to a member that has no memory posted for it.
 //!
+//! # Offload
+//! With [`Settings::offload`] a member posts all operations of a message at once and lets the
+//! network run them ([`Action::PostOffloadedReceive`], [`Action::PostOffloadedSend`]): the dataflow
+//! graph of DSN 2018 section 2. There is no standing receive then, since copying a first block
+//! would take the member's own program; and credits come in bulk. Both ends of a connection take
+//! its transfers in the order of (message, step), so the i-th credit is for the i-th of them.
+//!
+//! The paper warns of priority inversions when operations are performed as soon as they become
+//! possible. So a send waits for two things: the receive of its block, and the send that comes
+//! [`Window::sends`] before it in the schedule.
+//!
 //! # Why it cannot get stuck
 //! Order all transfers by (message, step). The smallest one not done has a source that holds the
 //! block (it came at a smaller step) and a target for which all smaller receives are done, so its
-//! receive is within every window of at least one; nothing else is ever waited for.
+//! receive is within every window of at least one; nothing else is ever waited for. With offload,
+//! sends are posted in just this order, and those that one waits for are smaller.
 //!
 //! # Cost
 //! One bit a block and message at a receiver; otherwise memory of the order of the windows. An
@@ -55,6 +67,10 @@ pub struct Settings {
     /// one before is done (as RDMC does), with more their head and tail overlap. At least 1. The
     /// same at all members.
     pub messages_in_flight: u32,
+    /// Lets the network start the sends: how many operations may be posted in each direction, at
+    /// least 1; should be enough for a message. `window.sends` is then how many sends the network
+    /// runs at once, and `window.receives` means nothing. Set at all members or at none.
+    pub offload: Option<u32>,
 }
 
 /// How many operations a member keeps posted.
@@ -103,6 +119,17 @@ pub enum RelayError {
         bytes: u64,
         /// Length of a block.
         block_bytes: u64,
+    },
+    /// The message would have more blocks than offload can tell apart.
+    #[error(
+        "{blocks} blocks are more than the {blocks_max} that offload can tell apart with this many \
+         messages in flight; use larger blocks or fewer messages in flight"
+    )]
+    TooManyOffloaded {
+        /// Of the message.
+        blocks: u32,
+        /// The limit.
+        blocks_max: u64,
     },
     /// A message or operation with this number is not known, or not in the state for this event.
     #[error("{what} {number} is not known or not waiting for this")]

@@ -1,10 +1,12 @@
 //! The state machine: messages in order, windows, credits.
 
+mod offload;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use schedule::Transfer;
 
-use crate::{Action, Blocks, ReceiveId, RelayError, SendId, Settings, message::Message};
+use crate::{Action, ReceiveId, RelayError, SendId, Settings, message::Message};
 
 /// How many sends are looked at beyond the first that waits: a delayed target holds up nobody
 /// else until this many are queued behind it. The windows of the targets bind long before.
@@ -12,6 +14,9 @@ const SENDS_QUEUED_MAX: usize = 32;
 
 /// More credits than any window grants; a peer that sends them is broken.
 const CREDITS_MAX: u32 = 1 << 16;
+
+/// Their numbers take half an immediate at the most.
+const OFFLOADED_MESSAGES_MAX: u32 = 1 << 16;
 
 /// One group at one member: see the crate's documentation.
 #[derive(Debug)]
@@ -29,6 +34,10 @@ pub struct Relay {
     receives_posted: u32,
     sends: BTreeMap<SendId, Send>,
     sends_waiting: VecDeque<Send>,
+    /// Offload: the receives that bring blocks which are not here, by message and block.
+    bringing: BTreeMap<(u64, u32), ReceiveId>,
+    /// Offload: the last sends that were posted, as many as may run at once.
+    sends_recent: VecDeque<(u32, SendId)>,
     next_id: u64,
     actions: VecDeque<Action>,
 }
@@ -120,6 +129,8 @@ impl Relay {
             receives_posted: 0,
             sends: BTreeMap::new(),
             sends_waiting: VecDeque::new(),
+            bringing: BTreeMap::new(),
+            sends_recent: VecDeque::new(),
             next_id: 0,
             actions: VecDeque::new(),
         };
@@ -150,7 +161,7 @@ impl Relay {
         if rank != root {
             return Err(RelayError::NotRoot { root, rank });
         }
-        Blocks::new(bytes, self.settings.block_bytes)?;
+        self.cut(bytes)?;
         let number = self.known();
         self.queued.push_back(bytes);
         self.advance()?;
@@ -165,7 +176,7 @@ impl Relay {
         if self.announcer != Some(source) {
             return Err(peer(source, "announced a message that is not its to announce"));
         }
-        if let Err(error) = Blocks::new(bytes, self.settings.block_bytes) {
+        if let Err(error) = self.cut(bytes) {
             return Err(peer(source, &format!("announced an impossible message: {error}")));
         }
         // The announcer activates a message only when all but `messages_in_flight` before it are
@@ -178,17 +189,17 @@ impl Relay {
         self.advance()
     }
 
-    /// `target` has posted one more receive for us.
+    /// `target` has posted so many more receives for us.
     ///
     /// Errors: [`RelayError::Peer`] if it is no neighbour, or grants without end.
-    pub fn granted(&mut self, target: u32) -> Result<(), RelayError> {
+    pub fn granted(&mut self, target: u32, count: u32) -> Result<(), RelayError> {
         let neighbour = self
             .neighbour(target)
             .ok_or_else(|| peer(target, "granted a credit but is no neighbour"))?;
-        if neighbour.credits >= CREDITS_MAX {
+        if count > CREDITS_MAX - neighbour.credits {
             return Err(peer(target, "granted more credits than any window has"));
         }
-        neighbour.credits += 1;
+        neighbour.credits += count;
         self.advance()
     }
 
@@ -285,9 +296,13 @@ impl Relay {
     fn advance(&mut self) -> Result<(), RelayError> {
         loop {
             self.activate()?;
-            self.post_receives()?;
-            self.queue_sends();
-            self.post_sends();
+            if let Some(limit) = self.settings.offload {
+                self.post_offloaded(limit);
+            } else {
+                self.post_receives()?;
+                self.queue_sends();
+                self.post_sends();
+            }
             if !self.retire() {
                 return Ok(());
             }
@@ -299,7 +314,7 @@ impl Relay {
         while self.messages.len() < self.settings.messages_in_flight as usize {
             let Some(bytes) = self.queued.pop_front() else { break };
             let number = self.completed + self.messages.len() as u64;
-            let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
+            let blocks = self.cut(bytes)?;
             let is_root = self.announcer.is_none();
             self.messages.push_back(if is_root {
                 Message::at_root(blocks)
@@ -338,12 +353,13 @@ impl Relay {
             return Ok(());
         };
         let (number, source, spare) = (receive.message, receive.source, receive.in_spare_memory);
+        let immediate = self.immediate(number, transfer.block);
         let Some(message) = self.message(number) else { return Ok(()) };
         let range = message.blocks.range(transfer.block);
-        if (arrival.immediate, arrival.bytes) != (transfer.block, range.bytes) {
+        if (arrival.immediate, arrival.bytes) != (immediate, range.bytes) {
             let what = format!(
                 "sent block {} of {} bytes where step {} of message {number} has block {} of {}",
-                arrival.immediate, arrival.bytes, transfer.step, transfer.block, range.bytes
+                arrival.immediate, arrival.bytes, transfer.step, immediate, range.bytes
             );
             return Err(peer(source, &what));
         }
@@ -351,6 +367,7 @@ impl Relay {
             return Ok(());
         }
         message.hold(transfer.block);
+        self.bringing.remove(&(number, transfer.block));
         self.receives.remove(&id);
         let (offset, bytes) = (range.offset, range.bytes);
         if spare {
@@ -537,6 +554,11 @@ fn check(settings: &Settings) -> Result<(), RelayError> {
         (settings.window.receives > 0, "the window must allow at least one receive"),
         (settings.window.sends > 0, "the window must allow at least one send"),
         (settings.messages_in_flight > 0, "at least one message must be in flight"),
+        (settings.offload != Some(0), "offload must allow at least one operation"),
+        (
+            settings.offload.is_none() || settings.messages_in_flight <= OFFLOADED_MESSAGES_MAX,
+            "with offload at most 65,536 messages can be in flight",
+        ),
     ];
     match rules.into_iter().find(|(holds, _)| !holds) {
         Some((_, broken)) => Err(RelayError::Setting(broken)),

@@ -4,7 +4,7 @@
 //! from a seed. It checks as it goes that sends meet posted receives, that windows hold, that
 //! memory is written once, and at the end that everybody has everything.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -17,6 +17,8 @@ use schedule::{Algorithm, Schedule};
 enum Pending {
     /// A block on its way: completes at the source, at the target, or both.
     Transfer { source: u32, send: Option<SendId>, target: u32, receive: Option<Block> },
+    /// Offload: a member looks at a block that its network has taken in and passed on long ago.
+    Look { member: u32, id: ReceiveId, bytes: u64, immediate: u32 },
     /// The application of a member answers.
     Accept { member: u32, message: u64 },
 }
@@ -32,7 +34,18 @@ struct Block {
 #[derive(Debug)]
 enum Word {
     Announce(u64),
-    Grant,
+    Grant(u32),
+}
+
+/// An offloaded send that waits for other operations of its member, by their ids.
+#[derive(Debug)]
+struct Triggered {
+    source: u32,
+    after: Vec<u64>,
+    target: u32,
+    send: SendId,
+    immediate: u32,
+    part: (u64, u64, u64),
 }
 
 /// Where a posted receive puts its block.
@@ -60,6 +73,11 @@ struct World {
     members: Vec<Member>,
     /// Receives posted at the target for the source, by (source, target), in order.
     posted: BTreeMap<(u32, u32), VecDeque<ReceiveId>>,
+    /// Offloaded receives, by (source, target, immediate).
+    offloaded: BTreeMap<(u32, u32, u32), ReceiveId>,
+    /// Offloaded operations that are not done, by member and id.
+    undone: BTreeSet<(u32, u64)>,
+    triggered: Vec<Triggered>,
     words: BTreeMap<(u32, u32), VecDeque<Word>>,
     pending: Vec<Pending>,
     window: Window,
@@ -72,6 +90,7 @@ impl World {
         block_bytes: u64,
         window: Window,
         in_flight: u32,
+        offload: Option<u32>,
         seed: u64,
     ) -> Self {
         let relays = (0..schedule.members())
@@ -82,17 +101,22 @@ impl World {
                     block_bytes,
                     window,
                     messages_in_flight: in_flight,
+                    offload,
                 })
                 .unwrap()
             })
             .collect::<Vec<_>>();
+        let limit = offload.map(|limit| Window { receives: limit, sends: limit });
         let mut world = Self {
             members: relays.iter().map(|_| Member::default()).collect(),
             relays,
             posted: BTreeMap::new(),
+            offloaded: BTreeMap::new(),
+            undone: BTreeSet::new(),
+            triggered: Vec::new(),
             words: BTreeMap::new(),
             pending: Vec::new(),
-            window,
+            window: limit.unwrap_or(window),
             random: ChaCha8Rng::seed_from_u64(seed),
         };
         for rank in 0..schedule.members() {
@@ -130,7 +154,7 @@ impl World {
         let relay = &mut self.relays[target as usize];
         match word {
             Word::Announce(bytes) => relay.announced(source, bytes),
-            Word::Grant => relay.granted(source),
+            Word::Grant(count) => relay.granted(source, count),
         }
         .unwrap();
         self.carry_out(target);
@@ -138,6 +162,11 @@ impl World {
 
     fn happen(&mut self, index: usize) {
         match self.pending.swap_remove(index) {
+            Pending::Look { member, id, bytes, immediate } => {
+                self.members[member as usize].receives_open -= 1;
+                self.relays[member as usize].received(id, bytes, immediate).unwrap();
+                self.carry_out(member);
+            }
             Pending::Accept { member, message } => {
                 self.relays[member as usize].accepted(message).unwrap();
                 self.carry_out(member);
@@ -149,6 +178,7 @@ impl World {
                     self.pending.push(Pending::Transfer { source, send: None, target, receive });
                 }
                 self.members[source as usize].sends_open -= 1;
+                self.note_sent(source, send);
                 self.relays[source as usize].sent(send).unwrap();
                 self.carry_out(source);
             }
@@ -163,7 +193,6 @@ impl World {
 
     fn arrive(&mut self, target: u32, block: Block) {
         let member = &mut self.members[target as usize];
-        member.receives_open -= 1;
         match member.places[&block.id] {
             Place::Spare => {
                 member.spare.insert(block.id, block.contents.clone());
@@ -173,9 +202,15 @@ impl World {
                 member.write(message, offset, &block.contents);
             }
         }
-        let bytes = block.contents.len() as u64;
-        self.relays[target as usize].received(block.id, bytes, block.immediate).unwrap();
-        self.carry_out(target);
+        let (id, bytes, immediate) = (block.id, block.contents.len() as u64, block.immediate);
+        let look = Pending::Look { member: target, id, bytes, immediate };
+        self.pending.push(look);
+        if self.undone.remove(&(target, id.0)) {
+            // The network goes on at once, its member looks some time later.
+            self.start_triggered();
+        } else {
+            self.happen(self.pending.len() - 1);
+        }
     }
 
     fn carry_out(&mut self, rank: u32) {
@@ -186,7 +221,43 @@ impl World {
                     self.post(rank, source, id, Place::Memory { message, offset, bytes });
                 }
                 Action::PostSend { target, id, message, block, offset, bytes } => {
-                    self.start_send(rank, target, id, block, (message, offset, bytes));
+                    let receive =
+                        self.posted.get_mut(&(rank, target)).and_then(VecDeque::pop_front);
+                    let receive = receive.expect("a send without a posted receive");
+                    self.open_send(rank);
+                    self.start_send(rank, target, (id, receive), block, (message, offset, bytes));
+                }
+                Action::PostOffloadedReceive { source, id, message, immediate, offset, bytes } => {
+                    self.open_receive(rank, id, Place::Memory { message, offset, bytes });
+                    let other = self.offloaded.insert((source, rank, immediate), id);
+                    assert!(other.is_none(), "an immediate that is in use");
+                    self.undone.insert((rank, id.0));
+                }
+                Action::Grant { source, count } => {
+                    assert!(count > 0);
+                    self.words.entry((rank, source)).or_default().push_back(Word::Grant(count));
+                }
+                Action::PostOffloadedSend {
+                    target,
+                    id,
+                    message,
+                    immediate,
+                    offset,
+                    bytes,
+                    after_receive,
+                    after_send,
+                } => {
+                    let is_posted = self.offloaded.contains_key(&(rank, target, immediate));
+                    assert!(is_posted, "an offloaded send without a posted receive");
+                    self.open_send(rank);
+                    let part = (message, offset, bytes);
+                    let receive = after_receive.map(|(_, receive)| receive.0);
+                    let after = receive.into_iter().chain(after_send.map(|(_, send)| send.0));
+                    let after = after.collect();
+                    let send = Triggered { source: rank, after, target, send: id, immediate, part };
+                    self.undone.insert((rank, id.0));
+                    self.triggered.push(send);
+                    self.start_triggered();
                 }
                 Action::Announce { target, bytes } => {
                     self.words.entry((rank, target)).or_default().push_back(Word::Announce(bytes));
@@ -202,27 +273,53 @@ impl World {
     }
 
     fn post(&mut self, rank: u32, source: u32, id: ReceiveId, place: Place) {
+        self.open_receive(rank, id, place);
+        self.posted.entry((source, rank)).or_default().push_back(id);
+        self.words.entry((rank, source)).or_default().push_back(Word::Grant(1));
+    }
+
+    fn open_receive(&mut self, rank: u32, id: ReceiveId, place: Place) {
         let member = &mut self.members[rank as usize];
         member.places.insert(id, place);
         member.receives_open += 1;
         assert!(member.receives_open <= self.window.receives, "receive window of member {rank}");
-        self.posted.entry((source, rank)).or_default().push_back(id);
-        self.words.entry((rank, source)).or_default().push_back(Word::Grant);
+    }
+
+    fn open_send(&mut self, rank: u32) {
+        let member = &mut self.members[rank as usize];
+        member.sends_open += 1;
+        assert!(member.sends_open <= self.window.sends, "send window of member {rank}");
+    }
+
+    fn start_triggered(&mut self) {
+        let undone = &self.undone;
+        let is_ready = |send: &mut Triggered| {
+            send.after.iter().all(|&operation| !undone.contains(&(send.source, operation)))
+        };
+        for triggered in self.triggered.extract_if(.., is_ready).collect::<Vec<_>>() {
+            let Triggered { source, target, send, immediate, part, .. } = triggered;
+            let receive = self.offloaded.remove(&(source, target, immediate));
+            let receive = receive.expect("a block that nobody waits for");
+            self.start_send(source, target, (send, receive), immediate, part);
+        }
+    }
+
+    /// What the network knows of a send that is done, before its member looks.
+    fn note_sent(&mut self, source: u32, send: SendId) {
+        if self.undone.remove(&(source, send.0)) {
+            self.start_triggered();
+        }
     }
 
     fn start_send(
         &mut self,
         source: u32,
         target: u32,
-        send: SendId,
+        (send, id): (SendId, ReceiveId),
         immediate: u32,
         (message, offset, bytes): (u64, u64, u64),
     ) {
-        let id = self.posted.get_mut(&(source, target)).and_then(VecDeque::pop_front);
-        let id = id.expect("a send without a posted receive");
         let member = &mut self.members[source as usize];
-        member.sends_open += 1;
-        assert!(member.sends_open <= self.window.sends, "send window of member {source}");
         let range = offset as usize..(offset + bytes) as usize;
         let contents = member.memory[&message][range]
             .iter()
@@ -278,9 +375,10 @@ fn check_world(
     block_bytes: u64,
     window: Window,
     in_flight: u32,
+    offload: Option<u32>,
     seed: u64,
 ) {
-    let mut world = World::new(schedule, block_bytes, window, in_flight, seed);
+    let mut world = World::new(schedule, block_bytes, window, in_flight, offload, seed);
     for (message, &bytes) in sizes.iter().enumerate() {
         world.send(schedule.root(), message as u64, &contents(message, bytes));
     }
@@ -288,7 +386,8 @@ fn check_world(
     for (rank, member) in world.members.iter().enumerate() {
         let waits: Vec<_> = world.relays[rank].waits().collect();
         assert_eq!(member.complete, sizes.len() as u64, "member {rank} waits for {waits:?}");
-        assert!(member.copies <= sizes.len() as u64, "only first blocks are copied");
+        let copies_max = if offload.is_some() { 0 } else { sizes.len() as u64 };
+        assert!(member.copies <= copies_max, "only first blocks are copied");
         for (message, &bytes) in sizes.iter().enumerate() {
             let memory: Option<Vec<u8>> =
                 member.memory[&(message as u64)].iter().copied().collect();
@@ -316,11 +415,12 @@ proptest! {
         receives in 1_u32..=4,
         sends in 1_u32..=4,
         in_flight in 1_u32..=4,
+        offload in prop::option::of(1_u32..=40),
         seed in any::<u64>(),
     ) {
         let schedule = schedule_of(algorithm, members, root % members, rack_members);
         let window = Window { receives, sends };
-        check_world(&schedule, &sizes, block_bytes, window, in_flight, seed);
+        check_world(&schedule, &sizes, block_bytes, window, in_flight, offload, seed);
     }
 }
 
@@ -328,14 +428,41 @@ proptest! {
 fn larger_groups_with_many_messages() {
     for (algorithm, members) in Algorithm::ALL.iter().flat_map(|&a| [(a, 64), (a, 100)]) {
         let schedule = schedule_of(algorithm, members, 3, 16);
-        check_world(&schedule, &[500, 0, 1, 300, 17], 10, Window::default(), 2, 7);
+        for offload in [None, Some(4_096)] {
+            check_world(&schedule, &[500, 0, 1, 300, 17], 10, Window::default(), 2, offload, 7);
+        }
+    }
+}
+
+/// Everything is posted at once, or as far as two or three operations go.
+#[test]
+fn offload_delivers_for_every_small_group_and_message() {
+    for algorithm in Algorithm::ALL {
+        for members in 1..=9 {
+            let schedule = schedule_of(algorithm, members, members / 2, 3);
+            for blocks in 1..=7 {
+                for limit in [1, 2, 3, 1_000] {
+                    let window = Window { receives: 1, sends: 1 + limit % 3 };
+                    let sizes = [blocks * 2 - 1, 0, blocks * 2];
+                    check_world(&schedule, &sizes, 2, window, 2, Some(limit), 11);
+                }
+            }
+        }
     }
 }
 
 fn relay_of(rank: u32, members: u32) -> Relay {
     let schedule = Schedule::new(Algorithm::BinomialPipeline, members, 0).unwrap();
     let window = Window::default();
-    Relay::new(Settings { schedule, rank, block_bytes: 10, window, messages_in_flight: 2 }).unwrap()
+    Relay::new(Settings {
+        schedule,
+        rank,
+        block_bytes: 10,
+        window,
+        messages_in_flight: 2,
+        offload: None,
+    })
+    .unwrap()
 }
 
 fn actions(relay: &mut Relay) -> Vec<Action> {
@@ -394,7 +521,8 @@ fn peers_that_break_the_rules_are_named() {
     let announcer = source;
     assert_eq!(peer(relay.announced(0, 5)).0, 0, "not its announcer");
     assert!(peer(relay.announced(announcer, u64::MAX)).1.contains("use larger blocks"));
-    assert_eq!(peer(relay.granted(0)).0, 0, "not a neighbour");
+    assert_eq!(peer(relay.granted(0, 1)).0, 0, "not a neighbour");
+    assert_eq!(peer(relay.granted(announcer, u32::MAX)).0, announcer, "more than any window");
     assert!(relay.received(ReceiveId(99), 1, 0).is_err());
     assert!(relay.sent(SendId(99)).is_err());
     assert!(relay.accepted(0).is_err());
@@ -408,4 +536,65 @@ fn announcements_without_end_are_refused() {
     let mut relay = relay_of(1, 2);
     let refused = (0..100).find_map(|_| relay.announced(0, 5).err());
     assert!(matches!(refused, Some(RelayError::Peer { member: 0, .. })));
+}
+
+fn offloading_relay_of(rank: u32, in_flight: u32) -> Relay {
+    Relay::new(Settings {
+        schedule: Schedule::new(Algorithm::Chain, 3, 0).unwrap(),
+        rank,
+        block_bytes: 10,
+        window: Window::default(),
+        messages_in_flight: in_flight,
+        offload: Some(4_096),
+    })
+    .unwrap()
+}
+
+#[test]
+fn with_offload_a_message_is_posted_at_once() {
+    let mut relay = offloading_relay_of(1, 2);
+    assert!(actions(&mut relay).is_empty(), "no standing receive");
+    relay.granted(2, 3).unwrap();
+    relay.announced(0, 25).unwrap();
+    relay.accepted(0).unwrap();
+    let (mut receives, mut sends, mut grants) = (Vec::new(), Vec::new(), 0);
+    let mut ids = Vec::new();
+    for action in actions(&mut relay) {
+        match action {
+            Action::PostOffloadedReceive { source: 0, id, immediate, .. } => {
+                receives.push((immediate, Some((0, id))));
+            }
+            Action::PostOffloadedSend {
+                target: 2,
+                id,
+                immediate,
+                after_receive,
+                after_send,
+                ..
+            } => {
+                sends.push((immediate, after_receive));
+                ids.push((after_send, id));
+            }
+            Action::Grant { source: 0, count: 3 } => grants += 1,
+            _ => {}
+        }
+    }
+    assert_eq!(grants, 1);
+    assert_eq!(receives.len(), 3);
+    assert_eq!(sends, receives, "each send follows the receive of its block");
+    let [(None, first), (None, _), (Some((2, before)), _)] = ids[..] else { panic!("{ids:?}") };
+    assert_eq!(before, first, "two run at once");
+}
+
+#[test]
+fn offload_tells_so_many_blocks_apart() {
+    for (in_flight, bits) in [(1, 0), (2, 1), (3, 2), (1 << 16, 16)] {
+        let mut relay = offloading_relay_of(0, in_flight);
+        let blocks_max = (1_u64 << (32 - bits)).min(u64::from(u32::MAX));
+        assert!(relay.send(blocks_max * 10).is_ok(), "{in_flight} in flight");
+        assert!(relay.send(blocks_max * 10 + 1).is_err(), "{in_flight} in flight");
+    }
+    let mut relay = offloading_relay_of(0, 3);
+    let refused = relay.send((1 << 30) * 10 + 1).unwrap_err();
+    assert!(matches!(refused, RelayError::TooManyOffloaded { .. }), "{refused}");
 }

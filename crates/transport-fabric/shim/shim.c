@@ -103,6 +103,18 @@ void rdmc_info_read(void *opaque, struct rdmc_info *out) {
 
 void *rdmc_info_copy(void *info) { return lib.dupinfo(info); }
 
+void *rdmc_info_toward(void *opaque, const void *address, size_t bytes) {
+    struct fi_info *info = lib.dupinfo(opaque);
+    if (!info || !info->src_addr || info->src_addrlen > bytes)
+        return info;
+    free(info->dest_addr);
+    info->dest_addr = malloc(info->src_addrlen);
+    info->dest_addrlen = info->dest_addr ? info->src_addrlen : 0;
+    if (info->dest_addr)
+        memcpy(info->dest_addr, address, info->src_addrlen);
+    return info;
+}
+
 void rdmc_info_free(void *info) { lib.freeinfo(info); }
 
 int rdmc_fabric_open(void *info, void **fabric) {
@@ -121,7 +133,7 @@ int rdmc_eq_open(void *fabric, void **eq) {
 int rdmc_cq_open(void *domain, size_t entries, int with_wait, void **cq) {
     struct fi_cq_attr attr = {
         .size = entries,
-        .format = FI_CQ_FORMAT_TAGGED,
+        .format = FI_CQ_FORMAT_DATA,
         .wait_obj = with_wait ? FI_WAIT_FD : FI_WAIT_NONE,
     };
     return fi_cq_open(domain, &attr, (struct fid_cq **)cq, NULL);
@@ -265,7 +277,7 @@ static int read_error(struct fid_cq *cq, struct rdmc_completion *out) {
 }
 
 long rdmc_cq_read(void *cq, struct rdmc_completion *out, size_t count) {
-    struct fi_cq_tagged_entry entries[64];
+    struct fi_cq_data_entry entries[64];
     if (count > sizeof entries / sizeof *entries)
         count = sizeof entries / sizeof *entries;
     memset(out, 0, count * sizeof *out);

@@ -64,6 +64,8 @@ int rdmc_getinfo(const char *provider, int message_endpoints, const char *source
 void *rdmc_info_next(void *info);
 void rdmc_info_read(void *info, struct rdmc_info *out);
 void *rdmc_info_copy(void *info);
+/* A copy for an endpoint that will connect to this address; of `bytes`, as many as the format has are read. */
+void *rdmc_info_toward(void *info, const void *address, size_t bytes);
 void rdmc_info_free(void *info);
 
 int rdmc_fabric_open(void *info, void **fabric);

@@ -1,13 +1,18 @@
 //! One device of a provider: its queues, and how endpoints are made on it.
 
-use std::{fmt, net::IpAddr, os::fd::RawFd, sync::Arc};
+use std::{
+    fmt,
+    net::IpAddr,
+    os::fd::RawFd,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use crate::{
     FabricError, FabricSettings,
     discovery::MESSAGE_PROVIDERS,
     offer::Datagrams,
     registration::Registrar,
-    sys::{self, Info, Object},
+    sys::{self, Info, Object, RawCompletion},
 };
 
 /// Entries of a completion queue; providers that have fewer are asked for less.
@@ -24,6 +29,9 @@ pub struct Device {
     pub events: Option<Arc<Object>>,
     pub events_fd: Option<RawFd>,
     pub registrar: Registrar,
+    /// Held while a datagram endpoint is made, and while completions are read: libfabric's shm makes
+    /// progress on endpoints that are bound to the queue and not enabled yet, and crashes.
+    making: Arc<Mutex<()>>,
     pub domain: Arc<Object>,
     pub fabric: Arc<Object>,
     pub info: Info,
@@ -46,6 +54,7 @@ impl Device {
             completions,
             events: None,
             events_fd: None,
+            making: Arc::default(),
             registrar: Registrar::new(Arc::clone(&domain), info.needs_local_registration),
             domain,
             fabric,
@@ -70,10 +79,15 @@ impl Device {
         self.passive.as_ref().map(name).transpose()
     }
 
-    /// A message endpoint, of a request or of the device's own description.
-    pub fn open_endpoint(&self, request: Option<&Info>) -> Result<Arc<Object>, sys::Errno> {
-        let info = request.unwrap_or(&self.info);
-        sys::open_endpoint(&self.domain, info, &self.completions, self.events.as_ref(), None)
+    /// A message endpoint to answer a connection request.
+    pub fn open_answer(&self, request: &Info) -> Result<Arc<Object>, sys::Errno> {
+        let events = self.events.as_ref();
+        sys::open_endpoint(&self.domain, request, &self.completions, events, None)
+    }
+
+    /// A message endpoint that will connect to this address.
+    pub fn open_toward(&self, address: &[u8]) -> Result<Arc<Object>, sys::Errno> {
+        self.open_answer(&self.info.toward(address))
     }
 
     /// What makes its datagram endpoints, unless it has message endpoints.
@@ -82,7 +96,15 @@ impl Device {
             info: self.info.duplicate(),
             domain: Arc::clone(&self.domain),
             completions: Arc::clone(&self.completions),
+            making: Arc::clone(&self.making),
         })
+    }
+
+    /// Reads completions. Errors: the queue itself failed.
+    pub fn read_completions(&self, into: &mut [RawCompletion]) -> Result<usize, sys::Errno> {
+        let _making = (!self.info.is_message_endpoint)
+            .then(|| self.making.lock().unwrap_or_else(PoisonError::into_inner));
+        sys::read_completions(&self.completions, into)
     }
 
     /// The longest block.
@@ -105,6 +127,7 @@ pub struct DatagramMaker {
     info: Info,
     domain: Arc<Object>,
     completions: Arc<Object>,
+    making: Arc<Mutex<()>>,
 }
 
 impl DatagramMaker {
@@ -113,6 +136,7 @@ impl DatagramMaker {
         let failed = |error: sys::Errno| {
             FabricError::call(format!("opening an endpoint of {}", self.info.domain), error.text())
         };
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let vector = sys::open_address_vector(&self.domain).map_err(failed)?;
         let endpoint =
             sys::open_endpoint(&self.domain, &self.info, &self.completions, None, Some(&vector))

@@ -202,7 +202,7 @@ impl FabricTransport {
         let mut raw = [RawCompletion::default(); 64];
         for device in 0..self.devices.len() {
             loop {
-                let count = sys::read_completions(&self.devices[device].completions, &mut raw);
+                let count = self.devices[device].read_completions(&mut raw);
                 let count = match count {
                     Ok(count) => count,
                     Err(error) => {

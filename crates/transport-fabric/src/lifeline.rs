@@ -8,6 +8,8 @@ pub enum Lifeline {
     Hello { key: u64, address: u64 },
     /// Memory that the peer may write.
     Exposed { name: u32, key: u64, address: u64, bytes: u64 },
+    /// Has a write for this memory and does not know where it is: it was exposed, or the link ends.
+    WhereIs { name: u32 },
     /// Nothing more comes but these control words in all.
     Bye { words: u64 },
     /// All of that has come.
@@ -24,6 +26,7 @@ impl Lifeline {
             }
             Self::Bye { words } => (3, vec![words]),
             Self::ByeHeard => (4, vec![]),
+            Self::WhereIs { name } => (5, vec![name.into()]),
         };
         let mut bytes = vec![code];
         numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
@@ -45,6 +48,7 @@ impl Lifeline {
             }
             (3, &[words]) => Some(Self::Bye { words }),
             (4, []) => Some(Self::ByeHeard),
+            (5, &[name]) => Some(Self::WhereIs { name: u32::try_from(name).ok()? }),
             _ => None,
         }
     }
@@ -61,6 +65,7 @@ mod tests {
             Lifeline::Exposed { name: 3, key: 4, address: 5, bytes: 6 },
             Lifeline::Bye { words: 7 },
             Lifeline::ByeHeard,
+            Lifeline::WhereIs { name: 8 },
         ] {
             let bytes = word.encode();
             assert_eq!(Lifeline::decode(&bytes), Some(word));

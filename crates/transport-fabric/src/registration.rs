@@ -2,14 +2,20 @@
 //! region, and let go with it.
 //!
 //! Registering pins pages, which takes longer than sending a block, so it is done for large pieces
-//! and kept. It never reads or writes the memory.
+//! and kept. It never writes the memory, and reads it only where the kernel cannot pin it: before
+//! Linux 6.3, a mapping of a file that is open for reading. Then a copy of the piece is sent.
 
-use std::{ops::Range, sync::Arc};
+use std::{ffi::c_void, ops::Range, ptr, slice, sync::Arc};
 
-use rustix::process::{Resource, getrlimit};
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    io::write,
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+    process::{Resource, getrlimit},
+};
 use transport::Memory;
 
-use crate::sys::{self, Access, Errno, Object, Registration};
+use crate::sys::{self, Access, Errno, Object, Registration, Span};
 
 /// Regions are registered in pieces of this length, or of a block if that is more: a mapped file
 /// may be larger than what can be pinned at once.
@@ -28,7 +34,64 @@ struct Piece {
     /// Which device's domain knows it.
     domain: usize,
     range: Range<usize>,
-    registration: Arc<Registration>,
+    pinned: Arc<Pinned>,
+}
+
+/// Memory that a device knows.
+pub struct Pinned {
+    // Goes before the memory that it is about.
+    pub registration: Registration,
+    copy: Option<PieceCopy>,
+}
+
+/// What a device is told of `bytes` bytes from `start` in a region, which this covers.
+pub fn span(start: *mut u8, bytes: usize, pinned: Option<&Pinned>) -> Span<'_> {
+    let start = match pinned.and_then(|pinned| pinned.copy.as_ref()) {
+        Some(copy) => copy.start.wrapping_add(start as usize - copy.of),
+        None => start,
+    };
+    Span { start, bytes, registration: pinned.map(|pinned| &pinned.registration) }
+}
+
+/// A copy of a piece, in memory that can be pinned.
+struct PieceCopy {
+    start: *mut u8,
+    bytes: usize,
+    /// Where the piece itself starts.
+    of: usize,
+}
+
+// SAFETY: a mapping of its own, which nobody but the device reads after it was made.
+unsafe impl Send for PieceCopy {}
+// SAFETY: as above.
+unsafe impl Sync for PieceCopy {}
+
+impl PieceCopy {
+    /// The kernel copies, so that a file that has shrunk is an error instead of a signal.
+    ///
+    /// # Safety
+    /// The bytes are mapped.
+    unsafe fn new(of: *const u8, bytes: usize) -> Result<Self, Errno> {
+        let errno = |error: rustix::io::Errno| Errno(error.raw_os_error());
+        let file = memfd_create("rdmc piece", MemfdFlags::CLOEXEC).map_err(errno)?;
+        let mut done = 0;
+        while done < bytes {
+            // SAFETY: mapped as the caller promises, and only the kernel looks at them.
+            let rest = unsafe { slice::from_raw_parts(of.add(done), bytes - done) };
+            done += write(&file, rest).map_err(errno)?;
+        }
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place that the kernel chooses.
+        let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0) };
+        Ok(Self { start: start.map_err(errno)?.cast(), bytes, of: of as usize })
+    }
+}
+
+impl Drop for PieceCopy {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, whose registration is gone.
+        let _ = unsafe { munmap(self.start.cast::<c_void>(), self.bytes) };
+    }
 }
 
 /// Registers memory with one device.
@@ -51,7 +114,7 @@ impl Registrar {
         memory: &Memory<'_>,
         start: *const u8,
         bytes: usize,
-    ) -> Result<Option<Arc<Registration>>, String> {
+    ) -> Result<Option<Arc<Pinned>>, String> {
         if !self.is_needed || bytes == 0 {
             return Ok(None);
         }
@@ -66,27 +129,44 @@ impl Registrar {
                 && wanted.end <= piece.range.end
         };
         if let Some(piece) = pieces.clone().find(covers) {
-            return Ok(Some(Arc::clone(&piece.registration)));
+            return Ok(Some(Arc::clone(&piece.pinned)));
         }
-        let is_idle = |piece: &Piece| Arc::strong_count(&piece.registration) == 1;
+        let is_idle = |piece: &Piece| Arc::strong_count(&piece.pinned) == 1;
         if pieces.filter(|piece| is_idle(piece)).count() >= IDLE_PIECES_MAX {
             attachments.retain(|attached| !attached.downcast_ref::<Piece>().is_some_and(is_idle));
         }
         let range = piece_around(&wanted, memory.bytes());
-        let access = Access::Local { writable: memory.is_writable() };
         let start = memory.start().wrapping_add(range.start);
         // SAFETY: the range lies in the region, which drops its attachments, and with them the
         // registration, before its memory goes. Whoever else holds the registration holds a lease
         // of the region as well.
-        let registration = unsafe { sys::register(&self.domain, start, range.len(), access) }
+        let pinned = unsafe { self.pin(start, range.len(), memory.is_writable()) }
             .map(Arc::new)
             .map_err(|error| explain(error, range.len()))?;
-        attachments.push(Box::new(Piece {
-            domain,
-            range,
-            registration: Arc::clone(&registration),
-        }));
-        Ok(Some(registration))
+        attachments.push(Box::new(Piece { domain, range, pinned: Arc::clone(&pinned) }));
+        Ok(Some(pinned))
+    }
+
+    /// Registers memory, or else a copy of it.
+    ///
+    /// # Safety
+    /// The memory stays valid until what is returned is dropped.
+    unsafe fn pin(&self, start: *const u8, bytes: usize, writable: bool) -> Result<Pinned, Errno> {
+        // SAFETY: the caller's promise.
+        match unsafe { sys::register(&self.domain, start, bytes, Access::Local { writable }) } {
+            Ok(registration) => Ok(Pinned { registration, copy: None }),
+            Err(BAD_ADDRESS | NOT_SUPPORTED) if !writable => {
+                tracing::debug!(bytes, "sends a copy: the kernel cannot pin this mapped file");
+                // SAFETY: valid memory is mapped.
+                let copy = unsafe { PieceCopy::new(start, bytes) }?;
+                let access = Access::Local { writable: true };
+                // SAFETY: the copy is kept with the registration, and dropped after it.
+                let registration =
+                    unsafe { sys::register(&self.domain, copy.start, bytes, access) }?;
+                Ok(Pinned { registration, copy: Some(copy) })
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use transport::{
 };
 use transport_fabric::FabricTransport;
 
-use common::{Place, connect, start, tcp_config};
+use common::{Place, connect, start};
 
 /// The provider sockets mixes up file descriptors when several threads open and close endpoints.
 static SOCKETS: Mutex<()> = Mutex::new(());
@@ -32,6 +32,20 @@ impl Fabric {
     fn new(provider: &'static str) -> Self {
         let alone = || SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
         Self { places: vec![Place::here(provider)], _alone: (provider == "sockets").then(alone) }
+    }
+
+    /// Of the devices that the environment names; none, said loudly, if it names none.
+    fn verbs() -> Option<Self> {
+        let Ok(addresses) = std::env::var("RDMC_TEST_VERBS") else {
+            eprintln!("SKIPPED: needs RDMA devices: RDMC_TEST_VERBS=ADDRESS,ADDRESS");
+            return None;
+        };
+        let place = |address: &str| Place {
+            near: address.parse().expect("RDMC_TEST_VERBS is a list of addresses"),
+            silence_timeout_ms: 15_000,
+            ..Place::here("verbs")
+        };
+        Some(Self { places: addresses.split(',').map(place).collect(), _alone: None })
     }
 }
 
@@ -59,7 +73,7 @@ impl Harness for Fabric {
 
     /// Not to be polled is enough: nobody answers, and the connections stay.
     fn silence(&mut self, _: &mut Network<FabricTransport>, _: usize) -> Option<Duration> {
-        Some(Duration::from_millis(tcp_config().silence_timeout_ms + 1_000))
+        Some(Duration::from_millis(self.places[0].silence_timeout_ms + 1_000))
     }
 }
 
@@ -69,4 +83,11 @@ mod tcp {
 
 mod sockets {
     transport::contract_tests!(super::Fabric::new("sockets"));
+}
+
+mod verbs {
+    transport::contract_tests!(match super::Fabric::verbs() {
+        Some(fabric) => fabric,
+        None => return,
+    });
 }

@@ -54,6 +54,7 @@ impl State {
             return;
         }
         state.completions.clear();
+        state.triggers.clear();
         state.held.clear();
         let sides = state.sides.clone();
         let detection_ns = self.config.loss_detection_ns;

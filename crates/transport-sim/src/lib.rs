@@ -10,7 +10,8 @@
 //! papers' step counts). A block occupies both ports for its bytes divided by the lowest of three
 //! rates (the two ports' and the link's), plus [`SimConfig::block_overhead_ns`] and
 //! [`SimConfig::block_jitter`]. Then the ports are free, the send has completed, and the block
-//! arrives a latency later. Control words take a latency and never occupy ports.
+//! arrives a latency later. Control words take a latency and never occupy ports. One-sided writes
+//! leave one after another at the rate of the transmit port, and do not occupy it either.
 //!
 //! **Who is served when ports are free.** A source prefers the send that was posted first, among
 //! those whose target's port is free. A target prefers the receive that was posted first, among
@@ -24,7 +25,8 @@
 //!
 //! **What is simplified.** Latency shifts a block as a whole; the receive port is occupied at the
 //! same time as the transmit port. A slow link keeps both its ports for its own, longer time. The
-//! network card is separate from the program: it goes on while a member does not poll. Blocks
+//! network card is separate from the program: it goes on while a member does not poll, and starts
+//! offloaded sends by itself as soon as their receives hold their blocks. Blocks
 //! without credit break the endpoint when they are posted, a latency earlier than a real receiver
 //! could know.
 //!
@@ -46,10 +48,12 @@ mod event;
 mod fault;
 mod member;
 mod net;
+mod offload;
 mod port;
 mod state;
 mod trace;
 mod transfer;
+mod write;
 
 pub use config::{Jitter, LinkConfig, SimConfig};
 pub use fault::Fault;

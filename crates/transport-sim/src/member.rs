@@ -11,14 +11,15 @@ use std::{
 };
 
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, PostError, ReadLease, Token, Transport, Waker,
-    WriteLease,
+    CONTROL_BYTES_MAX, Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token,
+    Transport, Waker, WriteLease,
 };
 
 use crate::{
     connection::{Phase, SideId},
     fault::{Fault, nanoseconds},
     state::State,
+    write::PostedWrite,
 };
 
 /// No single poll lets more virtual time pass, however long it may wait: an hour.
@@ -130,6 +131,60 @@ impl Transport for SimTransport {
         Ok(())
     }
 
+    /// Always: see the crate's documentation.
+    fn can_offload(&self) -> bool {
+        true
+    }
+
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(into.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_offloaded_receive(side, into, immediate, token)
+    }
+
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: &[(EndpointId, Token)],
+    ) -> Result<(), PostError> {
+        check_length(from.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_offloaded_send(side, from, immediate, token, after)
+    }
+
+    fn can_write(&self) -> bool {
+        true
+    }
+
+    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.expose(side, key, memory)
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(from.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_write(side, PostedWrite { from, token, key, offset, immediate });
+        Ok(())
+    }
+
     fn close(&mut self, endpoint: EndpointId) {
         if let Ok((mut state, side)) = self.open_side(endpoint) {
             state.close(side);
@@ -145,14 +200,14 @@ impl Transport for SimTransport {
         let until_ns = state.now_ns.saturating_add(wait_ns);
         loop {
             let woken = self.woken.swap(false, Ordering::Acquire);
-            let mine = &mut state.members[self.index].completions;
-            if !mine.is_empty() || woken || wait_ns == 0 {
-                completions.append(mine);
-                return;
+            let mine = &mut state.members[self.index];
+            if !mine.completions.is_empty() || woken || wait_ns == 0 {
+                completions.append(&mut mine.completions);
+                return mine.triggers.note_poll();
             }
             if !state.advance(until_ns) {
                 state.now_ns = until_ns;
-                return;
+                return state.members[self.index].triggers.note_poll();
             }
         }
     }

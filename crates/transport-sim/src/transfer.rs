@@ -152,6 +152,7 @@ impl State {
         let token = source.token;
         drop(source);
         let endpoint = self.side(side).endpoint;
+        self.fire(from, (endpoint, token));
         self.complete(from, Completion::Sent { endpoint, token });
         let jitter_ns = self.random_up_to(self.config.delivery_jitter_ns_max);
         let delay_ns = self.connection(side).link.latency_ns.saturating_add(jitter_ns);
@@ -185,6 +186,7 @@ impl State {
         self.members[from_member].totals.bytes_sent += bytes;
         self.note(What::Arrive { from: from_member, to, bytes });
         let endpoint = self.side(side.peer()).endpoint;
+        self.fire(to, (endpoint, token));
         self.complete(to, Completion::Received { endpoint, token, bytes, immediate });
     }
 

@@ -7,7 +7,8 @@ use std::{
 };
 
 use transport::{
-    Cause, Completion, EndpointId, PostError, ReadLease, Token, Transport, Waker, WriteLease,
+    Cause, Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token, Transport,
+    Waker, WriteLease,
     contract::{Harness, Network, clauses},
 };
 use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
@@ -27,6 +28,10 @@ enum Flaw {
     BlamesTheNetwork,
     ForgetsWakes,
     ClearsTheList,
+    OffloadsOnlyWhilePolled,
+    LosesWrites,
+    MisplacesWrites,
+    KeepsExposedMemory,
 }
 
 struct Flawed {
@@ -34,6 +39,17 @@ struct Flawed {
     flaw: Flaw,
     /// A word that will be written after the next one.
     late_word: Option<Vec<u8>>,
+    /// Offloaded sends that wait for a poll to report their receive.
+    unpolled_sends: Vec<OffloadedSend>,
+    kept: Vec<Region>,
+}
+
+struct OffloadedSend {
+    endpoint: EndpointId,
+    from: FutureRead,
+    immediate: u32,
+    token: Token,
+    after: Vec<(EndpointId, Token)>,
 }
 
 impl Flawed {
@@ -45,7 +61,8 @@ impl Flawed {
                 return vec![completion.clone(), completion];
             }
             (Completion::Cancelled { .. }, Flaw::ForgetsToCancel)
-            | (Completion::Control { .. }, Flaw::LosesWords) => return Vec::new(),
+            | (Completion::Control { .. }, Flaw::LosesWords)
+            | (Completion::Written { .. }, Flaw::LosesWrites) => return Vec::new(),
             (Completion::Received { immediate, .. }, Flaw::ChangesImmediate) => *immediate ^= 1,
             (Completion::Received { bytes, .. }, Flaw::ChangesLength) => *bytes /= 2,
             (Completion::Closed { endpoint }, Flaw::BreaksInsteadOfClosing) => {
@@ -114,6 +131,60 @@ impl Transport for Flawed {
         }
     }
 
+    fn can_offload(&self) -> bool {
+        true
+    }
+
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        self.inner.post_offloaded_receive(endpoint, into, immediate, token)
+    }
+
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: &[(EndpointId, Token)],
+    ) -> Result<(), PostError> {
+        if self.flaw != Flaw::OffloadsOnlyWhilePolled {
+            return self.inner.post_offloaded_send(endpoint, from, immediate, token, after);
+        }
+        let after = after.to_vec();
+        self.unpolled_sends.push(OffloadedSend { endpoint, from, immediate, token, after });
+        Ok(())
+    }
+
+    fn can_write(&self) -> bool {
+        self.inner.can_write()
+    }
+
+    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+        if self.flaw == Flaw::KeepsExposedMemory {
+            self.kept.push(memory.clone());
+        }
+        self.inner.expose(endpoint, key, memory)
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let offset = if self.flaw == Flaw::MisplacesWrites { 0 } else { offset };
+        self.inner.post_write(endpoint, from, key, offset, immediate, token)
+    }
+
     fn close(&mut self, endpoint: EndpointId) {
         self.inner.close(endpoint);
     }
@@ -121,6 +192,11 @@ impl Transport for Flawed {
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         let mut good = Vec::new();
         self.inner.poll(&mut good, wait);
+        for send in std::mem::take(&mut self.unpolled_sends) {
+            let OffloadedSend { endpoint, from, immediate, token, after } = send;
+            // Late, but otherwise right.
+            self.inner.post_offloaded_send(endpoint, from, immediate, token, &after).unwrap();
+        }
         if self.flaw == Flaw::ClearsTheList {
             completions.clear();
         }
@@ -142,7 +218,13 @@ impl Harness for FlawedNetwork {
         let mut transports: Vec<Flawed> = net
             .members(members)
             .into_iter()
-            .map(|inner| Flawed { inner, flaw: self.0, late_word: None })
+            .map(|inner| Flawed {
+                inner,
+                flaw: self.0,
+                late_word: None,
+                unpolled_sends: Vec::new(),
+                kept: Vec::new(),
+            })
             .collect();
         let mut endpoints = vec![vec![None; members]; members];
         for left in 0..members {
@@ -168,7 +250,7 @@ type Clause = fn(&mut FlawedNetwork);
 
 #[test]
 fn every_flaw_fails_its_clause() {
-    let cases: [(Flaw, Clause); 12] = [
+    let cases: [(Flaw, Clause); 16] = [
         (Flaw::CompletesTwice, clauses::every_length_arrives_exactly),
         (Flaw::EndsTwice, clauses::closing_twice_is_harmless),
         (Flaw::ForgetsToCancel, clauses::a_dead_member_breaks_its_endpoints_only),
@@ -180,7 +262,11 @@ fn every_flaw_fails_its_clause() {
         (Flaw::BreaksInsteadOfClosing, clauses::both_sides_may_close_at_once),
         (Flaw::BlamesTheNetwork, clauses::a_block_that_nobody_asked_for_breaks_the_endpoint),
         (Flaw::ForgetsWakes, clauses::a_wake_before_the_wait_counts),
+        (Flaw::LosesWrites, clauses::exposed_memory_is_used_by_turns),
+        (Flaw::MisplacesWrites, clauses::writes_arrive_in_order_where_they_belong),
+        (Flaw::KeepsExposedMemory, clauses::exposed_memory_is_let_go_at_the_end),
         (Flaw::ClearsTheList, clauses::completions_are_appended),
+        (Flaw::OffloadsOnlyWhilePolled, clauses::offloaded_sends_start_with_nobody_polling),
     ];
     for (flaw, clause) in cases {
         clause(&mut FlawedNetwork(Flaw::None));

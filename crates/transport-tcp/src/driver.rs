@@ -10,8 +10,8 @@ use std::{
 
 use mio::{Interest, net::TcpStream};
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, PostError, ReadLease, Token, Transport, Waker,
-    WriteLease,
+    CONTROL_BYTES_MAX, Completion, EndpointId, PostError, ReadLease, Region, Token, Transport,
+    Waker, WriteLease,
 };
 
 use crate::{
@@ -307,6 +307,29 @@ impl Transport for TcpTransport {
             return Err(PostError::System("an empty control word".into()));
         }
         self.open_endpoint(endpoint)?.write_control(word)?;
+        self.enqueue(endpoint);
+        Ok(())
+    }
+
+    fn can_write(&self) -> bool {
+        true
+    }
+
+    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+        self.open_endpoint(endpoint)?.expose(key, memory)
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(from.bytes(), self.block_bytes_max())?;
+        self.open_endpoint(endpoint)?.post_write(from, key, offset, immediate, token);
         self.enqueue(endpoint);
         Ok(())
     }

@@ -142,8 +142,8 @@ pub trait Transport {
 
     /// As [`Transport::post_receive`], for the block that the peer sends with
     /// [`Transport::post_offloaded_send`] and this `immediate`. Offloaded sends and receives match
-    /// by their immediate, not by order, so no two that are open on one endpoint may share it; and
-    /// they are apart from other sends and receives.
+    /// by their immediate, not by order, so no two that are open on one endpoint may share it (the
+    /// second is refused); and they are apart from other sends and receives.
     fn post_offloaded_receive(
         &mut self,
         endpoint: EndpointId,
@@ -155,19 +155,25 @@ pub trait Transport {
         Err(PostError::Unsupported("offload"))
     }
 
-    /// Posts a send that the network starts by itself, with nobody polling, once the offloaded
-    /// receive that was posted with the token `after` (on any endpoint of this transport) holds
-    /// its block; at once if that has happened or `after` is `None` (DSN 2018 section 2,
-    /// `CORE-Direct`). Completes as a send does. If the receive is cancelled, so is the send.
+    /// Posts a send that the network starts by itself, with nobody polling, once all offloaded
+    /// operations `after` (at most two, each by the endpoint and the token that it was posted with)
+    /// are done: receives hold their blocks, sends have been sent. At once if they are, or if there
+    /// are none (DSN 2018 section 2, `CORE-Direct`). Completes as a send does. If one of `after` is
+    /// cancelled, so is the send.
     ///
     /// The peer has posted the offloaded receive with this immediate before the send may be posted.
+    /// An operation can be named until the poll after the one that reported it; whoever has seen
+    /// its completion has no need to.
+    ///
+    /// Errors: as for a send; an operation that is not known; with nothing to wait for, somebody
+    /// writes to the memory.
     fn post_offloaded_send(
         &mut self,
         endpoint: EndpointId,
         from: FutureRead,
         immediate: u32,
         token: Token,
-        after: Option<Token>,
+        after: &[(EndpointId, Token)],
     ) -> Result<(), PostError> {
         let _ = (endpoint, from, immediate, token, after);
         Err(PostError::Unsupported("offload"))

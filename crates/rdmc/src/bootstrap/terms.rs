@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use schedule::Schedule;
 use serde::{Deserialize, Serialize};
 
-use crate::GroupSettings;
+use crate::{GroupSettings, Offload};
 
 /// The member list is compared in at most this many parts, so that a difference can be located
 /// without sending the list itself.
@@ -19,8 +19,12 @@ pub struct Terms {
     algorithm: u8,
     block_bytes: u64,
     messages_in_flight: u32,
+    /// Whether the network relays by itself: asked for, and possible.
+    offload: bool,
     pub(super) streams: u8,
     fabric: String,
+    /// Limits of small messages: bytes, slots, members.
+    small: Option<[u32; 3]>,
     /// Hash of who exchanges blocks with whom beyond what the fields above say: the racks.
     layout: [u8; 8],
     /// Hashes of the member list, in equal parts.
@@ -28,13 +32,14 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// The terms of a group, given the address of each member, the streams per neighbour and the
-    /// name of the fabric.
+    /// The terms of a group, given the address of each member, the streams per neighbour, the name
+    /// of the fabric and what it offloads.
     pub fn new(
         settings: &GroupSettings,
         addresses: &[SocketAddr],
         streams: u8,
         fabric: &str,
+        offload: Offload,
     ) -> Self {
         let schedule = &settings.schedule;
         let part = addresses.len().div_ceil(PARTS_MAX).max(1);
@@ -44,8 +49,10 @@ impl Terms {
             algorithm: schedule.algorithm().code(),
             block_bytes: settings.block_bytes,
             messages_in_flight: settings.messages_in_flight,
+            offload: offload.is_used(),
             streams,
             fabric: fabric.to_owned(),
+            small: settings.small.map(|small| [small.bytes_max, small.slots, small.members_max]),
             layout: layout(schedule),
             addresses: addresses.chunks(part).map(hash_addresses).collect(),
         }
@@ -65,8 +72,14 @@ impl Terms {
                 self.messages_in_flight.to_string(),
                 theirs.messages_in_flight.to_string(),
             ),
+            ("offload", on_off(self.offload).into(), on_off(theirs.offload).into()),
             ("streams per neighbour", self.streams.to_string(), theirs.streams.to_string()),
             ("fabric", self.fabric.clone(), theirs.fabric.clone()),
+            (
+                "small messages (bytes, slots, members)",
+                format!("{:?}", self.small),
+                format!("{:?}", theirs.small),
+            ),
         ];
         if let Some((what, own, other)) = fields.into_iter().find(|(_, own, other)| own != other) {
             return Some(format!("{what}: {own} here, {other} there"));
@@ -88,6 +101,10 @@ impl Terms {
             None => None,
         }
     }
+}
+
+fn on_off(used: bool) -> &'static str {
+    if used { "used" } else { "not used" }
 }
 
 /// Tells rack layouts apart. Sampled, since the schedule itself is a function: racks that differ
@@ -123,7 +140,7 @@ mod tests {
         let addresses: Vec<SocketAddr> = (0..members)
             .map(|rank| SocketAddr::from(([10, 0, (rank >> 8) as u8, rank as u8], 7)))
             .collect();
-        Terms::new(&settings, &addresses, 1, "tcp")
+        Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked)
     }
 
     #[test]
@@ -144,6 +161,11 @@ mod tests {
         let mut other = terms(4, 0, |_| {});
         other.fabric = "verbs".into();
         assert!(difference(other).contains("fabric: tcp here, verbs there"));
+        let mut other = terms(4, 0, |_| {});
+        other.offload = true;
+        assert!(difference(other).contains("offload: not used here, used there"));
+        let other = terms(4, 0, |settings| settings.small = None);
+        assert!(difference(other).contains("small messages"));
         let other = terms(4, 0, |settings| {
             settings.schedule = Schedule::new(Algorithm::Sequential, 4, 0).unwrap();
         });
@@ -154,7 +176,7 @@ mod tests {
     fn racks_and_addresses_are_compared() {
         let racks = |racks: &[u32]| {
             let schedule = Schedule::with_racks(Algorithm::ChainOfRacks, racks, 0).unwrap();
-            Terms::new(&GroupSettings::new(1, 0, schedule), &[], 1, "tcp")
+            Terms::new(&GroupSettings::new(1, 0, schedule), &[], 1, "tcp", Offload::NotAsked)
         };
         let difference = racks(&[0, 0, 1, 1]).difference(&racks(&[0, 1, 0, 1]));
         assert!(difference.unwrap().contains("racks"));
@@ -162,9 +184,9 @@ mod tests {
         let schedule = Schedule::new(Algorithm::Chain, 600, 0).unwrap();
         let settings = GroupSettings::new(1, 0, schedule);
         let mut addresses = vec![SocketAddr::from(([10, 0, 0, 1], 7)); 600];
-        let own = Terms::new(&settings, &addresses, 1, "tcp");
+        let own = Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked);
         addresses[31].set_port(8);
-        let other = Terms::new(&settings, &addresses, 1, "tcp");
+        let other = Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked);
         assert!(own.difference(&other).unwrap().contains("members 30 to 32"));
     }
 }

@@ -7,6 +7,9 @@
 
 mod close;
 mod group;
+mod offload;
+mod order;
+mod small;
 mod words;
 
 use std::{
@@ -18,6 +21,7 @@ use transport::{Completion, EndpointId, Region, Transport, Waker};
 
 use crate::{Error, Failure, GroupSettings};
 use group::Group;
+pub use offload::Offload;
 
 /// What has happened in a group. Events of one group are in order; after [`Event::Failed`] or
 /// [`Event::Closed`] nothing of that group follows.
@@ -82,12 +86,17 @@ pub struct Counters {
     pub bytes_received: u64,
     /// Bytes sent as blocks.
     pub bytes_sent: u64,
-    /// Bytes that were copied in user space: first blocks whose memory was not known in time.
+    /// Bytes that were copied in user space: first blocks whose memory was not known in time,
+    /// and small messages.
     pub bytes_copied: u64,
     /// Blocks received.
     pub blocks_received: u64,
     /// Blocks sent.
     pub blocks_sent: u64,
+    /// Small messages that came without being relayed.
+    pub small_received: u64,
+    /// Small messages that the root wrote to everybody.
+    pub small_sent: u64,
 }
 
 /// See the module's documentation.
@@ -119,12 +128,13 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Starts a group with connected links to each of its schedule's neighbours.
+    /// Starts a group with connected links to each of its neighbours
+    /// ([`GroupSettings::neighbours`]).
     ///
     /// Errors: [`Error::NumberInUse`], [`Error::Setting`], a missing link.
     pub fn create(
         &mut self,
-        settings: GroupSettings,
+        mut settings: GroupSettings,
         links: Vec<(u32, T::Link)>,
     ) -> Result<(), Error> {
         settings.check()?;
@@ -139,8 +149,16 @@ impl<T: Transport> Engine<T> {
                 self.transport.block_bytes_max()
             )));
         }
-        let mut group = Group::new(settings, self.transport.now())?;
-        if let Err(error) = self.connect(&mut group, links) {
+        let offload = Offload::of(&settings, self.transport.can_offload());
+        if let Offload::Unavailable(reason) = offload {
+            tracing::warn!(group = number, reason, "the network does not relay by itself");
+        }
+        if !self.transport.can_write() {
+            settings.small = None;
+        }
+        let mut group = Group::new(settings, offload, self.transport.now())?;
+        let connected = self.connect(&mut group, links);
+        if let Err(error) = connected.and_then(|()| group.expose_ring(&mut self.transport)) {
             group.abandon(&mut self.transport);
             return Err(error);
         }
@@ -184,7 +202,7 @@ impl<T: Transport> Engine<T> {
     /// asked for.
     pub fn accept(&mut self, group: u64, message: u64, region: Region) -> Result<(), Error> {
         self.with_group(group, |group, transport, counters| {
-            group.accept(message, region)?;
+            group.accept(message, region, counters)?;
             group.carry_out(transport, counters);
             Ok(())
         })
@@ -252,6 +270,13 @@ impl<T: Transport> Engine<T> {
         self.next_check = self.groups.values().filter_map(at).min();
     }
 
+    /// Whether the network relays a group's blocks by itself.
+    ///
+    /// Errors: the group has ended.
+    pub fn offload(&self, group: u64) -> Result<Offload, Error> {
+        self.groups.get(&group).map(|group| group.offload).ok_or(Error::NoSuchGroup(group))
+    }
+
     /// What has been done so far, by all groups.
     pub fn counters(&self) -> Counters {
         self.counters
@@ -277,6 +302,7 @@ impl<T: Transport> Engine<T> {
             Completion::Sent { endpoint, .. }
             | Completion::Received { endpoint, .. }
             | Completion::Control { endpoint, .. }
+            | Completion::Written { endpoint, .. }
             | Completion::Cancelled { endpoint, .. } => (*endpoint, false),
             Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } => {
                 (*endpoint, true)

@@ -17,6 +17,7 @@ use crate::{
     device::Device,
     lifeline::Lifeline,
     offer::{Cookie, Ends, Role},
+    registration::{self, Pinned},
     ring::{LENGTHS_MAX, Note, Receives, Ring, SLOT_BYTES, SLOTS, Slot},
     sys::{self, Access, Errno, Object, RawCompletion, Registration, Span, Way},
 };
@@ -74,9 +75,9 @@ pub struct Path {
 
 /// Something that the provider has.
 enum Op {
-    Send(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Registration>>),
-    Receive(WriteLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Registration>>),
-    Write(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Registration>>),
+    Send(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Pinned>>),
+    Receive(WriteLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Pinned>>),
+    Write(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Pinned>>),
     /// A control word on its way out; its staging slot is ours again once the peer has read it.
     Word,
     /// Where a control word may come in: nothing but a place in the receive queue, or a slot.
@@ -141,6 +142,8 @@ pub struct Link {
     /// The peer waits for a receive of this index.
     peer_wants: Option<u64>,
     asked_for: Option<u64>,
+    /// Memory of the peer's that we have asked for.
+    asked_where: Option<u32>,
     peer_bye: Option<u64>,
     retry: bool,
     /// What broke it, to be reported by the driver.
@@ -202,6 +205,7 @@ impl Link {
             peer_lengths: BTreeMap::new(),
             peer_wants: None,
             asked_for: None,
+            asked_where: None,
             peer_bye: None,
             retry: false,
             broken: None,

@@ -9,12 +9,12 @@ impl Link {
         for path in 0..self.paths.len() {
             let device = &devices[Self::device_of(path)];
             let failed = |error: Errno| format!("opening an endpoint: {}", error.text());
-            let endpoint = device.open_endpoint(None).map_err(failed)?;
+            let address = self.theirs.addresses[Self::device_of(path)].clone();
+            let endpoint = device.open_toward(&address).map_err(failed)?;
             endpoints.push(endpoint.address());
             self.adopt(path, Arc::clone(&endpoint), None, devices)?;
-            let address = &self.theirs.addresses[Self::device_of(path)];
             let parameter = [&self.theirs.cookie[..], &[path as u8]].concat();
-            sys::connect(&endpoint, address, &parameter)
+            sys::connect(&endpoint, &address, &parameter)
                 .map_err(|error| format!("connecting: {}", error.text()))?;
         }
         Ok(endpoints)
@@ -48,7 +48,7 @@ impl Link {
             return Err(format!("path {path} was not to be connected"));
         }
         let endpoint = devices[Self::device_of(path)]
-            .open_endpoint(Some(request))
+            .open_answer(request)
             .map_err(|error| format!("opening an endpoint: {}", error.text()))?;
         self.adopt(path, Arc::clone(&endpoint), None, devices)?;
         sys::accept(&endpoint).map_err(|error| format!("accepting: {}", error.text()))?;

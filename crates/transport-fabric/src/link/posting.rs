@@ -41,7 +41,7 @@ impl Link {
         drop(lease);
         // SAFETY: the region is kept beside the registration and dropped after it.
         let registration = unsafe { sys::register(&device.domain, start, bytes, access) }
-            .map_err(|error| crate::registration::explain(error, bytes))?;
+            .map_err(|error| registration::explain(error, bytes))?;
         let address = if device.info.virtual_addresses { start as u64 } else { 0 };
         let (key, bytes) = (registration.key, bytes as u64);
         self.exposed_here.insert(name, (registration, region));
@@ -65,7 +65,7 @@ impl Link {
             };
             let way = self.way(path, DATA_TAG, true);
             let context = self.context(Op::Receive(into, token, registration.clone()));
-            let span = Span { start, bytes, registration: registration.as_deref() };
+            let span = registration::span(start, bytes, registration.as_deref());
             // SAFETY: the op holds the write lease until the receive completes, or its endpoint is
             // closed (`take_ops`).
             if let Err(error) = unsafe { sys::post_receive(&endpoint, way, span, context) } {
@@ -112,7 +112,7 @@ impl Link {
             };
             let way = self.way(path, DATA_TAG, false);
             let context = self.context(Op::Send(from, token, registration.clone()));
-            let span = Span { start, bytes, registration: registration.as_deref() };
+            let span = registration::span(start, bytes, registration.as_deref());
             // SAFETY: the op holds the read lease until the send completes, or its endpoint is
             // closed (`take_ops`).
             if let Err(error) = unsafe { sys::post_send(&endpoint, way, span, immediate, context) }
@@ -133,6 +133,9 @@ impl Link {
             let again = |from| Write { from, name, offset, immediate, token };
             let Some(exposed) = self.exposed_there.get(&name) else {
                 // Its announcement, on the lifeline, may still be on its way.
+                if self.asked_where.replace(name) != Some(name) {
+                    round.lifeline.push((self.lifeline, Lifeline::WhereIs { name }));
+                }
                 return self.writes.push_front(again(from));
             };
             let (start, bytes) = (from.as_ptr().cast_mut(), from.bytes());
@@ -153,7 +156,7 @@ impl Link {
                 }
             };
             let context = self.context(Op::Write(from, token, registration.clone()));
-            let span = Span { start, bytes, registration: registration.as_deref() };
+            let span = registration::span(start, bytes, registration.as_deref());
             // SAFETY: as for a send.
             let posted = unsafe { sys::post_write(&endpoint, span, None, address, key, context) };
             if let Err(error) = posted {

@@ -138,6 +138,12 @@ impl Link {
             {
                 self.exposed_there.insert(name, Exposed { key, address, bytes });
             }
+            Some(Lifeline::WhereIs { name }) => {
+                if self.is_open() && !self.exposed_here.contains_key(&name) {
+                    let what = format!("writes to memory {name}, which was not exposed to it");
+                    self.break_by(Cause::Protocol(what));
+                }
+            }
             Some(Lifeline::Bye { words }) => self.peer_bye = Some(words),
             Some(Lifeline::ByeHeard) => {
                 if let Phase::Closing { heard, .. } = &mut self.phase {

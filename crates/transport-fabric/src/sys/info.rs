@@ -64,6 +64,13 @@ impl Info {
         // SAFETY: a valid description, copied into memory of its own.
         unsafe { Self::adopt(rdmc_info_copy(self.raw)) }
     }
+
+    /// For an endpoint that will connect to this address: verbs chooses the device's port by it when
+    /// the endpoint is made.
+    pub fn toward(&self, address: &[u8]) -> Self {
+        // SAFETY: a valid description, copied; of the address at most its length is read.
+        unsafe { Self::adopt(rdmc_info_toward(self.raw, address.as_ptr(), address.len())) }
+    }
 }
 
 impl Drop for Info {

@@ -78,6 +78,7 @@ unsafe extern "C" {
     fn rdmc_info_next(info: Handle) -> Handle;
     fn rdmc_info_read(info: Handle, out: *mut RawInfo);
     fn rdmc_info_copy(info: Handle) -> Handle;
+    fn rdmc_info_toward(info: Handle, address: *const u8, bytes: usize) -> Handle;
     fn rdmc_info_free(info: Handle);
     fn rdmc_fabric_open(info: Handle, fabric: *mut Handle) -> c_int;
     fn rdmc_domain_open(fabric: Handle, info: Handle, domain: *mut Handle) -> c_int;

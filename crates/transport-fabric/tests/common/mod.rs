@@ -13,21 +13,20 @@ pub struct Place {
     pub provider: &'static str,
     pub devices: Vec<String>,
     pub near: IpAddr,
+    /// Short, since a test waits for it, and long enough for a busy machine; in a virtual one, to
+    /// connect takes a second.
+    pub silence_timeout_ms: u64,
 }
 
 impl Place {
     /// The provider's device at the loopback address, or whichever it has.
     pub fn here(provider: &'static str) -> Self {
-        Self { provider, devices: Vec::new(), near: Ipv4Addr::LOCALHOST.into() }
-    }
-}
-
-pub fn tcp_config() -> TcpConfig {
-    TcpConfig {
-        // Short enough for the clause about silence, long enough for a busy machine.
-        silence_timeout_ms: 3_000,
-        drain_timeout_ms: 1_000,
-        ..Default::default()
+        Self {
+            provider,
+            devices: Vec::new(),
+            near: Ipv4Addr::LOCALHOST.into(),
+            silence_timeout_ms: 3_000,
+        }
     }
 }
 
@@ -35,8 +34,9 @@ pub fn start(place: &Place) -> FabricTransport {
     let mut settings = FabricSettings::new(place.provider);
     settings.devices = place.devices.clone();
     settings.near = Some(place.near);
-    FabricTransport::start(settings, tcp_config())
-        .unwrap_or_else(|error| panic!("{place:?}: {error}"))
+    let silence_timeout_ms = place.silence_timeout_ms;
+    let tcp = TcpConfig { silence_timeout_ms, drain_timeout_ms: 1_000, ..Default::default() };
+    FabricTransport::start(settings, tcp).unwrap_or_else(|error| panic!("{place:?}: {error}"))
 }
 
 /// A connection over loopback, as bootstrap would make it.

@@ -3,13 +3,14 @@
 use std::{
     collections::VecDeque,
     fs::File,
+    io::Write,
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
 use super::{
     Harness,
-    rig::{Rig, assert_pattern, assert_poison, patterned, poisoned},
+    rig::{Rig, assert_pattern, assert_poison, pattern, patterned, poisoned},
 };
 use crate::{Completion, PostError, Region, Token, Transport};
 
@@ -264,8 +265,34 @@ pub fn a_block_over_the_limit_is_refused<H: Harness>(harness: &mut H) {
     rig.pump("a block of a lawful size", |rig| rig.succeeded(1, received));
 }
 
+/// Blocks are sent out of a file that is mapped for reading only, as a root does.
+pub fn blocks_of_a_read_only_file_arrive<H: Harness>(harness: &mut H) {
+    const BYTES: usize = 100_003;
+    let mut rig = Rig::new(harness, 2);
+    let mut file = temporary_file();
+    file.write_all(&pattern(1, BYTES)).expect("it can be written");
+    let source = Region::map_file(&file, BYTES as u64).expect("it can be mapped");
+    let into = poisoned(BYTES);
+    let receives: Vec<_> = [0..70_001, 70_001..BYTES]
+        .map(|range| {
+            let receive = rig.receive(1, 0, &into, range.clone());
+            rig.send(0, 1, &source, range, 0);
+            receive
+        })
+        .into();
+    rig.pump("both blocks", |rig| receives.iter().all(|&token| rig.succeeded(1, token)));
+    assert_pattern(&into, 0..BYTES, 1);
+}
+
 /// So many bytes without memory for them: a file that is all hole.
 fn sparse(bytes: u64) -> Region {
+    let file = temporary_file();
+    file.set_len(bytes).expect("it can have a hole");
+    Region::map_file_writable(&file, bytes).expect("it can be mapped")
+}
+
+/// A file without a name.
+fn temporary_file() -> File {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("rdmc-contract-{}-{count}", std::process::id());
@@ -277,6 +304,5 @@ fn sparse(bytes: u64) -> Region {
         .open(&path)
         .expect("a temporary file can be made");
     std::fs::remove_file(&path).expect("it can be unlinked");
-    file.set_len(bytes).expect("it can have a hole");
-    Region::map_file_writable(&file, bytes).expect("it can be mapped")
+    file
 }

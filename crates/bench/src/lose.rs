@@ -1,0 +1,121 @@
+//! A member that comes to harm in the middle of a message: the others have to learn it, soon.
+
+use std::net::IpAddr;
+
+use rdmc::Algorithm;
+use serde_json::json;
+
+use crate::{
+    Outcome,
+    crew::{Crew, Host, Mourning},
+    interrupt::Interrupt,
+    member::{Equipment, Fate, Harm, Job},
+    report::{Report, number},
+    size,
+    sweep::algorithms,
+};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Size of the group, the root included
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=256))]
+    members: u32,
+    /// Which member; not 0, the root
+    #[arg(long, value_name = "RANK", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    victim: u32,
+    /// What happens to it when it has half the message: `kill`, `stop`, or a shell command that
+    /// it runs
+    #[arg(long, value_name = "HARM", default_value = "kill", value_parser = parse_harm)]
+    harm: Harm,
+    /// Until when all others must have reported the failure
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    within: u32,
+    /// Length of the message
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4MiB")]
+    bytes: u64,
+    /// Block size
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64KiB")]
+    block: u64,
+    /// Algorithms
+    #[arg(long, value_delimiter = ',', value_parser = algorithms(),
+          default_value = "binomial-pipeline,chain")]
+    algorithms: Vec<Algorithm>,
+    /// Addresses of this host that members take by turns; each chooses its device by its address
+    #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
+    addresses: Vec<IpAddr>,
+    #[command(flatten)]
+    equipment: Equipment,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_harm(text: &str) -> Result<Harm, String> {
+    match text {
+        "" => Err("say kill, stop, or a command".into()),
+        "kill" => Ok(Harm::Kill),
+        "stop" => Ok(Harm::Stop),
+        command => Ok(Harm::Run(command.to_owned())),
+    }
+}
+
+/// Does it. Errors: somebody did not report the failure in time, or blamed another member.
+pub fn run(args: &Args) -> Outcome<()> {
+    if args.victim >= args.members {
+        return Err(format!("there is no member {} among {}", args.victim, args.members).into());
+    }
+    let interrupt = Interrupt::watch()?;
+    let what = format!(
+        "member {} of {} comes to harm ({:?}) in the middle of {}, fabric {}",
+        args.victim,
+        args.members,
+        args.harm,
+        size::show(args.bytes),
+        args.equipment.fabric
+    );
+    let mut report = Report::new("lose", what, &["algorithm", "time_s", "a_report"]);
+    for algorithm in &args.algorithms {
+        let mourning =
+            lose(args, *algorithm, &interrupt).map_err(|error| format!("{algorithm}: {error}"))?;
+        let report_of_last = mourning.failures.last().map(|(_, failure)| failure);
+        report.row(vec![
+            json!(algorithm.to_string()),
+            number(mourning.seconds),
+            json!(report_of_last),
+        ]);
+    }
+    report.note("time: from the harm until all other members have reported that the group failed.");
+    report.print(args.json);
+    Ok(())
+}
+
+fn lose(args: &Args, algorithm: Algorithm, interrupt: &Interrupt) -> Outcome<Mourning> {
+    let hosts = Host::here_at(&args.addresses, args.members);
+    let mut crew = Crew::start_with(&hosts, interrupt, &args.equipment)?;
+    let job = Job {
+        number: 0,
+        algorithm: algorithm.to_string(),
+        block_bytes: args.block,
+        window: rdmc::Window::default().receives,
+        messages_in_flight: 1,
+        messages: 1,
+        message_bytes: args.bytes,
+        small: false,
+    };
+    let after_blocks = u64::from(job.blocks()).div_ceil(2);
+    let fate = Fate { after_blocks, harm: args.harm.clone() };
+    let mourning = crew.lose(&job, args.victim as usize, &fate)?;
+    if mourning.seconds > f64::from(args.within) {
+        let late = format!("the others needed {:.1} s to learn it", mourning.seconds);
+        return Err(late.into());
+    }
+    // Who is to blame for a broken network depends on where one stands.
+    let blames = |failure: &str| failure.contains(&format!("member {} ", args.victim));
+    let wrong = mourning.failures.iter().find(|(_, failure)| !blames(failure));
+    match (wrong, &args.harm) {
+        (Some((rank, failure)), Harm::Kill | Harm::Stop) => {
+            Err(format!("member {rank} does not blame {}: {failure}", args.victim).into())
+        }
+        _ => Ok(mourning),
+    }
+}

@@ -1,0 +1,122 @@
+//! Groups whose blocks the network relays by itself.
+
+use std::fmt;
+
+use relay::Action;
+use transport::{LeaseError, Token, Transport};
+
+use super::{
+    Counters,
+    group::{Group, range},
+    words::Word,
+};
+use crate::GroupSettings;
+
+/// How many operations an offloading member keeps posted in each direction. The message's whole
+/// graph is posted where it fits; what is beyond follows as operations complete, which then takes
+/// the member's program again. A network card's queues have some thousand places.
+const OFFLOADED_OPEN_MAX: u32 = 4_096;
+
+/// Whether the network relays a group's blocks by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Offload {
+    /// Nobody asked for it ([`GroupSettings::offload`]).
+    NotAsked,
+    /// It does.
+    Used,
+    /// It was asked for, but this member's program relays; with the reason.
+    Unavailable(&'static str),
+}
+
+impl Offload {
+    /// What a group gets on a network that can or cannot offload.
+    pub(crate) fn of(settings: &GroupSettings, can_offload: bool) -> Self {
+        match (settings.offload, can_offload) {
+            (false, _) => Self::NotAsked,
+            (true, true) => Self::Used,
+            (true, false) => Self::Unavailable(
+                "this fabric cannot start sends by itself; a libfabric provider with triggered \
+                 operations can (docs/decisions/offload.md)",
+            ),
+        }
+    }
+
+    /// Whether blocks are relayed by the network.
+    pub fn is_used(self) -> bool {
+        self == Self::Used
+    }
+
+    /// How many operations the group's relay may have posted in each direction, if the network
+    /// relays.
+    pub(super) fn operations_max(self) -> Option<u32> {
+        self.is_used().then_some(OFFLOADED_OPEN_MAX)
+    }
+}
+
+impl fmt::Display for Offload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAsked => f.write_str("not asked for"),
+            Self::Used => f.write_str("used"),
+            Self::Unavailable(reason) => write!(f, "unavailable: {reason}"),
+        }
+    }
+}
+
+impl Group {
+    /// Carries out an action that only an offloading relay asks for; others do nothing.
+    ///
+    /// A refused post needs no care: its endpoint is gone, and says so by a completion.
+    pub(super) fn act_offloaded<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+        action: Action,
+    ) -> Result<(), LeaseError> {
+        match action {
+            Action::PostOffloadedReceive { source, id, message, immediate, offset, bytes } => {
+                let lease = self.region(message).write(range(offset, bytes))?;
+                if let Some(endpoint) = self.peer(source) {
+                    let posted =
+                        transport.post_offloaded_receive(endpoint, lease, immediate, Token(id.0));
+                    self.note_posted(posted.is_ok());
+                }
+            }
+            Action::Grant { source, count } => {
+                self.write_word(transport, source, &Word::Grant { count });
+            }
+            Action::PostOffloadedSend {
+                target,
+                id,
+                message,
+                immediate,
+                offset,
+                bytes,
+                after_receive,
+                after_send,
+            } => {
+                let from = self.region(message).future_read(range(offset, bytes))?;
+                counters.blocks_sent += 1;
+                counters.bytes_sent += bytes;
+                self.note_moved(bytes);
+                let receive = after_receive.map(|(source, id)| (source, Token(id.0)));
+                let send = after_send.map(|(target, id)| (target, Token(id.0)));
+                let after: Option<Vec<_>> = receive
+                    .into_iter()
+                    .chain(send)
+                    .map(|(rank, token)| self.peer(rank).map(|endpoint| (endpoint, token)))
+                    .collect();
+                // Without one of these endpoints the block will never come.
+                if let (Some(after), Some(endpoint)) = (after, self.peer(target)) {
+                    let token = Token(id.0);
+                    let posted =
+                        transport.post_offloaded_send(endpoint, from, immediate, token, &after);
+                    self.note_posted(posted.is_ok());
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! The same message with the network doing the work: all operations are posted ahead.
+
+use std::collections::BTreeMap;
+
+use schedule::Transfer;
+
+use super::{Relay, Send};
+use crate::{Action, Blocks, ReceiveId, RelayError, SendId, blocks::message_bits};
+
+impl Relay {
+    /// Cuts a message.
+    ///
+    /// Errors: more blocks than can be numbered, or than fit into an immediate.
+    pub(super) fn cut(&self, bytes: u64) -> Result<Blocks, RelayError> {
+        let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
+        if self.settings.offload.is_some() {
+            blocks.check_offload(self.settings.messages_in_flight)?;
+        }
+        Ok(blocks)
+    }
+
+    /// What a block is sent with. With offload, where blocks of several messages may be under way
+    /// in any order, it also tells these messages apart: the receives that a member has open belong
+    /// to at most [`crate::Settings::messages_in_flight`] messages with numbers in a row.
+    pub(super) fn immediate(&self, message: u64, block: u32) -> u32 {
+        if self.settings.offload.is_none() {
+            return block;
+        }
+        let bits = message_bits(self.settings.messages_in_flight);
+        let low = message as u32 & ((1_u32 << bits) - 1);
+        // With one message in flight there are no bits to shift by, else less than 32.
+        (block << bits) | low
+    }
+
+    /// Posts whatever has become possible, with at most `limit` open operations each way.
+    pub(super) fn post_offloaded(&mut self, limit: u32) {
+        self.post_offloaded_receives(limit);
+        while self.sends.len() < limit as usize && self.post_next_offloaded_send() {}
+    }
+
+    /// Posts receives in the order of messages and steps, as far as memory and the limit go; then
+    /// grants their sources all credits at once.
+    fn post_offloaded_receives(&mut self, limit: u32) {
+        let mut granted = BTreeMap::<u32, u32>::new();
+        while self.receives_posted < limit {
+            let receiving = self.messages.iter().position(|message| message.receives_untaken > 0);
+            let Some((index, transfer)) = receiving.and_then(|index| self.take_offloaded(index))
+            else {
+                break;
+            };
+            let message = self.completed + index as u64;
+            let range = self.messages[index].blocks.range(transfer.block);
+            let (source, id) = (transfer.source, ReceiveId(self.new_id()));
+            self.actions.push_back(Action::PostOffloadedReceive {
+                source,
+                id,
+                message,
+                immediate: self.immediate(message, transfer.block),
+                offset: range.offset,
+                bytes: range.bytes,
+            });
+            self.bringing.insert((message, transfer.block), id);
+            self.insert_receive(id, source, message, Some(transfer), false);
+            *granted.entry(source).or_default() += 1;
+        }
+        let grants = granted.into_iter().map(|(source, count)| Action::Grant { source, count });
+        self.actions.extend(grants);
+    }
+
+    /// The next receive of a message that has its memory.
+    fn take_offloaded(&mut self, index: usize) -> Option<(usize, Transfer)> {
+        let message = self.messages.get_mut(index).filter(|message| message.has_memory())?;
+        let transfer = message.next_receive(&self.settings.schedule, self.settings.rank)?;
+        message.take_receive(&transfer);
+        Some((index, transfer))
+    }
+
+    /// Posts the next send, in the order of messages and steps, if it has a credit, and if its block
+    /// is here or has its receive posted. Waits for a target that has not granted yet, since what
+    /// overtakes would be ahead of it by a whole message.
+    fn post_next_offloaded_send(&mut self) -> bool {
+        if self.sends_waiting.is_empty() {
+            self.queue_next_send();
+        }
+        let Some(&send) = self.sends_waiting.front() else { return false };
+        let bringing = self.bringing.get(&(send.message, send.transfer.block)).copied();
+        let is_known = bringing.is_some() || self.holds(&send);
+        match self.neighbour(send.transfer.target) {
+            Some(neighbour) if is_known && neighbour.credits > 0 => neighbour.credits -= 1,
+            _ => return false,
+        }
+        self.sends_waiting.pop_front();
+        self.post_offloaded_send(send, bringing);
+        true
+    }
+
+    fn queue_next_send(&mut self) {
+        let (schedule, rank) = (&self.settings.schedule, self.settings.rank);
+        for (message, number) in self.messages.iter_mut().zip(self.completed..) {
+            if let Some(transfer) = message.take_send(schedule, rank) {
+                self.sends_waiting.push_back(Send { message: number, transfer });
+                return;
+            }
+        }
+    }
+
+    fn post_offloaded_send(&mut self, send: Send, bringing: Option<ReceiveId>) {
+        let Send { message, transfer } = send;
+        let id = SendId(self.new_id());
+        let after_send = self.predecessor();
+        let source = bringing.and_then(|id| self.receives.get(&id)).map(|receive| receive.source);
+        let range = self.messages[(message - self.completed) as usize].blocks.range(transfer.block);
+        self.actions.push_back(Action::PostOffloadedSend {
+            target: transfer.target,
+            id,
+            message,
+            immediate: self.immediate(message, transfer.block),
+            offset: range.offset,
+            bytes: range.bytes,
+            after_receive: source.zip(bringing),
+            after_send,
+        });
+        self.sends_recent.push_back((transfer.target, id));
+        self.sends.insert(id, send);
+    }
+
+    /// The send that has to be done before the next may start, if it is not.
+    fn predecessor(&mut self) -> Option<(u32, SendId)> {
+        if self.sends_recent.len() < self.settings.window.sends as usize {
+            return None;
+        }
+        self.sends_recent.pop_front().filter(|(_, id)| self.sends.contains_key(id))
+    }
+}
