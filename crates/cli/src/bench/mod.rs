@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use files::{Bench, BenchEvent, BenchPlan, HostPlan, PushSettings, Subject};
+use files::{Bench, BenchEvent, BenchPlan, HostPlan, MEASURED_BYTES_MAX, PushSettings, Subject};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rdmc::Algorithm;
 
@@ -112,6 +112,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         latency_bytes: LATENCY_BYTES.to_vec(),
         latency_repeats: args.round_trips,
     };
+    check(args)?;
     let local = args.local.is_some();
     let launcher = args.hosting.launcher(local)?;
     let hosts = hosts(args)?;
@@ -130,6 +131,19 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     write(args, &document).map_err(Failure::while_doing("standard output"))?;
     Ok(ExitCode::from(document.exit_code()))
+}
+
+/// Errors: what no fabric could measure.
+fn check(args: &Args) -> Result<(), Failure> {
+    if !(1..=MEASURED_BYTES_MAX).contains(&args.size) {
+        let most = size::show(MEASURED_BYTES_MAX);
+        return Err(Failure::Usage(format!("--size is at least 1 byte and at most {most}")));
+    }
+    if args.algorithm.needs_racks() {
+        let name = args.algorithm.name();
+        return Err(Failure::Usage(format!("{name} needs racks, which rdmc bench does not know")));
+    }
+    Ok(())
 }
 
 fn write(args: &Args, document: &Document) -> io::Result<()> {
