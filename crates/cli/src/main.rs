@@ -7,8 +7,11 @@ use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
+mod bench;
 mod demo;
+mod doctor;
 mod failure;
+mod hosting;
 mod hosts;
 mod interrupt;
 mod invitation;
@@ -39,6 +42,8 @@ enum Command {
     #[command(after_help = "Example:\n  (umask 077; rdmc secret > secret)")]
     Secret,
     Demo(demo::Args),
+    Doctor(doctor::Args),
+    Bench(Box<bench::Args>),
     /// Show who sends which block to whom at which step
     Plan(plan::Args),
 }
@@ -51,6 +56,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Receive(args) => receive::run(&args).map(done),
         Command::Secret => secret().map(done),
         Command::Demo(args) => demo::run(&args).map(done),
+        Command::Bench(args) => bench::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
     }
 }
 

@@ -17,9 +17,9 @@ use rdmc::{
 
 use crate::{
     failure::{Failure, say},
+    hosting::read_secret,
     interrupt,
     invitation::{Invitation, LINE_BYTES_MAX},
-    push::read_secret,
 };
 
 /// How long a root may take to let a receiver in.
@@ -157,7 +157,8 @@ fn serve(stream: TcpStream, settings: &ReceiverSettings) {
     let Some(channel) = authenticate(stream, &settings.secret) else { return };
     let peer = channel.peer();
     match receiver::serve(channel, settings) {
-        Ok(path) => say(format_args!("{} from {peer}", path.display())),
+        Ok(Some(path)) => say(format_args!("{} from {peer}", path.display())),
+        Ok(None) => say(format_args!("measured by {peer}")),
         Err(error) => say(format_args!("nothing from {peer}: {error}")),
     }
 }

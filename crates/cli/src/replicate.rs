@@ -1,8 +1,10 @@
-//! One push from its start to its report, for `rdmc push` and `rdmc demo` alike.
+//! One push from its start to its report, for `rdmc push` and `rdmc demo` alike, and what `rdmc bench`
+//! has in common with it.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use files::{HostState, Push, PushEvent, PushReport, PushSettings, Reach, Source};
+use files::{HostState, Push, PushEvent, PushHandle, PushReport, PushSettings, Reach, Source};
+use rdmc::Secret;
 
 use crate::{
     failure::Failure,
@@ -20,24 +22,55 @@ pub fn replicate(
     interrupt: &Interrupt,
     observe: &mut dyn FnMut(PushEvent),
 ) -> Result<PushReport, Failure> {
-    let called = settings.hosts.iter().enumerate();
-    let called: Vec<(usize, String)> = called
-        .filter(|(_, host)| host.reach == Reach::Calls)
-        .map(|(index, host)| (index, host.name.clone()))
-        .collect();
-    let (local_only, secret) = (settings.local_only, settings.secret.clone());
-    let advertise = settings.advertise;
+    let start = Start::of(&settings);
     let push = Push::open(source, settings).map_err(Failure::because)?;
     interrupt.watch(push.handle());
-    let addresses = own_addresses(local_only, advertise)?;
-    let callback = Callback { addresses, port: push.control_port(), secret };
-    let mut receivers = Receivers::launch(launcher, &called, &callback, &push.handle())?;
+    let mut receivers = start.receivers(launcher, push.control_port(), &push.handle())?;
     let mut report = push.run(observe);
     receivers.end();
     if report.error.is_none() {
-        add_last_words(&mut report, &receivers);
+        for (index, host) in report.hosts.iter_mut().enumerate() {
+            if let HostState::Failed(reason) = &mut host.state {
+                add_last_words(reason, index, &receivers);
+            }
+        }
     }
     Ok(report)
+}
+
+/// What it takes to start the receivers that have to be started.
+pub struct Start {
+    called: Vec<(usize, String)>,
+    local_only: bool,
+    advertise: Option<IpAddr>,
+    secret: Secret,
+}
+
+impl Start {
+    pub fn of(settings: &PushSettings) -> Self {
+        let called = settings.hosts.iter().enumerate();
+        let called = called.filter(|(_, host)| host.reach == Reach::Calls);
+        Self {
+            called: called.map(|(index, host)| (index, host.name.clone())).collect(),
+            local_only: settings.local_only,
+            advertise: settings.advertise,
+            secret: settings.secret.clone(),
+        }
+    }
+
+    /// Starts them. They call this machine at the port; what cannot be started is reported.
+    ///
+    /// Errors: this machine has no address; no thread can be had.
+    pub fn receivers(
+        self,
+        launcher: &Launcher,
+        port: u16,
+        push: &PushHandle,
+    ) -> Result<Receivers, Failure> {
+        let addresses = own_addresses(self.local_only, self.advertise)?;
+        let callback = Callback { addresses, port, secret: self.secret };
+        Receivers::launch(launcher, &self.called, &callback, push)
+    }
 }
 
 /// Where receivers may find this machine.
@@ -66,14 +99,11 @@ fn own_addresses(local_only: bool, advertise: Option<IpAddr>) -> Result<Vec<IpAd
 }
 
 /// A receiver's own words say more than "the connection was lost".
-fn add_last_words(report: &mut PushReport, receivers: &Receivers) {
-    for (index, host) in report.hosts.iter_mut().enumerate() {
-        if let HostState::Failed(reason) = &mut host.state
-            && let Some(words) = receivers.last_words(index)
-            && !reason.contains(&words)
-            && !words.contains(reason.as_str())
-        {
-            reason.push_str(&format!(" [{words}]"));
-        }
+pub fn add_last_words(reason: &mut String, host: usize, receivers: &Receivers) {
+    if let Some(words) = receivers.last_words(host)
+        && !reason.contains(&words)
+        && !words.contains(reason.as_str())
+    {
+        reason.push_str(&format!(" [{words}]"));
     }
 }

@@ -26,8 +26,8 @@ mod target;
 pub use hash::digest_of;
 pub use manifest::Manifest;
 pub use push::{
-    HostPlan, HostReport, HostState, Push, PushError, PushEvent, PushHandle, PushReport,
-    PushSettings, Reach,
+    Bench, BenchEvent, BenchPlan, BenchReport, HostPlan, HostReport, HostState, MEASURED_BYTES_MAX,
+    Measurement, Push, PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Subject,
 };
 pub use resident::peak_resident_bytes;
 pub use source::{Source, SourceError};

@@ -21,7 +21,9 @@ pub(crate) enum ToRoot {
     Ready { port: u16 },
     /// How much of the file has come, in this round; also says that this receiver is alive.
     Progress { bytes: u64 },
-    /// The last byte of the file is in place.
+    /// The groups of a measurement stand.
+    Joined { round: u64 },
+    /// The last byte of the file is in place, or of a message that is measured.
     Received { round: u64 },
     /// The copy was compared with the root's digest.
     Compared { round: u64, equal: bool },
@@ -38,6 +40,10 @@ pub(crate) enum ToRoot {
 pub(crate) enum ToReceiver {
     /// The first message: what is to come.
     Offer(Offer),
+    /// The first message instead: measurements are to come, and no file.
+    Bench(BenchTerms),
+    /// Join these groups and receive messages into memory.
+    Measure(Measure),
     /// Start this fabric, by name.
     Use { fabric: String },
     /// Join this group and receive.
@@ -64,6 +70,28 @@ pub(crate) struct Offer {
     /// How to wait for completions, by name.
     pub(crate) completion: String,
 }
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BenchTerms {
+    /// Connections to each neighbour.
+    pub(crate) streams: u8,
+    /// How to wait for completions, by name.
+    pub(crate) completion: String,
+}
+
+/// One measurement at one host: messages of one length, one after another.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Measure {
+    pub(crate) start: Start,
+    /// Length of each message.
+    pub(crate) bytes: u64,
+    /// A group back to the root, in which each message is answered by one of the same length.
+    /// Without it, [`ToRoot::Received`] answers.
+    pub(crate) echo: Option<Start>,
+}
+
+/// The longest message that is measured, in bytes: a host holds it in memory.
+pub const MEASURED_BYTES_MAX: u64 = 16 << 30;
 
 /// One attempt to replicate: a group of root and receivers. Its message 0 is the file, message 1
 /// the digest.

@@ -21,6 +21,7 @@
 mod application;
 pub mod bootstrap;
 mod context;
+pub mod discovery;
 mod engine;
 mod fabric;
 mod failure;

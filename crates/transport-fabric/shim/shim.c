@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,20 @@ static struct {
     uint32_t (*version)(void);
 } lib;
 
+/* Libraries that libfabric brings along (libinfinipath) take over signals when they are loaded, and
+ * end the process on SIGINT: what was there before is put back. */
+static void *open_quietly(const char *name) {
+    struct sigaction before[SIGSYS + 1];
+    bool known[SIGSYS + 1] = {false};
+    for (int number = 1; number <= SIGSYS; number++)
+        known[number] = sigaction(number, NULL, &before[number]) == 0;
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    for (int number = 1; number <= SIGSYS; number++)
+        if (known[number])
+            sigaction(number, &before[number], NULL); /* SIGKILL and SIGSTOP refuse, unchanged. */
+    return library;
+}
+
 int rdmc_load(char *why, size_t why_bytes) {
     static const char *const names[] = {"fi_getinfo", "fi_freeinfo", "fi_dupinfo",
                                         "fi_fabric",  "fi_strerror", "fi_version"};
@@ -37,7 +53,7 @@ int rdmc_load(char *why, size_t why_bytes) {
                              (void **)&lib.fabric,  (void **)&lib.strerror, (void **)&lib.version};
     if (lib.library)
         return 0;
-    void *library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *library = open_quietly("libfabric.so.1");
     for (size_t i = 0; library && i < sizeof names / sizeof *names; i++) {
         *places[i] = dlsym(library, names[i]);
         if (!*places[i]) {

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use files::{HostPlan, PushSettings, Reach};
+use files::{HostPlan, PushSettings};
 
 use super::Args;
 use crate::{
     failure::Failure,
-    hosts::{self, Host},
+    hosting::{local_name, named, plan},
+    hosts::Host,
 };
 
 /// The hosts that the arguments name, with their destinations.
@@ -21,7 +22,7 @@ pub fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
         }
         return local_hosts(&args.file, usize::from(count), dest);
     }
-    let hosts = named_hosts(args)?;
+    let hosts = named("--to", args.to.as_deref(), args.hosts_file.as_ref())?;
     hosts
         .into_iter()
         .map(|host| {
@@ -39,35 +40,11 @@ pub fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
 pub fn local_hosts(file: &Path, count: usize, dest: &str) -> Result<Vec<HostPlan>, Failure> {
     (1..=count)
         .map(|number| {
-            let name = format!("local-{number}");
+            let name = local_name(number);
             let path = absolute(Path::new(&filled(dest, &name, file)?))?;
             Ok(plan(Host { name, listens: false }, text_of(&path)?.to_owned()))
         })
         .collect()
-}
-
-fn named_hosts(args: &Args) -> Result<Vec<Host>, Failure> {
-    let mut all = Vec::new();
-    if let Some(list) = &args.to {
-        let wrong = |error| Failure::Usage(format!("--to: {error}"));
-        all.extend(hosts::parse(list).map_err(wrong)?);
-    }
-    if let Some(path) = &args.hosts_file {
-        let text = std::fs::read_to_string(path).map_err(Failure::while_doing(path.display()))?;
-        let wrong = |error| Failure::Usage(format!("{}: {error}", path.display()));
-        for host in hosts::parse_lines(&text).map_err(wrong)? {
-            if all.contains(&host) {
-                return Err(wrong(format!("host {} is named twice", host.name)));
-            }
-            all.push(host);
-        }
-    }
-    Ok(all)
-}
-
-fn plan(host: Host, destination: String) -> HostPlan {
-    let reach = if host.listens { Reach::Listens(host.name.clone()) } else { Reach::Calls };
-    HostPlan { name: host.name, destination, rack: 0, reach }
 }
 
 /// A destination with the host in its place, and the file's name at the end of a directory.

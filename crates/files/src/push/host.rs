@@ -16,7 +16,7 @@ use rdmc::{Error, bootstrap::Channel};
 use super::{Event, HostPlan, HostReport, HostState, system};
 use crate::{
     control::{Control, SILENCE},
-    messages::{Offer, ToReceiver},
+    messages::ToReceiver,
 };
 
 /// How often receivers hear that the root is alive.
@@ -56,12 +56,12 @@ impl Host {
         }
     }
 
-    /// Takes over the control connection and offers the file, at this host's own destination.
+    /// Takes over the control connection, and says what is to come.
     pub(super) fn welcome(
         &mut self,
         index: usize,
         channel: Channel,
-        mut offer: Offer,
+        first: &ToReceiver,
         events: &Sender<Event>,
     ) -> Result<Arc<Control>, Error> {
         self.ip = Some(channel.peer().ip().to_canonical());
@@ -81,8 +81,7 @@ impl Host {
         };
         let control = Control::start(channel, take)
             .map_err(|error| system("starting a control connection", error))?;
-        offer.destination.clone_from(&self.plan.destination);
-        control.send(&ToReceiver::Offer(offer))?;
+        control.send(first)?;
         let control = Arc::new(control);
         self.control = Some(Arc::clone(&control));
         Ok(control)

@@ -4,6 +4,7 @@
 //! The phases, in order: receivers come in and prepare their targets; rounds, until a group has
 //! closed with success; publishing.
 
+mod bench;
 mod doorway;
 mod host;
 mod round;
@@ -25,6 +26,10 @@ use rdmc::{
     bootstrap::{Channel, Deadline},
 };
 
+use bench::Happening;
+pub use bench::{
+    Bench, BenchEvent, BenchPlan, BenchReport, MEASURED_BYTES_MAX, Measurement, Subject,
+};
 use doorway::Doorway;
 use host::{Heartbeat, Host};
 use round::Round;
@@ -34,7 +39,7 @@ pub use settings::{
 
 use crate::{
     Source, SourceError,
-    messages::{Offer, ToReceiver, ToRoot},
+    messages::{BenchTerms, Offer, ToReceiver, ToRoot},
 };
 
 /// How long a receiver may take to prepare its target: reserving space can be slow.
@@ -49,7 +54,8 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// A push that is ready to run: it listens for receivers.
 pub struct Push {
     settings: PushSettings,
-    source: Arc<Source>,
+    /// What is replicated; none if it is only measured.
+    source: Option<Arc<Source>>,
     /// Once the fabric is chosen.
     context: OnceLock<Arc<Context>>,
     doorway: Doorway,
@@ -77,6 +83,8 @@ enum Event {
     Joined(u64, Result<Group, Error>),
     /// A round's group has closed with success, or failed.
     Ended(u64, Result<(), Failure>),
+    /// In a measurement.
+    Measured(u64, Happening),
     Cancel,
 }
 
@@ -99,11 +107,14 @@ impl Push {
     /// Errors: a setting is out of range; the system refuses.
     pub fn open(source: Source, settings: PushSettings) -> Result<Self, PushError> {
         settings.check(source.manifest().bytes)?;
+        Self::listen(Some(Arc::new(source)), settings)
+    }
+
+    fn listen(source: Option<Arc<Source>>, settings: PushSettings) -> Result<Self, PushError> {
         let (events, inbox) = mpsc::channel();
         let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let doorway =
             Doorway::open(settings.local_only, settings.secret.clone(), names, events.clone())?;
-        let source = Arc::new(source);
         let push = Self { settings, source, context: OnceLock::new(), doorway, events, inbox };
         // Without the fabric that was asked for, nobody needs to be started.
         if let Some(fabric) = &push.settings.fabric {
@@ -134,24 +145,32 @@ impl Push {
         PushHandle { events: self.events.clone() }
     }
 
+    /// What a receiver hears first.
+    fn first_words(&self, plan: &HostPlan) -> ToReceiver {
+        let streams = self.settings.streams;
+        let completion = self.settings.completion.to_string();
+        match &self.source {
+            Some(source) => ToReceiver::Offer(Offer {
+                manifest: source.manifest().clone(),
+                destination: plan.destination.clone(),
+                streams,
+                completion,
+            }),
+            None => ToReceiver::Bench(BenchTerms { streams, completion }),
+        }
+    }
+
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        self.source.as_ref().map_or(Ok(()), |source| source.check_unchanged())
+    }
+
     /// Replicates, verifies and publishes. Blocks until that has succeeded or failed at every host
     /// and all have been told; `observe` is called on this thread.
     pub fn run(self, observe: &mut dyn FnMut(PushEvent)) -> PushReport {
         let started = Instant::now();
-        let hosts = self.settings.hosts.iter().cloned().map(Host::new).collect();
-        let stop_hashing = Arc::new(AtomicBool::new(false));
-        let mut run = Run {
-            push: &self,
-            heartbeat: Heartbeat::default(),
-            hosts,
-            digest: None,
-            stop_hashing: Arc::clone(&stop_hashing),
-            round: None,
-            members: 0,
-            observe,
-        };
+        let mut run = Run::new(&self, observe);
         let error = run.run().err();
-        stop_hashing.store(true, Ordering::Relaxed);
+        run.stop_hashing.store(true, Ordering::Relaxed);
         run.end(error.as_ref());
         let hosts: Vec<HostReport> = run.hosts.iter().map(Host::report).collect();
         let replication = hosts.iter().filter_map(|host| host.replication).max();
@@ -174,7 +193,20 @@ struct Run<'a> {
     observe: &'a mut dyn FnMut(PushEvent),
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(push: &'a Push, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
+        Self {
+            push,
+            heartbeat: Heartbeat::default(),
+            hosts: push.settings.hosts.iter().cloned().map(Host::new).collect(),
+            digest: None,
+            stop_hashing: Arc::default(),
+            round: None,
+            members: 0,
+            observe,
+        }
+    }
+
     fn run(&mut self) -> Result<(), PushError> {
         self.heartbeat.start()?;
         self.gather()?;
@@ -236,7 +268,8 @@ impl Run<'_> {
     }
 
     fn start_hashing(&self) -> Result<(), PushError> {
-        let (source, events) = (Arc::clone(&self.push.source), self.push.events.clone());
+        let Some(source) = self.push.source.clone() else { return Ok(()) };
+        let events = self.push.events.clone();
         let stop = Arc::clone(&self.stop_hashing);
         let hash = move || drop(events.send(Event::Digest(source.digest(&stop))));
         thread::Builder::new()
@@ -248,7 +281,7 @@ impl Run<'_> {
 
     /// Every group member has verified its copy, or has failed.
     fn publish(&mut self) -> Result<(), PushError> {
-        self.push.source.check_unchanged()?;
+        self.push.check_unchanged()?;
         for index in 0..self.hosts.len() {
             if self.hosts[index].compared == Some(false) {
                 let reason = "its copy differs from the source although the source has not \
@@ -335,6 +368,8 @@ impl Run<'_> {
                     round.ended.get_or_insert(outcome);
                 }
             }
+            // Of a measurement that is over.
+            Event::Measured(..) => {}
             Event::Cancel => return Err(PushError::Cancelled),
         }
         Ok(())
@@ -347,14 +382,8 @@ impl Run<'_> {
             let _ = channel.send(&ToReceiver::Abort { reason }, deadline);
             return;
         }
-        let settings = &self.push.settings;
-        let offer = Offer {
-            manifest: self.push.source.manifest().clone(),
-            destination: String::new(),
-            streams: settings.streams,
-            completion: settings.completion.to_string(),
-        };
-        match self.hosts[index].welcome(index, channel, offer, &self.push.events) {
+        let first = self.push.first_words(&self.hosts[index].plan);
+        match self.hosts[index].welcome(index, channel, &first, &self.push.events) {
             Ok(control) => {
                 self.heartbeat.add(&control);
                 self.set(index, HostState::Preparing);

@@ -139,8 +139,7 @@ impl Run<'_> {
     }
 
     fn start_round(&mut self) -> Result<(), PushError> {
-        let number = getrandom::u64()
-            .map_err(|error| system("getting random numbers", std::io::Error::other(error)))?;
+        let number = new_number()?;
         let hosts: Vec<usize> =
             (0..self.hosts.len()).filter(|&index| self.hosts[index].is_ready()).collect();
         let settings = &self.push.settings;
@@ -213,7 +212,8 @@ impl Run<'_> {
         number: u64,
         outcome: Result<Group, Error>,
     ) -> Result<(), PushError> {
-        let region = self.push.source.region()?;
+        let Some(source) = &self.push.source else { return Ok(()) };
+        let region = source.region()?;
         // A group that comes too late is dropped, and fails at all its members.
         let current = self.round_numbered(number).filter(|round| !round.given_up);
         let Some(round) = current else { return Ok(()) };
@@ -282,7 +282,7 @@ impl Run<'_> {
         })?;
         let Some(round) = self.round.take() else { return Ok(()) };
         // A source that has changed explains any failure, and no further round could be right.
-        self.push.source.check_unchanged()?;
+        self.push.check_unchanged()?;
         for &index in &round.hosts {
             if self.hosts[index].is_ready() && !round.reports.contains_key(&index) {
                 self.fail(index, &format!("it no longer answers: {}", round.why()));
@@ -296,6 +296,11 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+/// Names a group.
+pub(super) fn new_number() -> Result<u64, Error> {
+    getrandom::u64().map_err(|error| system("getting random numbers", std::io::Error::other(error)))
 }
 
 /// A group that has failed meanwhile reports that itself; anything else is a mistake in settings.

@@ -3,6 +3,7 @@
 //! Get a control connection by [`call`] (to a root that waits for it) or by accepting one, then
 //! [`serve`] it. A session leaves either a published copy or nothing.
 
+mod bench;
 mod placement;
 mod round;
 
@@ -118,13 +119,17 @@ pub fn call(
     Err(last.unwrap_or_else(|| Error::Setting("no address to call the root at".into())))
 }
 
-/// Serves one session to its end, and returns the path of the published copy.
+/// Serves one session to its end, and returns the path of the published copy; none if the root has
+/// only measured.
 ///
 /// Blocks as long as the session lasts; a root that falls silent ends it. Whatever the outcome,
 /// no temporary file stays behind.
 ///
 /// Errors: see [`ReceiveError`].
-pub fn serve(channel: Channel, settings: &ReceiverSettings) -> Result<PathBuf, ReceiveError> {
+pub fn serve(
+    channel: Channel,
+    settings: &ReceiverSettings,
+) -> Result<Option<PathBuf>, ReceiveError> {
     let system = |what: &str, error: &dyn std::fmt::Display| {
         ReceiveError::System(format!("cannot {what}: {error}"))
     };
@@ -175,11 +180,13 @@ struct Receiving {
 }
 
 impl Session<'_> {
-    fn run(&self) -> Result<PathBuf, ReceiveError> {
+    fn run(&self) -> Result<Option<PathBuf>, ReceiveError> {
         self.tell(&ToRoot::Hello { host: self.settings.host.clone() })?;
-        let offer = loop {
+        let first = loop {
             match self.next()? {
-                Event::Root(Ok(ToReceiver::Offer(offer))) => break offer,
+                Event::Root(Ok(first @ (ToReceiver::Offer(_) | ToReceiver::Bench(_)))) => {
+                    break first;
+                }
                 event => self.judge(event)?,
             }
         };
@@ -190,6 +197,14 @@ impl Session<'_> {
             .name("rdmc-heartbeat".into())
             .spawn(move || beat(&control, &bytes, &silenced))
             .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
+        match first {
+            ToReceiver::Offer(offer) => self.replicate(offer).map(Some),
+            ToReceiver::Bench(terms) => self.bench(&terms).map(|()| None),
+            other => self.judge(Event::Root(Ok(other))).map(|()| None),
+        }
+    }
+
+    fn replicate(&self, offer: Offer) -> Result<PathBuf, ReceiveError> {
         let mut receiving = self.prepare(offer)?;
         while !self.step(&mut receiving)? {}
         let Receiving { target, verified, round, .. } = receiving;
@@ -211,6 +226,12 @@ impl Session<'_> {
         let path =
             self.settings.placement.resolve(&offer.destination).map_err(ReceiveError::Refused)?;
         let target = Target::create(&path, offer.manifest)?;
+        let context = self.agree_on_fabric(offer.streams, &offer.completion)?;
+        Ok(Receiving { target, context, round: None, verified: None })
+    }
+
+    /// Offers the fabrics that are here, and starts the one that the root chooses.
+    fn agree_on_fabric(&self, streams: u8, completion: &str) -> Result<Arc<Context>, ReceiveError> {
         let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
         self.tell(&ToRoot::Prepared { fabrics })?;
         let fabric = loop {
@@ -219,9 +240,9 @@ impl Session<'_> {
                 event => self.judge(event)?,
             }
         };
-        let context = Arc::new(self.start_context(&fabric, offer.streams, &offer.completion)?);
+        let context = Arc::new(self.start_context(&fabric, streams, completion)?);
         self.tell(&ToRoot::Ready { port: context.address().port() })?;
-        Ok(Receiving { target, context, round: None, verified: None })
+        Ok(context)
     }
 
     fn start_context(

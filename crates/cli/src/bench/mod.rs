@@ -1,0 +1,247 @@
+//! `rdmc bench`: what the network between hosts gives, from memory to memory.
+
+mod report;
+mod table;
+
+use std::{
+    io::{self, IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use files::{Bench, BenchEvent, BenchPlan, HostPlan, MEASURED_BYTES_MAX, PushSettings, Subject};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rdmc::Algorithm;
+
+use crate::{
+    failure::{Failure, say},
+    hosting::{self, FabricChoice, Hosting, algorithms, local_name, parse_fabric},
+    interrupt::Interrupt,
+    launch::Launcher,
+    replicate::{Start, add_last_words},
+    size,
+};
+use report::{Document, Run};
+
+/// What latency is measured with.
+const LATENCY_BYTES: [u64; 2] = [1, 64 << 10];
+
+const EXAMPLES: &str = "\
+Examples:
+  rdmc bench node[01-04]
+      this machine and four hosts, by ssh (rdmc has to be installed there)
+  rdmc bench node[01-04] --fabric verbs --fabric tcp --json > bench.json
+      one fabric after the other, for an issue
+  rdmc bench a:7000,b:7000 --secret-file secret
+      with receivers that were started by `rdmc receive --listen`
+  rdmc bench --local 3
+      with three receivers on this machine, to try it out
+
+Latency is half of the way to a host and back, between applications. Bandwidth is a message's length
+over the time until this machine hears that all of it is in the memory of the host (unicast) or of
+all hosts (multicast). No file is read or written. The first message of each kind is not counted.
+
+Exit codes:
+  0    everything was measured
+  1    nothing could be measured
+  2    the arguments make no sense
+  3    not all hosts could be measured; the others are named
+  130  interrupted; all receivers were told to end";
+
+/// Measure latency and bandwidth between this machine and others
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+#[command(group = clap::ArgGroup::new("where").required(true).multiple(true))]
+pub struct Args {
+    /// Hosts, with ranges: node[01-16],login. HOST:PORT is a receiver that listens
+    #[arg(value_name = "HOST", group = "where")]
+    to: Vec<String>,
+
+    /// A file of hosts, one or a list on each line; # starts a comment
+    #[arg(long, value_name = "FILE", group = "where")]
+    hosts_file: Option<PathBuf>,
+
+    /// N receivers on this machine, named local-1 to local-N
+    #[arg(long, value_name = "N", group = "where", conflicts_with_all = ["to", "hosts_file"],
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    local: Option<u16>,
+
+    /// The network that blocks move over, as for `rdmc push`; may be given several times
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_fabric)]
+    fabric: Vec<FabricChoice>,
+
+    /// How long the messages are that measure bandwidth
+    #[arg(long, default_value = "256MiB", value_parser = size::parse)]
+    size: u64,
+
+    /// How often each bandwidth is measured
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeats: u32,
+
+    /// How often each latency is measured
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    round_trips: u32,
+
+    /// How blocks travel to all hosts
+    #[arg(long, default_value = "binomial-pipeline", value_parser = algorithms())]
+    algorithm: Algorithm,
+
+    /// The relay unit. Default: 64KiB, or 256KiB with --local
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_block)]
+    block_size: Option<u64>,
+
+    /// Print one JSON object, with what `rdmc doctor` knows of this machine
+    #[arg(long)]
+    json: bool,
+
+    /// No progress
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    hosting: Hosting,
+}
+
+/// Measures over one fabric after another, and reports on standard output.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    crate::start_logging(args.hosting.verbose);
+    let plan = BenchPlan {
+        bytes: args.size,
+        repeats: args.repeats,
+        latency_bytes: LATENCY_BYTES.to_vec(),
+        latency_repeats: args.round_trips,
+    };
+    check(args)?;
+    let local = args.local.is_some();
+    let launcher = args.hosting.launcher(local)?;
+    let hosts = hosts(args)?;
+    let interrupt = Interrupt::catch()?;
+    let mut document = Document::new(args, &hosts);
+    for fabric in &args.fabric {
+        let mut settings = args.hosting.settings(hosts.clone(), local)?;
+        settings.algorithm = args.algorithm;
+        settings.block_bytes = block_bytes(args);
+        settings.fabric = fabric.0.clone();
+        let asked = fabric.0.as_ref().map_or_else(|| "auto".into(), ToString::to_string);
+        let run = measure(args, asked, settings, plan.clone(), &launcher, &interrupt)?;
+        interrupt.check()?;
+        run.failures().for_each(say);
+        document.runs.push(run);
+    }
+    write(args, &document).map_err(Failure::while_doing("standard output"))?;
+    Ok(ExitCode::from(document.exit_code()))
+}
+
+/// Errors: what no fabric could measure.
+fn check(args: &Args) -> Result<(), Failure> {
+    if !(1..=MEASURED_BYTES_MAX).contains(&args.size) {
+        let most = size::show(MEASURED_BYTES_MAX);
+        return Err(Failure::Usage(format!("--size is at least 1 byte and at most {most}")));
+    }
+    if args.algorithm.needs_racks() {
+        let name = args.algorithm.name();
+        return Err(Failure::Usage(format!("{name} needs racks, which rdmc bench does not know")));
+    }
+    Ok(())
+}
+
+fn write(args: &Args, document: &Document) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, document)?;
+        writeln!(out)?;
+    } else {
+        table::write(document, &mut out)?;
+    }
+    out.flush()
+}
+
+fn block_bytes(args: &Args) -> u64 {
+    args.block_size.unwrap_or_else(|| hosting::usual_block_bytes(args.local.is_some()))
+}
+
+fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
+    if let Some(count) = args.local {
+        let host = |number| crate::hosts::Host { name: local_name(number), listens: false };
+        let hosts = (1..=usize::from(count)).map(host);
+        return Ok(hosts.map(|host| hosting::plan(host, String::new())).collect());
+    }
+    let list = (!args.to.is_empty()).then(|| args.to.join(","));
+    let hosts = hosting::named("HOST", list.as_deref(), args.hosts_file.as_ref())?;
+    Ok(hosts.into_iter().map(|host| hosting::plan(host, String::new())).collect())
+}
+
+/// One session over one fabric.
+///
+/// Errors: what prevents even the start of any; everything else is in the run.
+fn measure(
+    args: &Args,
+    asked: String,
+    settings: PushSettings,
+    plan: BenchPlan,
+    launcher: &Launcher,
+    interrupt: &Interrupt,
+) -> Result<Run, Failure> {
+    let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
+    let start = Start::of(&settings);
+    let bench = match Bench::open(settings, plan) {
+        Ok(bench) => bench,
+        // Another fabric may be there.
+        Err(error) => return Ok(Run::refused(asked, &error)),
+    };
+    interrupt.watch(bench.handle());
+    let mut receivers = start.receivers(launcher, bench.control_port(), &bench.handle())?;
+    let progress = Progress::start(args.quiet || args.hosting.verbose, &asked);
+    let mut report = bench.run(&mut |event| {
+        if let BenchEvent::Measuring { subject, bytes } = event {
+            progress.show(subject, bytes, &names);
+        }
+    });
+    receivers.end();
+    progress.end();
+    if report.error.is_none() {
+        for (host, reason) in report.failures.iter_mut().enumerate() {
+            if let Some(reason) = reason {
+                add_last_words(reason, host, &receivers);
+            }
+        }
+    }
+    Ok(Run::of(asked, &names, &report))
+}
+
+/// One line on standard error, if that is a terminal.
+struct Progress {
+    line: ProgressBar,
+    fabric: String,
+}
+
+impl Progress {
+    fn start(hidden: bool, fabric: &str) -> Self {
+        let line = if hidden || !io::stderr().is_terminal() {
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden())
+        } else {
+            ProgressBar::new_spinner()
+        };
+        line.set_style(
+            ProgressStyle::with_template("{spinner} {msg}  {elapsed}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        line.set_message(format!("{fabric}: starting"));
+        line.enable_steady_tick(Duration::from_millis(250));
+        Self { line, fabric: fabric.to_owned() }
+    }
+
+    fn show(&self, subject: Subject, bytes: u64, names: &[String]) {
+        let what = match subject {
+            Subject::Unicast(host) => format!("to {}", names[host]),
+            Subject::Multicast => "to all".into(),
+            Subject::Latency(host) => format!("to {} and back", names[host]),
+        };
+        self.line.set_message(format!("{}: {} {what}", self.fabric, size::show(bytes)));
+    }
+
+    fn end(&self) {
+        self.line.finish_and_clear();
+    }
+}

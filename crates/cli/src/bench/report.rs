@@ -1,0 +1,236 @@
+//! What a bench has found, as it goes into an issue.
+
+use std::{collections::BTreeSet, fmt, time::Duration};
+
+use files::{BenchReport, HostPlan, Measurement, PushError, Subject};
+use serde::Serialize;
+
+use super::{Args, block_bytes};
+use crate::doctor::{self, Machine};
+
+/// All of it.
+#[derive(Serialize)]
+pub struct Document {
+    /// This machine, as `rdmc doctor` sees it.
+    pub machine: Machine,
+    /// Hosts refuse other versions of the protocol than this one.
+    pub protocol: u16,
+    pub settings: Settings,
+    /// One for each fabric that was asked for.
+    pub runs: Vec<Run>,
+}
+
+#[derive(Serialize)]
+pub struct Settings {
+    pub hosts: Vec<String>,
+    pub local: bool,
+    pub bytes: u64,
+    pub block_bytes: u64,
+    pub algorithm: &'static str,
+    pub window: u32,
+    pub streams: u8,
+    pub completion: &'static str,
+    pub repeats: u32,
+    pub round_trips: u32,
+}
+
+/// What was measured over one fabric.
+#[derive(Serialize)]
+pub struct Run {
+    /// As it was asked for.
+    pub asked: String,
+    /// What it was; missing if it did not come so far.
+    pub fabric: Option<String>,
+    /// Why it ended early.
+    pub error: Option<String>,
+    /// Hosts that have failed.
+    pub failed: Vec<FailedHost>,
+    pub measurements: Vec<Row>,
+}
+
+#[derive(Serialize)]
+pub struct FailedHost {
+    pub host: String,
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Latency,
+    Unicast,
+    Multicast,
+}
+
+/// One measurement.
+#[derive(Serialize)]
+pub struct Row {
+    pub kind: Kind,
+    /// Missing for all hosts together.
+    pub host: Option<String>,
+    pub bytes: u64,
+    /// With this machine.
+    pub members: usize,
+    pub seconds: Spread,
+    /// At each receiver; not of latencies.
+    pub bytes_per_second: Option<Spread>,
+}
+
+/// Several values of the same thing.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Spread {
+    pub median: f64,
+    pub least: f64,
+    pub most: f64,
+    pub count: usize,
+}
+
+impl Spread {
+    /// Of at least one value; of an even number, the median is between the two in the middle.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let count = values.len();
+        let (&least, &most) = (values.first()?, values.last()?);
+        let median = f64::midpoint(values[(count - 1) / 2], values[count / 2]);
+        Some(Self { median, least, most, count })
+    }
+}
+
+impl Document {
+    pub fn new(args: &Args, hosts: &[HostPlan]) -> Self {
+        let settings = Settings {
+            hosts: hosts.iter().map(|host| host.name.clone()).collect(),
+            local: args.local.is_some(),
+            bytes: args.size,
+            block_bytes: block_bytes(args),
+            algorithm: args.algorithm.name(),
+            window: args.hosting.window,
+            streams: args.hosting.streams,
+            completion: args.hosting.completion.name(),
+            repeats: args.repeats,
+            round_trips: args.round_trips,
+        };
+        Self {
+            machine: doctor::this_machine(),
+            protocol: rdmc::bootstrap::PROTOCOL_VERSION,
+            settings,
+            runs: Vec::new(),
+        }
+    }
+
+    /// As documented in `rdmc help bench`.
+    pub fn exit_code(&self) -> u8 {
+        let whole = |run: &Run| run.error.is_none() && run.failed.is_empty();
+        if self.runs.iter().all(|run| run.measurements.is_empty()) {
+            1
+        } else if self.runs.iter().all(whole) {
+            0
+        } else {
+            3
+        }
+    }
+}
+
+impl Run {
+    /// A fabric that cannot be used here.
+    pub fn refused(asked: String, error: &PushError) -> Self {
+        let error = Some(error.to_string());
+        Self { asked, fabric: None, error, failed: Vec::new(), measurements: Vec::new() }
+    }
+
+    pub fn of(asked: String, names: &[String], report: &BenchReport) -> Self {
+        let failed = names.iter().zip(&report.failures).filter_map(|(host, reason)| {
+            Some(FailedHost { host: host.clone(), reason: reason.clone()? })
+        });
+        Self {
+            asked,
+            fabric: report.fabric.as_ref().map(ToString::to_string),
+            error: report.error.as_ref().map(ToString::to_string),
+            failed: failed.collect(),
+            measurements: report.measurements.iter().filter_map(|m| row(m, names)).collect(),
+        }
+    }
+
+    /// What went wrong, in lines for people; what is the same for all hosts is said once.
+    pub fn failures(&self) -> impl Iterator<Item = impl fmt::Display> {
+        let own = self.error.iter().map(|error| format!("{}: {error}", self.asked));
+        let reasons: BTreeSet<&str> = self.failed.iter().map(|host| host.reason.as_str()).collect();
+        let same = self.error.is_some() && reasons.len() == 1;
+        let hosts = self.failed.iter().filter(move |_| !same);
+        own.chain(hosts.map(|failed| format!("{}: {}", failed.host, failed.reason)))
+    }
+}
+
+fn row(measurement: &Measurement, names: &[String]) -> Option<Row> {
+    let (kind, host) = match measurement.subject {
+        Subject::Latency(host) => (Kind::Latency, Some(host)),
+        Subject::Unicast(host) => (Kind::Unicast, Some(host)),
+        Subject::Multicast => (Kind::Multicast, None),
+    };
+    let bytes = measurement.bytes;
+    let seconds = || measurement.times.iter().map(Duration::as_secs_f64);
+    let bandwidths = seconds().filter(|&time| time > 0.0).map(|time| bytes as f64 / time);
+    Some(Row {
+        kind,
+        host: host.map(|host| names[host].clone()),
+        bytes,
+        members: measurement.members,
+        seconds: Spread::of(seconds())?,
+        bytes_per_second: if kind == Kind::Latency { None } else { Spread::of(bandwidths) },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        let median = |values: &[f64]| Spread::of(values.iter().copied()).map(|s| s.median);
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[9.0, 1.0]), Some(5.0));
+        assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
+        let spread = Spread::of([2.0, 4.0, 1.0, 3.0]).unwrap();
+        assert_eq!(spread, Spread { median: 2.5, least: 1.0, most: 4.0, count: 4 });
+    }
+
+    #[test]
+    fn exit_codes_tell_whole_parts_and_nothing() {
+        let row = || Row {
+            kind: Kind::Multicast,
+            host: None,
+            bytes: 1,
+            members: 2,
+            seconds: Spread::of([1.0]).unwrap(),
+            bytes_per_second: None,
+        };
+        let run = |measured: bool, failed: bool| Run {
+            asked: "tcp".into(),
+            fabric: None,
+            error: failed.then(|| "no".into()),
+            failed: Vec::new(),
+            measurements: measured.then(row).into_iter().collect(),
+        };
+        let code = |runs| {
+            let settings = Settings {
+                hosts: Vec::new(),
+                local: true,
+                bytes: 1,
+                block_bytes: 1,
+                algorithm: "chain",
+                window: 1,
+                streams: 1,
+                completion: "event",
+                repeats: 1,
+                round_trips: 1,
+            };
+            Document { machine: Machine::default(), protocol: 1, settings, runs }.exit_code()
+        };
+        assert_eq!(code(vec![run(true, false)]), 0);
+        assert_eq!(code(vec![run(false, true)]), 1);
+        assert_eq!(code(vec![run(true, false), run(false, true)]), 3);
+        assert_eq!(code(vec![run(true, true)]), 3);
+    }
+}

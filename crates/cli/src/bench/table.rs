@@ -1,0 +1,63 @@
+//! The report for people.
+
+use std::io::{self, Write};
+
+use super::report::{Document, Kind, Row};
+use crate::size;
+
+pub fn write(document: &Document, out: &mut impl Write) -> io::Result<()> {
+    let settings = &document.settings;
+    writeln!(
+        out,
+        "{}, blocks of {}, window {}, {}; medians, and from least to most",
+        settings.algorithm,
+        size::show(settings.block_bytes),
+        settings.window,
+        settings.completion,
+    )?;
+    let hosts = settings.hosts.iter().map(String::len).max().unwrap_or(0).max("4 hosts".len());
+    for run in &document.runs {
+        let Some(fabric) = &run.fabric else { continue };
+        writeln!(out, "\nfabric {fabric}")?;
+        for row in &run.measurements {
+            let kind = match row.kind {
+                Kind::Latency => "latency",
+                Kind::Unicast => "unicast",
+                Kind::Multicast => "multicast",
+            };
+            let to = row.host.clone().unwrap_or_else(|| match row.members - 1 {
+                1 => "1 host".into(),
+                hosts => format!("{hosts} hosts"),
+            });
+            let bytes = size::show(row.bytes);
+            writeln!(out, "  {kind:<9}  {to:<hosts$}  {bytes:>8}  {}", values(row))?;
+        }
+    }
+    Ok(())
+}
+
+fn values(row: &Row) -> String {
+    match row.bytes_per_second {
+        Some(spread) => format!(
+            "{:>12}/s = {:>7.2} Gb/s  ({:.2} to {:.2})",
+            size::show(spread.median as u64),
+            gigabits(spread.median),
+            gigabits(spread.least),
+            gigabits(spread.most),
+        ),
+        None => {
+            let microseconds = |seconds: f64| seconds * 1e6;
+            let spread = row.seconds;
+            format!(
+                "{:>11.1} us  ({:.1} to {:.1})",
+                microseconds(spread.median),
+                microseconds(spread.least),
+                microseconds(spread.most),
+            )
+        }
+    }
+}
+
+fn gigabits(bytes_per_second: f64) -> f64 {
+    bytes_per_second * 8.0 / 1e9
+}

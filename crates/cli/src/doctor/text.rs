@@ -1,0 +1,160 @@
+//! The report for people.
+
+use std::io::{self, Write};
+
+use super::{
+    Report, Severity,
+    machine::{Limit, Machine, Nic, RdmaPort},
+};
+use crate::size;
+
+const UNKNOWN: &str = "unknown";
+
+fn known(text: Option<&str>) -> &str {
+    text.unwrap_or(UNKNOWN)
+}
+
+fn bytes(count: Option<u64>) -> String {
+    count.map_or_else(|| UNKNOWN.into(), size::show)
+}
+
+fn rate(bits_per_second: Option<u64>) -> String {
+    match bits_per_second {
+        Some(bits) if bits >= 1_000_000_000 => format!("{} Gb/s", bits / 1_000_000_000),
+        Some(bits) => format!("{} Mb/s", bits / 1_000_000),
+        None => "rate unknown".into(),
+    }
+}
+
+pub fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let machine = &report.machine;
+    for (name, value) in rows(machine) {
+        writeln!(out, "{name:<16} {value}")?;
+    }
+    writeln!(out, "{:<16} {}: {}", "--fabric auto", report.fabric.automatic, report.fabric.reason)?;
+    writeln!(out)?;
+    if report.findings.is_empty() {
+        return writeln!(out, "Nothing to mend.");
+    }
+    for finding in &report.findings {
+        let severity = match finding.severity {
+            Severity::Problem => "PROBLEM",
+            Severity::Warning => "warning",
+        };
+        writeln!(out, "{severity} ({}): {}", finding.check, finding.what)?;
+        for fix in &finding.fix {
+            writeln!(out, "    {fix}")?;
+        }
+    }
+    Ok(())
+}
+
+fn rows(machine: &Machine) -> Vec<(&'static str, String)> {
+    let cpus = machine.cpus.map_or_else(|| UNKNOWN.into(), |cpus| cpus.to_string());
+    let mut rows = vec![
+        ("rdmc", machine.rdmc.to_owned()),
+        (
+            "system",
+            format!(
+                "{}, kernel {}",
+                known(machine.system.as_deref()),
+                known(machine.kernel.as_deref())
+            ),
+        ),
+        ("CPUs, memory", format!("{cpus}, {}", bytes(machine.memory_bytes))),
+    ];
+    rows.extend(machine.nics.iter().map(|nic| ("interface", interface(nic))));
+    rows.extend(machine.rdma_ports.iter().map(|port| ("RDMA port", rdma_port(port))));
+    if machine.rdma_ports.is_empty() {
+        rows.push(("RDMA port", "none".into()));
+    }
+    rows.extend(fabrics(machine));
+    rows.extend(limits(machine));
+    rows
+}
+
+fn interface(nic: &Nic) -> String {
+    let addresses: Vec<String> = nic.addresses.iter().map(ToString::to_string).collect();
+    let state = match nic.is_up {
+        Some(true) => "up",
+        Some(false) => "down",
+        None => "state unknown",
+    };
+    let mtu = nic.mtu_bytes.map_or_else(|| UNKNOWN.into(), |mtu| mtu.to_string());
+    let addresses = match addresses.is_empty() {
+        true => "no address".into(),
+        false => addresses.join(" "),
+    };
+    format!("{}: {state}, {}, MTU {mtu}, {addresses}", nic.name, rate(nic.bits_per_second))
+}
+
+fn rdma_port(port: &RdmaPort) -> String {
+    format!(
+        "{}: {}, {}, {}, interface {}",
+        port.name(),
+        known(port.state.as_deref()),
+        known(port.link_layer.as_deref()),
+        known(port.rate.as_deref()),
+        known(port.nic.as_deref()),
+    )
+}
+
+fn fabrics(machine: &Machine) -> Vec<(&'static str, String)> {
+    let libfabric = &machine.libfabric;
+    let mut rows = vec![(
+        "libfabric",
+        match (&libfabric.version, &libfabric.trouble) {
+            (Some(version), _) => version.clone(),
+            (None, trouble) => known(trouble.as_deref()).into(),
+        },
+    )];
+    rows.extend(libfabric.devices.iter().map(|device| {
+        let state = match device.is_up {
+            Some(false) => ", link down",
+            _ => "",
+        };
+        ("  fabric", format!("{}: {}{state}", device.fabric, rate(device.bits_per_second)))
+    }));
+    rows
+}
+
+fn limits(machine: &Machine) -> Vec<(&'static str, String)> {
+    let limits = &machine.limits;
+    let locked = match limits.locked_memory_bytes {
+        Limit::Unlimited => "unlimited".into(),
+        Limit::At(bytes) => size::show(bytes),
+    };
+    let beyond = if limits.may_lock_more { " (may lock more)" } else { "" };
+    let files = match limits.open_files {
+        Limit::Unlimited => "unlimited".into(),
+        Limit::At(files) => files.to_string(),
+    };
+    let tcp = &machine.tcp;
+    let pages = &machine.huge_pages;
+    let count = |pages: Option<u64>| pages.map_or_else(|| UNKNOWN.into(), |n| n.to_string());
+    vec![
+        ("locked memory", format!("{locked}{beyond}")),
+        ("open files", files),
+        (
+            "TCP",
+            format!(
+                "{} (available: {}), buffers to {} in, {} out",
+                known(tcp.congestion_control.as_deref()),
+                tcp.congestion_controls.join(" "),
+                bytes(tcp.receive_buffer_bytes_max),
+                bytes(tcp.send_buffer_bytes_max),
+            ),
+        ),
+        (
+            "huge pages",
+            format!(
+                "{} of {} free, {} each; transparent: {}",
+                count(pages.free),
+                count(pages.total),
+                bytes(pages.page_bytes),
+                known(pages.transparent.as_deref()),
+            ),
+        ),
+        ("/dev/shm", bytes(machine.shared_memory_bytes)),
+    ]
+}

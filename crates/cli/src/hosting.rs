@@ -1,0 +1,167 @@
+//! Options of commands that start receivers on hosts and replicate to them.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use files::{HostPlan, PushSettings, Reach};
+use rdmc::{Algorithm, CompletionMode, Fabric, Secret, Window};
+
+use crate::{
+    failure::Failure,
+    hosts::{self, Host},
+    launch::Launcher,
+};
+
+/// How receivers are started and found.
+#[derive(Debug, clap::Args)]
+pub struct Hosting {
+    /// What runs a command on a host; split into words without a shell
+    #[arg(long, value_name = "COMMAND", default_value = "ssh -o BatchMode=yes {host}")]
+    launcher: String,
+
+    /// The rdmc program on the hosts
+    #[arg(long, value_name = "PATH", default_value = "rdmc")]
+    remote_rdmc: String,
+
+    /// The secret of receivers that listen, as `rdmc secret` prints it
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+
+    /// Receives and sends that each member keeps posted ahead
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub window: u32,
+
+    /// How all members wait for completions: event sleeps, polling takes a core of its own at each
+    /// member, hybrid polls for 50 ms after each completion
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = completion_modes())]
+    pub completion: CompletionMode,
+
+    /// TCP connections to each neighbour; more than one only helps on very fast links
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub streams: u8,
+
+    /// Where the hosts reach this machine; default: found out by their calls
+    #[arg(long, value_name = "IP")]
+    advertise: Option<IpAddr>,
+
+    /// How long receivers may take to start and call back
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+
+    /// Say on standard error what happens (or choose by RUST_LOG)
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+impl Hosting {
+    /// What starts receivers: on this machine, or on the hosts.
+    ///
+    /// Errors: the launcher is no command.
+    pub fn launcher(&self, local: bool) -> Result<Launcher, Failure> {
+        match local {
+            true => Launcher::local(self.verbose),
+            false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose),
+        }
+    }
+
+    /// Settings for these hosts, with all of these options.
+    ///
+    /// Errors: no secret where one is needed, or none can be made.
+    pub fn settings(&self, hosts: Vec<HostPlan>, local: bool) -> Result<PushSettings, Failure> {
+        let listening = hosts.iter().any(|host| matches!(host.reach, Reach::Listens(_)));
+        let secret = match &self.secret_file {
+            Some(path) => read_secret(path)?,
+            None if listening => {
+                return Err(Failure::Usage(
+                    "receivers that listen (HOST:PORT) need --secret-file: the file that they were started with"
+                        .into(),
+                ));
+            }
+            None => Secret::random().map_err(Failure::while_doing("making a secret"))?,
+        };
+        let mut settings = PushSettings::new(hosts, secret);
+        settings.window = Window { receives: self.window, sends: self.window };
+        settings.completion = self.completion;
+        settings.streams = self.streams;
+        settings.local_only = local;
+        settings.advertise = self.advertise;
+        settings.start_timeout = Duration::from_secs(self.timeout);
+        Ok(settings)
+    }
+}
+
+/// Hosts of a list and of a file of lists, which `option` names in errors.
+///
+/// Errors: no host names, or one twice.
+pub fn named(
+    option: &str,
+    list: Option<&str>,
+    file: Option<&PathBuf>,
+) -> Result<Vec<Host>, Failure> {
+    let mut all = Vec::new();
+    if let Some(list) = list {
+        let wrong = |error| Failure::Usage(format!("{option}: {error}"));
+        all.extend(hosts::parse(list).map_err(wrong)?);
+    }
+    if let Some(path) = file {
+        let text = std::fs::read_to_string(path).map_err(Failure::while_doing(path.display()))?;
+        let wrong = |error| Failure::Usage(format!("{}: {error}", path.display()));
+        for host in hosts::parse_lines(&text).map_err(wrong)? {
+            if all.contains(&host) {
+                return Err(wrong(format!("host {} is named twice", host.name)));
+            }
+            all.push(host);
+        }
+    }
+    Ok(all)
+}
+
+/// The part of one host, in rack 0.
+pub fn plan(host: Host, destination: String) -> HostPlan {
+    let reach = if host.listens { Reach::Listens(host.name.clone()) } else { Reach::Calls };
+    HostPlan { name: host.name, destination, rack: 0, reach }
+}
+
+/// The name of a receiver on this machine, counted from 1.
+pub fn local_name(number: usize) -> String {
+    format!("local-{number}")
+}
+
+/// Between processes of one machine the processors are the limit, and larger blocks take less of
+/// them (docs/decisions/block-size.md).
+const BLOCK_BYTES_LOCAL: u64 = 256 << 10;
+
+/// The block size if none is asked for.
+pub fn usual_block_bytes(local: bool) -> u64 {
+    if local { BLOCK_BYTES_LOCAL } else { rdmc::BLOCK_BYTES_DEFAULT }
+}
+
+/// Which fabric was asked for; `None` for `auto`.
+#[derive(Clone, Debug)]
+pub struct FabricChoice(pub Option<Fabric>);
+
+/// `auto`, or a fabric by name.
+pub fn parse_fabric(text: &str) -> Result<FabricChoice, rdmc::Error> {
+    match text {
+        "auto" => Ok(FabricChoice(None)),
+        name => name.parse().map(|fabric| FabricChoice(Some(fabric))),
+    }
+}
+
+fn completion_modes() -> impl TypedValueParser<Value = CompletionMode> {
+    PossibleValuesParser::new(CompletionMode::ALL.map(CompletionMode::name))
+        .try_map(|name| name.parse())
+}
+
+/// The algorithms by name.
+pub fn algorithms() -> impl TypedValueParser<Value = Algorithm> {
+    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name)).try_map(|name| name.parse())
+}
+
+/// Reads a secret from a file. Errors: unreadable, no secret.
+pub fn read_secret(path: &std::path::Path) -> Result<Secret, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map(zeroize::Zeroizing::new)
+        .map_err(Failure::while_doing(path.display()))?;
+    Secret::from_hex(&text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+}

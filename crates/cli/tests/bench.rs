@@ -1,0 +1,111 @@
+//! `rdmc bench` over loopback: what it reports, not how fast anything is.
+
+mod common;
+
+use common::{Outcome, Place, await_that, children, is_running, signal};
+use serde_json::Value;
+
+const SMALL: &str = "bench --local 3 --fabric tcp --size 100000 --repeats 3 --round-trips 5";
+
+fn plausible(spread: &Value, count: u64) {
+    let value = |name: &str| spread[name].as_f64().unwrap();
+    assert!(value("least") > 0.0, "{spread}");
+    assert!(value("least") <= value("median") && value("median") <= value("most"), "{spread}");
+    assert_eq!(spread["count"], count);
+}
+
+#[test]
+fn the_report_in_json_has_all_its_parts() {
+    let place = Place::with(0);
+    let outcome = place.run_words(&format!("{SMALL} --json --block-size 10000"));
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{outcome:?}");
+    let report = outcome.json();
+    assert!(report["machine"]["cpus"].as_u64().unwrap() > 0);
+    assert_eq!(report["machine"]["rdmc"], env!("CARGO_PKG_VERSION"));
+    assert!(report["protocol"].as_u64().unwrap() > 0);
+    assert_eq!(report["settings"]["block_bytes"], 10_000);
+    assert_eq!(report["settings"]["hosts"][2], "local-3");
+    let [run] = &report["runs"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!((&run["fabric"], &run["error"]), (&"tcp".into(), &Value::Null));
+    let rows = run["measurements"].as_array().unwrap();
+    let of = |kind: &str| rows.iter().filter(|row| row["kind"] == kind).collect::<Vec<_>>();
+    assert_eq!([of("latency").len(), of("unicast").len(), of("multicast").len()], [6, 3, 1]);
+    for row in of("latency") {
+        assert!(row["bytes"] == 1 || row["bytes"] == 65_536, "{row}");
+        assert!(row["bytes_per_second"].is_null());
+        plausible(&row["seconds"], 5);
+    }
+    for row in of("unicast").into_iter().chain(of("multicast")) {
+        assert_eq!(row["bytes"], 100_000);
+        plausible(&row["seconds"], 3);
+        plausible(&row["bytes_per_second"], 3);
+    }
+    assert_eq!(of("multicast")[0]["members"], 4);
+    // Memory to memory: no directory of copies, no files.
+    assert!(!place.path("rdmc-local").exists());
+}
+
+#[test]
+fn the_table_has_a_line_for_each_measurement() {
+    let outcome = Place::with(0).run_words(SMALL);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let count = |word: &str| {
+        let lines = outcome.out.lines().map(str::trim_start);
+        lines.filter(|line| line.starts_with(word)).count()
+    };
+    assert_eq!([count("latency"), count("unicast"), count("multicast")], [6, 3, 1]);
+    assert!(outcome.out.contains("fabric tcp") && outcome.out.contains("Gb/s"), "{outcome:?}");
+}
+
+#[test]
+fn fabrics_that_are_not_here_do_not_stop_the_others() {
+    let outcome = Place::with(0).run_words(&format!("{SMALL} --fabric no-such --json"));
+    outcome.has_failed_with(3, "no-such");
+    let report = outcome.json();
+    assert_eq!(report["runs"][0]["fabric"], "tcp");
+    assert!(report["runs"][1]["error"].as_str().unwrap().contains("no-such"));
+    let alone = Place::with(0).run_words("bench --local 1 --fabric no-such");
+    alone.has_failed_with(1, "no-such");
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    let place = Place::with(0);
+    for (arguments, words) in [
+        ("bench", "--local"),
+        ("bench --local 0", "--local"),
+        ("bench a --local 1", "cannot be used with"),
+        ("bench a b,a", "host a is named twice"),
+        ("bench a:7000", "--secret-file"),
+        ("bench --local 1 --repeats 0", "--repeats"),
+        ("bench --local 1 --size 1parsec", "unknown unit"),
+        ("bench --local 2 --algorithm chain-of-racks", "needs racks"),
+        ("bench --local 1 --size 0", "at least 1 byte"),
+        ("bench --local 1 --size 1TiB", "16 GiB"),
+    ] {
+        place.run_words(arguments).has_failed_with(2, words);
+    }
+}
+
+#[test]
+fn hosts_that_cannot_be_reached_are_named() {
+    let place = Place::with(0);
+    let outcome = place.run(&["bench", "a", "--launcher", "no-such-launcher {host}"]);
+    outcome.has_failed_with(1, "a: the launcher \"no-such-launcher\" is not installed here");
+}
+
+/// Whatever fabrics are looked at before: libraries of theirs must not take over signals.
+#[test]
+fn ctrl_c_ends_a_bench_and_its_receivers() {
+    let place = Place::with(0);
+    let arguments = ["bench", "--local", "2", "--round-trips", "1000000", "--fabric", "auto"];
+    let bench = place.rdmc(&arguments).spawn().unwrap();
+    await_that("receivers are there", || children(bench.id()).len() == 2);
+    // Now they come in, and measurements start.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let receivers = children(bench.id());
+    signal(bench.id(), "INT");
+    let outcome = Outcome::of(bench.wait_with_output().unwrap());
+    outcome.has_failed_with(130, "interrupted");
+    assert!(receivers.into_iter().all(|receiver| !is_running(receiver)));
+}

@@ -1,0 +1,476 @@
+//! Measuring instead of replicating: messages from memory to memory, over the same groups.
+//!
+//! The session is a push without a file: receivers come in the same way, and then join groups, one
+//! measurement after another.
+
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    sync::mpsc::Sender,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rdmc::{
+    Algorithm, Application, Error, Fabric, Failure, Group, Memory, Region, bootstrap::Deadline,
+};
+
+pub use crate::messages::MEASURED_BYTES_MAX;
+
+use super::{
+    Event, HostState, JOIN_TIMEOUT, Push, PushError, PushEvent, PushHandle, PushSettings, Run,
+    round::new_number, system,
+};
+use crate::{
+    control::SILENCE,
+    messages::{Measure, Start, ToReceiver, ToRoot, join_predicate, predicate},
+};
+
+/// How long a group may take to close when everything has arrived.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one message may take; a group in which nothing moves at all fails sooner.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// What is measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BenchPlan {
+    /// Length of the messages that measure bandwidth, at most [`MEASURED_BYTES_MAX`]; to each
+    /// host alone, and to all.
+    pub bytes: u64,
+    /// How often each bandwidth is measured, after one message that is not.
+    pub repeats: u32,
+    /// Lengths of the messages that measure latency.
+    pub latency_bytes: Vec<u64>,
+    /// How often each latency is measured, after one message that is not.
+    pub latency_repeats: u32,
+}
+
+/// What a measurement is of. Hosts are named by their index in [`PushSettings::hosts`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// Messages to one host; times are from sending until the root hears that all has arrived.
+    Unicast(usize),
+    /// Messages to all hosts; times are from sending until the root hears so from the last.
+    Multicast,
+    /// Messages to one host that it sends back when it has them; times are half of the way there
+    /// and back, between applications.
+    Latency(usize),
+}
+
+/// One measurement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Measurement {
+    /// What of.
+    pub subject: Subject,
+    /// Length of each message.
+    pub bytes: u64,
+    /// Members of the group, the root included.
+    pub members: usize,
+    /// Of each message, in order.
+    pub times: Vec<Duration>,
+}
+
+/// What a bench tells while it runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BenchEvent {
+    /// A host is ready, or has failed.
+    Host {
+        /// Which.
+        host: usize,
+        /// Its new state.
+        state: HostState,
+    },
+    /// A measurement starts.
+    Measuring {
+        /// What of.
+        subject: Subject,
+        /// Length of each message.
+        bytes: u64,
+    },
+}
+
+/// How a bench ended.
+#[derive(Debug)]
+pub struct BenchReport {
+    /// For each host, in the order of [`PushSettings::hosts`], why it has failed, if it has.
+    pub failures: Vec<Option<String>>,
+    /// What was measured, in order.
+    pub measurements: Vec<Measurement>,
+    /// The network that was used; `None` if it did not come so far.
+    pub fabric: Option<Fabric>,
+    /// Why it ended early, where one reason covers all.
+    pub error: Option<PushError>,
+}
+
+/// A bench that is ready to run: it listens for receivers.
+pub struct Bench {
+    push: Push,
+    plan: BenchPlan,
+}
+
+/// What happens in a measurement, besides what receivers say.
+#[derive(Debug)]
+pub(super) enum Happening {
+    /// The group, and the one back.
+    Joined(Result<(Group, Option<Group>), Error>),
+    /// A message has come back.
+    Echoed(Instant),
+    Failed(Failure),
+}
+
+impl Bench {
+    /// Starts to listen for receivers. The destinations of the hosts do not matter.
+    ///
+    /// Errors: a setting is out of range; the system refuses.
+    pub fn open(settings: PushSettings, plan: BenchPlan) -> Result<Self, PushError> {
+        let longest = plan.latency_bytes.iter().copied().chain([plan.bytes]).max().unwrap_or(0);
+        if longest > MEASURED_BYTES_MAX {
+            let what =
+                format!("{longest} bytes are too long; measure {MEASURED_BYTES_MAX} or less");
+            return Err(Error::Setting(what).into());
+        }
+        if settings.algorithm.needs_racks() {
+            let what = format!("{} needs racks, which are not measured", settings.algorithm);
+            return Err(Error::Setting(what).into());
+        }
+        settings.check(longest)?;
+        Ok(Self { push: Push::listen(None, settings)?, plan })
+    }
+
+    /// The TCP port that receivers call.
+    pub fn control_port(&self) -> u16 {
+        self.push.control_port()
+    }
+
+    /// A handle for other threads.
+    pub fn handle(&self) -> PushHandle {
+        self.push.handle()
+    }
+
+    /// Measures. Blocks until everything is measured or has failed, and all receivers were told
+    /// to end; `observe` is called on this thread.
+    pub fn run(self, observe: &mut dyn FnMut(BenchEvent)) -> BenchReport {
+        let observe = std::cell::RefCell::new(observe);
+        let mut on_push = |event| {
+            if let PushEvent::Host { host, state } = event {
+                (observe.borrow_mut())(BenchEvent::Host { host, state });
+            }
+        };
+        let mut run = Run::new(&self.push, &mut on_push);
+        let mut measurements = Vec::new();
+        let error = run
+            .bench(&self.plan, &mut measurements, &mut |event| (observe.borrow_mut())(event))
+            .err();
+        run.end(error.as_ref());
+        let failure = |state: &HostState| match state {
+            HostState::Failed(reason) => Some(reason.clone()),
+            _ => None,
+        };
+        let failures = run.hosts.iter().map(|host| failure(&host.state)).collect();
+        let fabric = self.push.context.get().map(|context| context.fabric().clone());
+        BenchReport { failures, measurements, fabric, error }
+    }
+}
+
+/// A measurement that is going on.
+struct Measuring {
+    number: u64,
+    hosts: Vec<usize>,
+    groups: Option<(Group, Option<Group>)>,
+    joined: BTreeSet<usize>,
+    /// Hosts that have the message that is on its way, and when the last came in.
+    received: BTreeSet<usize>,
+    done_at: Option<Instant>,
+    failure: Option<String>,
+}
+
+impl Measuring {
+    fn fail(&mut self, why: String) {
+        self.failure.get_or_insert(why);
+    }
+
+    fn abort(&self, reason: &str) {
+        let groups = self.groups.iter().flat_map(|(there, back)| [Some(there), back.as_ref()]);
+        groups.flatten().for_each(|group| group.abort(reason));
+    }
+}
+
+/// Why a measurement did not end well.
+enum Trouble {
+    /// The bench cannot go on.
+    Bench(PushError),
+    /// This measurement has failed, for this reason.
+    Measurement(String),
+}
+
+impl<E: Into<PushError>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Bench(error.into())
+    }
+}
+
+impl Run<'_> {
+    fn bench(
+        &mut self,
+        plan: &BenchPlan,
+        measurements: &mut Vec<Measurement>,
+        observe: &mut dyn FnMut(BenchEvent),
+    ) -> Result<(), PushError> {
+        self.heartbeat.start()?;
+        self.gather()?;
+        let all = 0..self.hosts.len();
+        let mut subjects = Vec::new();
+        for &bytes in &plan.latency_bytes {
+            subjects.extend(all.clone().map(|host| (Subject::Latency(host), bytes)));
+        }
+        subjects.extend(all.map(|host| (Subject::Unicast(host), plan.bytes)));
+        subjects.push((Subject::Multicast, plan.bytes));
+        for (subject, bytes) in subjects {
+            let hosts = self.ready_hosts(subject);
+            if hosts.is_empty() {
+                continue;
+            }
+            observe(BenchEvent::Measuring { subject, bytes });
+            let members = hosts.len() + 1;
+            let repeats = match subject {
+                Subject::Latency(_) => plan.latency_repeats,
+                _ => plan.repeats,
+            };
+            match self.measure(subject, hosts, bytes, repeats) {
+                Ok(times) => measurements.push(Measurement { subject, bytes, members, times }),
+                Err(Trouble::Bench(error)) => return Err(error),
+                Err(Trouble::Measurement(why)) => match subject {
+                    Subject::Unicast(host) | Subject::Latency(host) => {
+                        if self.hosts[host].is_ready() {
+                            self.fail(host, &format!("it {why}"));
+                        }
+                    }
+                    Subject::Multicast => return Err(PushError::Group(why)),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn ready_hosts(&self, subject: Subject) -> Vec<usize> {
+        let wanted = |host: usize| match subject {
+            Subject::Unicast(only) | Subject::Latency(only) => host == only,
+            Subject::Multicast => true,
+        };
+        (0..self.hosts.len()).filter(|&host| wanted(host) && self.hosts[host].is_ready()).collect()
+    }
+
+    /// Times of all messages but the first.
+    fn measure(
+        &mut self,
+        subject: Subject,
+        hosts: Vec<usize>,
+        bytes: u64,
+        repeats: u32,
+    ) -> Result<Vec<Duration>, Trouble> {
+        let mut measuring = Measuring {
+            number: new_number()?,
+            hosts,
+            groups: None,
+            joined: BTreeSet::new(),
+            received: BTreeSet::new(),
+            done_at: None,
+            failure: None,
+        };
+        let outcome = self.measure_in(&mut measuring, subject, bytes, repeats);
+        if outcome.is_err() {
+            measuring.abort("the measurement has failed");
+            let leave = ToReceiver::Leave { round: measuring.number };
+            measuring.hosts.iter().for_each(|&host| self.hosts[host].tell(&leave));
+        }
+        outcome
+    }
+
+    fn measure_in(
+        &mut self,
+        measuring: &mut Measuring,
+        subject: Subject,
+        bytes: u64,
+        repeats: u32,
+    ) -> Result<Vec<Duration>, Trouble> {
+        let is_latency = matches!(subject, Subject::Latency(_));
+        self.start_measuring(measuring, is_latency, bytes)?;
+        let joining = JOIN_TIMEOUT + SILENCE;
+        self.wait_measuring(measuring, joining, "did not join the group in time", |m| {
+            m.groups.is_some() && m.joined.len() == m.hosts.len()
+        })?;
+        // The same memory each time, as it is at the receivers.
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let region = Region::from_vec(vec![1; length]);
+        let mut times = Vec::new();
+        for _ in 0..=repeats {
+            measuring.received.clear();
+            measuring.done_at = None;
+            let sent_at = Instant::now();
+            if let Some((group, _)) = &measuring.groups {
+                group.send(region.clone()).map_err(|e| Trouble::Measurement(e.to_string()))?;
+            }
+            let late = "did not get a message in time";
+            self.wait_measuring(measuring, MESSAGE_TIMEOUT, late, |m| m.done_at.is_some())?;
+            let time = measuring.done_at.unwrap_or(sent_at) - sent_at;
+            times.push(if is_latency { time / 2 } else { time });
+        }
+        times.remove(0);
+        if let Some((there, back)) = measuring.groups.take() {
+            for group in [Some(there), back].into_iter().flatten() {
+                let closed = group.close(CLOSE_TIMEOUT);
+                closed.map_err(|error| Trouble::Measurement(error.to_string()))?;
+            }
+        }
+        Ok(times)
+    }
+
+    /// Tells the hosts, and joins on a thread that ends by the context's own deadline.
+    fn start_measuring(
+        &self,
+        measuring: &Measuring,
+        is_latency: bool,
+        bytes: u64,
+    ) -> Result<(), Trouble> {
+        let settings = &self.push.settings;
+        let mut addresses = vec![self.own_address()];
+        for &host in &measuring.hosts {
+            let host = &self.hosts[host];
+            addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));
+        }
+        let start = |number, rank, addresses: Vec<SocketAddr>, algorithm: Algorithm| Start {
+            round: number,
+            rank,
+            racks: vec![0; addresses.len()],
+            addresses,
+            algorithm: algorithm.code(),
+            block_bytes: settings.block_bytes,
+            window_receives: settings.window.receives,
+            window_sends: settings.window.sends,
+            // One at a time, so that each has the memory of the one before.
+            messages_in_flight: 1,
+        };
+        let back_addresses: Vec<_> = addresses.iter().rev().copied().collect();
+        let back_number = new_number()?;
+        let there = |rank| start(measuring.number, rank, addresses.clone(), settings.algorithm);
+        let back = |rank| {
+            let back = || start(back_number, rank, back_addresses.clone(), Algorithm::Sequential);
+            is_latency.then(back)
+        };
+        for (rank, &host) in (1..).zip(&measuring.hosts) {
+            let measure = Measure { start: there(rank), bytes, echo: back(0) };
+            self.hosts[host].tell(&ToReceiver::Measure(measure));
+        }
+        let (there, back) = (there(0), back(1));
+        let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
+        let events = self.push.events.clone();
+        let number = measuring.number;
+        let join = move || {
+            let callbacks = |memory| Callbacks { number, memory, events: events.clone() };
+            let joined = (|| {
+                let settings = there.group_settings()?;
+                let group = context.create_group(settings, &there.addresses, callbacks(None))?;
+                let Some(back) = back else { return Ok((group, None)) };
+                let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+                let memory = Some(Region::from_vec(vec![1; length]));
+                let settings = back.group_settings()?;
+                let back = context.create_group(settings, &back.addresses, callbacks(memory))?;
+                Ok((group, Some(back)))
+            })();
+            let _ = events.send(Event::Measured(number, Happening::Joined(joined)));
+        };
+        let thread = thread::Builder::new().name("rdmc-join".into()).spawn(join);
+        thread.map_err(|error| system("starting a thread", error))?;
+        Ok(())
+    }
+
+    /// Handles events until `done`; fails with the measurement, or with any of its hosts.
+    fn wait_measuring(
+        &mut self,
+        measuring: &mut Measuring,
+        timeout: Duration,
+        late: &str,
+        done: impl Fn(&Measuring) -> bool,
+    ) -> Result<(), Trouble> {
+        let deadline = Deadline::after(timeout);
+        while !done(measuring) {
+            if deadline.left().is_zero() {
+                measuring.fail(late.to_owned());
+            } else if let Ok(event) = self.push.inbox.recv_timeout(deadline.left()) {
+                self.note(measuring, event)?;
+            }
+            let lost = measuring.hosts.iter().find(|&&host| !self.hosts[host].is_ready());
+            if let Some(HostState::Failed(why)) = lost.map(|&host| &self.hosts[host].state) {
+                measuring.fail(why.clone());
+            }
+            if let Some(why) = &measuring.failure {
+                return Err(Trouble::Measurement(why.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, measuring: &mut Measuring, event: Event) -> Result<(), PushError> {
+        match event {
+            Event::Measured(number, happening) if number == measuring.number => match happening {
+                Happening::Joined(Ok(groups)) => measuring.groups = Some(groups),
+                Happening::Joined(Err(error)) => measuring.fail(join_predicate(&error)),
+                Happening::Echoed(at) => measuring.done_at = Some(at),
+                Happening::Failed(failure) => measuring.fail(predicate(&failure)),
+            },
+            Event::Said(host, ToRoot::Joined { round }) if round == measuring.number => {
+                measuring.joined.insert(host);
+            }
+            Event::Said(host, ToRoot::Received { round }) if round == measuring.number => {
+                measuring.received.insert(host);
+                if measuring.received.len() == measuring.hosts.len() {
+                    measuring.done_at = Some(Instant::now());
+                }
+            }
+            Event::Said(host, ToRoot::RoundFailed { round, detail, .. })
+                if round == measuring.number =>
+            {
+                let name = &self.hosts[host].plan.name;
+                measuring.fail(format!("failed at {name}: {detail}"));
+            }
+            event => self.handle(event)?,
+        }
+        Ok(())
+    }
+}
+
+/// The root's callbacks in both groups.
+struct Callbacks {
+    number: u64,
+    /// For messages that come back.
+    memory: Option<Region>,
+    events: Sender<Event>,
+}
+
+impl Callbacks {
+    fn tell(&self, happening: Happening) {
+        // A bench that has ended wants to hear no more.
+        let _ = self.events.send(Event::Measured(self.number, happening));
+    }
+}
+
+impl Application for Callbacks {
+    fn incoming(&mut self, _message: u64, bytes: u64) -> Memory {
+        match &self.memory {
+            Some(memory) if memory.len() as u64 == bytes => Memory::Region(memory.clone()),
+            _ => Memory::Refuse(format!("{bytes} bytes were not asked for")),
+        }
+    }
+
+    fn received(&mut self, _message: u64) {
+        if self.memory.is_some() {
+            self.tell(Happening::Echoed(Instant::now()));
+        }
+    }
+
+    fn complete(&mut self, _message: u64, _region: Region) {}
+
+    fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
+        self.tell(Happening::Failed(failure.clone()));
+    }
+}
