@@ -6,7 +6,7 @@ mod world;
 use proptest::prelude::*;
 use rdmc::{Algorithm, Window};
 use transport_sim::{Jitter, LinkConfig, SimConfig};
-use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, schedule, time_taken};
+use world::{BLOCK_TIME, World, contents, schedule, time_taken};
 
 #[test]
 fn undisturbed_schedules_take_exactly_their_steps() {

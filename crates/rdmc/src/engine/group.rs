@@ -56,9 +56,9 @@ impl Group {
             schedule: settings.schedule.clone(),
             rank: settings.rank,
             block_bytes: settings.block_bytes,
-            window: offload.window(&settings),
+            window: settings.window,
             messages_in_flight: settings.messages_in_flight,
-            offload: offload.is_used(),
+            offload: offload.limit(),
         })?;
         // At most one spare block for each message in flight waits for its memory; the root and
         // algorithms that announce the size first use them only while the application decides.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use relay::{Action, Window};
+use relay::Action;
 use transport::{LeaseError, Token, Transport};
 
 use super::{
@@ -47,13 +47,9 @@ impl Offload {
         self == Self::Used
     }
 
-    /// The windows of the group's relay.
-    pub(super) fn window(self, settings: &GroupSettings) -> Window {
-        if self.is_used() {
-            Window { receives: OFFLOADED_OPEN_MAX, sends: OFFLOADED_OPEN_MAX }
-        } else {
-            settings.window
-        }
+    /// How many operations the group's relay may have open each way, if it offloads.
+    pub(super) fn limit(self) -> Option<u32> {
+        self.is_used().then_some(OFFLOADED_OPEN_MAX)
     }
 }
 
@@ -89,23 +85,32 @@ impl Group {
             Action::Grant { source, count } => {
                 self.write_word(transport, source, &Word::Grant { count });
             }
-            Action::PostOffloadedSend { target, id, message, immediate, offset, bytes, after } => {
+            Action::PostOffloadedSend {
+                target,
+                id,
+                message,
+                immediate,
+                offset,
+                bytes,
+                after_receive,
+                after_send,
+            } => {
                 let from = self.region(message).future_read(range(offset, bytes))?;
-                let after = match after {
-                    None => None,
-                    Some((source, receive)) => match self.peer(source) {
-                        Some(endpoint) => Some((endpoint, Token(receive.0))),
-                        // The block will never come.
-                        None => return Ok(()),
-                    },
-                };
+                let receive = after_receive.map(|(source, id)| (source, Token(id.0)));
+                let send = after_send.map(|(target, id)| (target, Token(id.0)));
+                let mut after = Vec::with_capacity(2);
+                for (rank, token) in receive.into_iter().chain(send) {
+                    // Of a neighbour that is gone nothing will ever be done.
+                    let Some(endpoint) = self.peer(rank) else { return Ok(()) };
+                    after.push((endpoint, token));
+                }
                 counters.blocks_sent += 1;
                 counters.bytes_sent += bytes;
                 self.note_moved(bytes);
                 if let Some(endpoint) = self.peer(target) {
                     let token = Token(id.0);
                     let posted =
-                        transport.post_offloaded_send(endpoint, from, immediate, token, after);
+                        transport.post_offloaded_send(endpoint, from, immediate, token, &after);
                     self.note_posted(posted.is_ok());
                 }
             }
