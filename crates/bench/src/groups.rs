@@ -204,6 +204,7 @@ fn join(
     let own = members.iter().position(|&member| member == rank).ok_or("not a member")?;
     let mut settings = GroupSettings::new(number, own as u32, schedule);
     settings.block_bytes = args.block;
+    settings.small = None;
     let addresses: Vec<SocketAddr> =
         members.iter().map(|&member| shared.addresses[member as usize]).collect();
     let checker = Checker { number, told: told.clone() };

@@ -6,6 +6,7 @@
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
 //! - `groups`: hundreds of overlapping groups through one completion queue per member.
 //! - `modes`: what polling, hybrid and event-driven completion cost.
+//! - `small`: one-byte messages, relayed and written to every receiver at once.
 //! - `overhead`: what rdmc's own code costs per block, without a network.
 //! - `memory`: peak resident memory of `rdmc push` and its receivers.
 //!
@@ -29,6 +30,7 @@ mod report;
 mod shaped;
 mod sim;
 mod size;
+mod small;
 mod sweep;
 
 use std::{error::Error, process::ExitCode};
@@ -59,6 +61,8 @@ enum Command {
     Groups(groups::Args),
     /// Bandwidth and processor time of the three completion modes
     Modes(modes::Args),
+    /// Small messages: how many in a second, and how long one takes
+    Small(small::Args),
     /// What rdmc's own code costs per block
     Overhead(overhead::Args),
     /// Peak resident memory of `rdmc push` and its receivers
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Groups(args) => groups::run(&args),
         Command::Modes(args) => modes::run(&args),
+        Command::Small(args) => small::run(&args),
         Command::Overhead(args) => overhead::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Member(args) => member::run(&args),

@@ -72,6 +72,8 @@ pub struct Job {
     pub messages_in_flight: u32,
     pub messages: u64,
     pub message_bytes: u64,
+    /// Whether small messages are written to everybody at once, not relayed.
+    pub small: bool,
 }
 
 /// What a member says.
@@ -198,6 +200,7 @@ impl Member<'_> {
         settings.block_bytes = job.block_bytes;
         settings.window = Window { receives: job.window, sends: job.window };
         settings.messages_in_flight = job.messages_in_flight;
+        settings.small = settings.small.filter(|_| job.small);
         let group = context.create_group(settings, &self.addresses, recorder)?;
 
         let is_root = self.args.rank == 0;

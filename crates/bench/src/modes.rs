@@ -74,6 +74,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             } else {
                 message_bytes
             },
+            small: false,
         });
         let results = sweep(&mut crew, &jobs, args.repeats, completion.name())?;
         for (job, result) in jobs.iter().zip(&results) {

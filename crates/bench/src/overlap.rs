@@ -74,6 +74,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             messages_in_flight,
             messages,
             message_bytes,
+            small: false,
         });
         let results = sweep(&mut crew, &jobs, args.repeats, &size::show(message_bytes))?;
         for (job, result) in jobs.iter().zip(&results) {

@@ -164,6 +164,7 @@ impl World {
         for ((rank, engine), links) in (0..).zip(&mut engines).zip(links) {
             let mut settings = GroupSettings::new(GROUP, rank, schedule.clone());
             settings.block_bytes = BLOCK_BYTES;
+            settings.small = None;
             settings.window = Window { receives: args.window, sends: args.window };
             // Virtual time passes only for something: a stall ends the run by itself.
             settings.stall_timeout_ms = 0;

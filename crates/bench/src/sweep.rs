@@ -43,6 +43,7 @@ impl Choice {
             messages_in_flight: 1,
             messages: 1,
             message_bytes,
+            small: false,
         };
         let with_blocks = |algorithm| self.blocks.iter().map(move |block| job(algorithm, block));
         algorithms.iter().flat_map(with_blocks).collect()

@@ -105,7 +105,7 @@ impl Context {
             let what = what.to_owned();
             move |error| Error::System { what, error }
         };
-        let transport = Network::start(&settings.fabric, &settings.tcp)?;
+        let transport = Network::start(&settings.fabric, settings.listen.ip(), &settings.tcp)?;
         let (offers, can_offload) = (transport.offers(), transport.can_offload());
         let (sender, receiver) = unbounded();
         let commands = Commands { sender, waker: transport.waker() };

@@ -39,7 +39,7 @@ pub use group::{Group, SendHandle};
 pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError};
 pub use secret::Secret;
-pub use settings::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, GroupSettings};
+pub use settings::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, GroupSettings, SmallMessages};
 pub use transport::{Region, RegionError, RegionPool};
 pub use transport_tcp::TcpConfig;
 pub use worker::CompletionMode;

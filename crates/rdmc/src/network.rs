@@ -1,6 +1,9 @@
 //! The transports that a context can have, as one: what is chosen when it starts.
 
-use std::{net::TcpStream, time::Duration};
+use std::{
+    net::{IpAddr, TcpStream},
+    time::Duration,
+};
 
 use transport::{
     Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token, Transport, Waker,
@@ -23,7 +26,7 @@ pub(crate) enum Network {
 pub(crate) enum Link {
     Tcp(TcpLink),
     #[cfg(feature = "fabric")]
-    Libfabric(FabricLink),
+    Libfabric(Box<FabricLink>),
 }
 
 /// Makes what this end of a new link tells the other in the handshake.
@@ -53,10 +56,10 @@ pub(crate) struct Wire {
 }
 
 impl Network {
-    /// Starts the transport of a fabric.
+    /// Starts the transport of a fabric; of several devices, on that with the address `near`.
     ///
     /// Errors: this host does not have it, or the system refuses.
-    pub(crate) fn start(fabric: &Fabric, tcp: &TcpConfig) -> Result<Self, Error> {
+    pub(crate) fn start(fabric: &Fabric, near: IpAddr, tcp: &TcpConfig) -> Result<Self, Error> {
         match fabric {
             Fabric::Tcp => {
                 let transport = TcpTransport::new(tcp.clone()).map_err(|error| Error::System {
@@ -65,14 +68,22 @@ impl Network {
                 })?;
                 Ok(Self::Tcp(Box::new(transport)))
             }
-            Fabric::Libfabric { provider, devices } => Self::libfabric(provider, devices, tcp),
+            Fabric::Libfabric { provider, devices } => {
+                Self::libfabric(provider, devices, near, tcp)
+            }
         }
     }
 
     #[cfg(feature = "fabric")]
-    fn libfabric(provider: &str, devices: &[String], tcp: &TcpConfig) -> Result<Self, Error> {
+    fn libfabric(
+        provider: &str,
+        devices: &[String],
+        near: IpAddr,
+        tcp: &TcpConfig,
+    ) -> Result<Self, Error> {
         let mut settings = FabricSettings::new(provider);
         settings.devices = devices.to_vec();
+        settings.near = Some(near);
         match FabricTransport::start(settings, tcp.clone()) {
             Ok(transport) => Ok(Self::Libfabric(Box::new(transport))),
             Err(error) => {
@@ -82,7 +93,7 @@ impl Network {
     }
 
     #[cfg(not(feature = "fabric"))]
-    fn libfabric(provider: &str, _: &[String], _: &TcpConfig) -> Result<Self, Error> {
+    fn libfabric(provider: &str, _: &[String], _: IpAddr, _: &TcpConfig) -> Result<Self, Error> {
         let cause = "this rdmc was built without libfabric; build it with the feature `fabric`, \
                      or use the fabric tcp"
             .to_owned();
@@ -148,7 +159,7 @@ impl Link {
                 let Offer::Libfabric(ours) = ours else { return Err("mixed offers".into()) };
                 let role = if connected_here { Role::Connect } else { Role::Accept };
                 FabricLink::new(stream.into(), role, ours, &theirs)
-                    .map(Self::Libfabric)
+                    .map(|link| Self::Libfabric(Box::new(link)))
                     .map_err(|error| error.to_string())
             }
             _ => {
@@ -185,7 +196,7 @@ impl Transport for Network {
         match (self, link) {
             (Self::Tcp(transport), Link::Tcp(link)) => transport.open(link),
             #[cfg(feature = "fabric")]
-            (Self::Libfabric(transport), Link::Libfabric(link)) => transport.open(link),
+            (Self::Libfabric(transport), Link::Libfabric(link)) => transport.open(*link),
             #[cfg(feature = "fabric")]
             _ => Err(PostError::System("a link of another transport".into())),
         }

@@ -6,6 +6,25 @@ use transport::Region;
 
 use crate::Error;
 
+/// Which messages are not relayed but written to every receiver at once (DSN 2018 section 4.6),
+/// where the transport has one-sided writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SmallMessages {
+    /// The longest such message.
+    pub bytes_max: u32,
+    /// How many of them each receiver has room for. Every member sets aside memory for this many
+    /// of the longest.
+    pub slots: u32,
+    /// Groups of more members relay everything.
+    pub members_max: u32,
+}
+
+impl Default for SmallMessages {
+    fn default() -> Self {
+        Self { bytes_max: 10 * 1024, slots: 64, members_max: 16 }
+    }
+}
+
 /// A group as one member sees it. All but `rank`, `window`, `report_blocks` and
 /// `stall_timeout_ms` must be the same at all members.
 #[derive(Clone, Debug)]
@@ -28,6 +47,8 @@ pub struct GroupSettings {
     /// a message is posted at once then: `window.receives` does not matter, `window.sends` is how
     /// many sends the network runs at once, and nothing is received before its memory is known.
     pub offload: bool,
+    /// Which messages are written to all receivers at once; `None`: all are relayed.
+    pub small: Option<SmallMessages>,
     /// Whether [`crate::Event::Block`] is reported for every block.
     pub report_blocks: bool,
     /// How long nothing may move while something is due, before the group fails and names the
@@ -53,6 +74,7 @@ impl GroupSettings {
             window: Window::default(),
             messages_in_flight: 2,
             offload: false,
+            small: Some(SmallMessages::default()),
             report_blocks: false,
             stall_timeout_ms: 60_000,
         }
@@ -71,6 +93,14 @@ impl GroupSettings {
                 self.messages_in_flight
             )));
         }
+        if let Some(SmallMessages { bytes_max, slots, .. }) = self.small
+            && (!(1..=4096).contains(&slots) || bytes_max > 1 << 20)
+        {
+            return Err(Error::Setting(format!(
+                "{slots} slots of {bytes_max} bytes for small messages are out of range; use 1 to \
+                 4096 slots of at most 1048576 bytes"
+            )));
+        }
         if self.rank >= self.schedule.members() {
             return Err(Error::Setting(format!(
                 "rank {} is not in a group of {} members",
@@ -79,6 +109,27 @@ impl GroupSettings {
             )));
         }
         Ok(())
+    }
+
+    /// The limits of small messages, if a group of this size has them.
+    pub(crate) fn small_messages(&self) -> Option<SmallMessages> {
+        let members = self.schedule.members();
+        self.small.filter(|small| members >= 2 && members <= small.members_max)
+    }
+
+    /// Members that this one has links to: its neighbours in the schedule and, where small messages
+    /// are written to everybody, the root, or everybody from the root.
+    pub fn neighbours(&self) -> Vec<u32> {
+        let (schedule, rank) = (&self.schedule, self.rank);
+        let mut ranks: Vec<u32> = schedule.neighbours(rank).collect();
+        if self.small_messages().is_some() {
+            let root = schedule.root();
+            let all = (0..schedule.members()).filter(|&other| other != rank);
+            ranks.extend(all.filter(|&other| rank == root || other == root));
+        }
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
     }
 
     /// Whether this member is the root, the only one that may send.

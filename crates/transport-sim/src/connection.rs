@@ -1,8 +1,8 @@
 //! A connection of two members: posts, control words, and the matching of sends and receives.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use transport::{Cause, Completion, EndpointId, ReadLease, Token, WriteLease};
+use transport::{Cause, Completion, EndpointId, ReadLease, Region, Token, WriteLease};
 
 use crate::{
     config::LinkConfig,
@@ -10,6 +10,7 @@ use crate::{
     state::State,
     trace::What,
     transfer::{Source, Target, Transfer},
+    write::PostedWrite,
 };
 
 /// One side of a connection.
@@ -57,11 +58,18 @@ pub(crate) struct Side {
     pub(crate) orphans: Vec<Orphan>,
     /// Slots of transfers from this side that have not arrived, in posting order.
     pub(crate) outgoing: VecDeque<usize>,
+    /// Posted one-sided writes that have not left, in posting order.
+    pub(crate) writes: VecDeque<PostedWrite>,
+    /// What the peer may write, by key.
+    pub(crate) exposed: HashMap<u32, Region>,
     /// This side has sent a block without credit: what it sends from then on is not looked at.
     pub(crate) in_disgrace: bool,
     /// When what this side has written last, or sent last, arrives at the peer.
     pub(crate) last_word_arrival_ns: u64,
     pub(crate) last_block_arrival_ns: u64,
+    /// When its last write leaves, and when it arrives.
+    pub(crate) last_write_left_ns: u64,
+    pub(crate) last_write_arrival_ns: u64,
     /// What came before this side was opened.
     pub(crate) early_words: Vec<Vec<u8>>,
     pub(crate) early_end: Option<Cause>,
@@ -94,9 +102,13 @@ impl Connection {
             offloaded: BTreeMap::new(),
             orphans: Vec::new(),
             outgoing: VecDeque::new(),
+            writes: VecDeque::new(),
+            exposed: HashMap::new(),
             in_disgrace: false,
             last_word_arrival_ns: 0,
             last_block_arrival_ns: 0,
+            last_write_left_ns: 0,
+            last_write_arrival_ns: 0,
             early_words: Vec::new(),
             early_end: None,
         });

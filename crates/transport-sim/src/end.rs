@@ -7,6 +7,7 @@ use crate::{
     event::Event,
     state::State,
     trace::What,
+    write::PostedWrite,
 };
 
 impl State {
@@ -39,7 +40,9 @@ impl State {
 
     /// Tells the peer, after all that was said and sent before, that nothing more comes.
     pub(crate) fn say_bye(&mut self, id: SideId) {
-        let at_ns = self.in_order_arrival(id, 0).max(self.side(id).last_block_arrival_ns);
+        let side = self.side(id);
+        let last_ns = side.last_block_arrival_ns.max(side.last_write_arrival_ns);
+        let at_ns = self.in_order_arrival(id, 0).max(last_ns);
         self.agenda.plan(at_ns, Event::Bye(id.peer()));
     }
 
@@ -91,6 +94,8 @@ impl State {
         side.receives.clear();
         side.offloaded.clear();
         side.orphans.clear();
+        side.writes.clear();
+        side.exposed.clear();
         let at_ns = self.now_ns.saturating_add(detection_ns);
         let cause = Cause::Lost("the peer has died".into());
         self.agenda.plan(at_ns, Event::Break(id.peer(), cause));
@@ -115,6 +120,8 @@ impl State {
         let receives = std::mem::take(&mut side.receives);
         let offloaded = std::mem::take(&mut side.offloaded);
         let orphans = std::mem::take(&mut side.orphans);
+        let writes = std::mem::take(&mut side.writes);
+        side.exposed.clear();
         let triggered = self.members[member].triggers.disarm(id);
         let tokens: Vec<_> = orphans
             .into_iter()
@@ -122,6 +129,7 @@ impl State {
             .chain(receives.into_iter().map(|target| target.token))
             .chain(offloaded.into_values().map(|target| target.token))
             .chain(triggered)
+            .chain(writes.into_iter().map(PostedWrite::into_token))
             .collect();
         for token in tokens {
             self.cancel(member, (endpoint, token));

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use transport::Cause;
 
-use crate::{connection::SideId, fault::Fault, transfer::TransferId};
+use crate::{connection::SideId, fault::Fault, transfer::TransferId, write::Arrival};
 
 /// Something that happens at one instant.
 #[derive(Debug)]
@@ -15,6 +15,10 @@ pub(crate) enum Event {
     Arrived(TransferId),
     /// A control word arrives at this side.
     Word(SideId, Vec<u8>),
+    /// The first posted write of this side has left it.
+    WriteLeft(SideId),
+    /// A write arrives at this side.
+    Write(SideId, Arrival),
     /// The peer's goodbye arrives at this side.
     Bye(SideId),
     /// This side ends, if it has not; a closing one as it wished.

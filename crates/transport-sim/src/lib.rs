@@ -10,7 +10,8 @@
 //! papers' step counts). A block occupies both ports for its bytes divided by the lowest of three
 //! rates (the two ports' and the link's), plus [`SimConfig::block_overhead_ns`] and
 //! [`SimConfig::block_jitter`]. Then the ports are free, the send has completed, and the block
-//! arrives a latency later. Control words take a latency and never occupy ports.
+//! arrives a latency later. Control words take a latency and never occupy ports. One-sided writes
+//! leave one after another at the rate of the transmit port, and do not occupy it either.
 //!
 //! **Who is served when ports are free.** A source prefers the send that was posted first, among
 //! those whose target's port is free. A target prefers the receive that was posted first, among
@@ -52,6 +53,7 @@ mod port;
 mod state;
 mod trace;
 mod transfer;
+mod write;
 
 pub use config::{Jitter, LinkConfig, SimConfig};
 pub use fault::Fault;

@@ -11,14 +11,15 @@ use std::{
 };
 
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, FutureRead, PostError, ReadLease, Token, Transport,
-    Waker, WriteLease,
+    CONTROL_BYTES_MAX, Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token,
+    Transport, Waker, WriteLease,
 };
 
 use crate::{
     connection::{Phase, SideId},
     fault::{Fault, nanoseconds},
     state::State,
+    write::PostedWrite,
 };
 
 /// No single poll lets more virtual time pass, however long it may wait: an hour.
@@ -158,6 +159,30 @@ impl Transport for SimTransport {
         check_length(from.bytes(), self.block_bytes_max())?;
         let (mut state, side) = self.open_side(endpoint)?;
         state.post_offloaded_send(side, from, immediate, token, after)
+    }
+
+    fn can_write(&self) -> bool {
+        true
+    }
+
+    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.expose(side, key, memory)
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(from.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_write(side, PostedWrite { from, token, key, offset, immediate });
+        Ok(())
     }
 
     fn close(&mut self, endpoint: EndpointId) {

@@ -30,6 +30,8 @@ pub struct SimTotals {
     pub bytes: u64,
     /// Control words that have arrived.
     pub words: u64,
+    /// One-sided writes that have arrived.
+    pub writes: u64,
     /// Events computed.
     pub events: u64,
 }
@@ -204,13 +206,19 @@ impl State {
         match event {
             Event::Passed(id) => self.transfer_passed(id),
             Event::Arrived(id) => self.transfer_arrived(id),
-            Event::Word(side, _) | Event::Bye(side) | Event::Break(side, _)
+            Event::Word(side, _)
+            | Event::WriteLeft(side)
+            | Event::Write(side, _)
+            | Event::Bye(side)
+            | Event::Break(side, _)
                 if self.is_side_held_up(side) =>
             {
                 let member = self.side(side).member;
                 self.hold(member, event);
             }
             Event::Word(side, word) => self.word_arrived(side, word),
+            Event::WriteLeft(side) => self.write_left(side),
+            Event::Write(side, arrival) => self.write_arrived(side, arrival),
             Event::Bye(side) => self.bye_arrived(side),
             Event::Break(side, cause) => self.end_side(side, cause),
             Event::Fault(fault) => self.inject(fault),

@@ -19,6 +19,8 @@ pub(crate) enum What {
     Arrive { from: usize, to: usize, bytes: u64 },
     /// A control word has arrived.
     Word { from: usize, to: usize, bytes: u64 },
+    /// A one-sided write has arrived.
+    Write { from: usize, to: usize, bytes: u64 },
     /// A side has ended.
     End { member: usize, peer: usize, end: Completion },
     /// The test has done something.
@@ -41,6 +43,9 @@ impl fmt::Display for What {
                 write!(f, "block {from} -> {to} arrives ({bytes} B)")
             }
             Self::Word { from, to, bytes } => write!(f, "word {from} -> {to} arrives ({bytes} B)"),
+            Self::Write { from, to, bytes } => {
+                write!(f, "write {from} -> {to} arrives ({bytes} B)")
+            }
             Self::End { member, peer, end: Completion::Broken { cause, .. } } => {
                 write!(f, "member {member} breaks with {peer}: {cause}")
             }
@@ -61,6 +66,7 @@ impl Trace {
             What::Start { from, to, bytes } => (0, from, to, bytes).hash(&mut self.digest),
             What::Arrive { from, to, bytes } => (1, from, to, bytes).hash(&mut self.digest),
             What::Word { from, to, bytes } => (2, from, to, bytes).hash(&mut self.digest),
+            What::Write { from, to, bytes } => (3, from, to, bytes).hash(&mut self.digest),
             // Rare, so their text will do.
             rare => rare.to_string().hash(&mut self.digest),
         }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use transport::{
-    Cause, Completion, EndpointId, FutureRead, PostError, ReadLease, Token, Transport, Waker,
-    WriteLease,
+    Cause, Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token, Transport,
+    Waker, WriteLease,
     contract::{Harness, Network, clauses},
 };
 use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
@@ -29,6 +29,9 @@ enum Flaw {
     ForgetsWakes,
     ClearsTheList,
     OffloadsOnlyWhilePolled,
+    LosesWrites,
+    MisplacesWrites,
+    KeepsExposedMemory,
 }
 
 struct Flawed {
@@ -38,6 +41,7 @@ struct Flawed {
     late_word: Option<Vec<u8>>,
     /// Offloaded sends that wait for a poll to report their receive.
     unpolled_sends: Vec<OffloadedSend>,
+    kept: Vec<Region>,
 }
 
 struct OffloadedSend {
@@ -57,7 +61,8 @@ impl Flawed {
                 return vec![completion.clone(), completion];
             }
             (Completion::Cancelled { .. }, Flaw::ForgetsToCancel)
-            | (Completion::Control { .. }, Flaw::LosesWords) => return Vec::new(),
+            | (Completion::Control { .. }, Flaw::LosesWords)
+            | (Completion::Written { .. }, Flaw::LosesWrites) => return Vec::new(),
             (Completion::Received { immediate, .. }, Flaw::ChangesImmediate) => *immediate ^= 1,
             (Completion::Received { bytes, .. }, Flaw::ChangesLength) => *bytes /= 2,
             (Completion::Closed { endpoint }, Flaw::BreaksInsteadOfClosing) => {
@@ -156,6 +161,30 @@ impl Transport for Flawed {
         Ok(())
     }
 
+    fn can_write(&self) -> bool {
+        self.inner.can_write()
+    }
+
+    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+        if self.flaw == Flaw::KeepsExposedMemory {
+            self.kept.push(memory.clone());
+        }
+        self.inner.expose(endpoint, key, memory)
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let offset = if self.flaw == Flaw::MisplacesWrites { 0 } else { offset };
+        self.inner.post_write(endpoint, from, key, offset, immediate, token)
+    }
+
     fn close(&mut self, endpoint: EndpointId) {
         self.inner.close(endpoint);
     }
@@ -194,6 +223,7 @@ impl Harness for FlawedNetwork {
                 flaw: self.0,
                 late_word: None,
                 unpolled_sends: Vec::new(),
+                kept: Vec::new(),
             })
             .collect();
         let mut endpoints = vec![vec![None; members]; members];
@@ -220,7 +250,7 @@ type Clause = fn(&mut FlawedNetwork);
 
 #[test]
 fn every_flaw_fails_its_clause() {
-    let cases: [(Flaw, Clause); 13] = [
+    let cases: [(Flaw, Clause); 16] = [
         (Flaw::CompletesTwice, clauses::every_length_arrives_exactly),
         (Flaw::EndsTwice, clauses::closing_twice_is_harmless),
         (Flaw::ForgetsToCancel, clauses::a_dead_member_breaks_its_endpoints_only),
@@ -232,6 +262,9 @@ fn every_flaw_fails_its_clause() {
         (Flaw::BreaksInsteadOfClosing, clauses::both_sides_may_close_at_once),
         (Flaw::BlamesTheNetwork, clauses::a_block_that_nobody_asked_for_breaks_the_endpoint),
         (Flaw::ForgetsWakes, clauses::a_wake_before_the_wait_counts),
+        (Flaw::LosesWrites, clauses::exposed_memory_is_used_by_turns),
+        (Flaw::MisplacesWrites, clauses::writes_arrive_in_order_where_they_belong),
+        (Flaw::KeepsExposedMemory, clauses::exposed_memory_is_let_go_at_the_end),
         (Flaw::ClearsTheList, clauses::completions_are_appended),
         (Flaw::OffloadsOnlyWhilePolled, clauses::offloaded_sends_start_with_nobody_polling),
     ];

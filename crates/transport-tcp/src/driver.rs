@@ -3,14 +3,15 @@
 use std::{
     collections::{HashMap, VecDeque},
     io,
+    os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use mio::{Interest, net::TcpStream};
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, PostError, ReadLease, Token, Transport, Waker,
-    WriteLease,
+    CONTROL_BYTES_MAX, Completion, EndpointId, PostError, ReadLease, Region, Token, Transport,
+    Waker, WriteLease,
 };
 
 use crate::{
@@ -79,6 +80,21 @@ impl TcpTransport {
     /// The totals so far.
     pub fn counters(&self) -> TcpCounters {
         self.counters
+    }
+
+    /// For whoever waits for this transport among others: readable when there is something that
+    /// [`Transport::poll`] would report, or bytes that it would move.
+    pub fn event_queue(&self) -> BorrowedFd<'_> {
+        self.queue.registry().as_fd()
+    }
+
+    /// When [`Transport::poll`] has to be called at the latest; at once if it can move bytes now.
+    pub fn next_tick(&self) -> Option<Instant> {
+        if self.ready.is_empty() && self.completed.is_empty() {
+            self.next_tick
+        } else {
+            Some(self.origin)
+        }
     }
 
     /// The endpoint, if posts to it are still accepted.
@@ -291,6 +307,29 @@ impl Transport for TcpTransport {
             return Err(PostError::System("an empty control word".into()));
         }
         self.open_endpoint(endpoint)?.write_control(word)?;
+        self.enqueue(endpoint);
+        Ok(())
+    }
+
+    fn can_write(&self) -> bool {
+        true
+    }
+
+    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+        self.open_endpoint(endpoint)?.expose(key, memory)
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(from.bytes(), self.block_bytes_max())?;
+        self.open_endpoint(endpoint)?.post_write(from, key, offset, immediate, token);
         self.enqueue(endpoint);
         Ok(())
     }

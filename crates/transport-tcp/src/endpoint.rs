@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use transport::{Cause, Completion, EndpointId, PostError, ReadLease, Token, WriteLease};
+use transport::{Cause, Completion, EndpointId, PostError, ReadLease, Region, Token, WriteLease};
 
 use crate::{
     config::TcpConfig,
     counters::TcpCounters,
+    outgoing::To,
     stream::{Round, Stream},
 };
 
@@ -57,7 +58,24 @@ impl Endpoint {
     pub(crate) fn post_send(&mut self, from: ReadLease, immediate: u32, token: Token) {
         let number = self.sends_posted;
         self.sends_posted += 1;
-        self.stream_of(number).outgoing.post(from, immediate, token, number as u32);
+        self.stream_of(number).outgoing.post(from, immediate, token, To::Receive(number as u32));
+    }
+
+    /// Writes all travel on the first stream, which keeps them in order.
+    pub(crate) fn expose(&mut self, key: u32, memory: Region) -> Result<(), PostError> {
+        self.streams[0].incoming.expose(key, memory)
+    }
+
+    pub(crate) fn post_write(
+        &mut self,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) {
+        let to = To::Exposed { key, offset };
+        self.streams[0].outgoing.post(from, immediate, token, to);
     }
 
     fn stream_of(&mut self, block: u64) -> &mut Stream {

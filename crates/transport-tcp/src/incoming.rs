@@ -1,15 +1,21 @@
 //! The receiving half of a stream: frames in, posted memory filled, completions out.
 
-use std::{collections::VecDeque, io::IoSliceMut};
+use std::{
+    collections::{HashMap, VecDeque},
+    io::IoSliceMut,
+};
 
 use mio::net::TcpStream;
 use rustix::io::{Errno, readv};
-use transport::{CONTROL_BYTES_MAX, Completion, EndpointId, Token, WriteLease};
+use transport::{CONTROL_BYTES_MAX, Completion, EndpointId, PostError, Region, Token, WriteLease};
 
-use crate::wire::{CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header};
+use crate::wire::{CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, Place};
 
 /// Room for frames that are not data. A heap of small control words is read by one system call.
 const LOOKAHEAD_BYTES: usize = 512;
+
+/// The same where the peer may write: a heap of small writes is read by one system call, too.
+const LOOKAHEAD_OF_WRITES_BYTES: usize = 16 << 10;
 
 /// Where payload goes that nobody wants any more.
 const DISCARD_BYTES: usize = 16 << 10;
@@ -28,23 +34,39 @@ struct PostedReceive {
     immediate: Option<u32>,
 }
 
-/// The payload that is being read. It belongs to the first posted receive, or to nobody.
-#[derive(Clone, Copy)]
+/// The payload that is being read.
 struct Segment {
     rest_bytes: usize,
-    last: bool,
+    into: Into,
+}
+
+/// Whose the payload is; nobody's once the endpoint is closing.
+enum Into {
+    /// The first posted receive's. The block ends with the `last` segment.
+    Receive {
+        last: bool,
+    },
+    /// Exposed memory's. The write ends here if there is an immediate to report.
+    Exposed {
+        lease: WriteLease,
+        filled_bytes: usize,
+        ends: Option<u32>,
+    },
+    Nobody,
 }
 
 /// The receiving half of one stream. Payload is read by the kernel straight into posted memory;
 /// headers and control words into a small buffer, the lookahead.
 ///
-/// The rule that keeps payload out of the lookahead: it is only given as much room as frames other
-/// than data are known to fill, unless no memory is posted, when no data can come (a peer that
-/// sends it all the same breaks the protocol).
+/// The rule that keeps the payload of blocks out of the lookahead: it is only given as much room as
+/// frames other than data are known to fill, unless no memory is posted, when no data can come (a
+/// peer that sends it all the same breaks the protocol). Where memory is exposed the lookahead is
+/// longer, and always used whole: small writes are many, and what payload it holds is copied.
 pub(crate) struct Incoming {
     receives: VecDeque<PostedReceive>,
     segment: Option<Segment>,
-    lookahead: [u8; LOOKAHEAD_BYTES],
+    exposed: HashMap<u32, Region>,
+    lookahead: Box<[u8]>,
     /// Bytes of `lookahead` that are read and not yet understood: always less than one frame
     /// between calls.
     ahead_bytes: usize,
@@ -67,7 +89,8 @@ impl Incoming {
         Self {
             receives: VecDeque::new(),
             segment: None,
-            lookahead: [0; LOOKAHEAD_BYTES],
+            exposed: HashMap::new(),
+            lookahead: Box::new([0; LOOKAHEAD_BYTES]),
             ahead_bytes: 0,
             discarding: false,
             said_bye: false,
@@ -84,6 +107,23 @@ impl Incoming {
         });
     }
 
+    /// Lets the peer write into memory until the endpoint ends.
+    pub(crate) fn expose(&mut self, key: u32, memory: Region) -> Result<(), PostError> {
+        if !memory.is_writable() {
+            return Err(PostError::System("read-only memory cannot be exposed".into()));
+        }
+        if self.exposed.contains_key(&key) {
+            return Err(PostError::System(format!("key {key} is in use")));
+        }
+        self.exposed.insert(key, memory);
+        if self.lookahead.len() < LOOKAHEAD_OF_WRITES_BYTES {
+            let mut longer = vec![0; LOOKAHEAD_OF_WRITES_BYTES].into_boxed_slice();
+            longer[..self.ahead_bytes].copy_from_slice(&self.lookahead[..self.ahead_bytes]);
+            self.lookahead = longer;
+        }
+        Ok(())
+    }
+
     /// Whether the peer has said that nothing more comes.
     pub(crate) fn said_bye(&self) -> bool {
         self.said_bye
@@ -92,6 +132,10 @@ impl Incoming {
     /// Hands back all memory; blocks that still arrive are dropped from now on.
     pub(crate) fn discard(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         self.discarding = true;
+        self.exposed.clear();
+        if let Some(segment) = &mut self.segment {
+            segment.into = Into::Nobody;
+        }
         for PostedReceive { lease, token, .. } in self.receives.drain(..) {
             drop(lease);
             completed.push(Completion::Cancelled { endpoint, token });
@@ -103,16 +147,20 @@ impl Incoming {
     /// Call [`Incoming::parse`] afterwards, before anything else.
     pub(crate) fn read(&mut self, socket: &TcpStream, budget_bytes: usize) -> Result<Moved, Errno> {
         let ahead_room = self.ahead_room();
-        let Some(Segment { rest_bytes, .. }) = self.segment else {
+        let Some(segment) = &mut self.segment else {
             let room = &mut self.lookahead[self.ahead_bytes..][..ahead_room];
             let bytes = readv(socket, &mut [IoSliceMut::new(room)])?;
             self.ahead_bytes += bytes;
             return Ok(Moved { bytes, wanted: ahead_room });
         };
+        let rest_bytes = segment.rest_bytes;
         let part_bytes = rest_bytes.min(budget_bytes.max(READ_BYTES_MIN));
         let mut discarded;
-        let payload: &mut [u8] = match self.receives.front_mut() {
-            Some(receive) if !self.discarding => {
+        let payload: &mut [u8] = match (&mut segment.into, self.receives.front_mut()) {
+            (Into::Exposed { lease, filled_bytes, .. }, _) => {
+                &mut lease[*filled_bytes..][..part_bytes]
+            }
+            (Into::Receive { .. }, Some(receive)) => {
                 &mut receive.lease[receive.filled_bytes..][..part_bytes]
             }
             _ => {
@@ -133,10 +181,13 @@ impl Incoming {
     /// How many bytes may be read into the lookahead behind the current segment, if any, and
     /// cannot be payload that has a place to go. At least one.
     fn ahead_room(&self) -> usize {
-        let capacity = LOOKAHEAD_BYTES - self.ahead_bytes;
-        let block_goes_on = self.segment.is_some_and(|segment| !segment.last);
-        let others = self.receives.len() - usize::from(self.segment.is_some() && !self.discarding);
-        if self.discarding || (others == 0 && !block_goes_on) {
+        let capacity = self.lookahead.len() - self.ahead_bytes;
+        let (in_block, block_goes_on) = match &self.segment {
+            Some(Segment { into: Into::Receive { last }, .. }) => (true, !last),
+            _ => (false, false),
+        };
+        let others = self.receives.len() - usize::from(in_block);
+        if self.discarding || !self.exposed.is_empty() || (others == 0 && !block_goes_on) {
             return capacity;
         }
         let Some(header) = self.lookahead[..self.ahead_bytes].first_chunk() else {
@@ -151,11 +202,12 @@ impl Incoming {
     }
 
     fn fill(&mut self, bytes: usize) {
-        if let Some(segment) = &mut self.segment {
-            segment.rest_bytes -= bytes;
-        }
-        if let Some(receive) = self.receives.front_mut() {
-            receive.filled_bytes += bytes;
+        let Some(segment) = &mut self.segment else { return };
+        segment.rest_bytes -= bytes;
+        match (&mut segment.into, self.receives.front_mut()) {
+            (Into::Exposed { filled_bytes, .. }, _) => *filled_bytes += bytes,
+            (Into::Receive { .. }, Some(receive)) => receive.filled_bytes += bytes,
+            _ => {}
         }
     }
 
@@ -181,6 +233,12 @@ impl Incoming {
                     let Some(word) = body.get(..bytes) else { break };
                     completed.push(Completion::Control { endpoint, word: word.to_vec() });
                     at += bytes;
+                }
+                Header::Write { bytes, immediate, key } => {
+                    let Some(place) = body.first_chunk::<PLACE_BYTES>() else { break };
+                    let place = Place::decode(place, bytes).map_err(|error| error.to_string())?;
+                    self.begin_write(bytes, place, immediate, key)?;
+                    at += PLACE_BYTES;
                 }
                 Header::Heartbeat => {}
                 Header::Bye => self.said_bye = true,
@@ -217,42 +275,91 @@ impl Incoming {
                 ));
             }
         }
-        self.segment = Some(Segment { rest_bytes: bytes, last });
+        let into = if self.discarding { Into::Nobody } else { Into::Receive { last } };
+        self.segment = Some(Segment { rest_bytes: bytes, into });
         Ok(())
     }
 
-    /// Ends the segment, and its block, if all of it is there. Answers how many bytes of the
-    /// lookahead (from `at`) were payload that nobody wants.
+    fn begin_write(
+        &mut self,
+        bytes: usize,
+        place: Place,
+        immediate: u32,
+        key: u32,
+    ) -> Result<(), String> {
+        let mut into = Into::Nobody;
+        if !self.discarding {
+            let memory = self
+                .exposed
+                .get(&key)
+                .ok_or_else(|| format!("a write to key {key}, which is not exposed"))?;
+            let Place { offset, rest_bytes } = place;
+            if offset.checked_add(rest_bytes).is_none_or(|end| end > memory.len() as u64) {
+                return Err(format!(
+                    "a write of {rest_bytes} bytes at {offset} of the {} bytes of key {key}",
+                    memory.len()
+                ));
+            }
+            let start = offset as usize;
+            let lease = memory
+                .write(start..start + bytes)
+                .map_err(|error| format!("a write to key {key}: {error}"))?;
+            let ends = (bytes as u64 == rest_bytes).then_some(immediate);
+            into = Into::Exposed { lease, filled_bytes: 0, ends };
+        }
+        self.segment = Some(Segment { rest_bytes: bytes, into });
+        Ok(())
+    }
+
+    /// Takes the payload that the lookahead holds from `at` on, and answers how many bytes that
+    /// was. Ends the segment, and its block or write, if all of it is there.
     fn end_segment(
         &mut self,
         at: usize,
         endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> usize {
-        let Some(segment) = &mut self.segment else { return 0 };
-        let mut dropped_bytes = 0;
-        if self.discarding {
-            dropped_bytes = segment.rest_bytes.min(self.ahead_bytes - at);
-            segment.rest_bytes -= dropped_bytes;
-        }
-        let Segment { rest_bytes, last } = *segment;
-        if rest_bytes > 0 {
-            return dropped_bytes;
-        }
-        self.segment = None;
-        if last && !self.discarding {
-            // There is one: `begin_segment` has seen it.
-            if let Some(receive) = self.receives.pop_front() {
-                let PostedReceive { lease, token, filled_bytes, immediate, .. } = receive;
-                drop(lease);
-                completed.push(Completion::Received {
-                    endpoint,
-                    token,
-                    bytes: filled_bytes as u64,
-                    immediate: immediate.unwrap_or(0),
-                });
+        let taken_bytes = self.take_payload(at);
+        let Some(segment) = self.segment.take_if(|segment| segment.rest_bytes == 0) else {
+            return taken_bytes;
+        };
+        match segment.into {
+            // There is a receive: `begin_segment` has seen it.
+            Into::Receive { last: true } => {
+                if let Some(receive) = self.receives.pop_front() {
+                    let PostedReceive { lease, token, filled_bytes, immediate, .. } = receive;
+                    drop(lease);
+                    completed.push(Completion::Received {
+                        endpoint,
+                        token,
+                        bytes: filled_bytes as u64,
+                        immediate: immediate.unwrap_or(0),
+                    });
+                }
             }
+            Into::Exposed { lease, ends: Some(immediate), .. } => {
+                drop(lease);
+                completed.push(Completion::Written { endpoint, immediate });
+            }
+            _ => {}
         }
-        dropped_bytes
+        taken_bytes
+    }
+
+    fn take_payload(&mut self, at: usize) -> usize {
+        let Some(segment) = &mut self.segment else { return 0 };
+        let bytes = segment.rest_bytes.min(self.ahead_bytes - at);
+        let payload = &self.lookahead[at..at + bytes];
+        match (&mut segment.into, self.receives.front_mut()) {
+            (Into::Exposed { lease, filled_bytes, .. }, _) => {
+                lease[*filled_bytes..][..bytes].copy_from_slice(payload);
+            }
+            (Into::Receive { .. }, Some(receive)) => {
+                receive.lease[receive.filled_bytes..][..bytes].copy_from_slice(payload);
+            }
+            _ => {}
+        }
+        self.fill(bytes);
+        bytes
     }
 }

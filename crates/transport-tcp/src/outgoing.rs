@@ -11,36 +11,77 @@ use transport::{Completion, EndpointId, ReadLease, Token};
 
 use crate::{
     incoming::Moved,
-    wire::{HEADER_BYTES, Header},
+    wire::{HEADER_BYTES, Header, PLACE_BYTES, Place},
 };
 
-/// How many new segments one system call may begin; more only helps blocks of a few KiB.
-const SEGMENTS_PER_CALL: usize = 8;
+/// How many new segments one system call may begin; more only helps blocks and writes of a few
+/// KiB.
+const SEGMENTS_PER_CALL: usize = 32;
 
 /// What is offered at once even when the budget of the round is nearly used up.
 const WRITE_BYTES_MIN: usize = 64 << 10;
 
-/// A block to send.
+/// A block to send, or a one-sided write.
 struct PostedSend {
     lease: ReadLease,
     token: Token,
     immediate: u32,
-    /// Number of the block on its endpoint, modulo 2^32.
-    block: u32,
+    to: To,
     sent_bytes: usize,
+}
+
+/// Where the payload goes.
+#[derive(Clone, Copy)]
+pub(crate) enum To {
+    /// The peer's receive of this number on its endpoint, modulo 2^32.
+    Receive(u32),
+    /// Memory that the peer has exposed.
+    Exposed { key: u32, offset: u64 },
+}
+
+/// What goes before the payload of a segment.
+struct Head {
+    encoded: [u8; HEADER_BYTES + PLACE_BYTES],
+    /// Without a place, the header alone.
+    bytes: usize,
+}
+
+impl Head {
+    const EMPTY: Self = Self { encoded: [0; HEADER_BYTES + PLACE_BYTES], bytes: 0 };
+
+    fn new(header: Header, place: Option<Place>) -> Self {
+        let mut head = Self { bytes: HEADER_BYTES, ..Self::EMPTY };
+        head.encoded[..HEADER_BYTES].copy_from_slice(&header.encode());
+        if let Some(place) = place {
+            head.encoded[HEADER_BYTES..].copy_from_slice(&place.encode());
+            head.bytes += PLACE_BYTES;
+        }
+        head
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        &self.encoded[..self.bytes]
+    }
 }
 
 impl PostedSend {
     /// The segment that begins at byte `from`.
-    fn segment(&self, from: usize, segment_bytes: usize) -> (Header, Range<usize>) {
+    fn segment(&self, from: usize, segment_bytes: usize) -> (Head, Range<usize>) {
         let end = self.lease.bytes().min(from + segment_bytes);
-        let header = Header::Data {
-            bytes: end - from,
-            last: end == self.lease.bytes(),
-            immediate: self.immediate,
-            block: self.block,
+        let (bytes, immediate) = (end - from, self.immediate);
+        let head = match self.to {
+            To::Receive(block) => {
+                let last = end == self.lease.bytes();
+                Head::new(Header::Data { bytes, last, immediate, block }, None)
+            }
+            To::Exposed { key, offset } => {
+                let rest_bytes = (self.lease.bytes() - from) as u64;
+                // The peer refuses what lies outside, from the first segment on.
+                let place = Place { offset: offset.saturating_add(from as u64), rest_bytes };
+                Head::new(Header::Write { bytes, immediate, key }, Some(place))
+            }
         };
-        (header, from..end)
+        (head, from..end)
     }
 }
 
@@ -63,8 +104,8 @@ pub(crate) struct Outgoing {
     cut: bool,
 }
 
-/// The new segments that one system call is offered: header, index in `sends`, bytes of the block.
-type Plan = ([([u8; HEADER_BYTES], usize, Range<usize>); SEGMENTS_PER_CALL], usize);
+/// The new segments that one system call is offered: head, index in `sends`, bytes of the block.
+type Plan = ([(Head, usize, Range<usize>); SEGMENTS_PER_CALL], usize);
 
 impl Outgoing {
     pub(crate) fn new(segment_bytes: usize) -> Self {
@@ -79,8 +120,8 @@ impl Outgoing {
         }
     }
 
-    pub(crate) fn post(&mut self, lease: ReadLease, immediate: u32, token: Token, block: u32) {
-        self.sends.push_back(PostedSend { lease, token, immediate, block, sent_bytes: 0 });
+    pub(crate) fn post(&mut self, lease: ReadLease, immediate: u32, token: Token, to: To) {
+        self.sends.push_back(PostedSend { lease, token, immediate, to, sent_bytes: 0 });
     }
 
     pub(crate) fn push_control(&mut self, word: &[u8]) {
@@ -145,8 +186,8 @@ impl Outgoing {
         if rest.len() == self.segment_rest.unwrap_or(0) {
             slices[2] = IoSlice::new(&self.control);
             used = 3;
-            for (header, index, range) in &planned[..count] {
-                slices[used] = IoSlice::new(header);
+            for (head, index, range) in &planned[..count] {
+                slices[used] = IoSlice::new(head.as_slice());
                 slices[used + 1] = IoSlice::new(&self.sends[*index].lease[range.clone()]);
                 used += 2;
             }
@@ -176,7 +217,7 @@ impl Outgoing {
     /// Chooses the segments that follow the begun one, as many as `room` bytes allow. Only the last
     /// of them may be offered in part.
     fn plan(&self, mut room: usize) -> Plan {
-        let mut planned = std::array::from_fn(|_| ([0; HEADER_BYTES], 0, 0..0));
+        let mut planned = std::array::from_fn(|_| (Head::EMPTY, 0, 0..0));
         let mut count = 0;
         let (mut index, mut from) = match (self.segment_rest, self.sends.front()) {
             (Some(rest_bytes), Some(send)) => (0, send.sent_bytes + rest_bytes),
@@ -190,10 +231,10 @@ impl Outgoing {
                 (index, from) = (index + 1, 0);
                 continue;
             }
-            let (header, range) = send.segment(from, self.segment_bytes);
+            let (head, range) = send.segment(from, self.segment_bytes);
             let part = range.start..range.end.min(range.start.saturating_add(room));
             room -= part.len();
-            planned[count] = (header.encode(), index, part);
+            planned[count] = (head, index, part);
             count += 1;
             from = range.end;
             if from == send.lease.bytes() {
@@ -216,8 +257,8 @@ impl Outgoing {
             if !self.control.is_empty() {
                 std::mem::swap(&mut self.staged, &mut self.control);
             } else if let Some(send) = self.sends.front() {
-                let (header, range) = send.segment(send.sent_bytes, self.segment_bytes);
-                self.staged.extend_from_slice(&header.encode());
+                let (head, range) = send.segment(send.sent_bytes, self.segment_bytes);
+                self.staged.extend_from_slice(head.as_slice());
                 self.segment_rest = Some(range.len());
             } else {
                 debug_assert!(false, "the kernel took more than it was offered");

@@ -4,16 +4,20 @@
 //!
 //! | bytes | meaning (numbers are little endian) |
 //! |---|---|
-//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye |
+//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write |
 //! | 1 | flags: bit 0 = last segment of its block (data only); others 0 |
 //! | 2..4 | `RD`, so that a stream out of step is noticed at once |
 //! | 4..8 | length of the body in bytes |
-//! | 8..12 | data: the immediate of the block, the same in each segment; otherwise 0 |
-//! | 12..16 | data: number of the block on its endpoint, modulo 2^32; otherwise 0 |
+//! | 8..12 | data: the immediate of the block, the same in each segment; write: its immediate; otherwise 0 |
+//! | 12..16 | data: number of the block on its endpoint, modulo 2^32; write: the key; otherwise 0 |
 //!
 //! A block is one or more data frames in a row (control frames and heartbeats may stand between),
 //! of which only the last has the flag. Only a block of 0 bytes has an empty data frame. Heartbeat
 //! and bye have no body. Nothing follows a bye.
+//!
+//! A one-sided write is one or more write frames. Between header and body stands the place, two
+//! numbers of 8 bytes: the offset of this body in the exposed memory, and how many bytes of the
+//! write are left from there on. The last frame of a write is the one whose body is all that is left.
 
 use transport::CONTROL_BYTES_MAX;
 
@@ -21,6 +25,9 @@ use crate::config::SEGMENT_BYTES_MAX;
 
 /// Length of every header.
 pub(crate) const HEADER_BYTES: usize = 16;
+
+/// Length of the place that follows the header of a write.
+pub(crate) const PLACE_BYTES: usize = 16;
 
 /// The longest frame that is not data.
 pub(crate) const CONTROL_FRAME_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX;
@@ -35,6 +42,8 @@ pub(crate) enum Header {
     Data { bytes: usize, last: bool, immediate: u32, block: u32 },
     /// A control word; its `bytes` (1 to 64) follow.
     Control { bytes: usize },
+    /// A part of a one-sided write; its place and `bytes` of payload follow.
+    Write { bytes: usize, immediate: u32, key: u32 },
     /// The peer is alive.
     Heartbeat,
     /// The peer sends nothing more on this stream.
@@ -61,6 +70,7 @@ impl Header {
                 (1, if last { FLAG_LAST } else { 0 }, bytes, immediate, block)
             }
             Header::Control { bytes } => (2, 0, bytes, 0, 0),
+            Header::Write { bytes, immediate, key } => (5, 0, bytes, immediate, key),
             Header::Heartbeat => (3, 0, 0, 0, 0),
             Header::Bye => (4, 0, 0, 0, 0),
         };
@@ -81,10 +91,14 @@ impl Header {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
         let (bytes, immediate, block) = (number(4), number(8), number(12));
-        if mark != MARK || !(1..=4).contains(&kind) {
+        if mark != MARK || !(1..=5).contains(&kind) {
             return Err(WireError::NotAFrame([kind, flags, mark[0], mark[1]]));
         }
-        if flags & !FLAG_LAST != 0 || (kind != 1 && (flags != 0 || immediate != 0 || block != 0)) {
+        let has_values = kind == 1 || kind == 5;
+        if flags & !FLAG_LAST != 0
+            || (kind != 1 && flags != 0)
+            || (!has_values && (immediate != 0 || block != 0))
+        {
             return Err(WireError::StrayValue);
         }
         let length = bytes as usize;
@@ -98,12 +112,49 @@ impl Header {
                 }
                 Ok(Header::Data { bytes: length, last, immediate, block })
             }
+            5 if length <= SEGMENT_BYTES_MAX => {
+                Ok(Header::Write { bytes: length, immediate, key: block })
+            }
+            5 => Err(WireError::SegmentLength(bytes)),
             2 if (1..=CONTROL_BYTES_MAX).contains(&length) => Ok(Header::Control { bytes: length }),
             2 => Err(WireError::ControlLength(bytes)),
             _ if bytes != 0 => Err(WireError::StrayValue),
             3 => Ok(Header::Heartbeat),
             _ => Ok(Header::Bye),
         }
+    }
+}
+
+/// Where the body of a write frame goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// From the start of the exposed memory.
+    pub(crate) offset: u64,
+    /// Bytes of the write from here on, this body included.
+    pub(crate) rest_bytes: u64,
+}
+
+impl Place {
+    pub(crate) fn encode(self) -> [u8; PLACE_BYTES] {
+        let mut place = [0; PLACE_BYTES];
+        place[..8].copy_from_slice(&self.offset.to_le_bytes());
+        place[8..].copy_from_slice(&self.rest_bytes.to_le_bytes());
+        place
+    }
+
+    /// `body_bytes` is the length of the body that follows.
+    pub(crate) fn decode(place: &[u8; PLACE_BYTES], body_bytes: usize) -> Result<Self, WireError> {
+        let number = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&place[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        let place = Self { offset: number(0), rest_bytes: number(8) };
+        // An empty body that is not the last would be a way to send for ever.
+        if place.rest_bytes < body_bytes as u64 || (body_bytes == 0 && place.rest_bytes > 0) {
+            return Err(WireError::SegmentLength(body_bytes as u32));
+        }
+        Ok(place)
     }
 }
 
@@ -156,6 +207,15 @@ mod tests {
         assert_eq!(Header::decode(&header), Err(WireError::StrayValue));
     }
 
+    #[test]
+    fn a_place_leaves_room_for_its_body() {
+        let decode =
+            |rest_bytes, body| Place::decode(&Place { offset: 9, rest_bytes }.encode(), body);
+        assert_eq!(decode(5, 5), Ok(Place { offset: 9, rest_bytes: 5 }));
+        assert!(decode(4, 5).is_err() && decode(6, 5).is_ok());
+        assert!(decode(0, 0).is_ok() && decode(1, 0).is_err());
+    }
+
     fn any_header() -> impl Strategy<Value = Header> {
         prop_oneof![
             (0..=SEGMENT_BYTES_MAX, any::<bool>(), any::<u32>(), any::<u32>()).prop_map(
@@ -167,6 +227,8 @@ mod tests {
                 }
             ),
             (1..=CONTROL_BYTES_MAX).prop_map(|bytes| Header::Control { bytes }),
+            (0..=SEGMENT_BYTES_MAX, any::<u32>(), any::<u32>())
+                .prop_map(|(bytes, immediate, key)| Header::Write { bytes, immediate, key }),
             Just(Header::Heartbeat),
             Just(Header::Bye),
         ]
@@ -179,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_accepted_is_canonical(mut bytes: [u8; 16], plausible: bool, kind in 0_u8..6) {
+        fn what_is_accepted_is_canonical(mut bytes: [u8; 16], plausible: bool, kind in 0_u8..7) {
             if plausible {
                 (bytes[0], bytes[1]) = (kind, bytes[1] & 3);
                 bytes[2..4].copy_from_slice(b"RD");

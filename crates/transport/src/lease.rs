@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::region::Inner;
+use crate::region::{Inner, Memory};
 
 /// The leases of one region that are out. Few at a time (windows are small), so a list will do.
 ///
@@ -124,6 +124,11 @@ impl FutureRead {
         Self { region, range }
     }
 
+    /// The whole region.
+    pub fn memory(&self) -> Memory<'_> {
+        self.region.memory()
+    }
+
     /// First byte, for handing to a system call or a NIC; valid while this lives. Only to be read
     /// once the write lease of the range, if one is out, has been dropped.
     pub fn as_ptr(&self) -> *const u8 {
@@ -151,6 +156,11 @@ impl ReadLease {
         Self { region, range }
     }
 
+    /// The whole region.
+    pub fn memory(&self) -> Memory<'_> {
+        self.region.memory()
+    }
+
     /// First byte, for handing to a system call or a NIC; valid while the lease lives.
     pub fn as_ptr(&self) -> *const u8 {
         // SAFETY: the range was checked to lie in the region.
@@ -166,6 +176,11 @@ impl ReadLease {
 impl WriteLease {
     pub(crate) fn new(region: Arc<Inner>, range: Range<usize>) -> Self {
         Self { region, range }
+    }
+
+    /// The whole region.
+    pub fn memory(&self) -> Memory<'_> {
+        self.region.memory()
     }
 
     /// First byte, for handing to a system call or a NIC; valid while the lease lives.

@@ -18,7 +18,7 @@ mod region;
 pub use completion::{Cause, Completion, PostError};
 pub use lease::{FutureRead, LeaseError, ReadLease, WriteLease};
 pub use pool::RegionPool;
-pub use region::{Region, RegionError};
+pub use region::{Attachment, Memory, Region, RegionError};
 
 use std::{sync::Arc, time::Duration};
 

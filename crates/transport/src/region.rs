@@ -25,7 +25,38 @@ pub(crate) struct Inner {
     bytes: usize,
     access: Access,
     leases: Mutex<Leases>,
+    /// Goes before the memory: fields are dropped in this order.
+    attachments: Mutex<Vec<Attachment>>,
     owner: Owner,
+}
+
+/// Something that a transport keeps with a region as long as its memory exists, such as its
+/// registration with a network.
+pub type Attachment = Box<dyn Any + Send + Sync>;
+
+/// The whole memory that a lease is a part of, as a transport that registers memory sees it.
+pub struct Memory<'a>(&'a Inner);
+
+impl Memory<'_> {
+    /// First byte of the region.
+    pub fn start(&self) -> *mut u8 {
+        self.0.start
+    }
+
+    /// Length of the region.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// Whether it may be written.
+    pub fn is_writable(&self) -> bool {
+        self.0.access == Access::ReadWrite
+    }
+
+    /// What transports have attached; dropped just before the memory is let go.
+    pub fn attachments(&self) -> MutexGuard<'_, Vec<Attachment>> {
+        self.0.attachments.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,7 +173,14 @@ impl Region {
     }
 
     fn new(start: *mut u8, bytes: usize, access: Access, owner: Owner) -> Self {
-        Self(Arc::new(Inner { start, bytes, access, leases: Mutex::default(), owner }))
+        Self(Arc::new(Inner {
+            start,
+            bytes,
+            access,
+            leases: Mutex::default(),
+            attachments: Mutex::default(),
+            owner,
+        }))
     }
 
     /// Length in bytes.
@@ -196,6 +234,7 @@ impl Region {
             return Err(self);
         }
         let mut inner = Arc::try_unwrap(self.0).map_err(Self)?;
+        inner.memory().attachments().clear();
         // The memory moves to the vector; `Drop` must not free it.
         inner.owner = Owner::Foreign(Box::new(()));
         // SAFETY: made by `from_vec` of a boxed slice of this start and length; ours alone now.
@@ -239,6 +278,10 @@ impl Inner {
         self.start
     }
 
+    pub(crate) fn memory(&self) -> Memory<'_> {
+        Memory(self)
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -251,6 +294,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.memory().attachments().clear();
         if matches!(self.owner, Owner::Heap) {
             // SAFETY: made by `from_vec` of a boxed slice of this start and length, and no lease
             // is left, since each holds an `Arc` of this.
@@ -279,6 +323,25 @@ mod tests {
         let region = region.try_into_vec().unwrap_err();
         drop(lease);
         assert!(region.try_into_vec().is_ok());
+    }
+
+    #[test]
+    fn attachments_go_before_the_memory_does() {
+        let attached = Arc::new(());
+        let attach = |region: &Region| {
+            let lease = region.read(0..1).unwrap();
+            assert_eq!(lease.memory().bytes(), 8);
+            lease.memory().attachments().push(Box::new(Arc::clone(&attached)));
+        };
+        let region = Region::zeroed(8);
+        attach(&region);
+        assert_eq!(Arc::strong_count(&attached), 2);
+        let vector = region.try_into_vec().unwrap();
+        assert_eq!(Arc::strong_count(&attached), 1);
+        let region = Region::from_shared(vector);
+        attach(&region);
+        drop(region);
+        assert_eq!(Arc::strong_count(&attached), 1);
     }
 
     #[test]

@@ -292,7 +292,7 @@ pub(crate) fn connect_neighbours(
     deadline: Deadline,
 ) -> Result<Wires, Error> {
     let own = settings.rank;
-    let neighbours: Vec<u32> = settings.schedule.neighbours(own).collect();
+    let neighbours = settings.neighbours();
     let (lower, higher): (Vec<u32>, Vec<u32>) = neighbours.into_iter().partition(|&r| r < own);
     let (shared, number) = (&listener.shared, settings.number);
     let expectation = expect(shared, settings, &terms, &higher)?;

@@ -23,6 +23,8 @@ pub struct Terms {
     offload: bool,
     pub(super) streams: u8,
     fabric: String,
+    /// Limits of small messages: bytes, slots, members.
+    small: Option<[u32; 3]>,
     /// Hash of who exchanges blocks with whom beyond what the fields above say: the racks.
     layout: [u8; 8],
     /// Hashes of the member list, in equal parts.
@@ -50,6 +52,7 @@ impl Terms {
             offload: offload.is_used(),
             streams,
             fabric: fabric.to_owned(),
+            small: settings.small.map(|small| [small.bytes_max, small.slots, small.members_max]),
             layout: layout(schedule),
             addresses: addresses.chunks(part).map(hash_addresses).collect(),
         }
@@ -72,6 +75,11 @@ impl Terms {
             ("offload", on_off(self.offload).into(), on_off(theirs.offload).into()),
             ("streams per neighbour", self.streams.to_string(), theirs.streams.to_string()),
             ("fabric", self.fabric.clone(), theirs.fabric.clone()),
+            (
+                "small messages (bytes, slots, members)",
+                format!("{:?}", self.small),
+                format!("{:?}", theirs.small),
+            ),
         ];
         if let Some((what, own, other)) = fields.into_iter().find(|(_, own, other)| own != other) {
             return Some(format!("{what}: {own} here, {other} there"));
@@ -156,6 +164,8 @@ mod tests {
         let mut other = terms(4, 0, |_| {});
         other.offload = true;
         assert!(difference(other).contains("offload: not used here, used there"));
+        let other = terms(4, 0, |settings| settings.small = None);
+        assert!(difference(other).contains("small messages"));
         let other = terms(4, 0, |settings| {
             settings.schedule = Schedule::new(Algorithm::Sequential, 4, 0).unwrap();
         });

@@ -123,7 +123,7 @@ impl Closing {
 impl Group {
     /// Takes the next step of closing, if it is time.
     pub(super) fn go_on_closing<T: Transport>(&mut self, transport: &mut T) {
-        let (known, completed) = (self.relay.known(), self.relay.completed());
+        let (known, completed) = (self.order.known(), self.order.completed());
         for (rank, word) in self.closing.next_words(known, completed) {
             self.write_word(transport, rank, &word);
         }

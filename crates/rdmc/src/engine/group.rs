@@ -8,7 +8,7 @@ use std::{
 use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Wait};
 use transport::{Cause, Completion, EndpointId, LeaseError, Region, RegionPool, Token, Transport};
 
-use super::{Counters, Event, Offload, close::Closing, words::Word};
+use super::{Counters, Event, Offload, close::Closing, order::Order, small::Small, words::Word};
 use crate::{Error, Failure, FailureKind, GroupSettings, settings::check_region};
 
 /// After this many bytes moved, pages of mapped files are given back to the system, so that the
@@ -21,16 +21,20 @@ pub(super) struct Group {
     pub(super) relay: Relay,
     pub(super) closing: Closing,
     /// Neighbours that are connected.
-    peers: BTreeMap<u32, EndpointId>,
+    pub(super) peers: BTreeMap<u32, EndpointId>,
+    pub(super) order: Order,
+    pub(super) small: Option<Small>,
+    /// How many relayed messages each neighbour was told of.
+    announced: BTreeMap<u32, u64>,
     /// Memory of messages that are not complete.
-    memory: BTreeMap<u64, Region>,
+    pub(super) memory: BTreeMap<u64, Region>,
     /// Memory for first blocks of messages whose own is not known yet.
     spare: RegionPool,
     spare_used: BTreeMap<ReceiveId, Region>,
     /// Posts that have not completed: while there are any, the transport may touch memory.
-    posts_open: usize,
+    pub(super) posts_open: usize,
     phase: Phase,
-    events: VecDeque<Event>,
+    pub(super) events: VecDeque<Event>,
     last_progress: Duration,
     moved_bytes: u64,
 }
@@ -66,10 +70,13 @@ impl Group {
         Ok(Self {
             closing: Closing::new(&settings.schedule, settings.rank),
             spare: RegionPool::new(spare_count, settings.block_bytes as usize),
+            small: Small::new(&settings),
             settings,
             offload,
             relay,
             peers: BTreeMap::new(),
+            order: Order::default(),
+            announced: BTreeMap::new(),
             memory: BTreeMap::new(),
             spare_used: BTreeMap::new(),
             posts_open: 0,
@@ -94,8 +101,7 @@ impl Group {
     }
 
     pub(super) fn missing_neighbour(&self) -> Option<u32> {
-        let schedule = &self.settings.schedule;
-        schedule.neighbours(self.settings.rank).find(|rank| !self.peers.contains_key(rank))
+        self.settings.neighbours().into_iter().find(|rank| !self.peers.contains_key(rank))
     }
 
     pub(super) fn send(&mut self, region: Region) -> Result<u64, Error> {
@@ -103,18 +109,39 @@ impl Group {
         if self.closing.is_asked() {
             return Err(Error::Closed(self.settings.number));
         }
-        let message = self.relay.send(region.len() as u64)?;
-        self.memory.insert(message, region);
-        Ok(message)
+        let bytes = region.len() as u64;
+        let number = match &mut self.small {
+            Some(small) if self.settings.is_root() && small.takes(bytes) => {
+                let number = self.order.number(false);
+                small.send(number);
+                number
+            }
+            _ => {
+                self.relay.send(bytes)?;
+                self.order.number(true)
+            }
+        };
+        self.memory.insert(number, region);
+        Ok(number)
     }
 
-    pub(super) fn accept(&mut self, message: u64, region: Region) -> Result<(), Error> {
+    pub(super) fn accept(
+        &mut self,
+        message: u64,
+        region: Region,
+        counters: &mut Counters,
+    ) -> Result<(), Error> {
         self.check_running()?;
+        if let Some(answer) = self.accept_small(message, &region, counters) {
+            return answer;
+        }
         let group = self.settings.number;
-        let bytes = self.relay.awaits_memory(message)?;
+        let unknown = RelayError::Unknown { what: "message", number: message };
+        let relayed = self.order.relayed(message).ok_or(unknown)?;
+        let bytes = self.relay.awaits_memory(relayed)?;
         check_region(group, message, bytes, &region)?;
         self.memory.insert(message, region);
-        self.relay.accepted(message)?;
+        self.relay.accepted(relayed)?;
         Ok(())
     }
 
@@ -152,7 +179,7 @@ impl Group {
         let outcome = match completion {
             Completion::Sent { token, .. } => {
                 self.posts_open -= 1;
-                self.relay.sent(SendId(token.0))
+                if Small::made(token) { Ok(()) } else { self.relay.sent(SendId(token.0)) }
             }
             Completion::Received { token, bytes, immediate, .. } => {
                 self.posts_open -= 1;
@@ -164,6 +191,9 @@ impl Group {
             Completion::Cancelled { .. } => {
                 self.posts_open -= 1;
                 Ok(())
+            }
+            Completion::Written { immediate, .. } if matches!(self.phase, Phase::Running) => {
+                self.small_arrived(rank, immediate)
             }
             Completion::Control { word, .. } => {
                 return self.heard(transport, counters, rank, &word);
@@ -189,7 +219,11 @@ impl Group {
             return;
         }
         let outcome = match Word::decode(word) {
-            Some(Word::Announce { bytes }) => self.relay.announced(rank, bytes),
+            Some(Word::Announce { number, bytes }) => self.announced(rank, number, bytes),
+            Some(Word::Freed { count }) => match &mut self.small {
+                Some(small) => small.heard(rank, count),
+                None => Err(peer_error(rank, "has a ring for small messages")),
+            },
             Some(Word::Grant { count }) => self.relay.granted(rank, count),
             Some(Word::Failed { member, reporter, kind, detail }) => {
                 let failure =
@@ -200,6 +234,17 @@ impl Group {
             None => Err(RelayError::Peer { member: rank, what: "wrote an unknown word".into() }),
         };
         self.go_on(transport, counters, outcome);
+    }
+
+    fn announced(&mut self, rank: u32, number: u64, bytes: u64) -> Result<(), RelayError> {
+        // Whoever may not announce is refused before it can spoil the numbering.
+        if self.settings.schedule.announcer(self.settings.rank) != Some(rank) {
+            return self.relay.announced(rank, bytes);
+        }
+        if !self.order.announced(number) {
+            return Err(peer_error(rank, "announced messages out of order"));
+        }
+        self.relay.announced(rank, bytes)
     }
 
     /// A neighbour's connection ended without being closed from here.
@@ -254,8 +299,16 @@ impl Group {
                 self.fail(transport, Some(rank), FailureKind::Memory, detail);
             }
         }
-        if matches!(self.phase, Phase::Running) {
-            self.go_on_closing(transport);
+        if !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        match self.carry_out_small(transport, counters) {
+            Ok(()) => self.go_on_closing(transport),
+            Err(error) => {
+                let rank = self.settings.rank;
+                let detail = format!("{error} while {}", self.occupation());
+                self.fail(transport, Some(rank), FailureKind::Memory, detail);
+            }
         }
     }
 
@@ -292,27 +345,28 @@ impl Group {
                 }
             }
             Action::Announce { target, bytes } => {
-                self.write_word(transport, target, &Word::Announce { bytes });
+                let told = self.announced.entry(target).or_default();
+                let number = self.order.number_of(*told).unwrap_or(u64::MAX);
+                *told += 1;
+                self.write_word(transport, target, &Word::Announce { number, bytes });
             }
             Action::PlaceFirst { id, message, offset, bytes } => {
                 counters.bytes_copied += bytes;
                 self.place_first(id, message, offset, bytes)?;
             }
             Action::Incoming { message, bytes } => {
-                self.events.push_back(Event::Incoming { group, message, bytes });
+                self.order.incoming(self.number_of(message), bytes);
             }
             Action::BlockReady { message, offset, bytes, .. } => {
+                let message = self.number_of(message);
                 if self.settings.report_blocks {
                     self.events.push_back(Event::Block { group, message, offset, bytes });
                 }
             }
-            Action::Received { message } => {
-                self.events.push_back(Event::Received { group, message });
-            }
+            Action::Received { message } => self.order.received(self.number_of(message)),
             Action::Complete { message } => {
-                if let Some(region) = self.memory.remove(&message) {
-                    self.events.push_back(Event::Complete { group, message, region });
-                }
+                self.order.complete(self.number_of(message));
+                self.order.retire();
             }
             offloaded => self.act_offloaded(transport, counters, offloaded)?,
         }
@@ -353,7 +407,12 @@ impl Group {
     /// The memory of a message in flight; an empty region stands in for one that is not there, so
     /// that a lease of it fails with a clear error.
     pub(super) fn region(&self, message: u64) -> Region {
-        self.memory.get(&message).cloned().unwrap_or_else(|| Region::zeroed(0))
+        self.memory.get(&self.number_of(message)).cloned().unwrap_or_else(|| Region::zeroed(0))
+    }
+
+    /// The group's number of a message of the relay.
+    fn number_of(&self, message: u64) -> u64 {
+        self.order.number_of(message).unwrap_or(u64::MAX)
     }
 
     pub(super) fn write_word<T: Transport>(&self, transport: &mut T, rank: u32, word: &Word) {
@@ -381,13 +440,14 @@ impl Group {
 
     /// What this member is doing, for error messages.
     fn occupation(&self) -> String {
-        let message = self.relay.completed();
+        let message = self.order.completed();
+        let relays = self.relay.known() > self.relay.completed();
         let step = self.relay.waits().find_map(|wait| match wait {
             Wait::Block { step, .. } => step,
             Wait::Credit { step, .. } => Some(step),
             _ => None,
         });
-        match (self.relay.known() > message, step) {
+        match (relays, step) {
             (true, Some(step)) => format!("relaying message {message} at step {step}"),
             (true, None) => format!("relaying message {message}"),
             (false, _) if self.closing.is_under_way() => "closing".to_owned(),
@@ -460,7 +520,11 @@ impl Group {
     /// The member that owes this one something, if any does.
     fn waited_for(&self) -> Option<u32> {
         if self.relay.known() == self.relay.completed() {
-            return self.closing.waited_for(self.relay.completed());
+            let rank = self.settings.rank;
+            let announcer = self.settings.schedule.announcer(rank);
+            return (self.small.as_ref().and_then(Small::waited_for))
+                .or(announcer.filter(|_| self.order.has_gap()))
+                .or(self.closing.waited_for(self.order.completed()));
         }
         self.relay.waits().find_map(|wait| match wait {
             Wait::Block { source, .. } => Some(source),
@@ -506,4 +570,8 @@ impl Group {
 /// A range of a region. Lengths were checked against regions, which are no longer than memory.
 pub(super) fn range(offset: u64, bytes: u64) -> std::ops::Range<usize> {
     offset as usize..(offset + bytes) as usize
+}
+
+fn peer_error(member: u32, what: &str) -> RelayError {
+    RelayError::Peer { member, what: what.to_owned() }
 }

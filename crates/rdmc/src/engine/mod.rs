@@ -8,6 +8,8 @@
 mod close;
 mod group;
 mod offload;
+mod order;
+mod small;
 mod words;
 
 use std::{
@@ -84,12 +86,17 @@ pub struct Counters {
     pub bytes_received: u64,
     /// Bytes sent as blocks.
     pub bytes_sent: u64,
-    /// Bytes that were copied in user space: first blocks whose memory was not known in time.
+    /// Bytes that were copied in user space: first blocks whose memory was not known in time,
+    /// and small messages.
     pub bytes_copied: u64,
     /// Blocks received.
     pub blocks_received: u64,
     /// Blocks sent.
     pub blocks_sent: u64,
+    /// Small messages that came without being relayed.
+    pub small_received: u64,
+    /// Small messages that the root wrote to everybody.
+    pub small_sent: u64,
 }
 
 /// See the module's documentation.
@@ -121,12 +128,13 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Starts a group with connected links to each of its schedule's neighbours.
+    /// Starts a group with connected links to each of its neighbours
+    /// ([`GroupSettings::neighbours`]).
     ///
     /// Errors: [`Error::NumberInUse`], [`Error::Setting`], a missing link.
     pub fn create(
         &mut self,
-        settings: GroupSettings,
+        mut settings: GroupSettings,
         links: Vec<(u32, T::Link)>,
     ) -> Result<(), Error> {
         settings.check()?;
@@ -145,8 +153,12 @@ impl<T: Transport> Engine<T> {
         if let Offload::Unavailable(reason) = offload {
             tracing::warn!(group = number, reason, "the network does not relay by itself");
         }
+        if !self.transport.can_write() {
+            settings.small = None;
+        }
         let mut group = Group::new(settings, offload, self.transport.now())?;
-        if let Err(error) = self.connect(&mut group, links) {
+        let connected = self.connect(&mut group, links);
+        if let Err(error) = connected.and_then(|()| group.expose_ring(&mut self.transport)) {
             group.abandon(&mut self.transport);
             return Err(error);
         }
@@ -190,7 +202,7 @@ impl<T: Transport> Engine<T> {
     /// asked for.
     pub fn accept(&mut self, group: u64, message: u64, region: Region) -> Result<(), Error> {
         self.with_group(group, |group, transport, counters| {
-            group.accept(message, region)?;
+            group.accept(message, region, counters)?;
             group.carry_out(transport, counters);
             Ok(())
         })
@@ -290,6 +302,7 @@ impl<T: Transport> Engine<T> {
             Completion::Sent { endpoint, .. }
             | Completion::Received { endpoint, .. }
             | Completion::Control { endpoint, .. }
+            | Completion::Written { endpoint, .. }
             | Completion::Cancelled { endpoint, .. } => (*endpoint, false),
             Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } => {
                 (*endpoint, true)

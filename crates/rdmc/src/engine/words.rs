@@ -7,11 +7,14 @@ use crate::{Failure, FailureKind};
 /// What one control word says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
-    /// The next message exists and has this many bytes.
-    Announce { bytes: u64 },
+    /// The next relayed message exists, with this number among all, and has this many bytes.
+    Announce { number: u64, bytes: u64 },
     /// So many more receives are posted for you, at least one (`ready_for_block`, DSN 2018
     /// section 4.2).
     Grant { count: u32 },
+    /// This many slots of the ring of small messages have been freed so far; the first of these
+    /// words says that there is a ring.
+    Freed { count: u64 },
     /// The group has failed.
     Failed { member: Option<u32>, reporter: u32, kind: FailureKind, detail: String },
     /// From the root down: this many messages, and no more will come.
@@ -28,6 +31,7 @@ const FAILED: u8 = 3;
 const CLOSING: u8 = 4;
 const DELIVERED: u8 = 5;
 const CONFIRMED: u8 = 6;
+const FREED: u8 = 9;
 
 /// Stands for "no member" where a rank is written; ranks end at 2^20.
 const NO_MEMBER: u32 = u32::MAX;
@@ -37,12 +41,17 @@ impl Word {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16);
         match self {
-            Self::Announce { bytes: length } => {
+            Self::Announce { number, bytes: length } => {
                 bytes.push(ANNOUNCE);
+                bytes.extend(number.to_le_bytes());
                 bytes.extend(length.to_le_bytes());
             }
             Self::Grant { count } => {
                 bytes.push(GRANT);
+                bytes.extend(count.to_le_bytes());
+            }
+            Self::Freed { count } => {
+                bytes.push(FREED);
                 bytes.extend(count.to_le_bytes());
             }
             Self::Failed { member, reporter, kind, detail } => {
@@ -67,7 +76,12 @@ impl Word {
         let (&kind, rest) = bytes.split_first()?;
         let number = || Some(u64::from_le_bytes(rest.try_into().ok()?));
         match kind {
-            ANNOUNCE => Some(Self::Announce { bytes: number()? }),
+            ANNOUNCE => {
+                let (number, bytes) = rest.split_first_chunk()?;
+                let bytes = u64::from_le_bytes(bytes.try_into().ok()?);
+                Some(Self::Announce { number: u64::from_le_bytes(*number), bytes })
+            }
+            FREED => Some(Self::Freed { count: number()? }),
             CLOSING => Some(Self::Closing { messages: number()? }),
             FAILED => Self::decode_failed(rest),
             GRANT => {
@@ -117,7 +131,8 @@ mod tests {
             detail: "why".into(),
         };
         for word in [
-            Word::Announce { bytes: u64::MAX },
+            Word::Announce { number: 3, bytes: u64::MAX },
+            Word::Freed { count: 7 },
             Word::Grant { count: 1 },
             Word::Grant { count: u32::MAX },
             failed,

@@ -23,6 +23,9 @@ pub struct Member {
     pub polled: bool,
     pub messages: Vec<Vec<u8>>,
     pub received: u64,
+    /// How many messages may wait for memory before any is given.
+    pub patience: usize,
+    pub unanswered: Vec<(u64, u64)>,
     /// When the last message was received.
     pub received_at: Duration,
     pub closed: bool,
@@ -39,9 +42,17 @@ impl World {
         let network = SimNet::new(config, seed);
         let transports: Vec<SimTransport> =
             (0..schedule.members()).map(|_| network.member()).collect();
+        let settings_of = |rank| {
+            let mut settings = GroupSettings::new(1, rank, schedule.clone());
+            settings.block_bytes = BLOCK_BYTES;
+            settings.small = None;
+            change(&mut settings);
+            settings
+        };
         let mut links: Vec<Vec<_>> = transports.iter().map(|_| Vec::new()).collect();
         for rank in 0..schedule.members() {
-            for other in schedule.neighbours(rank).filter(|&other| other > rank) {
+            let neighbours = settings_of(rank).neighbours();
+            for other in neighbours.into_iter().filter(|&other| other > rank) {
                 let (own, theirs) = network.connect(rank as usize, other as usize);
                 links[rank as usize].push((other, own));
                 links[other as usize].push((rank, theirs));
@@ -50,11 +61,8 @@ impl World {
         let members = (0..)
             .zip(transports.into_iter().zip(links))
             .map(|(rank, (transport, links))| {
-                let mut settings = GroupSettings::new(1, rank, schedule.clone());
-                settings.block_bytes = BLOCK_BYTES;
-                change(&mut settings);
                 let mut engine = Engine::new(transport);
-                engine.create(settings, links).unwrap();
+                engine.create(settings_of(rank), links).unwrap();
                 Member::new(engine)
             })
             .collect();
@@ -126,18 +134,29 @@ impl Member {
             polled: true,
             messages: Vec::new(),
             received: 0,
+            patience: 0,
+            unanswered: Vec::new(),
             received_at: Duration::ZERO,
             closed: false,
             failure: None,
         }
     }
 
+    /// Gives memory to all messages that wait for it.
+    pub fn answer(&mut self) {
+        for (message, bytes) in self.unanswered.drain(..) {
+            self.engine.accept(1, message, Region::zeroed(bytes as usize)).unwrap();
+        }
+    }
+
     pub fn take(&mut self, event: Event, now: Duration) {
         assert!(!self.closed && self.failure.is_none(), "nothing follows the end: {event:?}");
         match event {
-            Event::Incoming { group, message, bytes } => {
-                let region = Region::zeroed(bytes as usize);
-                self.engine.accept(group, message, region).unwrap();
+            Event::Incoming { message, bytes, .. } => {
+                self.unanswered.push((message, bytes));
+                if self.unanswered.len() > self.patience {
+                    self.answer();
+                }
             }
             Event::Received { message, .. } => {
                 assert_eq!(message, self.received, "in order");

@@ -6,7 +6,8 @@
 //! each of several modules.
 //!
 //! The path of a clause through the files: a function of `blocks`, `control`, `ends`, `failures`,
-//! `offload` or `waiting` posts through a rig (`rig`), which polls all members by turns and checks each
+//! `offload`, `waiting` or `writes` posts through a rig (`rig`), which polls all members by turns and
+//! checks each
 //! completion against what holds always: every post completes once and with its own token, memory
 //! is free by then, and nothing follows the end of an endpoint.
 
@@ -17,6 +18,7 @@ mod failures;
 mod offload;
 mod rig;
 mod waiting;
+mod writes;
 
 use std::time::Duration;
 
@@ -107,6 +109,13 @@ pub mod clauses {
             a_wait_ends_by_itself, a_wake_before_the_wait_counts, completions_are_appended,
             the_waker_ends_a_wait,
         },
+        writes::{
+            a_close_hands_back_writes, a_large_write_arrives_whole,
+            a_write_outside_breaks_the_endpoint, exposed_memory_is_let_go_at_the_end,
+            exposed_memory_is_used_by_turns, keys_name_memory_of_one_endpoint,
+            writes_arrive_in_order_where_they_belong, writes_blocks_and_words_interleave,
+            writes_wait_for_a_slow_reader,
+        },
     };
 }
 
@@ -158,6 +167,15 @@ macro_rules! contract_tests {
             several_offloaded_sends_follow_one_receive
             the_waker_ends_a_wait
             tokens_and_immediates_come_back
+            a_close_hands_back_writes
+            a_large_write_arrives_whole
+            a_write_outside_breaks_the_endpoint
+            exposed_memory_is_let_go_at_the_end
+            exposed_memory_is_used_by_turns
+            keys_name_memory_of_one_endpoint
+            writes_arrive_in_order_where_they_belong
+            writes_blocks_and_words_interleave
+            writes_wait_for_a_slow_reader
         }
     };
     (@each $harness:expr; $($clause:ident)*) => {

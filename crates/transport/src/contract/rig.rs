@@ -236,6 +236,41 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.posted(member, token, answer, endpoint, Kind::Send, region, range, false)
     }
 
+    /// Lets `peer` write into a region of `member`.
+    pub(super) fn expose(&mut self, member: usize, peer: usize, key: u32, region: &Region) {
+        self.try_expose(member, peer, key, region).expect("memory may be exposed");
+    }
+
+    pub(super) fn try_expose(
+        &mut self,
+        member: usize,
+        peer: usize,
+        key: u32,
+        region: &Region,
+    ) -> Result<(), PostError> {
+        let endpoint = self.endpoint(member, peer);
+        let answer = self.transport(member).expose(endpoint, key, region.clone());
+        self.note(format_args!("member {member} exposes {key} on {endpoint:?}: {answer:?}"));
+        answer
+    }
+
+    /// Writes a whole region, which others may write at the same time, to a key and offset.
+    pub(super) fn write_to(
+        &mut self,
+        (member, peer): (usize, usize),
+        region: &Region,
+        (key, offset): (u32, u64),
+        immediate: u32,
+    ) -> Token {
+        let (endpoint, range) = (self.endpoint(member, peer), 0..region.len());
+        let token = self.take_token();
+        let lease = region.read(range.clone()).expect("readers share");
+        let transport = self.transport(member);
+        let answer = transport.post_write(endpoint, lease, key, offset, immediate, token);
+        self.posted(member, token, answer, endpoint, Kind::Send, region, range, false)
+            .expect("a write is accepted")
+    }
+
     fn take_token(&mut self) -> Token {
         let token = Token(self.next_token);
         self.next_token = self.next_token.wrapping_add(1);
@@ -439,6 +474,18 @@ impl<'h, H: Harness> Rig<'h, H> {
                 _ => None,
             })
             .collect()
+    }
+
+    /// The immediates of the writes that have come, in order.
+    pub(super) fn written(&self, member: usize, peer: usize) -> Vec<u32> {
+        let from = self.endpoint(member, peer);
+        let immediate_of = |(owner, completion): &(usize, Completion)| match completion {
+            Completion::Written { endpoint, immediate } => {
+                (*owner == member && *endpoint == from).then_some(*immediate)
+            }
+            _ => None,
+        };
+        self.seen.iter().filter_map(immediate_of).collect()
     }
 
     fn polled_members(&self) -> Vec<usize> {

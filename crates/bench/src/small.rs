@@ -1,0 +1,93 @@
+//! Messages of one byte: relayed, and written to every receiver at once (DSN 2018 section 4.6).
+
+use rdmc::{Algorithm, Fabric};
+use serde_json::json;
+
+use crate::{
+    Outcome,
+    crew::{Crew, Host},
+    interrupt::Interrupt,
+    member::{Equipment, Job},
+    report::{Report, number},
+    size,
+    sweep::sweep,
+};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Sizes of the groups, roots included
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "2,4,8,16",
+          value_parser = clap::value_parser!(u32).range(2..=16))]
+    members: Vec<u32>,
+    /// How many messages in a row are measured for their rate
+    #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    messages: u64,
+    /// Their length, at most 10 KiB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1")]
+    bytes: u64,
+    /// The network that messages move over: tcp, or a libfabric provider (verbs, shm, ofi-tcp, ...)
+    #[arg(long, default_value_t)]
+    fabric: Fabric,
+    /// How often each is measured, by turns; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Outcome<()> {
+    let interrupt = Interrupt::watch()?;
+    let what = format!(
+        "messages of {}, members as processes of this host, fabric {}, binomial pipeline; median \
+         of {}",
+        size::show(args.bytes),
+        args.fabric,
+        args.repeats
+    );
+    let columns = [
+        "members",
+        "path",
+        "messages_per_s",
+        "of_the_rate_relayed",
+        "latency_us",
+        "cpu_us_per_message",
+    ];
+    let mut report = Report::new("small", what, &columns);
+    let equipment = Equipment { fabric: args.fabric.clone(), ..Equipment::default() };
+    for &members in &args.members {
+        let hosts = vec![Host::here(); members as usize];
+        let mut crew = Crew::start_with(&hosts, &interrupt, &equipment)?;
+        let job = |small: bool, messages: u64| Job {
+            number: 0,
+            algorithm: Algorithm::BinomialPipeline.to_string(),
+            block_bytes: rdmc::BLOCK_BYTES_DEFAULT,
+            window: rdmc::Window::default().receives,
+            messages_in_flight: 2,
+            messages,
+            message_bytes: args.bytes,
+            small,
+        };
+        let jobs =
+            [job(false, args.messages), job(true, args.messages), job(false, 1), job(true, 1)];
+        let results = sweep(&mut crew, &jobs, args.repeats, &format!("{members} members"))?;
+        for (index, path) in ["relayed", "written"].into_iter().enumerate() {
+            let (many, one) = (&results[index], &results[index + 2]);
+            report.row(vec![
+                json!(members),
+                json!(path),
+                number(args.messages as f64 / many.seconds()),
+                number(results[0].seconds() / many.seconds()),
+                number(one.seconds() * 1e6),
+                number(many.cpu_seconds() * 1e6 / args.messages as f64),
+            ]);
+        }
+    }
+    report.note(
+        "rate: messages queued at once, until the last receiver has the last. latency: one message \
+         alone, from the send to the last receiver. Members share this host's cores.",
+    );
+    report.print(args.json);
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! Small messages, without relaying (DSN 2018 section 4.6, "Small messages").
+//!
+//! Every receiver of a small group exposes a ring of slots to the root. The root writes a message
+//! of few bytes into the next slot of every ring, one-sided: number, length, contents. There is no
+//! announcement and no credit for each message. Receivers free slots in order, as their
+//! application takes the messages, and say so in batches of a quarter of the ring
+//! ([`Word::Freed`]); while a ring is full, messages wait at the root. A batch that is not full is
+//! never waited for: the root then knows of three quarters of the ring that are free.
+//!
+//! Cost of a message to n members: n-1 writes, and 4(n-1)/slots words. The root copies the message
+//! once into a ring of its own, so its memory comes back at once; receivers copy it once out.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use relay::RelayError;
+use transport::{LeaseError, Region, Token, Transport};
+
+use super::{Counters, Event, group::Group, order::Due, words::Word};
+use crate::{Error, GroupSettings, SmallMessages, settings::check_region};
+
+/// The ring's name on its endpoint.
+const KEY: u32 = 0;
+
+/// A slot begins with the message's number and its length, 8 bytes each.
+const HEAD_BYTES: usize = 16;
+
+/// Marks posts of this path. The relay's own identifiers count from 0 and stay below.
+const TOKEN: Token = Token(1 << 63);
+
+/// Small messages at one member.
+pub(super) struct Small {
+    limits: SmallMessages,
+    slot_bytes: usize,
+    /// At the root what is being written, at a receiver what the root writes into.
+    ring: Region,
+    end: End,
+}
+
+enum End {
+    Root {
+        /// Messages that have no slot yet, in order.
+        waiting: VecDeque<u64>,
+        /// How many were written.
+        written: u64,
+        /// How many slots each receiver has freed, once it has a ring.
+        freed: BTreeMap<u32, Option<u64>>,
+    },
+    Receiver {
+        root: u32,
+        /// What lies in slots, in order.
+        arrived: VecDeque<Arrived>,
+        freed: u64,
+        /// How many of `freed` the root has been told of.
+        told: u64,
+    },
+}
+
+struct Arrived {
+    number: u64,
+    bytes: u64,
+    taken: bool,
+}
+
+impl Small {
+    /// `None` where small messages are relayed like others.
+    pub(super) fn new(settings: &GroupSettings) -> Option<Self> {
+        let limits = settings.small_messages()?;
+        let slot_bytes = HEAD_BYTES + limits.bytes_max as usize;
+        let receivers = (0..settings.schedule.members()).filter(|&rank| rank != settings.rank);
+        let end = if settings.is_root() {
+            End::Root {
+                waiting: VecDeque::new(),
+                written: 0,
+                freed: receivers.map(|rank| (rank, None)).collect(),
+            }
+        } else {
+            let root = settings.schedule.root();
+            End::Receiver { root, arrived: VecDeque::new(), freed: 0, told: 0 }
+        };
+        let ring = Region::zeroed(slot_bytes * limits.slots as usize);
+        Some(Self { limits, slot_bytes, ring, end })
+    }
+
+    /// Whether a post was made by this path.
+    pub(super) fn made(token: Token) -> bool {
+        token == TOKEN
+    }
+
+    /// First byte of the slot of the i-th small message.
+    fn slot_start(&self, index: u64) -> usize {
+        (index % u64::from(self.limits.slots)) as usize * self.slot_bytes
+    }
+
+    /// Whether the root can send a message of this length this way.
+    pub(super) fn takes(&self, bytes: u64) -> bool {
+        bytes <= u64::from(self.limits.bytes_max)
+    }
+
+    /// Root only: the message is written as soon as every ring has room.
+    pub(super) fn send(&mut self, number: u64) {
+        if let End::Root { waiting, .. } = &mut self.end {
+            waiting.push_back(number);
+        }
+    }
+
+    /// The member whose ring is full, or missing, while messages wait for it.
+    pub(super) fn waited_for(&self) -> Option<u32> {
+        match &self.end {
+            End::Root { waiting, freed, .. } if !waiting.is_empty() => {
+                freed.iter().min_by_key(|&(_, freed)| freed).map(|(&rank, _)| rank)
+            }
+            _ => None,
+        }
+    }
+
+    /// `rank` has a ring, or has freed slots of it.
+    pub(super) fn heard(&mut self, rank: u32, count: u64) -> Result<(), RelayError> {
+        let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
+        let End::Root { written, freed, .. } = &mut self.end else {
+            return Err(wrong("freed slots of a ring that it does not have"));
+        };
+        match freed.get_mut(&rank) {
+            Some(before) if *before <= Some(count) && count <= *written => *before = Some(count),
+            _ => return Err(wrong("freed slots that it does not have")),
+        }
+        Ok(())
+    }
+
+    /// The root has written the slot `immediate`: answers number and length of the message.
+    fn arrived(&mut self, rank: u32, immediate: u32) -> Result<(u64, u64), RelayError> {
+        let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
+        let slots = u64::from(self.limits.slots);
+        let index = match &self.end {
+            End::Receiver { root, arrived, freed, .. }
+                if *root == rank && (arrived.len() as u64) < slots =>
+            {
+                freed + arrived.len() as u64
+            }
+            _ => return Err(wrong("wrote a small message for which there is no room")),
+        };
+        if u64::from(immediate) != index % slots {
+            return Err(wrong("wrote small messages out of order"));
+        }
+        let start = self.slot_start(index);
+        let head = self.ring.read(start..start + HEAD_BYTES);
+        let head = head.map_err(|_| wrong("writes a slot that it has written"))?;
+        let number_at = |at: usize| {
+            head[at..at + 8].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+        };
+        let (number, bytes) = (number_at(0), number_at(8));
+        drop(head);
+        if !self.takes(bytes) {
+            return Err(wrong("wrote a small message that is too long"));
+        }
+        if let End::Receiver { arrived, .. } = &mut self.end {
+            if arrived.back().is_some_and(|last| last.number >= number) {
+                return Err(wrong("wrote small messages out of order"));
+            }
+            arrived.push_back(Arrived { number, bytes, taken: false });
+        }
+        Ok((number, bytes))
+    }
+
+    /// Where a message lies that the application has not taken: its index among what has arrived,
+    /// the first byte, and the length.
+    fn find(&self, number: u64) -> Option<(usize, usize, u64)> {
+        let End::Receiver { arrived, freed, .. } = &self.end else { return None };
+        let index = arrived.binary_search_by_key(&number, |message| message.number).ok()?;
+        let Arrived { bytes, taken, .. } = arrived[index];
+        let start = self.slot_start(freed + index as u64) + HEAD_BYTES;
+        (!taken).then_some((index, start, bytes))
+    }
+
+    /// Frees the slots of messages below `completed`. Answers what to tell the root, if it is time.
+    fn free(&mut self, completed: u64) -> Option<(u32, Word)> {
+        let End::Receiver { root, arrived, freed, told } = &mut self.end else { return None };
+        while arrived.front().is_some_and(|message| message.taken && message.number < completed) {
+            arrived.pop_front();
+            *freed += 1;
+        }
+        if *freed - *told < u64::from(self.limits.slots / 4).max(1) {
+            return None;
+        }
+        *told = *freed;
+        Some((*root, Word::Freed { count: *freed }))
+    }
+
+    /// Root only: takes the next message that every ring has room for, and says how many were
+    /// written before it.
+    fn next_to_write(&mut self) -> Option<(u64, u64)> {
+        let slots = u64::from(self.limits.slots);
+        let End::Root { waiting, written, freed } = &mut self.end else { return None };
+        // `None`, of a receiver without a ring, comes first.
+        let least = (*freed.values().min()?)?;
+        if *written - least >= slots {
+            return None;
+        }
+        Some((*waiting.front()?, *written))
+    }
+
+    fn has_written(&mut self) {
+        if let End::Root { waiting, written, .. } = &mut self.end {
+            waiting.pop_front();
+            *written += 1;
+        }
+    }
+}
+
+impl Group {
+    /// Lets the root write, and tells it so. Errors: the transport refuses.
+    pub(super) fn expose_ring<T: Transport>(&mut self, transport: &mut T) -> Result<(), Error> {
+        let Some(Small { ring, end: End::Receiver { root, .. }, .. }) = &self.small else {
+            return Ok(());
+        };
+        let Some(&endpoint) = self.peers.get(root) else { return Ok(()) };
+        transport
+            .expose(endpoint, KEY, ring.clone())
+            .map_err(|error| Error::Setting(format!("memory for small messages: {error}")))?;
+        self.write_word(transport, *root, &Word::Freed { count: 0 });
+        Ok(())
+    }
+
+    /// A slot was written.
+    pub(super) fn small_arrived(&mut self, rank: u32, immediate: u32) -> Result<(), RelayError> {
+        let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
+        let small = self.small.as_mut().ok_or_else(|| wrong("wrote where there is no ring"))?;
+        let (number, bytes) = small.arrived(rank, immediate)?;
+        if !self.order.small(number, bytes) {
+            return Err(wrong("used a message number twice"));
+        }
+        Ok(())
+    }
+
+    /// Gives memory for a small message. `None`: there is no such message.
+    pub(super) fn accept_small(
+        &mut self,
+        number: u64,
+        region: &Region,
+        counters: &mut Counters,
+    ) -> Option<Result<(), Error>> {
+        let small = self.small.as_mut()?;
+        let (index, start, bytes) = small.find(number)?;
+        if !self.order.is_told(number) {
+            return None;
+        }
+        if let Err(error) = check_region(self.settings.number, number, bytes, region) {
+            return Some(Err(error));
+        }
+        let copied = small.ring.read(start..start + bytes as usize).and_then(|source| {
+            region.write(0..bytes as usize)?.copy_from_slice(&source);
+            Ok(())
+        });
+        if let Err(error) = copied {
+            return Some(Err(Error::Setting(format!("memory for message {number}: {error}"))));
+        }
+        counters.small_received += 1;
+        counters.bytes_copied += bytes;
+        if let End::Receiver { arrived, .. } = &mut small.end {
+            arrived[index].taken = true;
+        }
+        if self.settings.report_blocks {
+            let group = self.settings.number;
+            let block = Event::Block { group, message: number, offset: 0, bytes };
+            self.events.push_back(block);
+        }
+        self.memory.insert(number, region.clone());
+        self.order.received(number);
+        self.order.complete(number);
+        Some(Ok(()))
+    }
+
+    /// Writes what there is room for, tells what is due, and frees what is done with.
+    pub(super) fn carry_out_small<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+    ) -> Result<(), LeaseError> {
+        while self.write_small(transport, counters)? {}
+        self.tell();
+        let completed = self.order.completed();
+        if let Some((root, word)) = self.small.as_mut().and_then(|small| small.free(completed)) {
+            self.write_word(transport, root, &word);
+        }
+        Ok(())
+    }
+
+    /// Writes the next message to everybody. False if there is none, or no room for it.
+    fn write_small<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+    ) -> Result<bool, LeaseError> {
+        let Some(small) = &mut self.small else { return Ok(false) };
+        let Some((number, index)) = small.next_to_write() else { return Ok(false) };
+        let Some(message) = self.memory.get(&number) else { return Ok(false) };
+        let (start, bytes) = (small.slot_start(index), message.len());
+        let range = start..start + HEAD_BYTES + bytes;
+        // A slot that is free at every receiver may still be in the transport's hands here, until
+        // its sends are reported.
+        let Ok(mut slot) = small.ring.write(range.clone()) else { return Ok(false) };
+        slot[..8].copy_from_slice(&number.to_le_bytes());
+        slot[8..HEAD_BYTES].copy_from_slice(&(bytes as u64).to_le_bytes());
+        slot[HEAD_BYTES..].copy_from_slice(&message.read(0..bytes)?);
+        drop(slot);
+        let immediate = (index % u64::from(small.limits.slots)) as u32;
+        for &endpoint in self.peers.values() {
+            let from = small.ring.read(range.clone())?;
+            // A refused post needs no care here: its endpoint is gone, and says so.
+            if transport.post_write(endpoint, from, KEY, start as u64, immediate, TOKEN).is_ok() {
+                self.posts_open += 1;
+            }
+        }
+        small.has_written();
+        counters.small_sent += 1;
+        counters.bytes_copied += bytes as u64;
+        self.order.received(number);
+        self.order.complete(number);
+        Ok(true)
+    }
+
+    /// Reports what is due, in the order of the messages.
+    fn tell(&mut self) {
+        let group = self.settings.number;
+        while let Some(due) = self.order.take_due() {
+            self.events.push_back(match due {
+                Due::Incoming { message, bytes } => Event::Incoming { group, message, bytes },
+                Due::Received { message } => Event::Received { group, message },
+                Due::Complete { message } => match self.memory.remove(&message) {
+                    Some(region) => Event::Complete { group, message, region },
+                    None => continue,
+                },
+            });
+        }
+    }
+}

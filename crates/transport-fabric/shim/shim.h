@@ -1,0 +1,104 @@
+/* A flat interface to what rdmc uses of libfabric.
+ *
+ * libfabric's functions are mostly inline calls through tables in its objects, which only a C
+ * compiler with the installed headers gets right. Here each becomes a function over opaque
+ * pointers. Functions that can fail return 0 (or a count) or a negative errno of libfabric.
+ * Nothing here keeps state but the opened library.
+ */
+#ifndef RDMC_FABRIC_SHIM_H
+#define RDMC_FABRIC_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What src/sys.rs knows of one way to use one device. Strings live as long as the info. */
+struct rdmc_info {
+    const char *provider;
+    const char *domain;
+    const char *fabric;
+    uint64_t max_message_bytes;
+    uint64_t receives_max;
+    uint64_t link_bits_per_second; /* 0: unknown */
+    int is_message_endpoint;
+    int needs_local_registration;
+    int writes_consume_receives;
+    int virtual_addresses;
+    int link_is_up; /* -1: unknown */
+};
+
+enum rdmc_completion_kind { RDMC_DONE = 0, RDMC_WRITTEN = 1 };
+
+struct rdmc_completion {
+    uint64_t context;
+    uint64_t bytes;
+    uint64_t data;
+    int32_t kind;
+    int32_t error; /* 0, or a positive errno */
+    int32_t provider_error;
+    int32_t has_data;
+};
+
+enum rdmc_event_kind {
+    RDMC_NO_EVENT = 0,
+    RDMC_REQUEST = 1,
+    RDMC_CONNECTED = 2,
+    RDMC_SHUT_DOWN = 3,
+    RDMC_FAILED = 4,
+    RDMC_OTHER = 5,
+};
+
+struct rdmc_event {
+    void *endpoint; /* for a request: the passive endpoint */
+    void *info;     /* of a request; to be accepted or rejected, then freed */
+    int32_t kind;
+    int32_t error;
+    uint32_t parameter_bytes;
+    uint8_t parameter[64];
+};
+
+int rdmc_load(char *why, size_t why_bytes);
+uint32_t rdmc_version(void);
+const char *rdmc_strerror(int error);
+
+int rdmc_getinfo(const char *provider, int message_endpoints, const char *source, void **first);
+void *rdmc_info_next(void *info);
+void rdmc_info_read(void *info, struct rdmc_info *out);
+void *rdmc_info_copy(void *info);
+void rdmc_info_free(void *info);
+
+int rdmc_fabric_open(void *info, void **fabric);
+int rdmc_domain_open(void *fabric, void *info, void **domain);
+int rdmc_eq_open(void *fabric, void **eq);
+int rdmc_cq_open(void *domain, size_t entries, int with_wait, void **cq);
+int rdmc_wait_fd(void *object, int *fd);
+int rdmc_try_wait(void *fabric, void **objects, int count);
+int rdmc_av_open(void *domain, void **av);
+int rdmc_av_insert(void *av, const void *address, uint64_t *peer);
+int rdmc_passive_open(void *fabric, void *info, void *eq, void **passive);
+int rdmc_endpoint_open(void *domain, void *info, void *cq, void *eq, void *av, void **endpoint);
+int rdmc_name(void *object, void *address, size_t *bytes);
+int rdmc_connect(void *endpoint, const void *address, const void *parameter, size_t bytes);
+int rdmc_accept(void *endpoint);
+int rdmc_reject(void *passive, void *info);
+int rdmc_shutdown(void *endpoint);
+int rdmc_close(void *object);
+
+int rdmc_register(void *domain, const void *start, size_t bytes, int for_peers, int writable,
+                  uint64_t wanted_key, void **registration, void **description, uint64_t *key);
+int rdmc_bind_registration(void *registration, void *endpoint);
+
+long rdmc_receive(void *endpoint, void *start, size_t bytes, void *description, uint64_t context);
+long rdmc_send(void *endpoint, const void *start, size_t bytes, void *description, uint64_t data,
+               uint64_t context);
+long rdmc_tagged_receive(void *endpoint, void *start, size_t bytes, void *description,
+                         uint64_t peer, uint64_t tag, uint64_t context);
+long rdmc_tagged_send(void *endpoint, const void *start, size_t bytes, void *description,
+                      uint64_t data, uint64_t peer, uint64_t tag, uint64_t context);
+/* With `data` the peer's queue tells of the write; without, nobody does. */
+long rdmc_write(void *endpoint, const void *start, size_t bytes, void *description,
+                const uint64_t *data, uint64_t address, uint64_t key, uint64_t context);
+
+long rdmc_cq_read(void *cq, struct rdmc_completion *out, size_t count);
+int rdmc_eq_read(void *eq, struct rdmc_event *out);
+
+#endif

@@ -1,0 +1,157 @@
+//! Connections that come in before their link is opened, and what happens to others.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use transport::Cause;
+
+use crate::{
+    device::Device,
+    driver::FabricTransport,
+    offer::{Cookie, Role},
+    sys::{self, Event, Info},
+};
+
+/// Requests that may wait for their links at the same time.
+const WAITING_MAX: usize = 4096;
+
+/// Requests whose link is known but not opened yet.
+pub struct Requests {
+    waiting: HashMap<Cookie, Vec<Waiting>>,
+    count: usize,
+    patience: Duration,
+}
+
+struct Waiting {
+    since: Instant,
+    path: usize,
+    request: Info,
+}
+
+impl Requests {
+    pub fn new(patience: Duration) -> Self {
+        Self { waiting: HashMap::new(), count: 0, patience }
+    }
+
+    /// Gives the request back if there are too many already.
+    fn keep(
+        &mut self,
+        cookie: Cookie,
+        path: usize,
+        request: Info,
+        now: Instant,
+    ) -> Result<(), Info> {
+        if self.count >= WAITING_MAX {
+            return Err(request);
+        }
+        self.count += 1;
+        self.waiting.entry(cookie).or_default().push(Waiting { since: now, path, request });
+        Ok(())
+    }
+
+    /// The requests for a link that is being opened.
+    pub fn take(&mut self, cookie: &Cookie) -> Vec<(usize, Info)> {
+        let waiting = self.waiting.remove(cookie).unwrap_or_default();
+        self.count -= waiting.len();
+        waiting.into_iter().map(|waiting| (waiting.path, waiting.request)).collect()
+    }
+
+    /// Turns those away that have waited for too long.
+    pub fn expire(&mut self, now: Instant, devices: &[Device]) {
+        if self.count == 0 {
+            return;
+        }
+        let patience = self.patience;
+        self.waiting.retain(|_, waiting| {
+            waiting.retain(|one| {
+                let keep = now < one.since + patience;
+                if !keep {
+                    turn_away(&devices[one.path.saturating_sub(1)], &one.request);
+                }
+                keep
+            });
+            !waiting.is_empty()
+        });
+        self.count = self.waiting.values().map(Vec::len).sum();
+    }
+}
+
+fn turn_away(device: &Device, request: &Info) {
+    if let Some(passive) = &device.passive {
+        sys::reject(passive, request);
+    }
+}
+
+impl FabricTransport {
+    /// Everything that has happened to connections.
+    pub(crate) fn take_events(&mut self, now: Instant) {
+        for device in 0..self.devices.len() {
+            while let Some(events) = &self.devices[device].events {
+                match sys::next_event(events) {
+                    Ok(Some(event)) => self.take_event(device, event, now),
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.break_all(&format!("the event queue failed: {}", error.text()));
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_event(&mut self, device: usize, event: Event, now: Instant) {
+        let (endpoint, cause) = match event {
+            Event::Request { info, parameter } => {
+                return self.request(device, info, &parameter, now);
+            }
+            Event::Connected { endpoint } => {
+                if let Some(&id) = self.by_endpoint.get(&endpoint)
+                    && let Some(link) = self.links.get_mut(&id)
+                {
+                    link.connected(endpoint);
+                    self.busy.insert(id);
+                }
+                return;
+            }
+            Event::ShutDown { endpoint } => {
+                (endpoint, Cause::Lost("the peer's endpoint was shut down".into()))
+            }
+            Event::Failed { endpoint, error } => {
+                (endpoint, Cause::Lost(format!("the fabric's connection: {}", error.text())))
+            }
+        };
+        if let Some(&id) = self.by_endpoint.get(&endpoint)
+            && let Some(link) = self.links.get_mut(&id)
+        {
+            link.break_by(cause);
+            self.busy.insert(id);
+        }
+    }
+
+    /// Somebody wants to connect: a peer whose link is open, or will be, or nobody we know.
+    fn request(&mut self, device: usize, info: Info, parameter: &[u8], now: Instant) {
+        let path = parameter.get(16).map_or(usize::MAX, |&path| usize::from(path));
+        let cookie = parameter.first_chunk::<16>().copied().unwrap_or_default();
+        if path.saturating_sub(1) != device || !self.book.knows(&cookie) {
+            tracing::debug!(path, "turned a connection away that belongs to no link");
+            return turn_away(&self.devices[device], &info);
+        }
+        let of_it =
+            |link: &&mut crate::link::Link| link.role == Role::Accept && link.cookie() == cookie;
+        let Some(link) = self.links.values_mut().find(of_it) else {
+            if let Err(info) = self.requests.keep(cookie, path, info, now) {
+                turn_away(&self.devices[device], &info);
+            }
+            return;
+        };
+        match link.accept(path, &info, &self.devices) {
+            Ok(endpoint) => drop(self.by_endpoint.insert(endpoint, link.id)),
+            Err(error) => {
+                link.break_by(Cause::Lost(error));
+            }
+        }
+        self.busy.insert(link.id);
+    }
+}

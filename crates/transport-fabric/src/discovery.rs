@@ -1,0 +1,127 @@
+//! What fabrics this host has.
+
+use crate::FabricError;
+
+/// What libfabric offers on this host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Discovery {
+    /// Version of the library.
+    pub version: (u32, u32),
+    /// Every device with every provider that rdmc can use it with.
+    pub devices: Vec<Device>,
+}
+
+/// One device with one provider.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Device {
+    /// The provider.
+    pub provider: String,
+    /// Its name for the device (libfabric: the domain).
+    pub name: String,
+    /// Connected endpoints rather than reliable datagrams.
+    pub is_message_endpoint: bool,
+    /// The longest block.
+    pub max_message_bytes: u64,
+    /// The link's rate, where it is known.
+    pub link_bits_per_second: Option<u64>,
+    /// Whether the link is up, where it is known.
+    pub link_is_up: Option<bool>,
+    /// Whether memory has to be registered, which counts against the limit on locked memory.
+    pub needs_registration: bool,
+}
+
+/// Providers that mean hardware which beats TCP sockets, best first.
+const HARDWARE: [&str; 3] = ["verbs", "cxi", "efa"];
+
+impl Discovery {
+    /// Providers that are worth more than TCP on this host, best first: those of RDMA hardware with
+    /// a link that is not down.
+    pub fn automatic(&self) -> impl Iterator<Item = String> {
+        let has = |provider: &&str| {
+            let usable = |device: &Device| device.link_is_up != Some(false);
+            self.devices.iter().any(|device| device.provider == *provider && usable(device))
+        };
+        HARDWARE.into_iter().filter(has).map(str::to_owned)
+    }
+}
+
+/// Asks libfabric what there is. Opens nothing and takes some milliseconds.
+///
+/// Errors: not built with it, not installed.
+pub fn discover() -> Result<Discovery, FabricError> {
+    imp::discover()
+}
+
+#[cfg(libfabric)]
+mod imp {
+    use super::{Device, Discovery};
+    use crate::{FabricError, sys};
+
+    /// Providers that rdmc uses with message endpoints; of others it uses reliable datagrams.
+    pub const MESSAGE_PROVIDERS: [&str; 3] = ["verbs", "tcp", "sockets"];
+    const DATAGRAM_PROVIDERS: [&str; 3] = ["shm", "efa", "cxi"];
+
+    pub fn discover() -> Result<Discovery, FabricError> {
+        sys::load().map_err(FabricError::NoLibrary)?;
+        let mut devices: Vec<Device> = Vec::new();
+        let message = MESSAGE_PROVIDERS.map(|provider| (provider, true));
+        for (provider, message_endpoints) in
+            message.into_iter().chain(DATAGRAM_PROVIDERS.map(|provider| (provider, false)))
+        {
+            // A provider that cannot even be asked offers nothing.
+            let infos = sys::infos(Some(provider), message_endpoints, None).unwrap_or_default();
+            for info in infos.iter().filter(|info| info.provider == provider) {
+                let device = Device {
+                    provider: provider.into(),
+                    name: info.domain.clone(),
+                    is_message_endpoint: info.is_message_endpoint,
+                    max_message_bytes: info.max_message_bytes,
+                    link_bits_per_second: info.link_bits_per_second,
+                    link_is_up: info.link_is_up,
+                    needs_registration: info.needs_local_registration,
+                };
+                if !devices.contains(&device) {
+                    devices.push(device);
+                }
+            }
+        }
+        Ok(Discovery { version: sys::version(), devices })
+    }
+}
+
+#[cfg(not(libfabric))]
+mod imp {
+    use super::Discovery;
+    use crate::FabricError;
+
+    pub fn discover() -> Result<Discovery, FabricError> {
+        Err(FabricError::NotBuilt)
+    }
+}
+
+#[cfg(libfabric)]
+pub(crate) use imp::MESSAGE_PROVIDERS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hardware_whose_link_is_not_down_is_chosen_by_itself() {
+        let device = |provider: &str, link_is_up| Device {
+            provider: provider.into(),
+            name: "d".into(),
+            is_message_endpoint: true,
+            max_message_bytes: 1,
+            link_bits_per_second: None,
+            link_is_up,
+            needs_registration: false,
+        };
+        let with = |devices| Discovery { version: (1, 17), devices };
+        let chosen = |d: Discovery| d.automatic().collect::<Vec<_>>();
+        assert!(chosen(with(vec![device("tcp", None), device("shm", None)])).is_empty());
+        assert!(chosen(with(vec![device("verbs", Some(false))])).is_empty());
+        let both = with(vec![device("efa", None), device("verbs", Some(true))]);
+        assert_eq!(chosen(both), ["verbs", "efa"]);
+    }
+}

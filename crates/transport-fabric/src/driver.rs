@@ -1,0 +1,508 @@
+//! The transport itself: devices, links, and how they are moved on.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::os::fd::OwnedFd;
+use transport::{
+    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, PostError, ReadLease, Region, Token,
+    Transport, Waker, WriteLease,
+};
+use transport_tcp::{TcpConfig, TcpTransport};
+
+use crate::{
+    FabricError, FabricLink, FabricSettings, Offers,
+    connecting::Requests,
+    device::{self, Device},
+    lifeline::Lifeline,
+    link::{End, Link, Round},
+    offer::{Book, Role},
+    ring::SLOTS,
+    sys::{self, RawCompletion},
+};
+
+/// Lifelines and connection events are looked at this often while the fabric itself is polled.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// Where a device cannot wake a sleeper: so many polls at once, then naps between them.
+const EAGER_POLLS: u32 = 200;
+const NAP: Duration = Duration::from_micros(100);
+
+/// [`Transport`] over libfabric. No thread of its own (a provider may have some): all work is done
+/// in `poll`, by the thread that calls it.
+///
+/// Dropping it closes all endpoints at once; peers see [`Cause::Lost`].
+pub struct FabricTransport {
+    // Links go before the devices that they are open on.
+    pub(crate) links: HashMap<EndpointId, Link>,
+    pub(crate) requests: Requests,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) book: Arc<Book>,
+    settings: FabricSettings,
+    drain_timeout: Duration,
+    lifelines: TcpTransport,
+    /// Which link a lifeline belongs to.
+    by_lifeline: HashMap<EndpointId, EndpointId>,
+    /// Links by the number that peers call them.
+    by_number: HashMap<u32, EndpointId>,
+    /// Links by the addresses of their endpoints.
+    pub(crate) by_endpoint: HashMap<usize, EndpointId>,
+    /// Links that may have something to do.
+    pub(crate) busy: BTreeSet<EndpointId>,
+    /// Links that wait for a time: see [`Link::deadline`].
+    timed: BTreeSet<EndpointId>,
+    completed: Vec<Completion>,
+    words: Vec<(EndpointId, Lifeline)>,
+    origin: Instant,
+    opened: u64,
+    looked: Option<Instant>,
+    waker: Arc<OwnedFd>,
+    idle_polls: u32,
+}
+
+impl FabricTransport {
+    /// Opens the devices, and listens on those with message endpoints.
+    ///
+    /// Errors: see [`FabricError`]; each says what helps.
+    pub fn start(settings: FabricSettings, tcp: TcpConfig) -> Result<Self, FabricError> {
+        sys::load().map_err(FabricError::NoLibrary)?;
+        let infos = device::choose(&settings)?;
+        let devices = infos.into_iter().map(Device::open).collect::<Result<Vec<_>, _>>()?;
+        let addresses: Result<Vec<_>, _> = devices.iter().map(Device::address).collect();
+        let addresses = addresses?.into_iter().flatten().collect();
+        let datagrams = devices.iter().filter_map(Device::datagrams).collect();
+        let book = Book::new(settings.provider.clone(), addresses, datagrams);
+        let drain_timeout = Duration::from_millis(tcp.drain_timeout_ms.min(3_600_000));
+        let lifelines =
+            TcpTransport::new(tcp).map_err(|error| FabricError::call("starting TCP", error))?;
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| FabricError::call("making an event descriptor", error))?;
+        for device in &devices {
+            tracing::debug!(
+                provider = settings.provider,
+                device = device.info.domain,
+                waits = device.waitable().is_some(),
+                "opened a device"
+            );
+        }
+        Ok(Self {
+            links: HashMap::new(),
+            requests: Requests::new(settings.connect_timeout),
+            devices,
+            book,
+            settings,
+            drain_timeout,
+            lifelines,
+            by_lifeline: HashMap::new(),
+            by_number: HashMap::new(),
+            by_endpoint: HashMap::new(),
+            busy: BTreeSet::new(),
+            timed: BTreeSet::new(),
+            completed: Vec::new(),
+            words: Vec::new(),
+            origin: Instant::now(),
+            opened: 0,
+            looked: None,
+            waker: Arc::new(waker),
+            idle_polls: 0,
+        })
+    }
+
+    /// What makes offers for new links, on any thread.
+    pub fn offers(&self) -> Offers {
+        Offers::new(Arc::clone(&self.book))
+    }
+
+    /// The names of the devices in use, one for each rail.
+    pub fn devices(&self) -> impl Iterator<Item = &str> {
+        self.devices.iter().map(|device| device.info.domain.as_str())
+    }
+
+    fn open_link(&mut self, id: EndpointId) -> Result<&mut Link, PostError> {
+        let link = self.links.get_mut(&id).filter(|link| link.is_open());
+        self.busy.insert(id);
+        link.ok_or(PostError::EndpointGone(id))
+    }
+
+    /// Posts what was just asked for at once, so that a control word that follows can tell of it.
+    fn advance_one(&mut self, id: EndpointId) {
+        let mut round = Round {
+            devices: &self.devices,
+            completed: &mut self.completed,
+            lifeline: &mut self.words,
+        };
+        if let Some(link) = self.links.get_mut(&id) {
+            link.post_now(&mut round);
+        }
+    }
+
+    fn check_length(&self, bytes: usize) -> Result<(), PostError> {
+        let (bytes, bytes_max) = (bytes as u64, self.block_bytes_max());
+        if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    /// Everything that can be done without waiting.
+    fn progress(&mut self) {
+        let now = Instant::now();
+        if self.looked.is_none_or(|looked| now >= looked + LOOK_INTERVAL) {
+            self.look(now);
+        }
+        self.read_completions();
+        self.advance(now);
+        if !self.words.is_empty() {
+            self.speak();
+        }
+    }
+
+    /// Looks at lifelines and connection events, and at links whose time has come.
+    fn look(&mut self, now: Instant) {
+        self.looked = Some(now);
+        let mut heard = Vec::new();
+        self.lifelines.poll(&mut heard, Duration::ZERO);
+        heard.into_iter().for_each(|completion| self.hear(completion));
+        self.take_events(now);
+        let due = |id: &&EndpointId| {
+            let deadline = self.links.get(id).and_then(Link::deadline);
+            deadline.is_some_and(|deadline| now >= deadline)
+        };
+        let due: Vec<EndpointId> = self.timed.iter().filter(due).copied().collect();
+        self.busy.extend(due);
+        self.requests.expire(now, &self.devices);
+    }
+
+    fn hear(&mut self, completion: Completion) {
+        let (lifeline, cause) = match completion {
+            Completion::Control { endpoint, word } => {
+                if let Some(&id) = self.by_lifeline.get(&endpoint)
+                    && let Some(link) = self.links.get_mut(&id)
+                {
+                    link.hear(Lifeline::decode(&word));
+                    self.busy.insert(id);
+                }
+                return;
+            }
+            Completion::Broken { endpoint, cause: Cause::ClosedByPeer } => {
+                (endpoint, Cause::Lost("the peer gave the connection up".into()))
+            }
+            Completion::Broken { endpoint, cause } => (endpoint, cause),
+            _ => return,
+        };
+        if let Some(id) = self.by_lifeline.remove(&lifeline)
+            && let Some(link) = self.links.get_mut(&id)
+        {
+            link.break_by(cause);
+            self.busy.insert(id);
+        }
+    }
+
+    fn read_completions(&mut self) {
+        let mut raw = [RawCompletion::default(); 64];
+        for device in 0..self.devices.len() {
+            loop {
+                let count = sys::read_completions(&self.devices[device].completions, &mut raw);
+                let count = match count {
+                    Ok(count) => count,
+                    Err(error) => {
+                        self.break_all(&format!("the completion queue failed: {}", error.text()));
+                        return;
+                    }
+                };
+                for completion in &raw[..count] {
+                    self.route(completion);
+                }
+                // An entry with an error comes alone, and others may follow.
+                if count == 0 {
+                    break;
+                }
+                self.idle_polls = 0;
+            }
+        }
+    }
+
+    fn route(&mut self, raw: &RawCompletion) {
+        let datagrams = !self.devices[0].info.is_message_endpoint;
+        let consumes = self.devices[0].info.writes_consume_receives;
+        let mut round = Round {
+            devices: &self.devices,
+            completed: &mut self.completed,
+            lifeline: &mut self.words,
+        };
+        // A write tells by its data which link it is for, a post by its context.
+        let written = raw.kind == sys::WRITTEN && raw.error == 0 && !datagrams;
+        if written && !consumes {
+            let slot = raw.data & 0xff;
+            let Some(&id) = self.by_number.get(&((raw.data >> 8) as u32)) else { return };
+            let Some(link) = self.links.get_mut(&id) else { return };
+            link.read_slot(slot % SLOTS, &mut round);
+            self.busy.insert(id);
+            return;
+        }
+        let id = EndpointId(raw.context >> 32);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.complete(raw, &mut round);
+            self.busy.insert(id);
+        }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.busy) {
+            let Some(link) = self.links.get_mut(&id) else { continue };
+            let mut round = Round {
+                devices: &self.devices,
+                completed: &mut self.completed,
+                lifeline: &mut self.words,
+            };
+            let end = link.advance(&mut round, now);
+            if link.deadline().is_some() {
+                self.timed.insert(id);
+            } else {
+                self.timed.remove(&id);
+            }
+            if link.has_to_retry() {
+                self.busy.insert(id);
+            }
+            if let Some(end) = end {
+                self.end(id, end);
+            }
+        }
+    }
+
+    /// Says on the lifelines what links have to say.
+    fn speak(&mut self) {
+        for (lifeline, word) in std::mem::take(&mut self.words) {
+            // Refused only if the lifeline is gone, which tells of itself.
+            let _ = self.lifelines.write_control(lifeline, &word.encode());
+        }
+        // Now, not at the next look.
+        self.looked = None;
+    }
+
+    fn end(&mut self, id: EndpointId, end: End) {
+        let Some(link) = self.links.remove(&id) else { return };
+        self.speak();
+        self.by_number.remove(&link.number());
+        for endpoint in link.endpoints() {
+            self.by_endpoint.remove(&endpoint);
+        }
+        self.timed.remove(&id);
+        if self.by_lifeline.remove(&link.lifeline).is_some() {
+            self.lifelines.close(link.lifeline);
+        }
+        link.tear_down(&mut self.completed);
+        self.completed.push(match end {
+            End::Closed => {
+                tracing::debug!(endpoint = id.0, "closed");
+                Completion::Closed { endpoint: id }
+            }
+            End::Broken(cause) => {
+                tracing::debug!(endpoint = id.0, %cause, "broken");
+                Completion::Broken { endpoint: id, cause }
+            }
+        });
+    }
+
+    pub(crate) fn break_all(&mut self, why: &str) {
+        for (&id, link) in &mut self.links {
+            link.break_by(Cause::Lost(why.to_owned()));
+            self.busy.insert(id);
+        }
+    }
+
+    /// Sleeps until something happens or the time has come. True if the waker was used.
+    fn sleep(&mut self, until: Option<Instant>, now: Instant) -> bool {
+        let deadlines = self.timed.iter().filter_map(|id| self.links.get(id)?.deadline());
+        let soonest = deadlines.chain(until).chain(self.lifelines.next_tick()).min();
+        let mut timeout = soonest.map(|soonest| soonest.saturating_duration_since(now));
+        let queues: Option<Vec<_>> = self.devices.iter().map(Device::waitable).collect();
+        let Some(queues) = queues else {
+            self.idle_polls = self.idle_polls.saturating_add(1);
+            let nap = if self.idle_polls < EAGER_POLLS { Duration::ZERO } else { NAP };
+            timeout = Some(timeout.map_or(nap, |timeout| timeout.min(nap)));
+            return self.wait_for(&[], timeout);
+        };
+        for (device, queues) in self.devices.iter().zip(&queues) {
+            let objects: Vec<&sys::Object> = queues.iter().map(|&(queue, _)| queue).collect();
+            if !sys::may_wait(&device.fabric, &objects) {
+                timeout = Some(Duration::ZERO);
+            }
+        }
+        let queues: Vec<(&sys::Object, i32)> = queues.into_iter().flatten().collect();
+        let woken = self.wait_for(&queues, timeout);
+        self.looked = None;
+        woken
+    }
+
+    fn wait_for(&self, queues: &[(&sys::Object, i32)], timeout: Option<Duration>) -> bool {
+        let lifelines = self.lifelines.event_queue();
+        let mut fds: Vec<PollFd<'_>> =
+            vec![PollFd::new(&*self.waker, PollFlags::IN), PollFd::new(&lifelines, PollFlags::IN)];
+        for &(queue, fd) in queues {
+            fds.push(PollFd::from_borrowed_fd(sys::borrow_fd(queue, fd), PollFlags::IN));
+        }
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // An interrupted or failed wait is a short one.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let woken = fds[0].revents().contains(PollFlags::IN);
+        if woken {
+            let _ = rustix::io::read(&*self.waker, &mut [0_u8; 8]);
+        }
+        woken
+    }
+}
+
+impl Transport for FabricTransport {
+    type Link = FabricLink;
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn block_bytes_max(&self) -> u64 {
+        self.devices.iter().map(Device::block_bytes_max).min().unwrap_or(0)
+    }
+
+    /// Starts to connect, and does not wait for it: what is posted meanwhile waits.
+    fn open(&mut self, link: FabricLink) -> Result<EndpointId, PostError> {
+        let id = EndpointId(self.opened);
+        self.opened += 1;
+        let FabricLink { lifeline, ends } = link;
+        let lifeline = self.lifelines.open(lifeline)?;
+        let until = Instant::now() + self.settings.connect_timeout;
+        let role = ends.role;
+        let opened = Link::new(id, lifeline, ends, &self.devices, until);
+        let mut link = opened.map_err(|error| {
+            self.lifelines.close(lifeline);
+            PostError::System(crate::registration::explain(error, 0))
+        })?;
+        let connected = if !self.devices[0].info.is_message_endpoint {
+            link.join_datagrams(&self.devices)
+        } else if role == Role::Connect {
+            link.connect(&self.devices).map(drop)
+        } else {
+            let waiting = self.requests.take(&link.cookie());
+            waiting.into_iter().try_for_each(|(path, request)| {
+                link.accept(path, &request, &self.devices).map(drop)
+            })
+        };
+        self.words.push((lifeline, link.hello(&self.devices)));
+        self.by_lifeline.insert(lifeline, id);
+        self.by_number.insert(link.number(), id);
+        self.by_endpoint.extend(link.endpoints().map(|endpoint| (endpoint, id)));
+        if let Err(error) = connected {
+            link.break_by(Cause::Lost(error));
+        }
+        self.timed.insert(id);
+        self.busy.insert(id);
+        self.links.insert(id, link);
+        self.speak();
+        Ok(id)
+    }
+
+    fn post_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        token: Token,
+    ) -> Result<(), PostError> {
+        self.check_length(into.bytes())?;
+        self.open_link(endpoint)?.post_receive(into, token);
+        self.advance_one(endpoint);
+        Ok(())
+    }
+
+    fn post_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        self.check_length(from.bytes())?;
+        self.open_link(endpoint)?.post_send(from, immediate, token);
+        Ok(())
+    }
+
+    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
+        let (bytes, bytes_max) = (word.len() as u64, CONTROL_BYTES_MAX as u64);
+        if bytes > bytes_max {
+            return Err(PostError::TooLarge { bytes, bytes_max });
+        }
+        if word.is_empty() {
+            return Err(PostError::System("an empty control word".into()));
+        }
+        if !self.open_link(endpoint)?.write_word(word) {
+            return Err(PostError::System("megabytes of control words wait for the peer".into()));
+        }
+        Ok(())
+    }
+
+    fn can_write(&self) -> bool {
+        self.devices[0].info.is_message_endpoint
+    }
+
+    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+        if !self.can_write() {
+            return Err(PostError::Unsupported("one-sided writes"));
+        }
+        self.open_link(endpoint)?;
+        let Some(link) = self.links.get_mut(&endpoint) else {
+            return Err(PostError::EndpointGone(endpoint));
+        };
+        let word = link.expose(key, memory, &self.devices).map_err(PostError::System)?;
+        self.words.push((link.lifeline, word));
+        self.speak();
+        Ok(())
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        if !self.can_write() {
+            return Err(PostError::Unsupported("one-sided writes"));
+        }
+        self.check_length(from.bytes())?;
+        self.open_link(endpoint)?.post_write(from, key, offset, immediate, token);
+        Ok(())
+    }
+
+    fn close(&mut self, endpoint: EndpointId) {
+        let until = Instant::now() + self.drain_timeout;
+        let mut completed = Vec::new();
+        if let Ok(link) = self.open_link(endpoint) {
+            tracing::debug!(endpoint = endpoint.0, "closing");
+            link.close(until, &mut completed);
+        }
+        self.completed.append(&mut completed);
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        let until = Instant::now().checked_add(wait);
+        loop {
+            self.progress();
+            let now = Instant::now();
+            let over = until.is_some_and(|until| now >= until);
+            let woken = self.completed.is_empty() && !over && self.sleep(until, now);
+            if woken || over || !self.completed.is_empty() {
+                completions.append(&mut self.completed);
+                return;
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        let waker = Arc::clone(&self.waker);
+        // A full counter wakes as well.
+        Arc::new(move || {
+            let _ = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! [`Transport`](transport::Transport) over libfabric: RDMA where there is RDMA.
+//!
+//! Works with the providers `verbs`, `tcp` and `sockets` by connected message endpoints and with
+//! `shm`, `efa` and `cxi` by reliable datagrams; docs/fabrics.md in the repository tells which of
+//! them were run, and on what. libfabric is opened when a fabric is started, not linked: without it
+//! (or where its headers were missing at build time) starting says so in [`FabricError`], and TCP
+//! still works.
+//!
+//! # How a link works
+//! Both ends exchange [`Offer`]s over the authenticated connection that bootstrap has made, and keep
+//! that connection: the *lifeline*, a TCP endpoint that tells within seconds when a peer is dead or
+//! silent, which queue pairs that retry for ever do not, and over which a close is agreed.
+//!
+//! - Blocks are two-sided sends with 32 bits of immediate data, spread over the *rails* (one
+//!   endpoint for each device of this host) in a fixed order.
+//! - Control words are one-sided writes with immediate data into a *ring* of slots in the peer's
+//!   memory, on an endpoint of their own; datagram providers get them as tagged messages. Each slot
+//!   carries the lengths of the receives that its writer has posted, so that a block is sent only
+//!   into a receive that is there and long enough: no receiver-not-ready retry can happen
+//!   (DSN 2018, section 4.2).
+//! - One completion queue for each device serves all links of a transport.
+//! - Memory is registered when it is first used, in pieces, and stays registered for as long as its
+//!   [`Memory`](transport::Memory) lives.
+//!
+//! # Threads
+//! The transport has no thread of its own (some providers have); all work is done in `poll`, by the
+//! thread that calls it. [`Offers`] may be used from any thread.
+//!
+//! # Trust
+//! A link number and a cookie of 128 random bits tell whom a connection belongs to; nobody else's is
+//! accepted. What peers write lands in slots and in memory that was exposed to them, and is checked
+//! before it is used. RDMA itself knows neither encryption nor authentication: whoever can send
+//! packets with a queue pair's number on the network can disturb it.
+
+#![cfg_attr(not(libfabric), allow(dead_code, reason = "what links are made of has no user then"))]
+
+#[cfg(not(libfabric))]
+mod absent;
+#[cfg(libfabric)]
+mod buffer;
+#[cfg(libfabric)]
+mod connecting;
+#[cfg(libfabric)]
+mod device;
+mod discovery;
+#[cfg(libfabric)]
+mod driver;
+mod error;
+#[cfg(libfabric)]
+mod lifeline;
+#[cfg(libfabric)]
+mod link;
+mod offer;
+#[cfg(libfabric)]
+mod registration;
+#[cfg(libfabric)]
+mod ring;
+mod settings;
+#[cfg(libfabric)]
+mod sys;
+
+#[cfg(not(libfabric))]
+pub use absent::FabricTransport;
+pub use discovery::{Device, Discovery, discover};
+#[cfg(libfabric)]
+pub use driver::FabricTransport;
+pub use error::FabricError;
+pub use offer::{FabricLink, Offer, Offers, Role};
+pub use settings::FabricSettings;

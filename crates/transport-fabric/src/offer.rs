@@ -1,0 +1,298 @@
+//! What the two ends of a new link tell each other over the connection that bootstrap has made.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use serde::{Deserialize, Serialize};
+use transport_tcp::TcpLink;
+
+use crate::FabricError;
+
+/// The longest offer in bytes.
+const OFFER_BYTES_MAX: usize = 4096;
+/// The longest address in bytes. Addresses are padded to this with zeros, since providers read as
+/// much of an address as its own format says.
+pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
+/// More rails than any host has.
+const RAILS_MAX: usize = 16;
+const VERSION: u8 = 1;
+/// Link numbers have this many bits, since they share 32 bits of immediate data with a slot.
+pub(crate) const LINK_NUMBER_BITS: u32 = 24;
+
+/// A secret by which a connection finds its link.
+pub(crate) type Cookie = [u8; 16];
+
+/// What one end tells the other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Terms {
+    version: u8,
+    provider: String,
+    pub(crate) cookie: Cookie,
+    /// By which the peer names this link in immediate data and tags.
+    pub(crate) number: u32,
+    /// The process that the end is in.
+    process: u32,
+    /// Of each rail, in the provider's format.
+    pub(crate) addresses: Vec<Vec<u8>>,
+}
+
+/// This end's part of a new link: show [`Offer::bytes`] to the peer, and make a [`FabricLink`] of
+/// this and what the peer shows. An offer that is dropped takes its cookie with it.
+#[derive(Debug)]
+pub struct Offer {
+    pub(crate) terms: Terms,
+    bytes: Vec<u8>,
+    book: Arc<Book>,
+    /// With datagrams: an endpoint of each rail with its address vector, made for this link alone
+    /// so that closing it ends all that the link has posted.
+    #[cfg(libfabric)]
+    pub(crate) endpoints: Vec<Datagrams>,
+}
+
+/// A datagram endpoint and its address vector.
+#[cfg(libfabric)]
+pub(crate) type Datagrams = (Arc<crate::sys::Object>, Arc<crate::sys::Object>);
+
+/// Makes offers for a transport, on any thread.
+#[derive(Clone, Debug)]
+pub struct Offers(Arc<Book>);
+
+/// What all offers of a transport have in common, and the cookies of those that live.
+#[derive(Debug)]
+pub(crate) struct Book {
+    provider: String,
+    /// Where connections come in. With datagrams each link has addresses of its own.
+    addresses: Vec<Vec<u8>>,
+    #[cfg(libfabric)]
+    datagrams: Vec<crate::device::DatagramMaker>,
+    cookies: Mutex<HashSet<Cookie>>,
+    next_number: AtomicU32,
+}
+
+impl Book {
+    pub(crate) fn new(
+        provider: String,
+        addresses: Vec<Vec<u8>>,
+        #[cfg(libfabric)] datagrams: Vec<crate::device::DatagramMaker>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            provider,
+            addresses,
+            #[cfg(libfabric)]
+            datagrams,
+            cookies: Mutex::default(),
+            next_number: AtomicU32::new(1),
+        })
+    }
+
+    /// Whether somebody was shown this cookie and has not used it up.
+    pub(crate) fn knows(&self, cookie: &Cookie) -> bool {
+        self.cookies().contains(cookie)
+    }
+
+    fn cookies(&self) -> MutexGuard<'_, HashSet<Cookie>> {
+        self.cookies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Offers {
+    pub(crate) fn new(book: Arc<Book>) -> Self {
+        Self(book)
+    }
+
+    /// For one new link. Errors: the system has no random numbers.
+    pub fn make(&self) -> Result<Offer, FabricError> {
+        let mut cookie = Cookie::default();
+        getrandom::fill(&mut cookie)
+            .map_err(|error| FabricError::call("making a random number", error))?;
+        let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
+        #[cfg_attr(not(libfabric), allow(unused_mut, reason = "datagrams add to it"))]
+        let mut addresses = self.0.addresses.clone();
+        #[cfg(libfabric)]
+        let endpoints = {
+            let made: Result<Vec<_>, _> =
+                self.0.datagrams.iter().map(crate::device::DatagramMaker::make).collect();
+            let (own, endpoints): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
+            addresses.extend(own);
+            endpoints
+        };
+        let terms = Terms {
+            version: VERSION,
+            provider: self.0.provider.clone(),
+            cookie,
+            number: number & ((1 << LINK_NUMBER_BITS) - 1),
+            process: std::process::id(),
+            addresses,
+        };
+        let bytes = postcard::to_stdvec(&terms)
+            .map_err(|error| FabricError::call("writing an offer", error))?;
+        self.0.cookies().insert(cookie);
+        Ok(Offer {
+            terms,
+            bytes,
+            book: Arc::clone(&self.0),
+            #[cfg(libfabric)]
+            endpoints,
+        })
+    }
+}
+
+impl Offer {
+    /// What the peer gets to see; at most 4 KiB, and secret to both.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        self.book.cookies().remove(&self.terms.cookie);
+    }
+}
+
+/// Which end of a link connects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// This one.
+    Connect,
+    /// The other one.
+    Accept,
+}
+
+/// Two ends that know of each other, and the TCP connection that tells each whether the other
+/// lives. Made into an endpoint by [`transport::Transport::open`].
+pub struct FabricLink {
+    pub(crate) lifeline: TcpLink,
+    pub(crate) ends: Ends,
+}
+
+/// What both ends have told.
+pub(crate) struct Ends {
+    pub(crate) role: Role,
+    pub(crate) ours: Offer,
+    pub(crate) theirs: Terms,
+}
+
+impl FabricLink {
+    /// Joins what both ends have told. `lifeline` is connected and authenticated, and used for
+    /// nothing else.
+    ///
+    /// Errors: the peer's bytes are no offer, or one for another provider.
+    pub fn new(
+        lifeline: TcpLink,
+        role: Role,
+        ours: Offer,
+        theirs: &[u8],
+    ) -> Result<Self, FabricError> {
+        let refuse = |why: String| Err(FabricError::Offer(why));
+        if theirs.len() > OFFER_BYTES_MAX {
+            return refuse(format!("it has {} bytes", theirs.len()));
+        }
+        let mut theirs: Terms = match postcard::from_bytes(theirs) {
+            Ok(terms) => terms,
+            Err(error) => return refuse(error.to_string()),
+        };
+        if theirs.version != VERSION {
+            return refuse(format!("version {} instead of {VERSION}", theirs.version));
+        }
+        if theirs.provider != ours.terms.provider {
+            return refuse(format!(
+                "it is for the provider {:?}, this is {}",
+                theirs.provider, ours.terms.provider
+            ));
+        }
+        if theirs.provider == "shm" && theirs.process == ours.terms.process {
+            // libfabric lets such ends use each other's mapping, also when one of them is gone.
+            return refuse(
+                "shm joins processes, and both ends are in this one; use the fabric tcp".into(),
+            );
+        }
+        let lawful = |address: &Vec<u8>| (1..ADDRESS_BYTES_MAX).contains(&address.len());
+        if theirs.addresses.is_empty()
+            || theirs.addresses.len() > RAILS_MAX
+            || !theirs.addresses.iter().all(lawful)
+            || theirs.number >> LINK_NUMBER_BITS != 0
+        {
+            return refuse("its addresses or its number are out of range".into());
+        }
+        for address in &mut theirs.addresses {
+            address.resize(ADDRESS_BYTES_MAX, 0);
+        }
+        Ok(Self { lifeline, ends: Ends { role, ours, theirs } })
+    }
+}
+
+impl fmt::Debug for FabricLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FabricLink({:?})", self.ends.role)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn offers() -> Offers {
+        let addresses = vec![vec![2, 0, 1, 2]];
+        #[cfg(libfabric)]
+        let book = Book::new("tcp".into(), addresses, Vec::new());
+        #[cfg(not(libfabric))]
+        let book = Book::new("tcp".into(), addresses);
+        Offers::new(book)
+    }
+
+    fn lifeline() -> TcpLink {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        TcpStream::connect(listener.local_addr().unwrap()).unwrap().into()
+    }
+
+    fn refused(bytes: &[u8]) -> String {
+        let ours = offers().make().unwrap();
+        FabricLink::new(lifeline(), Role::Accept, ours, bytes).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_offer_is_understood_and_forgotten_when_dropped() {
+        let offers = offers();
+        let (ours, theirs) = (offers.make().unwrap(), offers.make().unwrap());
+        assert_ne!(ours.terms.cookie, theirs.terms.cookie);
+        let (cookie, number) = (ours.terms.cookie, theirs.terms.number);
+        let link = FabricLink::new(lifeline(), Role::Connect, ours, theirs.bytes()).unwrap();
+        let theirs = &link.ends.theirs;
+        assert_eq!((theirs.number, theirs.addresses[0].len()), (number, 512));
+        assert!(offers.0.knows(&cookie));
+        drop(link);
+        assert!(!offers.0.knows(&cookie));
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        assert!(refused(&[]).contains("cannot be used"));
+        assert!(refused(&[7; 5000]).contains("5000 bytes"));
+        let good = offers().make().unwrap().terms.clone();
+        let with = |change: fn(&mut Terms)| {
+            let mut terms = good.clone();
+            change(&mut terms);
+            refused(&postcard::to_stdvec(&terms).unwrap())
+        };
+        assert!(with(|terms| terms.version = 9).contains("version 9"));
+        assert!(with(|terms| terms.provider = "verbs".into()).contains("verbs"));
+        for change in [
+            |terms: &mut Terms| terms.addresses.clear(),
+            |terms: &mut Terms| terms.addresses[0].clear(),
+            |terms: &mut Terms| terms.addresses = vec![vec![1]; 17],
+            |terms: &mut Terms| terms.addresses[0] = vec![1; 513],
+            |terms: &mut Terms| terms.number = 1 << 24,
+        ] {
+            assert!(with(change).contains("out of range"));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Memory that a provider wants to know before it is used: registered on demand, kept with its
+//! region, and let go with it.
+//!
+//! Registering pins pages, which takes longer than sending a block, so it is done for large pieces
+//! and kept. It never reads or writes the memory.
+
+use std::{ops::Range, sync::Arc};
+
+use rustix::process::{Resource, getrlimit};
+use transport::Memory;
+
+use crate::sys::{self, Access, Errno, Object, Registration};
+
+/// Regions are registered in pieces of this length, or of a block if that is more: a mapped file
+/// may be larger than what can be pinned at once.
+const PIECE_BYTES: usize = 256 << 20;
+/// Pieces of one region that stay registered though nothing uses them.
+const IDLE_PIECES_MAX: usize = 4;
+
+const NO_MEMORY: Errno = Errno(12);
+const BAD_ADDRESS: Errno = Errno(14);
+const NOT_PERMITTED: Errno = Errno(1);
+const NOT_SUPPORTED: Errno = Errno(95);
+const NO_SPACE: Errno = Errno(28);
+
+/// One registered piece, attached to its region.
+struct Piece {
+    /// Which device's domain knows it.
+    domain: usize,
+    range: Range<usize>,
+    registration: Arc<Registration>,
+}
+
+/// Registers memory with one device.
+pub struct Registrar {
+    domain: Arc<Object>,
+    is_needed: bool,
+}
+
+impl Registrar {
+    pub fn new(domain: Arc<Object>, is_needed: bool) -> Self {
+        Self { domain, is_needed }
+    }
+
+    /// The registration that covers `bytes` bytes from `start`, which lie in `memory`; none where
+    /// the provider does not ask for one.
+    ///
+    /// Errors: in words, with what helps.
+    pub fn cover(
+        &self,
+        memory: &Memory<'_>,
+        start: *const u8,
+        bytes: usize,
+    ) -> Result<Option<Arc<Registration>>, String> {
+        if !self.is_needed || bytes == 0 {
+            return Ok(None);
+        }
+        let first = start as usize - memory.start() as usize;
+        let wanted = first..first + bytes;
+        let domain = self.domain.address();
+        let mut attachments = memory.attachments();
+        let pieces = attachments.iter().filter_map(|attached| attached.downcast_ref::<Piece>());
+        let covers = |piece: &&Piece| {
+            piece.domain == domain
+                && piece.range.start <= wanted.start
+                && wanted.end <= piece.range.end
+        };
+        if let Some(piece) = pieces.clone().find(covers) {
+            return Ok(Some(Arc::clone(&piece.registration)));
+        }
+        let is_idle = |piece: &Piece| Arc::strong_count(&piece.registration) == 1;
+        if pieces.filter(|piece| is_idle(piece)).count() >= IDLE_PIECES_MAX {
+            attachments.retain(|attached| !attached.downcast_ref::<Piece>().is_some_and(is_idle));
+        }
+        let range = piece_around(&wanted, memory.bytes());
+        let access = Access::Local { writable: memory.is_writable() };
+        let start = memory.start().wrapping_add(range.start);
+        // SAFETY: the range lies in the region, which drops its attachments, and with them the
+        // registration, before its memory goes. Whoever else holds the registration holds a lease
+        // of the region as well.
+        let registration = unsafe { sys::register(&self.domain, start, range.len(), access) }
+            .map(Arc::new)
+            .map_err(|error| explain(error, range.len()))?;
+        attachments.push(Box::new(Piece {
+            domain,
+            range,
+            registration: Arc::clone(&registration),
+        }));
+        Ok(Some(registration))
+    }
+}
+
+/// Whole pieces of a region of `bytes` bytes that contain this range.
+fn piece_around(wanted: &Range<usize>, bytes: usize) -> Range<usize> {
+    let start = wanted.start / PIECE_BYTES * PIECE_BYTES;
+    let end = wanted.end.div_ceil(PIECE_BYTES).saturating_mul(PIECE_BYTES);
+    start..end.min(bytes)
+}
+
+/// Why memory was not registered, and what helps.
+pub fn explain(error: Errno, bytes: usize) -> String {
+    let help = match error {
+        NO_MEMORY | NOT_PERMITTED => format!(
+            "the limit on locked memory is {}: raise it by `ulimit -l unlimited`, or by a line \
+             `* - memlock unlimited` in /etc/security/limits.conf; or there are too many regions \
+             for the device",
+            locked_memory_limit()
+        ),
+        NO_SPACE => "the device has no room for more regions: use larger ones".into(),
+        BAD_ADDRESS | NOT_SUPPORTED => "its file system cannot give pages to a network device: \
+                                        copy the file to tmpfs or another file system"
+            .into(),
+        _ => "the device refuses".into(),
+    };
+    format!("registering {bytes} bytes: {}; {help}", error.text())
+}
+
+fn locked_memory_limit() -> String {
+    match getrlimit(Resource::Memlock).current {
+        Some(bytes) => format!("{} KiB", bytes / 1024),
+        None => "not set".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_whole_and_stay_inside() {
+        assert_eq!(piece_around(&(0..10), 100), 0..100);
+        let large = 3 * PIECE_BYTES + 5;
+        assert_eq!(piece_around(&(0..1), large), 0..PIECE_BYTES);
+        assert_eq!(piece_around(&(PIECE_BYTES - 1..PIECE_BYTES + 1), large), 0..2 * PIECE_BYTES);
+        assert_eq!(piece_around(&(large - 1..large), large), 3 * PIECE_BYTES..large);
+    }
+}

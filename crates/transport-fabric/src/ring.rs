@@ -1,0 +1,297 @@
+//! Control words over a fabric: a ring of slots at each end, into which the other end writes.
+//!
+//! The one-sided writes by which receivers say that they are ready (DSN 2018 section 4.2). Words
+//! fill the slots by turns. Every word says how many the writer has consumed in the other direction,
+//! so a slot is never overwritten before it is free, and which receives it has posted, so that no
+//! block meets a receiver that is not ready, or memory that is too short for it. What is here only counts; `link` moves the bytes.
+
+use std::collections::VecDeque;
+
+use transport::CONTROL_BYTES_MAX;
+
+/// Slots of a ring.
+pub const SLOTS: u64 = 64;
+/// Slots that only [`Note::Consumed`] may take, so that freeing slots never waits for a free slot.
+const RESERVED_SLOTS: u64 = 4;
+/// After so many words without one in the other direction, the reader says that it has read them.
+const CONSUMED_UNTOLD_MAX: u64 = SLOTS / 4;
+pub const SLOT_BYTES: usize = HEADER_BYTES + CONTROL_BYTES_MAX;
+const HEADER_BYTES: usize = 8 + 8 + 8 + 4 * LENGTHS_MAX + 3;
+/// Receives that one slot tells of.
+pub const LENGTHS_MAX: usize = 8;
+/// Bytes of words that may wait for a peer that does not read.
+const QUEUED_BYTES_MAX: usize = 4 << 20;
+
+/// What a slot says, besides its counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// A control word of the layer above.
+    Word(Vec<u8>),
+    /// Nothing but the counts.
+    Consumed,
+    /// The writer has a block of this length for its peer's receive of this index, and does not know
+    /// that it fits.
+    Wants { index: u64, bytes: u64 },
+    /// A one-sided write is in place, with this immediate.
+    Written(u32),
+}
+
+/// A slot as it was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slot {
+    sequence: u64,
+    pub consumed: u64,
+    pub receives: Receives,
+    pub note: Note,
+}
+
+/// Some receives that a member has posted: the index of the first, and the length of each.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Receives {
+    pub first: u64,
+    /// At most [`LENGTHS_MAX`].
+    pub lengths: Vec<u32>,
+}
+
+impl Note {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Word(_) => 1,
+            Self::Consumed => 2,
+            Self::Wants { .. } => 3,
+            Self::Written(_) => 4,
+        }
+    }
+
+    fn body(&self) -> Vec<u8> {
+        match self {
+            Self::Word(word) => word.clone(),
+            Self::Consumed => Vec::new(),
+            Self::Wants { index, bytes } => [index.to_le_bytes(), bytes.to_le_bytes()].concat(),
+            Self::Written(immediate) => immediate.to_le_bytes().into(),
+        }
+    }
+}
+
+impl Slot {
+    fn encode(&self) -> [u8; SLOT_BYTES] {
+        let mut bytes = [0; SLOT_BYTES];
+        let body = self.note.body();
+        bytes[0..8].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.consumed.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.receives.first.to_le_bytes());
+        bytes[24] = self.note.code();
+        bytes[25] = body.len() as u8;
+        bytes[26] = self.receives.lengths.len().min(LENGTHS_MAX) as u8;
+        for (place, length) in bytes[27..HEADER_BYTES].chunks_mut(4).zip(&self.receives.lengths) {
+            place.copy_from_slice(&length.to_le_bytes());
+        }
+        bytes[HEADER_BYTES..HEADER_BYTES + body.len()].copy_from_slice(&body);
+        bytes
+    }
+
+    /// `None` for anything that [`Slot::encode`] does not make.
+    fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<Self> {
+        let number = |at: usize| {
+            bytes[at..].first_chunk().map(|chunk| u64::from_le_bytes(*chunk)).unwrap_or_default()
+        };
+        let body = bytes[HEADER_BYTES..].get(..usize::from(bytes[25]))?;
+        let note = match bytes[24] {
+            1 if !body.is_empty() => Note::Word(body.to_vec()),
+            2 if body.is_empty() => Note::Consumed,
+            3 if body.len() == 16 => {
+                let number = |at: usize| body[at..].first_chunk().copied().map(u64::from_le_bytes);
+                Note::Wants { index: number(0)?, bytes: number(8)? }
+            }
+            4 => Note::Written(u32::from_le_bytes(body.try_into().ok()?)),
+            _ => return None,
+        };
+        let (lengths, _) = bytes[27..HEADER_BYTES].as_chunks::<4>();
+        let lengths = lengths.get(..usize::from(bytes[26]))?;
+        let lengths = lengths.iter().map(|length| u32::from_le_bytes(*length)).collect();
+        let receives = Receives { first: number(16), lengths };
+        Some(Self { sequence: number(0), consumed: number(8), receives, note })
+    }
+}
+
+/// The words to a peer, and those from it, by count.
+#[derive(Debug, Default)]
+pub struct Ring {
+    waiting: VecDeque<Note>,
+    waiting_bytes: usize,
+    /// Words written to the peer's slots.
+    sent: u64,
+    /// How many of them the peer has consumed.
+    acknowledged: u64,
+    /// Words read from our own slots.
+    consumed: u64,
+    /// How many of them the peer knows to be consumed.
+    told: u64,
+    /// Of those that it does not know, how many were more than [`Note::Consumed`].
+    untold: u64,
+}
+
+impl Ring {
+    /// Queues a note. False, and not queued, if the peer has not read for megabytes.
+    pub fn push(&mut self, note: Note) -> bool {
+        if self.waiting_bytes >= QUEUED_BYTES_MAX {
+            return false;
+        }
+        self.waiting_bytes += SLOT_BYTES;
+        self.waiting.push_back(note);
+        true
+    }
+
+    /// The next slot to be written and what goes there, if one is free; [`Ring::wrote`] follows.
+    pub fn next(&self, receives: Receives) -> Option<(u64, [u8; SLOT_BYTES])> {
+        let used = self.sent - self.acknowledged;
+        let note = match self.waiting.front() {
+            Some(note) if used < SLOTS - RESERVED_SLOTS => note.clone(),
+            _ if self.untold >= CONSUMED_UNTOLD_MAX && used < SLOTS => Note::Consumed,
+            _ => return None,
+        };
+        let (sequence, consumed) = (self.sent, self.consumed);
+        let slot = Slot { sequence, consumed, receives, note };
+        Some((self.sent % SLOTS, slot.encode()))
+    }
+
+    /// What [`Ring::next`] gave is on its way.
+    pub fn wrote(&mut self) {
+        let used = self.sent - self.acknowledged;
+        if used < SLOTS - RESERVED_SLOTS && self.waiting.pop_front().is_some() {
+            self.waiting_bytes -= SLOT_BYTES;
+        }
+        self.sent += 1;
+        self.told = self.consumed;
+        self.untold = 0;
+    }
+
+    /// The peer has written a slot. Errors: it did not follow the rules; how.
+    pub fn read(&mut self, slot: u64, bytes: &[u8; SLOT_BYTES]) -> Result<Slot, &'static str> {
+        if slot != self.next_slot() {
+            return Err("wrote control slots out of turn");
+        }
+        let read = Slot::decode(bytes).ok_or("wrote a malformed control slot")?;
+        if read.sequence != self.consumed {
+            return Err("announced a control slot that it had not written");
+        }
+        if read.consumed < self.acknowledged || read.consumed > self.sent {
+            return Err("claims to have read control words that it did not");
+        }
+        self.acknowledged = read.consumed;
+        self.consumed += 1;
+        self.untold += u64::from(read.note != Note::Consumed);
+        Ok(read)
+    }
+
+    /// The slot that the peer writes next.
+    pub fn next_slot(&self) -> u64 {
+        self.consumed % SLOTS
+    }
+
+    /// Nothing waits to be written.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Words written so far.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Words read so far.
+    pub fn consumed(&self) -> u64 {
+        self.consumed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some_receives() -> Receives {
+        Receives { first: 7, lengths: vec![1, u32::MAX] }
+    }
+
+    /// Moves what can move from one to the other.
+    fn deliver(from: &mut Ring, to: &mut Ring) -> Vec<Note> {
+        let mut notes = Vec::new();
+        while let Some((slot, bytes)) = from.next(some_receives()) {
+            from.wrote();
+            let read = to.read(slot, &bytes).unwrap();
+            assert_eq!(read.receives, some_receives());
+            notes.push(read.note);
+        }
+        notes
+    }
+
+    #[test]
+    fn one_way_traffic_goes_on_and_on() {
+        let (mut one, mut other) = (Ring::default(), Ring::default());
+        let mut got = Vec::new();
+        for index in 0..1_000_u64 {
+            assert!(one.push(Note::Wants { index, bytes: 2 }));
+            got.extend(deliver(&mut one, &mut other));
+            let back = deliver(&mut other, &mut one);
+            assert!(back.iter().all(|note| *note == Note::Consumed));
+        }
+        assert_eq!(
+            got,
+            (0..1_000).map(|index| Note::Wants { index, bytes: 2 }).collect::<Vec<_>>()
+        );
+        // Nobody answers an answer for ever.
+        assert!(deliver(&mut one, &mut other).is_empty());
+    }
+
+    #[test]
+    fn a_full_ring_waits_and_keeps_slots_for_answers() {
+        let (mut one, mut other) = (Ring::default(), Ring::default());
+        for index in 0..200 {
+            one.push(Note::Word(vec![index; 3]));
+            other.push(Note::Word(vec![index; 2]));
+        }
+        let mut slots = Vec::new();
+        while let Some(slot) = one.next(Receives::default()) {
+            one.wrote();
+            slots.push(slot);
+        }
+        assert_eq!(slots.len() as u64, SLOTS - RESERVED_SLOTS);
+        while other.next(Receives::default()).is_some() {
+            other.wrote();
+        }
+        for (slot, bytes) in &slots {
+            other.read(*slot, bytes).unwrap();
+        }
+        assert!(
+            other.next(Receives::default()).is_some(),
+            "an answer has a slot although the ring is full"
+        );
+    }
+
+    #[test]
+    fn broken_rules_are_named() {
+        let (mut one, mut other) = (Ring::default(), Ring::default());
+        one.push(Note::Word(vec![1]));
+        let (slot, bytes) = one.next(Receives::default()).unwrap();
+        assert!(other.read(slot + 1, &bytes).unwrap_err().contains("out of turn"));
+        let with = |at: usize, value: u8| {
+            let mut changed = bytes;
+            changed[at] = value;
+            Ring::default().read(slot, &changed)
+        };
+        assert!(with(0, 1).unwrap_err().contains("not written"));
+        assert!(with(8, 1).unwrap_err().contains("did not"));
+        for (at, value) in [(24, 0), (24, 9), (24, 3), (25, 0), (25, 65), (25, 255), (26, 9)] {
+            assert!(with(at, value).unwrap_err().contains("malformed"));
+        }
+        other.read(slot, &bytes).unwrap();
+        assert!(other.read(slot, &bytes).is_err());
+    }
+
+    #[test]
+    fn a_peer_that_never_reads_is_refused_at_last() {
+        let mut ring = Ring::default();
+        let accepted = (0..1_000_000).take_while(|_| ring.push(Note::Consumed)).count();
+        assert!((10_000..100_000).contains(&accepted), "{accepted}");
+    }
+}

@@ -1,0 +1,29 @@
+//! What a fabric is made of.
+
+use std::{net::IpAddr, time::Duration};
+
+/// What a fabric is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FabricSettings {
+    /// The provider, as libfabric calls it: `verbs`, `tcp`, `sockets`, `shm`, `efa`, `cxi`, ...
+    pub provider: String,
+    /// The devices (libfabric: domains) that blocks take by turns, as rails; none for one that is
+    /// chosen. Both ends of a link use as many rails as the one with fewer has.
+    pub devices: Vec<String>,
+    /// With no device named: the one that has this address of the host.
+    pub near: Option<IpAddr>,
+    /// How long connecting one link may take.
+    pub connect_timeout: Duration,
+}
+
+impl FabricSettings {
+    /// The provider with the device that it prefers.
+    pub fn new(provider: impl Into<String>) -> Self {
+        Self {
+            provider: provider.into(),
+            devices: Vec::new(),
+            near: None,
+            connect_timeout: Duration::from_secs(15),
+        }
+    }
+}

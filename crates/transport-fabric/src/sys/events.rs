@@ -1,0 +1,53 @@
+//! What queues tell.
+
+use super::*;
+
+/// Reads completions, those with an error one at a time. Errors: the queue itself failed.
+pub fn read_completions(queue: &Object, into: &mut [RawCompletion]) -> Result<usize, Errno> {
+    // SAFETY: an open queue, and room for that many entries.
+    let count = unsafe { rdmc_cq_read(queue.raw, into.as_mut_ptr(), into.len()) };
+    if count < 0 { Err(Errno(-count as i32)) } else { Ok(count as usize) }
+}
+
+/// What has happened to a connection.
+pub enum Event {
+    /// Somebody wants to connect.
+    Request { info: Info, parameter: Vec<u8> },
+    /// The connection of the endpoint with this address stands.
+    Connected { endpoint: usize },
+    /// The other end has closed it.
+    ShutDown { endpoint: usize },
+    /// It could not be made, or broke.
+    Failed { endpoint: usize, error: Errno },
+}
+
+/// The next event of a queue. Errors: the queue itself failed.
+pub fn next_event(queue: &Object) -> Result<Option<Event>, Errno> {
+    const REQUEST: i32 = 1;
+    const CONNECTED: i32 = 2;
+    const SHUT_DOWN: i32 = 3;
+    const FAILED: i32 = 4;
+    let mut raw = std::mem::MaybeUninit::<RawEvent>::uninit();
+    // SAFETY: an open queue; the shim fills all of `raw` before it does anything else.
+    let (count, raw) = unsafe {
+        let count = rdmc_eq_read(queue.raw, raw.as_mut_ptr());
+        (count, raw.assume_init())
+    };
+    check(count)?;
+    if count == 0 {
+        return Ok(None);
+    }
+    let endpoint = raw.endpoint as usize;
+    Ok(match raw.kind {
+        REQUEST if !raw.info.is_null() => {
+            // SAFETY: a request's description is the reader's to free.
+            let info = unsafe { Info::adopt(raw.info) };
+            let bytes = (raw.parameter_bytes as usize).min(raw.parameter.len());
+            Some(Event::Request { info, parameter: raw.parameter[..bytes].to_vec() })
+        }
+        CONNECTED => Some(Event::Connected { endpoint }),
+        SHUT_DOWN => Some(Event::ShutDown { endpoint }),
+        FAILED => Some(Event::Failed { endpoint, error: Errno(raw.error) }),
+        _ => None,
+    })
+}

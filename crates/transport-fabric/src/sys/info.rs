@@ -1,0 +1,108 @@
+//! What devices there are, in libfabric's descriptions.
+
+use super::*;
+
+/// One way to use one device: libfabric's own description, and what rdmc reads of it.
+pub struct Info {
+    pub(super) raw: Handle,
+    pub provider: String,
+    pub domain: String,
+    pub max_message_bytes: u64,
+    pub receives_max: usize,
+    pub link_bits_per_second: Option<u64>,
+    pub is_message_endpoint: bool,
+    pub needs_local_registration: bool,
+    pub writes_consume_receives: bool,
+    pub virtual_addresses: bool,
+    pub link_is_up: Option<bool>,
+}
+
+// SAFETY: the description is plain memory of libfabric's that only its owner reaches; it is read by
+// calls that take it as constant.
+unsafe impl Send for Info {}
+// SAFETY: as above.
+unsafe impl Sync for Info {}
+
+impl Info {
+    /// Takes over a description that libfabric made.
+    ///
+    /// # Safety
+    /// `raw` is a valid `fi_info` that nobody else frees.
+    pub(super) unsafe fn adopt(raw: Handle) -> Self {
+        let mut read = std::mem::MaybeUninit::<RawInfo>::uninit();
+        // SAFETY: valid by the caller's promise; the shim fills all of `read`.
+        let read = unsafe {
+            rdmc_info_read(raw, read.as_mut_ptr());
+            read.assume_init()
+        };
+        let text = |start: *const c_char| {
+            if start.is_null() {
+                return String::new();
+            }
+            // SAFETY: a terminated string inside the description, which lives.
+            unsafe { CStr::from_ptr(start) }.to_string_lossy().into_owned()
+        };
+        Self {
+            raw,
+            provider: text(read.provider),
+            domain: text(read.domain),
+            max_message_bytes: read.max_message_bytes,
+            receives_max: read.receives_max as usize,
+            link_bits_per_second: Some(read.link_bits_per_second).filter(|&speed| speed > 0),
+            is_message_endpoint: read.is_message_endpoint != 0,
+            needs_local_registration: read.needs_local_registration != 0,
+            writes_consume_receives: read.writes_consume_receives != 0,
+            virtual_addresses: read.virtual_addresses != 0,
+            link_is_up: (read.link_is_up >= 0).then_some(read.link_is_up != 0),
+        }
+    }
+}
+
+impl Info {
+    /// Another description of the same.
+    pub fn duplicate(&self) -> Self {
+        // SAFETY: a valid description, copied into memory of its own.
+        unsafe { Self::adopt(rdmc_info_copy(self.raw)) }
+    }
+}
+
+impl Drop for Info {
+    fn drop(&mut self) {
+        // SAFETY: ours, and freed once.
+        unsafe { rdmc_info_free(self.raw) }
+    }
+}
+
+/// What libfabric offers: for a provider or all, with message endpoints or reliable datagrams, at
+/// this source address (a name or number) or all. Empty if there is nothing.
+pub fn infos(
+    provider: Option<&str>,
+    message_endpoints: bool,
+    source: Option<&str>,
+) -> Result<Vec<Info>, Errno> {
+    const NO_DATA: Errno = Errno(61);
+    let text = |text: Option<&str>| text.map(|text| CString::new(text).unwrap_or_default());
+    let (provider, source) = (text(provider), text(source));
+    let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |t| t.as_ptr());
+    let mut first = ptr::null_mut();
+    // SAFETY: terminated strings or null, alive during the call; the library is loaded.
+    let result = unsafe {
+        rdmc_getinfo(pointer(&provider), message_endpoints.into(), pointer(&source), &mut first)
+    };
+    match check(result) {
+        Err(NO_DATA) => return Ok(Vec::new()),
+        other => other?,
+    }
+    let mut infos = Vec::new();
+    let mut next = first;
+    while !next.is_null() {
+        // SAFETY: an entry of the list, copied (without its successors) into memory of its own.
+        unsafe {
+            infos.push(Info::adopt(rdmc_info_copy(next)));
+            next = rdmc_info_next(next);
+        }
+    }
+    // SAFETY: the whole list, which nobody refers to any more.
+    unsafe { rdmc_info_free(first) };
+    Ok(infos)
+}

@@ -1,0 +1,156 @@
+//! Registered memory, and posts that use it.
+
+use super::*;
+
+/// Memory that the network may reach.
+pub struct Registration {
+    object: Arc<Object>,
+    description: Handle,
+    /// By which peers name it.
+    pub key: u64,
+}
+
+// SAFETY: the description is a token of the provider's that is only handed back to it.
+unsafe impl Send for Registration {}
+// SAFETY: as above.
+unsafe impl Sync for Registration {}
+
+/// Who may reach registered memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// This host's own sends and writes, and receives if `writable`.
+    Local { writable: bool },
+    /// Writes of peers, under this key unless the provider chooses.
+    Peers { key: u64 },
+}
+
+/// Registers memory without touching it.
+///
+/// # Safety
+/// The memory stays valid until the registration is dropped.
+pub unsafe fn register(
+    domain: &Arc<Object>,
+    start: *const u8,
+    bytes: usize,
+    access: Access,
+) -> Result<Registration, Errno> {
+    let (for_peers, writable, wanted) = match access {
+        Access::Local { writable } => (false, writable, 0),
+        Access::Peers { key } => (true, true, key),
+    };
+    let (mut raw, mut description, mut key) = (ptr::null_mut(), ptr::null_mut(), 0);
+    // SAFETY: an open domain, and memory that is valid by the caller's promise.
+    check(unsafe {
+        rdmc_register(
+            domain.raw,
+            start,
+            bytes,
+            for_peers.into(),
+            writable.into(),
+            wanted,
+            &mut raw,
+            &mut description,
+            &mut key,
+        )
+    })?;
+    Ok(Registration { object: Object::new(raw, &[domain]), description, key })
+}
+
+/// A piece of memory for a post.
+#[derive(Clone, Copy)]
+pub struct Span<'a> {
+    pub start: *mut u8,
+    pub bytes: usize,
+    /// Where the provider asks for one.
+    pub registration: Option<&'a Registration>,
+}
+
+impl Span<'_> {
+    /// No memory at all.
+    pub const EMPTY: Self = Self { start: ptr::null_mut(), bytes: 0, registration: None };
+
+    fn description(&self) -> Handle {
+        self.registration.map_or(ptr::null_mut(), |registration| {
+            debug_assert!(!registration.object.raw.is_null());
+            registration.description
+        })
+    }
+}
+
+/// Where a post goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// To the one peer of a message endpoint.
+    Connected,
+    /// To or from this peer of an address vector, with a tag.
+    Tagged { peer: u64, tag: u64 },
+}
+
+/// Posts a receive.
+///
+/// # Safety
+/// The memory stays valid and is nobody else's until `context` completes or the endpoint is closed.
+pub unsafe fn post_receive(
+    endpoint: &Object,
+    way: Way,
+    span: Span<'_>,
+    context: u64,
+) -> Result<(), Errno> {
+    let (start, bytes, description) = (span.start, span.bytes, span.description());
+    // SAFETY: an open endpoint, and memory as the caller promises.
+    posted(unsafe {
+        match way {
+            Way::Connected => rdmc_receive(endpoint.raw, start, bytes, description, context),
+            Way::Tagged { peer, tag } => {
+                rdmc_tagged_receive(endpoint.raw, start, bytes, description, peer, tag, context)
+            }
+        }
+    })
+}
+
+/// Posts a send.
+///
+/// # Safety
+/// The memory stays valid and unchanged until `context` completes or the endpoint is closed.
+pub unsafe fn post_send(
+    endpoint: &Object,
+    way: Way,
+    span: Span<'_>,
+    data: u32,
+    context: u64,
+) -> Result<(), Errno> {
+    let (start, bytes, description) = (span.start.cast_const(), span.bytes, span.description());
+    let data = data.into();
+    // SAFETY: an open endpoint, and memory as the caller promises.
+    posted(unsafe {
+        match way {
+            Way::Connected => rdmc_send(endpoint.raw, start, bytes, description, data, context),
+            Way::Tagged { peer, tag } => {
+                rdmc_tagged_send(endpoint.raw, start, bytes, description, data, peer, tag, context)
+            }
+        }
+    })
+}
+
+/// Posts a one-sided write into memory of the peer's, at `address` as the peer has told; the peer's
+/// queue tells of it only if there is `data`.
+///
+/// # Safety
+/// As for [`post_send`].
+pub unsafe fn post_write(
+    endpoint: &Object,
+    span: Span<'_>,
+    data: Option<u32>,
+    address: u64,
+    key: u64,
+    context: u64,
+) -> Result<(), Errno> {
+    let (start, bytes, description) = (span.start.cast_const(), span.bytes, span.description());
+    let data = data.map(u64::from);
+    let data = data.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: an open, connected message endpoint, memory as the caller promises, and `data`, which
+    // is read during the call.
+    posted(unsafe {
+        rdmc_write(endpoint.raw, start, bytes, description, data, address, key, context)
+    })
+}

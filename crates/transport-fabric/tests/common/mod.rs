@@ -1,0 +1,64 @@
+//! Pairs of fabric transports in this process.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+
+use transport::{EndpointId, Transport};
+use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
+use transport_tcp::TcpConfig;
+
+/// How one member's transport is started.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub provider: &'static str,
+    pub devices: Vec<String>,
+    pub near: IpAddr,
+}
+
+impl Place {
+    /// The provider's device at the loopback address, or whichever it has.
+    pub fn here(provider: &'static str) -> Self {
+        Self { provider, devices: Vec::new(), near: Ipv4Addr::LOCALHOST.into() }
+    }
+}
+
+pub fn tcp_config() -> TcpConfig {
+    TcpConfig {
+        // Short enough for the clause about silence, long enough for a busy machine.
+        silence_timeout_ms: 3_000,
+        drain_timeout_ms: 1_000,
+        ..Default::default()
+    }
+}
+
+pub fn start(place: &Place) -> FabricTransport {
+    let mut settings = FabricSettings::new(place.provider);
+    settings.devices = place.devices.clone();
+    settings.near = Some(place.near);
+    FabricTransport::start(settings, tcp_config())
+        .unwrap_or_else(|error| panic!("{place:?}: {error}"))
+}
+
+/// A connection over loopback, as bootstrap would make it.
+pub fn stream_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (one, listener.accept().unwrap().0)
+}
+
+/// The two links of a connection between two transports.
+pub fn links(one: &FabricTransport, other: &FabricTransport) -> (FabricLink, FabricLink) {
+    let (near, far) = stream_pair();
+    let (near_offer, far_offer) = (one.offers().make().unwrap(), other.offers().make().unwrap());
+    let (near_bytes, far_bytes) = (near_offer.bytes().to_vec(), far_offer.bytes().to_vec());
+    (
+        FabricLink::new(near.into(), Role::Accept, near_offer, &far_bytes).unwrap(),
+        FabricLink::new(far.into(), Role::Connect, far_offer, &near_bytes).unwrap(),
+    )
+}
+
+/// Connects two transports.
+pub fn connect(one: &mut FabricTransport, other: &mut FabricTransport) -> (EndpointId, EndpointId) {
+    let (near, far) = links(one, other);
+    (one.open(near).unwrap(), other.open(far).unwrap())
+}

@@ -1,0 +1,72 @@
+//! The contract of [`transport::Transport`], over every provider that this host has.
+//!
+//! Without libfabric there is nothing to test. RDMC_TEST_VERBS=10.0.0.1,10.0.0.2 names addresses of
+//! RDMA devices of this host, which the members of the verbs tests take by turns.
+#![cfg(libfabric)]
+
+mod common;
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use transport::{
+    EndpointId,
+    contract::{Harness, Network},
+};
+use transport_fabric::FabricTransport;
+
+use common::{Place, connect, start, tcp_config};
+
+/// The provider sockets mixes up file descriptors when several threads open and close endpoints.
+static SOCKETS: Mutex<()> = Mutex::new(());
+
+/// Transports of this process, each pair connected.
+struct Fabric {
+    places: Vec<Place>,
+    _alone: Option<MutexGuard<'static, ()>>,
+}
+
+impl Fabric {
+    fn new(provider: &'static str) -> Self {
+        let alone = || SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { places: vec![Place::here(provider)], _alone: (provider == "sockets").then(alone) }
+    }
+}
+
+impl Harness for Fabric {
+    type Transport = FabricTransport;
+
+    fn network(&mut self, members: usize) -> Network<FabricTransport> {
+        let mut transports: Vec<FabricTransport> =
+            (0..members).map(|member| start(&self.places[member % self.places.len()])).collect();
+        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
+        let pairs = (0..members).flat_map(|right| (0..right).map(move |left| (left, right)));
+        for (left, right) in pairs {
+            let (head, tail) = transports.split_at_mut(right);
+            let (one, other) = connect(&mut head[left], &mut tail[0]);
+            endpoints[left][right] = Some(one);
+            endpoints[right][left] = Some(other);
+        }
+        Network { members: transports.into_iter().map(Some).collect(), endpoints }
+    }
+
+    /// Dropping a transport closes everything without a goodbye, as the end of a process does.
+    fn kill(&mut self, network: &mut Network<FabricTransport>, index: usize) {
+        network.members[index] = None;
+    }
+
+    /// Not to be polled is enough: nobody answers, and the connections stay.
+    fn silence(&mut self, _: &mut Network<FabricTransport>, _: usize) -> Option<Duration> {
+        Some(Duration::from_millis(tcp_config().silence_timeout_ms + 1_000))
+    }
+}
+
+mod tcp {
+    transport::contract_tests!(super::Fabric::new("tcp"));
+}
+
+mod sockets {
+    transport::contract_tests!(super::Fabric::new("sockets"));
+}
