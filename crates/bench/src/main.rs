@@ -7,6 +7,7 @@
 //! - `groups`: hundreds of overlapping groups through one completion queue per member.
 //! - `modes`: what polling, hybrid and event-driven completion cost.
 //! - `small`: one-byte messages, relayed and written to every receiver at once.
+//! - `offload`: what a member that relays late costs, with and without offload.
 //! - `overhead`: what rdmc's own code costs per block, without a network.
 //! - `memory`: peak resident memory of `rdmc push` and its receivers.
 //!
@@ -24,6 +25,7 @@ mod lose;
 mod member;
 mod memory;
 mod modes;
+mod offload;
 mod overhead;
 mod overlap;
 mod plain;
@@ -65,6 +67,8 @@ enum Command {
     Modes(modes::Args),
     /// Small messages: how many in a second, and how long one takes
     Small(small::Args),
+    /// Members that relay late, with and without offload
+    Offload(offload::Args),
     /// What rdmc's own code costs per block
     Overhead(overhead::Args),
     /// Peak resident memory of `rdmc push` and its receivers
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Command::Groups(args) => groups::run(&args),
         Command::Modes(args) => modes::run(&args),
         Command::Small(args) => small::run(&args),
+        Command::Offload(args) => offload::run(&args),
         Command::Overhead(args) => overhead::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Verify(args) => verify::run(&args),

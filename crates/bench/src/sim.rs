@@ -56,8 +56,80 @@ enum Contents {
     Skip,
 }
 
+/// What a simulated group is like.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    pub members: u32,
+    pub blocks: u32,
+    pub seed: u64,
+    /// In parts of a block time.
+    pub jitter: f64,
+    /// In block times.
+    pub latency: f64,
+    pub window: u32,
+    pub offload: bool,
+    /// Whether copies are carried and compared.
+    pub check: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            members: 2,
+            blocks: 1,
+            seed: 1,
+            jitter: 0.0,
+            latency: 0.0,
+            window: Window::default().receives,
+            offload: false,
+            check: true,
+        }
+    }
+}
+
+/// A member whose program stands still at random.
+pub struct Late {
+    member: usize,
+    delay: Duration,
+    probability: f64,
+    random: u64,
+    /// Until when it stands still.
+    until: Option<Duration>,
+}
+
+impl Late {
+    /// `delay` in block times.
+    pub fn new(member: usize, delay: f64, probability: f64, seed: u64) -> Self {
+        let delay = Duration::from_nanos((delay * BLOCK_NS as f64) as u64);
+        Self { member, delay, probability, random: seed, until: None }
+    }
+
+    /// Whether this member's program stands still instead of doing what it has to do now.
+    fn is_late(&mut self, member: usize, now: Duration) -> bool {
+        if member != self.member {
+            return false;
+        }
+        match self.until {
+            Some(until) if now < until => return true,
+            Some(_) => self.until = None,
+            None => self.until = self.draw().then(|| now + self.delay),
+        }
+        self.until.is_some()
+    }
+
+    fn draw(&mut self) -> bool {
+        // SplitMix64: good enough, and the same everywhere.
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.random;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64 <= self.probability
+            && self.delay > Duration::ZERO
+    }
+}
+
 /// A group in a simulated network.
-struct World {
+pub struct World {
     network: SimNet,
     engines: Vec<Engine<SimTransport>>,
     object: Vec<u8>,
@@ -66,6 +138,7 @@ struct World {
     received: usize,
     closed: usize,
     received_at: Duration,
+    late: Option<Late>,
 }
 
 /// Simulates and prints.
@@ -73,9 +146,19 @@ struct World {
 /// Errors: a copy is wrong or missing; nothing is delayed and yet it takes another time than the
 /// schedule's steps (not for the circulant and rack algorithms, where members run ahead).
 pub fn run(args: &Args) -> Outcome<()> {
-    let schedule = schedule(args)?;
+    let schedule = schedule(args.algorithm, args.members)?;
     let start = Instant::now();
-    let mut world = World::new(args, &schedule)?;
+    let shape = Shape {
+        members: args.members,
+        blocks: args.blocks,
+        seed: args.seed,
+        jitter: args.jitter,
+        latency: args.latency,
+        window: args.window,
+        offload: false,
+        check: args.contents == Contents::Check,
+    };
+    let mut world = World::new(&shape, &schedule)?;
     let connected = start.elapsed();
     world.deliver()?;
     let wall = start.elapsed() - connected;
@@ -134,27 +217,29 @@ fn keeps_step(algorithm: Algorithm) -> bool {
     !algorithm.needs_racks() && algorithm != Algorithm::Circulant
 }
 
-fn schedule(args: &Args) -> Outcome<Schedule> {
-    let racks: Vec<u32> = (0..args.members).map(|rank| rank / 16).collect();
-    Ok(Schedule::with_racks(args.algorithm, &racks, 0)?)
+/// The rack algorithms get racks of 16.
+pub fn schedule(algorithm: Algorithm, members: u32) -> Outcome<Schedule> {
+    let racks: Vec<u32> = (0..members).map(|rank| rank / 16).collect();
+    Ok(Schedule::with_racks(algorithm, &racks, 0)?)
 }
 
 impl World {
-    fn new(args: &Args, schedule: &Schedule) -> Outcome<Self> {
-        let latency_ns = (args.latency * BLOCK_NS as f64) as u64;
+    /// Members that are connected and have sent nothing.
+    pub fn new(shape: &Shape, schedule: &Schedule) -> Outcome<Self> {
+        let latency_ns = (shape.latency * BLOCK_NS as f64) as u64;
         let config = SimConfig {
             port_rate_bytes_per_s: BLOCK_BYTES * 1_000_000_000 / BLOCK_NS,
             link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
-            block_jitter: Jitter::BlockTimes(args.jitter),
-            carry_bytes: args.contents == Contents::Check,
+            block_jitter: Jitter::BlockTimes(shape.jitter),
+            carry_bytes: shape.check,
             trace_events: 0,
             ..SimConfig::IDEAL
         };
-        let network = SimNet::new(config, args.seed);
+        let network = SimNet::new(config, shape.seed);
         let mut engines: Vec<_> =
-            (0..args.members).map(|_| Engine::new(network.member())).collect();
+            (0..shape.members).map(|_| Engine::new(network.member())).collect();
         let mut links: Vec<_> = engines.iter().map(|_| Vec::new()).collect();
-        for one in 0..args.members {
+        for one in 0..shape.members {
             for other in schedule.neighbours(one).filter(|&other| one < other) {
                 let (link, back) = network.connect(one as usize, other as usize);
                 links[one as usize].push((other, link));
@@ -165,21 +250,23 @@ impl World {
             let mut settings = GroupSettings::new(GROUP, rank, schedule.clone());
             settings.block_bytes = BLOCK_BYTES;
             settings.small = None;
-            settings.window = Window { receives: args.window, sends: args.window };
+            settings.window = Window { receives: shape.window, sends: shape.window };
+            settings.offload = shape.offload;
             // Virtual time passes only for something: a stall ends the run by itself.
             settings.stall_timeout_ms = 0;
             engine.create(settings, links)?;
         }
         let object =
-            (0..u64::from(args.blocks) * BLOCK_BYTES).map(|index| ((index * 31) >> 3) as u8);
+            (0..u64::from(shape.blocks) * BLOCK_BYTES).map(|index| ((index * 31) >> 3) as u8);
         Ok(Self {
             network,
             engines,
             object: object.collect(),
-            check: args.contents == Contents::Check,
+            check: shape.check,
             received: 0,
             closed: 0,
             received_at: Duration::ZERO,
+            late: None,
         })
     }
 
@@ -201,6 +288,15 @@ impl World {
         Ok(())
     }
 
+    /// [`World::deliver`] with a program that is late. Answers in block times, until all others have
+    /// the message.
+    pub fn deliver_late(&mut self, late: Late) -> Outcome<f64> {
+        self.run()?;
+        self.late = Some(late);
+        self.deliver()?;
+        Ok(self.received_at.as_nanos() as f64 / BLOCK_NS as f64)
+    }
+
     fn close(&mut self) -> Outcome<()> {
         for engine in &mut self.engines {
             engine.close(GROUP)?;
@@ -216,10 +312,21 @@ impl World {
     }
 
     fn run(&mut self) -> Outcome<()> {
-        while let Some(member) = self.network.step() {
-            self.poll(member)?;
+        while let Some(member) = self.next() {
+            let now = self.network.now();
+            if !self.late.as_mut().is_some_and(|late| late.is_late(member, now)) {
+                self.poll(member)?;
+            }
         }
         Ok(())
+    }
+
+    /// Who has something to do next.
+    fn next(&mut self) -> Option<usize> {
+        match self.late.as_ref().and_then(|late| Some((late.member, late.until?))) {
+            Some((late, until)) => self.network.run_until(until).or(Some(late)),
+            None => self.network.step(),
+        }
     }
 
     /// Polls one member until it has nothing to say, and gives it memory when it asks.
@@ -238,7 +345,9 @@ impl World {
                     }
                     Event::Received { .. } => {
                         self.received += 1;
-                        self.received_at = self.network.now();
+                        if self.late.as_ref().is_none_or(|late| late.member != member) {
+                            self.received_at = self.network.now();
+                        }
                     }
                     Event::Complete { region, .. } => self.check(member, region)?,
                     Event::Closed { .. } => self.closed += 1,

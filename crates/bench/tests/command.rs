@@ -75,6 +75,21 @@ fn a_simulated_group_takes_exactly_its_steps() {
     }
 }
 
+/// A late relay costs nothing where the network relays, and much where its program does.
+#[test]
+fn offload_is_compared_with_relaying() {
+    let arguments = "offload --members 5 --blocks 60 --delays 16 --probabilities 0.1 --repeats 3";
+    let json = json_of(&bench(&format!("{arguments} --json")));
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let of_steps = |what: &str| row[what].as_f64().unwrap();
+        let is_late = of_steps("delay_block_times") > 0.0;
+        assert_eq!(of_steps("network_of_steps"), 1.0, "{row}");
+        assert_eq!(of_steps("program_of_steps") > 1.2, is_late, "{row}");
+    }
+}
+
 #[test]
 fn a_simulated_run_is_replayed_by_its_seed() {
     let run = |seed: u32| {
@@ -107,9 +122,13 @@ fn shaped_links_need_root_and_carry_messages() {
 
 #[test]
 fn nonsense_is_refused() {
-    for arguments in
-        ["local --blocks 0", "local --members 1", "sim --algorithm fast", "shaped --rate 0"]
-    {
+    for arguments in [
+        "local --blocks 0",
+        "local --members 1",
+        "sim --algorithm fast",
+        "offload --members 1",
+        "shaped --rate 0",
+    ] {
         let output = bench(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");
     }

@@ -43,8 +43,9 @@ pub struct GroupSettings {
     /// How many messages may overlap; 1 to 1,024. With 1 each starts when the one before is done.
     pub messages_in_flight: u32,
     /// Asks that the network itself relays blocks, so that a member whose program is late delays
-    /// nobody (DSN 2018 section 2). Used where the transport can; [`crate::Offload`] tells. Windows
-    /// do not matter then, and first blocks are not received before their memory is known.
+    /// nobody (DSN 2018 section 2). Used where the transport can; [`crate::Offload`] tells. All of
+    /// a message is posted at once then: `window.receives` does not matter, `window.sends` is how
+    /// many sends the network runs at once, and nothing is received before its memory is known.
     pub offload: bool,
     /// Which messages are written to all receivers at once; `None`: all are relayed.
     pub small: Option<SmallMessages>,

@@ -3,8 +3,10 @@
 #[path = "common/world.rs"]
 mod world;
 
+use std::time::Duration;
+
 use proptest::prelude::*;
-use rdmc::{Algorithm, GroupSettings};
+use rdmc::{Algorithm, GroupSettings, Offload, Window};
 use transport_sim::{Jitter, LinkConfig, SimConfig};
 use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, schedule, time_taken};
 
@@ -13,99 +15,138 @@ fn with_offload(settings: &mut GroupSettings) {
 }
 
 #[test]
-fn the_network_takes_as_many_block_times_as_the_schedule_has_steps() {
+fn undisturbed_schedules_take_no_longer_than_their_steps() {
     for algorithm in Algorithm::ALL {
-        for members in [2, 3, 4, 5, 8, 11, 16, 32, 33] {
-            for blocks in [1, 2, 7, 20] {
+        for members in [2, 3, 4, 5, 6, 7, 8, 11, 16, 23, 31, 32, 33] {
+            for blocks in [1, 2, 3, 7, 20] {
                 let schedule = schedule(algorithm, members, members / 3);
                 let taken = time_taken(&schedule, blocks, SimConfig::IDEAL, with_offload);
                 let steps = BLOCK_TIME * schedule.steps(blocks) as u32;
-                let case = format!("{algorithm}, {members} members, {blocks} blocks");
-                match algorithm {
-                    // Without offload it misses its steps as well.
-                    Algorithm::Circulant => assert!(taken <= steps * 6 / 5, "{case}: {taken:?}"),
-                    // Steps in which nobody has anything to do are not waited for.
-                    Algorithm::ChainOfRacks | Algorithm::NestedPipelines => {
-                        assert!(taken <= steps, "{case}: {taken:?}");
-                    }
-                    _ => assert_eq!(taken, steps, "{case}"),
+                let what = format!("{algorithm}, {members} members, {blocks} blocks");
+                if schedule.size_first() {
+                    // As without offload, the root cannot know which credit is best to use first.
+                    assert!(taken <= steps + 2 * BLOCK_TIME, "{what}: {taken:?} > {steps:?}");
+                } else if algorithm.needs_racks() {
+                    assert!(taken <= steps, "{what}: {taken:?} > {steps:?}");
+                } else {
+                    assert_eq!(taken, steps, "{what}");
                 }
             }
         }
     }
 }
 
-/// How long a message of 40 blocks takes to the last of 8 members, but for the one whose program
-/// stops for `pause_blocks` block times when it has some blocks.
-fn time_with_a_pause(algorithm: Algorithm, offload: bool, pause_blocks: u32) -> f64 {
-    const BLOCKS: u32 = 40;
-    let late = 2;
-    let schedule = schedule(algorithm, 8, 0);
+#[test]
+fn groups_say_whether_they_offload() {
+    let schedule = schedule(Algorithm::Chain, 3, 0);
+    let asked = World::new(&schedule, SimConfig::IDEAL, 1, with_offload);
+    let not_asked = World::new(&schedule, SimConfig::IDEAL, 1, |_| {});
+    for rank in 0..3 {
+        assert_eq!(asked.members[rank].engine.offload(1).unwrap(), Offload::Used);
+        assert_eq!(not_asked.members[rank].engine.offload(1).unwrap(), Offload::NotAsked);
+        assert!(asked.members[rank].engine.offload(2).is_err());
+    }
+}
+
+const BLOCKS: u32 = 100;
+
+/// Time until all members but one have a message while that one's program stands still, from a
+/// third of the way on and for half of it.
+fn time_with_a_pause(algorithm: Algorithm, members: u32, late: usize, offload: bool) -> Duration {
+    let schedule = schedule(algorithm, members, 0);
     let mut world = World::new(&schedule, SimConfig::IDEAL, 1, |settings| {
         settings.offload = offload;
     });
     world.run(u64::MAX);
     let start = world.network.now();
-    world.send(0, contents(0, BLOCKS as usize * BLOCK_BYTES as usize));
-    world.run_until(start + BLOCK_TIME * 15);
+    world.send(0, vec![5; BLOCKS as usize * BLOCK_BYTES as usize]);
+    world.run_until(start + BLOCK_TIME * BLOCKS / 3);
     world.set_polled(late, false);
-    world.run_until(start + BLOCK_TIME * (15 + pause_blocks));
+    world.run_until(start + BLOCK_TIME * BLOCKS * 5 / 6);
     world.set_polled(late, true);
-    world.progress(late);
     world.run(u64::MAX);
-    let others = (0..).zip(&world.members).filter(|&(rank, _)| rank != late);
-    let mut last = start;
-    for (rank, member) in others {
-        assert_eq!(member.messages.len(), 1, "member {rank}: {:?}", member.failure);
-        last = last.max(member.received_at);
-    }
-    (last - start).as_secs_f64() / BLOCK_TIME.as_secs_f64()
+    assert!(world.members.iter().all(|member| member.messages.len() == 1));
+    let others = world.members.iter().enumerate().filter(|&(rank, _)| rank != late);
+    others.map(|(_, member)| member.received_at).max().unwrap() - start
 }
 
 #[test]
-fn members_behind_a_late_program_do_not_notice_with_offload() {
-    for algorithm in [Algorithm::Chain, Algorithm::BinomialPipeline] {
-        let punctual = time_with_a_pause(algorithm, true, 0);
-        let late = time_with_a_pause(algorithm, true, 1_000);
-        assert_eq!(late, punctual, "{algorithm}");
-        let relaying = time_with_a_pause(algorithm, false, 1_000);
-        assert!(relaying > 900.0, "{algorithm}: {relaying} block times by programs");
+fn nobody_notices_a_relay_whose_program_stands_still() {
+    for (algorithm, members) in
+        [(Algorithm::Chain, 4), (Algorithm::BinomialPipeline, 8), (Algorithm::BinomialPipeline, 11)]
+    {
+        let steps = BLOCK_TIME * schedule(algorithm, members, 0).steps(BLOCKS) as u32;
+        for late in 1..members as usize - 1 {
+            let what = format!("{algorithm}, member {late} of {members} late");
+            let taken = time_with_a_pause(algorithm, members, late, true);
+            assert!(taken <= steps, "{what}: {taken:?} > {steps:?}");
+            // Otherwise it takes a third longer at the least: half of it, but for the windows and
+            // for what others can do meanwhile.
+            let taken = time_with_a_pause(algorithm, members, late, false);
+            assert!(taken > steps * 4 / 3, "{what}, not offloaded: {taken:?} of {steps:?}");
+        }
+    }
+}
+
+#[test]
+fn many_messages_pass_a_relay_that_looks_now_and_then() {
+    let schedule = schedule(Algorithm::BinomialPipeline, 8, 0);
+    let mut world = World::new(&schedule, SimConfig::IDEAL, 1, with_offload);
+    let sizes: Vec<usize> = (0..20).map(|message| message * 377 % 2_000).collect();
+    for (message, &bytes) in sizes.iter().enumerate() {
+        world.send(0, contents(message, bytes));
+    }
+    for look in 1..10_000 {
+        world.set_polled(3, false);
+        world.run_until(BLOCK_TIME * 25 * look);
+        world.set_polled(3, true);
+    }
+    for member in &world.members {
+        let expected: Vec<_> =
+            sizes.iter().enumerate().map(|(message, &bytes)| contents(message, bytes)).collect();
+        assert!(member.messages == expected);
+    }
+}
+
+/// A network with delays of every kind.
+fn disturbed(jitter: f64, reordering_ns: u64, latency_ns: u64) -> SimConfig {
+    SimConfig {
+        link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
+        block_jitter: Jitter::BlockTimes(jitter),
+        delivery_jitter_ns_max: reordering_ns,
+        control_jitter_ns_max: reordering_ns,
+        loss_detection_ns: 300,
+        ..SimConfig::IDEAL
     }
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
     #[test]
-    fn messages_arrive_whole_and_in_order(
+    fn delays_of_every_kind_lose_nothing(
         algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
-        members in 1_u32..=17,
+        members in 1_u32..=24,
         root in any::<u32>(),
-        sizes in prop::collection::vec(0_usize..2_500, 0..8),
-        messages_in_flight in 1_u32..=4,
+        sizes in prop::collection::vec(0_usize..3_000, 1..5),
         sends in 1_u32..=4,
-        latency_ns in 0_u64..500,
+        messages_in_flight in 1_u32..=4,
+        jitter in 0.0..2.0,
         reordering_ns in 0_u64..2_000,
-        happenings in 0_u64..200,
+        latency_ns in 0_u64..500,
         seed in any::<u64>(),
     ) {
         let root = root % members;
-        let config = SimConfig {
-            link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
-            block_jitter: Jitter::BlockTimes(0.7),
-            delivery_jitter_ns_max: reordering_ns,
-            control_jitter_ns_max: reordering_ns,
-            ..SimConfig::IDEAL
-        };
+        let config = disturbed(jitter, reordering_ns, latency_ns);
         let mut world = World::new(&schedule(algorithm, members, root), config, seed, |settings| {
             settings.offload = true;
+            settings.window = Window { receives: 1, sends };
             settings.messages_in_flight = messages_in_flight;
-            settings.window.sends = sends;
         });
         for (message, &bytes) in sizes.iter().enumerate() {
             world.send(root as usize, contents(message, bytes));
-            world.run(happenings);
         }
         world.close();
-        world.run(u64::MAX);
         let expected: Vec<_> =
             sizes.iter().enumerate().map(|(message, &bytes)| contents(message, bytes)).collect();
         for (rank, member) in world.members.iter().enumerate() {
@@ -114,18 +155,22 @@ proptest! {
         }
     }
 
+    /// And gets its memory back (which the world checks), although the network had it.
     #[test]
-    fn a_death_is_told_to_everybody_and_memory_comes_back(
-        algorithm in prop::sample::select(vec![Algorithm::Chain, Algorithm::BinomialPipeline]),
-        members in 2_u32..=16,
+    fn every_survivor_of_a_death_learns_who_died(
+        algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
+        members in 2_u32..=24,
+        root in any::<u32>(),
         victim in any::<u32>(),
-        happenings in 0_u64..300,
+        bytes in 0_usize..5_000,
+        happenings in 0_u64..400,
         seed in any::<u64>(),
     ) {
-        let victim = (victim % members) as usize;
-        let config = SimConfig { loss_detection_ns: 300, ..SimConfig::IDEAL };
-        let mut world = World::new(&schedule(algorithm, members, 0), config, seed, with_offload);
-        world.send(0, contents(0, 2_000));
+        let (root, victim) = (root % members, (victim % members) as usize);
+        let config = disturbed(0.5, 0, 20);
+        let mut world =
+            World::new(&schedule(algorithm, members, root), config, seed, with_offload);
+        world.send(root as usize, contents(0, bytes));
         world.run(happenings);
         world.network.kill(victim);
         world.members[victim].alive = false;

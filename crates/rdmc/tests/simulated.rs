@@ -1,1 +1,246 @@
 //! Whole groups of real engines on the simulated network, in virtual time.
+
+#[path = "common/world.rs"]
+mod world;
+
+use proptest::prelude::*;
+use rdmc::{Algorithm, SmallMessages, Window};
+use transport_sim::{Jitter, LinkConfig, SimConfig};
+use world::{BLOCK_TIME, World, contents, schedule, time_taken};
+
+#[test]
+fn undisturbed_schedules_take_exactly_their_steps() {
+    for algorithm in Algorithm::ALL {
+        for members in [2, 3, 4, 5, 6, 7, 8, 11, 16, 23, 31, 32, 33] {
+            for blocks in [1, 2, 3, 7, 20] {
+                let schedule = schedule(algorithm, members, members / 3);
+                let taken = time_taken(&schedule, blocks, SimConfig::IDEAL, |_| {});
+                let steps = BLOCK_TIME * schedule.steps(blocks) as u32;
+                let what = format!("{algorithm}, {members} members, {blocks} blocks");
+                if schedule.size_first() {
+                    // The first credits come with the announcement, in any order, and the root
+                    // does not wait for the one that would be best to use first.
+                    assert!((steps..=steps + 2 * BLOCK_TIME).contains(&taken), "{what}: {taken:?}");
+                } else if algorithm.needs_racks() {
+                    // Layers that take turns leave steps empty, which nobody has to wait out.
+                    assert!(taken <= steps, "{what}: {taken:?} > {steps:?}");
+                } else {
+                    assert_eq!(taken, steps, "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thousand_members_take_exactly_their_steps() {
+    let schedule = schedule(Algorithm::BinomialPipeline, 1_024, 0);
+    let config = SimConfig { carry_bytes: false, ..SimConfig::IDEAL };
+    assert_eq!(time_taken(&schedule, 64, config, |_| {}), BLOCK_TIME * (64 - 1 + 10));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn delays_of_every_kind_lose_nothing(
+        algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
+        members in 1_u32..=24,
+        root in any::<u32>(),
+        sizes in prop::collection::vec(0_usize..3_000, 1..5),
+        window in 1_u32..=4,
+        messages_in_flight in 1_u32..=4,
+        slow in any::<u32>(),
+        jitter in 0.0..2.0,
+        reordering_ns in 0_u64..2_000,
+        latency_ns in 0_u64..500,
+        seed in any::<u64>(),
+    ) {
+        let root = root % members;
+        let config = SimConfig {
+            link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
+            block_jitter: Jitter::BlockTimes(jitter),
+            delivery_jitter_ns_max: reordering_ns,
+            control_jitter_ns_max: reordering_ns,
+            ..SimConfig::IDEAL
+        };
+        let mut world = World::new(&schedule(algorithm, members, root), config, seed, |settings| {
+            settings.window = Window { receives: window, sends: window };
+            settings.messages_in_flight = messages_in_flight;
+        });
+        world.network.set_port_rate((slow % members) as usize, 100_000_000);
+        for (message, &bytes) in sizes.iter().enumerate() {
+            world.send(root as usize, contents(message, bytes));
+        }
+        world.close();
+        let expected: Vec<_> =
+            sizes.iter().enumerate().map(|(message, &bytes)| contents(message, bytes)).collect();
+        for (rank, member) in world.members.iter().enumerate() {
+            prop_assert!(member.closed, "member {rank} (seed {seed}): {:?}", member.failure);
+            prop_assert!(member.messages == expected, "member {rank} (seed {seed})");
+        }
+    }
+
+    #[test]
+    fn every_survivor_of_a_death_learns_who_died(
+        algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
+        members in 2_u32..=24,
+        root in any::<u32>(),
+        victim in any::<u32>(),
+        bytes in 0_usize..5_000,
+        happenings in 0_u64..400,
+        seed in any::<u64>(),
+    ) {
+        let (root, victim) = (root % members, (victim % members) as usize);
+        let config = SimConfig {
+            link: LinkConfig { latency_ns: 20, ..LinkConfig::IDEAL },
+            block_jitter: Jitter::BlockTimes(0.5),
+            loss_detection_ns: 300,
+            ..SimConfig::IDEAL
+        };
+        let mut world = World::new(&schedule(algorithm, members, root), config, seed, |_| {});
+        world.send(root as usize, contents(0, bytes));
+        world.run(happenings);
+        world.network.kill(victim);
+        world.members[victim].alive = false;
+        world.run(u64::MAX);
+        for (rank, member) in world.members.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let failure = member.failure.as_ref();
+            prop_assert!(failure.is_some(), "member {rank} does not know (seed {seed})");
+            prop_assert_eq!(failure.and_then(|failure| failure.member), Some(victim as u32));
+        }
+    }
+
+    #[test]
+    fn small_and_large_messages_keep_one_order(
+        algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
+        members in 1_u32..=17,
+        root in any::<u32>(),
+        sizes in prop::collection::vec(prop_oneof![0_usize..=60, 0_usize..1_500], 0..40),
+        (slots, bytes_max) in (1_u32..=9, 0_u32..=80),
+        messages_in_flight in 1_u32..=4,
+        (slow, patience) in (any::<u32>(), 0_usize..5),
+        reordering_ns in 0_u64..2_000,
+        latency_ns in 0_u64..500,
+        happenings in 0_u64..200,
+        seed in any::<u64>(),
+    ) {
+        let root = root % members;
+        let config = SimConfig {
+            link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
+            block_jitter: Jitter::BlockTimes(0.7),
+            delivery_jitter_ns_max: reordering_ns,
+            control_jitter_ns_max: reordering_ns,
+            ..SimConfig::IDEAL
+        };
+        let mut world = World::new(&schedule(algorithm, members, root), config, seed, |settings| {
+            settings.small = Some(SmallMessages { bytes_max, slots, members_max: 16 });
+            settings.messages_in_flight = messages_in_flight;
+        });
+        world.network.set_port_rate((slow % members) as usize, 100_000_000);
+        world.members[(slow % members) as usize].patience = patience;
+        for (message, &bytes) in sizes.iter().enumerate() {
+            world.send(root as usize, contents(message, bytes));
+            world.run(happenings % 7);
+        }
+        world.close();
+        while let Some(rank) = world.members.iter().position(|one| !one.unanswered.is_empty()) {
+            world.members[rank].answer();
+            world.progress(rank);
+            world.run(u64::MAX);
+        }
+        let expected: Vec<_> =
+            sizes.iter().enumerate().map(|(message, &bytes)| contents(message, bytes)).collect();
+        let small = sizes.iter().filter(|&&bytes| bytes <= bytes_max as usize).count() as u64;
+        let small = if (2..=16).contains(&members) { small } else { 0 };
+        for (rank, member) in world.members.iter().enumerate() {
+            prop_assert!(member.closed, "member {rank} (seed {seed}): {:?}", member.failure);
+            prop_assert!(member.messages == expected, "member {rank} (seed {seed})");
+            let counters = member.engine.counters();
+            prop_assert_eq!(counters.small_sent + counters.small_received, small);
+        }
+    }
+
+    #[test]
+    fn a_death_among_small_messages_hands_everything_back(
+        members in 2_u32..=16,
+        root in any::<u32>(),
+        victim in any::<u32>(),
+        count in 1_usize..30,
+        slots in 1_u32..=9,
+        happenings in 0_u64..200,
+        seed in any::<u64>(),
+    ) {
+        let (root, victim) = (root % members, (victim % members) as usize);
+        let config = SimConfig {
+            link: LinkConfig { latency_ns: 20, ..LinkConfig::IDEAL },
+            control_jitter_ns_max: 50,
+            loss_detection_ns: 300,
+            ..SimConfig::IDEAL
+        };
+        let schedule = schedule(Algorithm::BinomialPipeline, members, root);
+        let mut world = World::new(&schedule, config, seed, |settings| {
+            settings.small = Some(SmallMessages { slots, ..SmallMessages::default() });
+        });
+        for message in 0..count {
+            world.send(root as usize, contents(message, 10));
+        }
+        world.run(happenings);
+        world.network.kill(victim);
+        world.members[victim].alive = false;
+        world.run(u64::MAX);
+        for (rank, member) in world.members.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let failure = member.failure.as_ref();
+            prop_assert!(failure.is_some(), "member {rank} does not know (seed {seed})");
+            prop_assert_eq!(failure.and_then(|failure| failure.member), Some(victim as u32));
+            for (message, got) in member.messages.iter().enumerate() {
+                prop_assert_eq!(got, &contents(message, 10));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_ring_makes_the_root_wait_for_the_slowest() {
+    let schedule = schedule(Algorithm::Chain, 4, 0);
+    let mut world = World::new(&schedule, SimConfig::IDEAL, 1, |settings| {
+        settings.small = Some(SmallMessages { slots: 8, ..SmallMessages::default() });
+    });
+    world.run(u64::MAX);
+    world.members[2].patience = usize::MAX;
+    for message in 0..100 {
+        world.send(0, contents(message, 5));
+    }
+    world.run(u64::MAX);
+    assert_eq!(world.members[0].engine.counters().small_sent, 8);
+    assert_eq!(world.members[2].unanswered.len(), 8);
+    world.members[2].patience = 0;
+    world.members[2].answer();
+    world.progress(2);
+    world.close();
+    for member in &world.members {
+        assert!(member.closed && member.messages.len() == 100, "{:?}", member.failure);
+    }
+    // One word frees a quarter of a ring; 5 more set it up, grant a first block, and close.
+    let words = world.network.totals().words;
+    assert!(words <= 3 * (100 / 2 + 5), "{words} words");
+    assert_eq!(world.network.totals().writes, 300);
+}
+
+#[test]
+fn a_relayed_message_of_one_block_needs_no_second_handshake() {
+    for members in [2, 5, 8] {
+        let schedule = schedule(Algorithm::BinomialPipeline, members, 0);
+        let mut world = World::new(&schedule, SimConfig::IDEAL, 1, |_| {});
+        world.run(u64::MAX);
+        let before = world.network.totals();
+        world.send(0, contents(0, 10));
+        world.run(u64::MAX);
+        let after = world.network.totals();
+        let receivers = u64::from(members) - 1;
+        assert_eq!(after.blocks - before.blocks, receivers);
+        // The announcement travels with the block, whose credit was granted before; and one credit
+        // for the first block of the next message.
+        assert_eq!(after.words - before.words, 2 * receivers, "{members} members");
+    }
+}

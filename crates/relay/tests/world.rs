@@ -4,7 +4,7 @@
 //! from a seed. It checks as it goes that sends meet posted receives, that windows hold, that
 //! memory is written once, and at the end that everybody has everything.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -37,11 +37,11 @@ enum Word {
     Grant(u32),
 }
 
-/// An offloaded send that waits for other operations of its member, by their ids.
+/// An offloaded send that waits for so many other operations of its member.
 #[derive(Debug)]
 struct Triggered {
     source: u32,
-    after: Vec<u64>,
+    missing: usize,
     target: u32,
     send: SendId,
     immediate: u32,
@@ -75,9 +75,9 @@ struct World {
     posted: BTreeMap<(u32, u32), VecDeque<ReceiveId>>,
     /// Offloaded receives, by (source, target, immediate).
     offloaded: BTreeMap<(u32, u32, u32), ReceiveId>,
-    /// Offloaded operations that are not done, by member and id.
-    undone: BTreeSet<(u32, u64)>,
-    triggered: Vec<Triggered>,
+    /// Offloaded operations that are not done, by member and id, and the sends that wait for each.
+    undone: BTreeMap<(u32, u64), Vec<SendId>>,
+    triggered: BTreeMap<(u32, SendId), Triggered>,
     words: BTreeMap<(u32, u32), VecDeque<Word>>,
     pending: Vec<Pending>,
     window: Window,
@@ -112,8 +112,8 @@ impl World {
             relays,
             posted: BTreeMap::new(),
             offloaded: BTreeMap::new(),
-            undone: BTreeSet::new(),
-            triggered: Vec::new(),
+            undone: BTreeMap::new(),
+            triggered: BTreeMap::new(),
             words: BTreeMap::new(),
             pending: Vec::new(),
             window: limit.unwrap_or(window),
@@ -178,7 +178,7 @@ impl World {
                     self.pending.push(Pending::Transfer { source, send: None, target, receive });
                 }
                 self.members[source as usize].sends_open -= 1;
-                self.note_sent(source, send);
+                self.note_done(source, send.0);
                 self.relays[source as usize].sent(send).unwrap();
                 self.carry_out(source);
             }
@@ -205,10 +205,8 @@ impl World {
         let (id, bytes, immediate) = (block.id, block.contents.len() as u64, block.immediate);
         let look = Pending::Look { member: target, id, bytes, immediate };
         self.pending.push(look);
-        if self.undone.remove(&(target, id.0)) {
-            // The network goes on at once, its member looks some time later.
-            self.start_triggered();
-        } else {
+        // With offload the network goes on at once, and its member looks some time later.
+        if !self.note_done(target, id.0) {
             self.happen(self.pending.len() - 1);
         }
     }
@@ -231,7 +229,7 @@ impl World {
                     self.open_receive(rank, id, Place::Memory { message, offset, bytes });
                     let other = self.offloaded.insert((source, rank, immediate), id);
                     assert!(other.is_none(), "an immediate that is in use");
-                    self.undone.insert((rank, id.0));
+                    self.undone.insert((rank, id.0), Vec::new());
                 }
                 Action::Grant { source, count } => {
                     assert!(count > 0);
@@ -252,12 +250,18 @@ impl World {
                     self.open_send(rank);
                     let part = (message, offset, bytes);
                     let receive = after_receive.map(|(_, receive)| receive.0);
-                    let after = receive.into_iter().chain(after_send.map(|(_, send)| send.0));
-                    let after = after.collect();
-                    let send = Triggered { source: rank, after, target, send: id, immediate, part };
-                    self.undone.insert((rank, id.0));
-                    self.triggered.push(send);
-                    self.start_triggered();
+                    let mut missing = 0;
+                    for before in receive.into_iter().chain(after_send.map(|(_, send)| send.0)) {
+                        if let Some(waiting) = self.undone.get_mut(&(rank, before)) {
+                            waiting.push(id);
+                            missing += 1;
+                        }
+                    }
+                    let send =
+                        Triggered { source: rank, missing, target, send: id, immediate, part };
+                    self.undone.insert((rank, id.0), Vec::new());
+                    self.triggered.insert((rank, id), send);
+                    self.start_triggered(rank, id);
                 }
                 Action::Announce { target, bytes } => {
                     self.words.entry((rank, target)).or_default().push_back(Word::Announce(bytes));
@@ -291,24 +295,28 @@ impl World {
         assert!(member.sends_open <= self.window.sends, "send window of member {rank}");
     }
 
-    fn start_triggered(&mut self) {
-        let undone = &self.undone;
-        let is_ready = |send: &mut Triggered| {
-            send.after.iter().all(|&operation| !undone.contains(&(send.source, operation)))
-        };
-        for triggered in self.triggered.extract_if(.., is_ready).collect::<Vec<_>>() {
-            let Triggered { source, target, send, immediate, part, .. } = triggered;
-            let receive = self.offloaded.remove(&(source, target, immediate));
-            let receive = receive.expect("a block that nobody waits for");
-            self.start_send(source, target, (send, receive), immediate, part);
+    /// Starts a send that waits for nothing any more.
+    fn start_triggered(&mut self, member: u32, id: SendId) {
+        if self.triggered.get(&(member, id)).is_none_or(|triggered| triggered.missing > 0) {
+            return;
         }
+        let Some(triggered) = self.triggered.remove(&(member, id)) else { return };
+        let Triggered { source, target, send, immediate, part, .. } = triggered;
+        let receive = self.offloaded.remove(&(source, target, immediate));
+        let receive = receive.expect("a block that nobody waits for");
+        self.start_send(source, target, (send, receive), immediate, part);
     }
 
-    /// What the network knows of a send that is done, before its member looks.
-    fn note_sent(&mut self, source: u32, send: SendId) {
-        if self.undone.remove(&(source, send.0)) {
-            self.start_triggered();
+    /// An operation is done, of which its member does not know yet. False if it is not offloaded.
+    fn note_done(&mut self, member: u32, operation: u64) -> bool {
+        let Some(waiting) = self.undone.remove(&(member, operation)) else { return false };
+        for send in waiting {
+            if let Some(triggered) = self.triggered.get_mut(&(member, send)) {
+                triggered.missing -= 1;
+            }
+            self.start_triggered(member, send);
         }
+        true
     }
 
     fn start_send(

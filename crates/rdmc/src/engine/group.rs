@@ -62,7 +62,7 @@ impl Group {
             block_bytes: settings.block_bytes,
             window: settings.window,
             messages_in_flight: settings.messages_in_flight,
-            offload: offload.operations_max(),
+            offload: offload.limit(),
         })?;
         // At most one spare block for each message in flight waits for its memory; the root and
         // algorithms that announce the size first use them only while the application decides.

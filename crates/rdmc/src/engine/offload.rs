@@ -47,9 +47,8 @@ impl Offload {
         self == Self::Used
     }
 
-    /// How many operations the group's relay may have posted in each direction, if the network
-    /// relays.
-    pub(super) fn operations_max(self) -> Option<u32> {
+    /// How many operations the group's relay may have open each way, if it offloads.
+    pub(super) fn limit(self) -> Option<u32> {
         self.is_used().then_some(OFFLOADED_OPEN_MAX)
     }
 }
@@ -97,18 +96,18 @@ impl Group {
                 after_send,
             } => {
                 let from = self.region(message).future_read(range(offset, bytes))?;
+                let receive = after_receive.map(|(source, id)| (source, Token(id.0)));
+                let send = after_send.map(|(target, id)| (target, Token(id.0)));
+                let mut after = Vec::with_capacity(2);
+                for (rank, token) in receive.into_iter().chain(send) {
+                    // Of a neighbour that is gone nothing will ever be done.
+                    let Some(endpoint) = self.peer(rank) else { return Ok(()) };
+                    after.push((endpoint, token));
+                }
                 counters.blocks_sent += 1;
                 counters.bytes_sent += bytes;
                 self.note_moved(bytes);
-                let receive = after_receive.map(|(source, id)| (source, Token(id.0)));
-                let send = after_send.map(|(target, id)| (target, Token(id.0)));
-                let after: Option<Vec<_>> = receive
-                    .into_iter()
-                    .chain(send)
-                    .map(|(rank, token)| self.peer(rank).map(|endpoint| (endpoint, token)))
-                    .collect();
-                // Without one of these endpoints the block will never come.
-                if let (Some(after), Some(endpoint)) = (after, self.peer(target)) {
+                if let Some(endpoint) = self.peer(target) {
                     let token = Token(id.0);
                     let posted =
                         transport.post_offloaded_send(endpoint, from, immediate, token, &after);

@@ -6,7 +6,8 @@
 //! each of several modules.
 //!
 //! The path of a clause through the files: a function of `blocks`, `control`, `ends`, `failures`,
-//! `offload`, `waiting` or `writes` posts through a rig (`rig`), which polls all members by turns and checks each
+//! `offload`, `waiting` or `writes` posts through a rig (`rig`), which polls all members by turns and
+//! checks each
 //! completion against what holds always: every post completes once and with its own token, memory
 //! is free by then, and nothing follows the end of an endpoint.
 

@@ -1,0 +1,77 @@
+//! A group in virtual time, one of whose programs stands still at random.
+
+use rdmc::Algorithm;
+use serde_json::json;
+
+use super::Args;
+use crate::{
+    Outcome,
+    report::{Report, median, number},
+    sim::{Late, Shape, World, schedule},
+};
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Outcome<()> {
+    let what = format!(
+        "{} members and {} blocks in virtual time, member {} is late; median of {}",
+        args.members, args.blocks, args.late, args.repeats
+    );
+    let columns = [
+        "algorithm",
+        "delay_block_times",
+        "probability",
+        "steps",
+        "relayed_by_program",
+        "relayed_by_network",
+        "program_of_steps",
+        "network_of_steps",
+    ];
+    let mut report = Report::new("offload", what, &columns);
+    for &algorithm in &args.algorithms {
+        let steps = schedule(algorithm, args.members)?.steps(args.blocks) as f64;
+        let undelayed = std::iter::once((0.0, 0.0));
+        let delayed = args
+            .delays
+            .iter()
+            .flat_map(|&delay| args.probabilities.iter().map(move |&part| (delay, part)));
+        for (delay, probability) in undelayed.chain(delayed) {
+            let times = |offload| block_times(args, algorithm, offload, delay, probability);
+            let (program, network) = (times(false)?, times(true)?);
+            report.row(vec![
+                json!(algorithm.name()),
+                number(delay),
+                number(probability),
+                json!(steps),
+                number(program),
+                number(network),
+                number(program / steps),
+                number(network / steps),
+            ]);
+        }
+    }
+    report.note(
+        "Relayed by ...: block times until the last of the other members has the message. The late \
+         member's program stands still for the delay with this probability each time when it has \
+         something to do; its network card does not.",
+    );
+    report.print(args.json);
+    Ok(())
+}
+
+/// Until all members but the late one have the message; the median of runs.
+fn block_times(
+    args: &Args,
+    algorithm: Algorithm,
+    offload: bool,
+    delay: f64,
+    probability: f64,
+) -> Outcome<f64> {
+    let schedule = schedule(algorithm, args.members)?;
+    let shape = Shape { members: args.members, blocks: args.blocks, offload, ..Shape::default() };
+    let times = (0..args.repeats).map(|seed| {
+        let mut world = World::new(&shape, &schedule)?;
+        let late = Late::new(args.late as usize, delay, probability, u64::from(seed));
+        world.deliver_late(late)
+    });
+    Ok(median(times.collect::<Outcome<Vec<f64>>>()?))
+}
