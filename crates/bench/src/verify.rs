@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             })?;
             report.row(vec![
                 json!(members),
-                json!(job.algorithm),
+                json!(if job.small { "written at once" } else { &job.algorithm }),
                 json!(length),
                 number(measured.seconds),
             ]);
