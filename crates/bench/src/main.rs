@@ -30,7 +30,6 @@ mod plain;
 mod report;
 mod shaped;
 mod sim;
-mod size;
 mod small;
 mod sweep;
 mod verify;
