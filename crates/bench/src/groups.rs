@@ -15,7 +15,7 @@ use std::{
 
 use rdmc::{
     Algorithm, Application, Context, ContextSettings, Failure, Group, GroupSettings, Memory,
-    Progress, Region, Schedule, Secret,
+    Progress, Region, Schedule, Secret, size,
 };
 use rustix::{
     process::{Resource, getrlimit, setrlimit},
@@ -27,7 +27,6 @@ use crate::{
     Outcome,
     member::{Equipment, now_ns},
     report::{Report, number},
-    size,
 };
 
 #[derive(Debug, clap::Args)]
@@ -36,10 +35,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(4..=20))]
     members: u32,
     /// Length of the one message in each group
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256KiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "256KiB")]
     bytes: u64,
     /// Block size
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64KiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64KiB")]
     block: u64,
     /// Addresses of this host that members take by turns; each chooses its device by its address
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]

@@ -1,6 +1,6 @@
 //! Members as processes of this host, connected by loopback: bound by processors and memory.
 
-use rdmc::Algorithm;
+use rdmc::{Algorithm, size};
 use serde_json::{Value, json};
 
 use crate::{
@@ -10,7 +10,6 @@ use crate::{
     member::Equipment,
     plain::{Plain, parallel_copies},
     report::{Report, median, number},
-    size,
     sweep::{Choice, algorithms, sweep},
 };
 
@@ -21,7 +20,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(2..=256))]
     members: Vec<u32>,
     /// Length of the message
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "256MiB")]
     bytes: u64,
     /// Algorithms; all of them if none is named
     #[arg(long, value_delimiter = ',', value_parser = algorithms())]

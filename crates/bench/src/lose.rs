@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rdmc::Algorithm;
+use rdmc::{Algorithm, size};
 use serde_json::json;
 
 use crate::{
@@ -11,7 +11,6 @@ use crate::{
     interrupt::Interrupt,
     member::{Equipment, Fate, Harm, Job},
     report::{Report, number},
-    size,
     sweep::algorithms,
 };
 
@@ -31,10 +30,10 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     within: u32,
     /// Length of the message
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "4MiB")]
     bytes: u64,
     /// Block size
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64KiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64KiB")]
     block: u64,
     /// Algorithms
     #[arg(long, value_delimiter = ',', value_parser = algorithms(),

@@ -32,7 +32,6 @@ mod plain;
 mod report;
 mod shaped;
 mod sim;
-mod size;
 mod small;
 mod sweep;
 mod verify;

@@ -11,19 +11,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rdmc::size;
 use serde_json::json;
 
 use crate::{
     Outcome,
     interrupt::Interrupt,
     report::{Report, number},
-    size,
 };
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Length of the file
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4GiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "4GiB")]
     size: u64,
     /// Receivers on this machine
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]

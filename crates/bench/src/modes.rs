@@ -1,6 +1,6 @@
 //! What waiting for completions costs, by mode (DSN 2018 section 5.2.3).
 
-use rdmc::{Algorithm, CompletionMode, Fabric};
+use rdmc::{Algorithm, CompletionMode, Fabric, size};
 use serde_json::json;
 
 use crate::{
@@ -9,7 +9,6 @@ use crate::{
     interrupt::Interrupt,
     member::{Equipment, Job},
     report::{Report, number},
-    size,
     sweep::sweep,
 };
 
@@ -28,7 +27,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
     addresses: Vec<std::net::IpAddr>,
     /// Block size
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256KiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "256KiB")]
     block: u64,
     /// Divides the number and the length of messages, for slow networks
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]

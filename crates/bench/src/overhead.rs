@@ -4,13 +4,12 @@ mod instant;
 
 use std::time::{Duration, Instant};
 
-use rdmc::{Algorithm, Engine, Event, GroupSettings, Region, Schedule};
+use rdmc::{Algorithm, Engine, Event, GroupSettings, Region, Schedule, size};
 use serde_json::json;
 
 use crate::{
     Outcome,
     report::{Report, median, number},
-    size,
 };
 use instant::Instantaneous;
 

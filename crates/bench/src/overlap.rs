@@ -1,6 +1,6 @@
 //! What it gives when the head of a message overlaps the tail of the one before.
 
-use rdmc::Algorithm;
+use rdmc::{Algorithm, size};
 use serde_json::json;
 
 use crate::{
@@ -10,7 +10,6 @@ use crate::{
     lab::{Lab, Link},
     member::Job,
     report::{Report, number},
-    size,
     sweep::{algorithms, sweep},
 };
 
@@ -29,7 +28,7 @@ pub struct Args {
           default_value = "binomial-pipeline,chain")]
     algorithms: Vec<Algorithm>,
     /// Block size
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64KiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64KiB")]
     block: u64,
     /// Over links of this many Mbit/s, in network namespaces, instead of loopback (needs root)
     #[arg(long, value_name = "MBIT")]

@@ -1,6 +1,6 @@
 //! Members in network namespaces over links of a known rate: what part of it each copy gets.
 
-use rdmc::Algorithm;
+use rdmc::{Algorithm, size};
 use serde_json::json;
 
 use crate::{
@@ -9,7 +9,6 @@ use crate::{
     interrupt::Interrupt,
     lab::{Lab, Link},
     report::{Report, number},
-    size,
     sweep::{Choice, Repeated, algorithms, sweep},
 };
 
@@ -24,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "MBIT", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rate: Vec<u64>,
     /// Lengths of the message
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse,
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse_nonzero,
           default_value = "256MiB,8MiB")]
     bytes: Vec<u64>,
     /// Algorithms

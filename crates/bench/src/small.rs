@@ -1,6 +1,6 @@
 //! Messages of one byte: relayed, and written to every receiver at once (DSN 2018 section 4.6).
 
-use rdmc::{Algorithm, Fabric};
+use rdmc::{Algorithm, Fabric, size};
 use serde_json::json;
 
 use crate::{
@@ -9,7 +9,6 @@ use crate::{
     interrupt::Interrupt,
     member::{Equipment, Job},
     report::{Report, number},
-    size,
     sweep::sweep,
 };
 
@@ -23,7 +22,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     messages: u64,
     /// Their length, at most 10 KiB
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "1")]
     bytes: u64,
     /// The network that messages move over: tcp, or a libfabric provider (verbs, shm, ofi-tcp, ...)
     #[arg(long, default_value_t)]

@@ -3,21 +3,20 @@
 use std::io::{IsTerminal, Write};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use rdmc::Algorithm;
+use rdmc::{Algorithm, size};
 
 use crate::{
     Outcome,
     crew::{Crew, Measured},
     member::Job,
     report::median,
-    size,
 };
 
 /// What every sweep over algorithms and block sizes can be asked.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Choice {
     /// Block sizes
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse,
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse_nonzero,
           default_value = "64KiB,256KiB,1MiB,4MiB")]
     pub blocks: Vec<u64>,
     /// Receives and sends that each member posts ahead

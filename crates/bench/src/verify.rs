@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rdmc::Algorithm;
+use rdmc::{Algorithm, size};
 use serde_json::json;
 
 use crate::{
@@ -11,7 +11,6 @@ use crate::{
     interrupt::Interrupt,
     member::{Equipment, Job},
     report::{Report, number},
-    size,
     sweep::{algorithms, progress},
 };
 
@@ -22,14 +21,14 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(2..=256))]
     members: Vec<u32>,
     /// Lengths of messages; two of each are sent
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse_or_zero,
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse,
           default_value = "0,1,65535,65536,65537,1MiB")]
     bytes: Vec<u64>,
     /// Algorithms; all of them if none is named
     #[arg(long, value_delimiter = ',', value_parser = algorithms())]
     algorithms: Vec<Algorithm>,
     /// Block size
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64KiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64KiB")]
     block: u64,
     /// Addresses of this host that members take by turns; each chooses its device by its address
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]

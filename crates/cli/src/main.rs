@@ -20,7 +20,6 @@ mod plan;
 mod push;
 mod receive;
 mod replicate;
-mod size;
 
 use failure::Failure;
 

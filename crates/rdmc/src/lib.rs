@@ -29,6 +29,7 @@ mod group;
 mod network;
 mod secret;
 mod settings;
+pub mod size;
 mod worker;
 
 pub use application::{Application, Memory};

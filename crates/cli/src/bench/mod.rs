@@ -12,7 +12,7 @@ use std::{
 
 use files::{Bench, BenchEvent, BenchPlan, HostPlan, MEASURED_BYTES_MAX, PushSettings, Subject};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rdmc::Algorithm;
+use rdmc::{Algorithm, size};
 
 use crate::{
     failure::{Failure, say},
@@ -20,7 +20,6 @@ use crate::{
     interrupt::Interrupt,
     launch::Launcher,
     replicate::{Start, add_last_words},
-    size,
 };
 use report::{Document, Run};
 

@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
+use rdmc::size;
+
 use super::report::{Document, Kind, Row};
-use crate::size;
 
 pub fn write(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let settings = &document.settings;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use files::{HostReport, PushReport, PushSettings, Source};
-use rdmc::{Algorithm, Fabric, Schedule, Secret};
+use rdmc::{Algorithm, Fabric, Schedule, Secret, size};
 
 use crate::{
     failure::Failure,
@@ -18,7 +18,6 @@ use crate::{
     launch::Launcher,
     push::{Display, local_hosts, summary},
     replicate::replicate,
-    size,
 };
 use object::Object;
 use table::Row;

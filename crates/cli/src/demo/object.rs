@@ -6,7 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{failure::Failure, interrupt::Interrupt, size};
+use rdmc::size;
+
+use crate::{failure::Failure, interrupt::Interrupt};
 
 /// A file and what its copies have to be like.
 pub struct Object {

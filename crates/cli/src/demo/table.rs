@@ -2,10 +2,9 @@
 
 use std::{fmt::Write, time::Duration};
 
-use crate::{
-    push::summary::{bandwidth, seconds},
-    size,
-};
+use rdmc::size;
+
+use crate::push::summary::{bandwidth, seconds};
 
 /// What the numbers do not say themselves.
 const NOTE: &str = "

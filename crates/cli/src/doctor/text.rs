@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
+use rdmc::size;
+
 use super::{
     Report, Severity,
     machine::{Limit, Machine, Nic, RdmaPort},
 };
-use crate::size;
 
 const UNKNOWN: &str = "unknown";
 

@@ -7,14 +7,13 @@ pub mod summary;
 use std::{path::PathBuf, process::ExitCode};
 
 use files::{PushSettings, Source};
-use rdmc::Algorithm;
+use rdmc::{Algorithm, size};
 
 use crate::{
     failure::Failure,
     hosting::{FabricChoice, Hosting, algorithms, parse_fabric, usual_block_bytes},
     interrupt::Interrupt,
     replicate::replicate,
-    size,
 };
 pub use placing::local_hosts;
 pub use progress::Display;

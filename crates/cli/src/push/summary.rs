@@ -8,12 +8,10 @@ use std::{
 };
 
 use files::{HostReport, HostState, PushReport, PushSettings};
+use rdmc::size;
 use serde::Serialize;
 
-use crate::{
-    failure::{Failure, say},
-    size,
-};
+use crate::failure::{Failure, say};
 
 /// What is known of a push before it runs.
 pub struct Facts {

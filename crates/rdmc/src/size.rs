@@ -1,4 +1,6 @@
-//! Sizes in bytes as people write and read them.
+//! Sizes in bytes as people write and read them: for command lines, settings and reports.
+
+use crate::BLOCK_BYTES_MAX;
 
 /// Binary and decimal units; a bare number is bytes.
 const UNITS: [(&str, u64); 14] = [
@@ -34,13 +36,21 @@ pub fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).ok_or_else(|| format!("{text} is too large"))
 }
 
-/// Parses a block size: 1 byte to 2 GiB.
+/// Parses a size of at least 1 byte. Errors: as [`parse`].
+pub fn parse_nonzero(text: &str) -> Result<u64, String> {
+    match parse(text)? {
+        0 => Err("a size of at least 1 byte is needed".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Parses a block size: 1 byte to 2 GiB. Errors: as [`parse`].
 pub fn parse_block(text: &str) -> Result<u64, String> {
     let bytes = parse(text)?;
-    if (1..=rdmc::BLOCK_BYTES_MAX).contains(&bytes) {
+    if (1..=BLOCK_BYTES_MAX).contains(&bytes) {
         Ok(bytes)
     } else {
-        Err(format!("a block has 1 byte to {}", show(rdmc::BLOCK_BYTES_MAX)))
+        Err(format!("a block has 1 byte to {}", show(BLOCK_BYTES_MAX)))
     }
 }
 
@@ -75,6 +85,12 @@ mod tests {
         for bad in ["", "KiB", "1.5MiB", "-1", "1 parsec", "99999999999999999999", "20000000TiB"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn nothing_may_be_refused() {
+        assert!(parse_nonzero("0KiB").is_err());
+        assert_eq!(parse_nonzero("1"), Ok(1));
     }
 
     #[test]
