@@ -175,7 +175,7 @@ impl Link {
             Buffer::new(ring_bytes, &devices[0].domain, info.needs_local_registration, peer_key)
         };
         // Keys that the provider does not choose: the ring's, and the names of exposed memory.
-        let ring_key = info.is_message_endpoint.then(|| wanted_key(ours.terms.number, u32::MAX));
+        let ring_key = info.is_message_endpoint.then(|| wanted_key(ours.terms.number, RING_NAME));
         Ok(Self {
             paths: (0..=rails).map(|_| None).collect(),
             exposed_here: HashMap::new(),
@@ -337,7 +337,10 @@ fn slot_range(slot: u64) -> std::ops::Range<usize> {
     start..start + SLOT_BYTES
 }
 
+/// The ring's name: no memory that somebody exposes can have it.
+const RING_NAME: u64 = 1 << 32;
+
 /// A key for memory of this link, where the provider does not choose.
-fn wanted_key(number: u32, name: u32) -> u64 {
-    u64::from(number) << 32 | u64::from(name)
+fn wanted_key(number: u32, name: u64) -> u64 {
+    u64::from(number) << 33 | name
 }

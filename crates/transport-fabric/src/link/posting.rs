@@ -35,7 +35,7 @@ impl Link {
             return Err(format!("memory is exposed as {name} already, or in too many pieces"));
         }
         let (device, bytes) = (&devices[0], region.len());
-        let access = Access::Peers { key: wanted_key(self.number(), name) };
+        let access = Access::Peers { key: wanted_key(self.number(), name.into()) };
         let lease = region.write(0..bytes).map_err(|error| error.to_string())?;
         let start = lease.memory().start();
         drop(lease);

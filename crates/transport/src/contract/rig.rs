@@ -435,7 +435,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         if let Completion::Received { bytes, .. } = completion {
             assert!(*bytes <= post.range.len() as u64, "{completion:?} into {:?}", post.range);
         }
-        if post.alone {
+        if post.alone && post.region.is_writable() {
             let free = post.region.write(post.range.clone());
             assert!(free.is_ok(), "{completion:?} is reported, but {:?}", free.err());
         }
