@@ -66,6 +66,14 @@ impl Harness for Fabric {
         Network { members: transports.into_iter().map(Some).collect(), endpoints }
     }
 
+    fn excuse(&self, clause: &str) -> Option<&'static str> {
+        (self.places[0].provider == "sockets" && clause == "a_write_outside_breaks_the_endpoint")
+            .then_some(
+                "libfabric 1.17's sockets: when a link ends at once, its progress thread finds a \
+                 descriptor closed, gives up, and no link of the process moves any more",
+            )
+    }
+
     /// Dropping a transport closes everything without a goodbye, as the end of a process does.
     fn kill(&mut self, network: &mut Network<FabricTransport>, index: usize) {
         network.members[index] = None;
