@@ -221,6 +221,8 @@ fn a_full_ring_makes_the_root_wait_for_the_slowest() {
     for member in &world.members {
         assert!(member.closed && member.messages.len() == 100, "{:?}", member.failure);
     }
+    assert_eq!(world.members[0].received, 0, "the root receives nothing");
+    assert_eq!(world.members[2].received, 100);
     // One word frees a quarter of a ring; 5 more set it up, grant a first block, and close.
     let words = world.network.totals().words;
     assert!(words <= 3 * (100 / 2 + 5), "{words} words");

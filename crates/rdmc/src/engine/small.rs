@@ -313,7 +313,6 @@ impl Group {
         small.has_written();
         counters.small_sent += 1;
         counters.bytes_copied += bytes as u64;
-        self.order.received(number);
         self.order.complete(number);
         Ok(true)
     }
