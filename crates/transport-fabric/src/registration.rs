@@ -2,8 +2,8 @@
 //! region, and let go with it.
 //!
 //! Registering pins pages, which takes longer than sending a block, so it is done for large pieces
-//! and kept. It never writes the memory, and reads it only where the kernel cannot pin it: before
-//! Linux 6.3, a mapping of a file that is open for reading. Then a copy of the piece is sent.
+//! and kept. It never writes the memory, and reads it only where the kernel cannot pin it, as
+//! Linux 6.1 a mapping of a file that is open for reading. Then a copy of the piece is sent.
 
 use std::{ffi::c_void, ops::Range, ptr, slice, sync::Arc};
 
