@@ -4,6 +4,7 @@
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(libfabric)");
     println!("cargo::rerun-if-changed=shim/shim.c");
+    println!("cargo::rerun-if-changed=shim/offload.c");
     println!("cargo::rerun-if-changed=shim/shim.h");
     println!("cargo::rerun-if-env-changed=RDMC_NO_LIBFABRIC");
     if std::env::var_os("RDMC_NO_LIBFABRIC").is_some() {
@@ -23,6 +24,7 @@ fn main() {
     };
     cc::Build::new()
         .file("shim/shim.c")
+        .file("shim/offload.c")
         .includes(library.include_paths)
         .warnings(true)
         .extra_warnings(true)

@@ -90,7 +90,14 @@ int rdmc_getinfo(const char *provider, int message_endpoints, const char *source
     hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
     if (provider)
         hints->fabric_attr->prov_name = strdup(provider);
-    int result = lib.getinfo(API, source, NULL, source ? FI_SOURCE : 0, hints, &found);
+    /* Providers offer what is not asked for or do not, as they like: first ask for all. */
+    const uint64_t caps = hints->caps, flags = source ? FI_SOURCE : 0;
+    hints->caps |= FI_TAGGED | FI_TRIGGER;
+    int result = provider ? lib.getinfo(API, source, NULL, flags, hints, &found) : -FI_ENODATA;
+    if (result) {
+        hints->caps = caps;
+        result = lib.getinfo(API, source, NULL, flags, hints, &found);
+    }
     lib.freeinfo(hints);
     *first = found;
     return result;
@@ -114,6 +121,7 @@ void rdmc_info_read(void *opaque, struct rdmc_info *out) {
     out->writes_consume_receives =
         ((info->mode | (info->rx_attr ? info->rx_attr->mode : 0)) & FI_RX_CQ_DATA) != 0;
     out->virtual_addresses = (mode & FI_MR_VIRT_ADDR) != 0;
+    out->has_triggers = (info->caps & FI_TRIGGER) != 0 && (info->caps & FI_TAGGED) != 0;
     out->link_is_up = link ? link->state == FI_LINK_UP : -1;
 }
 

@@ -23,6 +23,7 @@ struct rdmc_info {
     int needs_local_registration;
     int writes_consume_receives;
     int virtual_addresses;
+    int has_triggers;
     int link_is_up; /* -1: unknown */
 };
 
@@ -102,5 +103,21 @@ long rdmc_write(void *endpoint, const void *start, size_t bytes, void *descripti
 
 long rdmc_cq_read(void *cq, struct rdmc_completion *out, size_t count);
 int rdmc_eq_read(void *eq, struct rdmc_event *out);
+
+/* offload.c: counters, and work that waits for them. */
+int rdmc_counter_open(void *domain, void **counter);
+uint64_t rdmc_counter_read(void *counter);
+int rdmc_counter_add(void *counter, uint64_t value);
+/* Memory for one piece of work, or NULL; freed when the work is done or its counter is closed. */
+void *rdmc_work_new(void);
+void rdmc_work_free(void *work);
+/* What completions with an error call it. */
+uint64_t rdmc_work_context(void *work);
+/* When the counter has reached the threshold: receives or sends, then counts one more. */
+int rdmc_work_tagged(void *domain, void *work, int receive, void *endpoint, void *start,
+                     size_t bytes, void *description, uint64_t peer, uint64_t tag, void *counter,
+                     uint64_t threshold);
+/* When the counter has reached the threshold: adds one to the target. */
+int rdmc_work_add(void *domain, void *work, void *counter, uint64_t threshold, void *target);
 
 #endif

@@ -9,8 +9,8 @@ use std::{
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::OwnedFd;
 use transport::{
-    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, PostError, ReadLease, Region, Token,
-    Transport, Waker, WriteLease,
+    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, FutureRead, PostError, ReadLease, Region,
+    Token, Transport, Waker, WriteLease,
 };
 use transport_tcp::{TcpConfig, TcpTransport};
 
@@ -21,6 +21,7 @@ use crate::{
     lifeline::Lifeline,
     link::{End, Link, Round},
     offer::{Book, Role},
+    offload::Offload,
     ring::SLOTS,
     sys::{self, RawCompletion},
 };
@@ -39,6 +40,7 @@ pub struct FabricTransport {
     // Links go before the devices that they are open on.
     pub(crate) links: HashMap<EndpointId, Link>,
     pub(crate) requests: Requests,
+    offload: Offload,
     pub(crate) devices: Vec<Device>,
     pub(crate) book: Arc<Book>,
     settings: FabricSettings,
@@ -91,6 +93,7 @@ impl FabricTransport {
         Ok(Self {
             links: HashMap::new(),
             requests: Requests::new(settings.connect_timeout),
+            offload: Offload::default(),
             devices,
             book,
             settings,
@@ -139,6 +142,21 @@ impl FabricTransport {
         }
     }
 
+    fn check_offload(&mut self, endpoint: EndpointId, bytes: usize) -> Result<(), PostError> {
+        if !self.can_offload() {
+            return Err(PostError::Unsupported("offload"));
+        }
+        self.check_length(bytes)?;
+        self.open_link(endpoint).map(drop)
+    }
+
+    /// Gives the provider what was just posted: nobody may poll for long.
+    fn start_offloaded(&mut self, endpoint: EndpointId) {
+        if let Some(link) = self.links.get_mut(&endpoint) {
+            self.offload.start(link, &self.devices[0]);
+        }
+    }
+
     fn check_length(&self, bytes: usize) -> Result<(), PostError> {
         let (bytes, bytes_max) = (bytes as u64, self.block_bytes_max());
         if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
@@ -151,6 +169,7 @@ impl FabricTransport {
             self.look(now);
         }
         self.read_completions();
+        self.offload.advance(&mut self.completed);
         self.advance(now);
         if !self.words.is_empty() {
             self.speak();
@@ -223,6 +242,15 @@ impl FabricTransport {
     }
 
     fn route(&mut self, raw: &RawCompletion) {
+        if raw.error != 0
+            && let Some((id, is_receive)) = self.offload.failed(raw.context)
+        {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.note_error(raw, is_receive, &self.devices);
+                self.busy.insert(id);
+            }
+            return;
+        }
         let datagrams = !self.devices[0].info.is_message_endpoint;
         let consumes = self.devices[0].info.writes_consume_receives;
         let mut round = Round {
@@ -250,6 +278,9 @@ impl FabricTransport {
     fn advance(&mut self, now: Instant) {
         for id in std::mem::take(&mut self.busy) {
             let Some(link) = self.links.get_mut(&id) else { continue };
+            link.rise();
+            // Before the words of the link tell of receives.
+            let has_room = self.offload.start(link, &self.devices[0]);
             let mut round = Round {
                 devices: &self.devices,
                 completed: &mut self.completed,
@@ -261,7 +292,7 @@ impl FabricTransport {
             } else {
                 self.timed.remove(&id);
             }
-            if link.has_to_retry() {
+            if link.has_to_retry() || !has_room {
                 self.busy.insert(id);
             }
             if let Some(end) = end {
@@ -291,7 +322,9 @@ impl FabricTransport {
         if self.by_lifeline.remove(&link.lifeline).is_some() {
             self.lifelines.close(link.lifeline);
         }
+        self.offload.disarm(id);
         link.tear_down(&mut self.completed);
+        self.offload.end(id, &mut self.completed);
         self.completed.push(match end {
             End::Closed => {
                 tracing::debug!(endpoint = id.0, "closed");
@@ -316,6 +349,10 @@ impl FabricTransport {
         let deadlines = self.timed.iter().filter_map(|id| self.links.get(id)?.deadline());
         let soonest = deadlines.chain(until).chain(self.lifelines.next_tick()).min();
         let mut timeout = soonest.map(|soonest| soonest.saturating_duration_since(now));
+        if self.offload.is_busy() {
+            // Counters wake nobody.
+            timeout = Some(timeout.map_or(LOOK_INTERVAL, |timeout| timeout.min(LOOK_INTERVAL)));
+        }
         let queues: Option<Vec<_>> = self.devices.iter().map(Device::waitable).collect();
         let Some(queues) = queues else {
             self.idle_polls = self.idle_polls.saturating_add(1);
@@ -350,6 +387,14 @@ impl FabricTransport {
             let _ = rustix::io::read(&*self.waker, &mut [0_u8; 8]);
         }
         woken
+    }
+}
+
+impl Drop for FabricTransport {
+    /// Endpoints are closed while nothing can start on them any more, then memory is handed back.
+    fn drop(&mut self) {
+        self.offload.disarm_all();
+        self.links.clear();
     }
 }
 
@@ -474,6 +519,39 @@ impl Transport for FabricTransport {
         Ok(())
     }
 
+    fn can_offload(&self) -> bool {
+        self.devices[0].info.has_triggers
+    }
+
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        self.check_offload(endpoint, into.bytes())?;
+        self.offload.post_receive(&self.devices[0], (endpoint, token), into, immediate)?;
+        self.start_offloaded(endpoint);
+        Ok(())
+    }
+
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: &[(EndpointId, Token)],
+    ) -> Result<(), PostError> {
+        self.check_offload(endpoint, from.bytes())?;
+        let (device, completed) = (&self.devices[0], &mut self.completed);
+        let name = (endpoint, token);
+        self.offload.post_send(device, name, from, immediate, after, completed)?;
+        self.start_offloaded(endpoint);
+        Ok(())
+    }
+
     fn close(&mut self, endpoint: EndpointId) {
         let until = Instant::now() + self.drain_timeout;
         let mut completed = Vec::new();
@@ -486,6 +564,7 @@ impl Transport for FabricTransport {
 
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         let until = Instant::now().checked_add(wait);
+        self.offload.note_poll();
         loop {
             self.progress();
             let now = Instant::now();
@@ -493,6 +572,7 @@ impl Transport for FabricTransport {
             let woken = self.completed.is_empty() && !over && self.sleep(until, now);
             if woken || over || !self.completed.is_empty() {
                 completions.append(&mut self.completed);
+                self.offload.note_report();
                 return;
             }
         }

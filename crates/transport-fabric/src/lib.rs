@@ -52,6 +52,8 @@ mod lifeline;
 mod link;
 mod offer;
 #[cfg(libfabric)]
+mod offload;
+#[cfg(libfabric)]
 mod registration;
 #[cfg(libfabric)]
 mod ring;

@@ -35,8 +35,10 @@ const EXPOSED_MAX: usize = 64;
 /// What tags of datagrams say, beside the link's number.
 const DATA_TAG: u64 = 1;
 const CONTROL_TAG: u64 = 2;
+/// Below the immediate of an offloaded block.
+pub const OFFLOAD_TAG: u64 = 3;
 /// Any peer: whoever knows the endpoint's address and the link's number.
-const ANYBODY: u64 = u64::MAX;
+pub const ANYBODY: u64 = u64::MAX;
 
 /// What libfabric's verbs provider calls a block that is longer than the memory
 /// (`IBV_WC_LOC_LEN_ERR`).

@@ -83,7 +83,7 @@ impl Link {
     }
 
     /// Up, if everything for it has happened.
-    pub(super) fn rise(&mut self) {
+    pub fn rise(&mut self) {
         let all = self.paths.iter().all(|path| path.as_ref().is_some_and(|path| path.is_connected));
         self.is_up |= all && self.peer_slots.is_some();
         if self.is_up && matches!(self.phase, Phase::Connecting { .. }) {
@@ -103,6 +103,12 @@ impl Link {
 
     pub(super) fn endpoint(&self, path: usize) -> Option<Arc<Object>> {
         self.paths[path].as_ref().map(|path| Arc::clone(&path.endpoint))
+    }
+
+    /// The first rail and its peer, for offloaded blocks, once the link is up.
+    pub fn offload_path(&self) -> Option<(Arc<Object>, u64)> {
+        let path = self.paths[1].as_ref().filter(|_| self.is_up && self.broken.is_none())?;
+        Some((Arc::clone(&path.endpoint), path.peer.unwrap_or(ANYBODY)))
     }
 
     /// The endpoints' addresses, by which events name them.

@@ -239,7 +239,7 @@ impl Link {
         }
     }
 
-    pub(super) fn note_error(&mut self, raw: &RawCompletion, receiving: bool, devices: &[Device]) {
+    pub fn note_error(&mut self, raw: &RawCompletion, receiving: bool, devices: &[Device]) {
         let error = Errno(raw.error);
         let verbs = devices[0].info.provider == "verbs";
         let too_long =

@@ -14,6 +14,8 @@ pub struct Info {
     pub needs_local_registration: bool,
     pub writes_consume_receives: bool,
     pub virtual_addresses: bool,
+    /// Sends and receives can wait for counters.
+    pub has_triggers: bool,
     pub link_is_up: Option<bool>,
 }
 
@@ -53,6 +55,7 @@ impl Info {
             needs_local_registration: read.needs_local_registration != 0,
             writes_consume_receives: read.writes_consume_receives != 0,
             virtual_addresses: read.virtual_addresses != 0,
+            has_triggers: read.has_triggers != 0,
             link_is_up: (read.link_is_up >= 0).then_some(read.link_is_up != 0),
         }
     }

@@ -69,7 +69,7 @@ impl Span<'_> {
     /// No memory at all.
     pub const EMPTY: Self = Self { start: ptr::null_mut(), bytes: 0, registration: None };
 
-    fn description(&self) -> Handle {
+    pub(super) fn description(&self) -> Handle {
         self.registration.map_or(ptr::null_mut(), |registration| {
             debug_assert!(!registration.object.raw.is_null());
             registration.description

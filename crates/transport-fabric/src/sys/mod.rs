@@ -12,11 +12,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+mod counter;
 mod events;
 mod info;
 mod memory;
 mod object;
 
+pub use counter::Counter;
 pub use events::{Event, next_event, read_completions};
 pub use info::{Info, infos};
 pub use memory::{Access, Registration, Span, Way, post_receive, post_send, post_write, register};
@@ -36,6 +38,7 @@ struct RawInfo {
     needs_local_registration: c_int,
     writes_consume_receives: c_int,
     virtual_addresses: c_int,
+    has_triggers: c_int,
     link_is_up: c_int,
 }
 

@@ -1,0 +1,394 @@
+//! Operations that the provider starts by itself: deferred work of libfabric.
+//!
+//! Every operation has a counter. At a receive it counts the block. At a send it is the send's own
+//! trigger: it counts one for being armed, one for each operation that the send waits for (added by
+//! the provider when that one's counter is complete), and, last, the send itself. What is done adds
+//! one to a counter that all share, so a poll reads a single number.
+//!
+//! Deferred work is reported by counters alone, so neither the length of a block nor who is awake
+//! is told: a receive reports the length it was posted with, and a sleeper looks every millisecond.
+//! Endpoints and counters of one domain only can depend on each other: blocks go over the first
+//! rail.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use transport::{Cause, Completion, EndpointId, FutureRead, PostError, Token, WriteLease};
+
+use crate::{
+    device::Device,
+    link::{ANYBODY, Link, OFFLOAD_TAG},
+    sys::{Counter, Errno, Object, Registration, Span},
+};
+
+/// An operation, as its caller names it.
+type Name = (EndpointId, Token);
+
+/// All offloaded operations of a transport.
+#[derive(Default)]
+pub struct Offload {
+    /// How many operations are done; opened when it is first needed.
+    done: Option<Arc<Counter>>,
+    /// How many of those have been seen.
+    seen: u64,
+    /// In posting order.
+    ops: BTreeMap<u64, Op>,
+    next_number: u64,
+    known: HashMap<Name, State>,
+    /// What `known` need not keep for ever: not reported yet, and reported.
+    settled: Vec<Name>,
+    reported: Vec<Name>,
+    immediates: HashSet<(EndpointId, u32)>,
+    /// Operations that are not the provider's yet.
+    waiting: BTreeSet<(EndpointId, u64)>,
+    /// Operations by what completions with an error call them.
+    by_context: HashMap<u64, u64>,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Open(u64),
+    Done,
+    Cancelled,
+}
+
+struct Op {
+    name: Name,
+    immediate: u32,
+    held: Held,
+    counter: Arc<Counter>,
+    /// The transfer starts when the counter has reached this.
+    threshold: u64,
+    /// Sends that wait for it.
+    followers: Vec<u64>,
+    /// A send that starts when its turn comes.
+    is_armed: bool,
+    /// What completions with an error call it, once it is the provider's.
+    context: Option<u64>,
+    /// Kept for as long as the provider may need it.
+    registration: Option<Arc<Registration>>,
+}
+
+enum Held {
+    Receive(WriteLease),
+    Send(FutureRead),
+}
+
+/// How an operation ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    Cancelled,
+}
+
+impl Op {
+    fn is_done(&self) -> bool {
+        self.counter.value() > self.threshold
+    }
+
+    fn is_send(&self) -> bool {
+        matches!(self.held, Held::Send(_))
+    }
+}
+
+fn failed(error: Errno) -> PostError {
+    PostError::System(format!("offloading: {}", error.text()))
+}
+
+impl Offload {
+    /// Whether anything is open: then sleepers have to look now and then.
+    pub fn is_busy(&self) -> bool {
+        !self.ops.is_empty()
+    }
+
+    pub fn post_receive(
+        &mut self,
+        device: &Device,
+        name: Name,
+        into: WriteLease,
+        immediate: u32,
+    ) -> Result<(), PostError> {
+        let endpoint = name.0;
+        if self.immediates.contains(&(endpoint, immediate)) {
+            let what = format!("immediate {immediate} is in use by another offloaded receive");
+            return Err(PostError::System(what));
+        }
+        let counter = self.open_counter(device)?;
+        self.add(name, immediate, Held::Receive(into), counter, 0)?;
+        self.immediates.insert((endpoint, immediate));
+        Ok(())
+    }
+
+    pub fn post_send(
+        &mut self,
+        device: &Device,
+        name: Name,
+        from: FutureRead,
+        immediate: u32,
+        after: &[Name],
+        completed: &mut Vec<Completion>,
+    ) -> Result<(), PostError> {
+        let mut open = Vec::new();
+        let mut is_cancelled = false;
+        for before in after {
+            match self.known.get(before) {
+                Some(State::Open(number)) => open.push(*number),
+                Some(State::Done) => {}
+                Some(State::Cancelled) => is_cancelled = true,
+                None => {
+                    let what = format!("operation {:?} of {:?} is not known", before.1, before.0);
+                    return Err(PostError::System(what));
+                }
+            }
+        }
+        if is_cancelled {
+            drop(from);
+            self.settle(name, State::Cancelled);
+            completed.push(Completion::Cancelled { endpoint: name.0, token: name.1 });
+            return Ok(());
+        }
+        if open.is_empty() {
+            from.read_now().map_err(|error| PostError::System(error.to_string()))?;
+        }
+        let counter = self.open_counter(device)?;
+        counter.increment().map_err(failed)?;
+        for number in &open {
+            let before = &self.ops[number];
+            // Behind another send of its endpoint it follows as soon as that has started. (The
+            // provider sockets must not even start it when that one is done: it holds a lock of the
+            // endpoint's then.)
+            let is_queued_behind = before.is_send() && before.name.0 == name.0;
+            let level = before.threshold + u64::from(!is_queued_behind);
+            before.counter.then_add(level, &counter).map_err(failed)?;
+        }
+        for number in &open {
+            let follower = self.next_number;
+            self.ops.entry(*number).and_modify(|before| before.followers.push(follower));
+        }
+        let threshold = 1 + open.len() as u64;
+        self.add(name, immediate, Held::Send(from), counter, threshold)
+    }
+
+    /// A counter whose end will be noticed.
+    fn open_counter(&mut self, device: &Device) -> Result<Arc<Counter>, PostError> {
+        if self.done.is_none() {
+            self.done = Some(Counter::open(&device.domain).map_err(failed)?);
+        }
+        Counter::open(&device.domain).map_err(failed)
+    }
+
+    fn add(
+        &mut self,
+        name: Name,
+        immediate: u32,
+        held: Held,
+        counter: Arc<Counter>,
+        threshold: u64,
+    ) -> Result<(), PostError> {
+        if let Some(done) = &self.done {
+            counter.then_add(threshold + 1, done).map_err(failed)?;
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let is_armed = matches!(held, Held::Send(_));
+        let op = Op {
+            name,
+            immediate,
+            held,
+            counter,
+            threshold,
+            followers: Vec::new(),
+            is_armed,
+            context: None,
+            registration: None,
+        };
+        self.ops.insert(number, op);
+        self.known.insert(name, State::Open(number));
+        self.waiting.insert((name.0, number));
+        Ok(())
+    }
+
+    /// Gives the provider what waits for this link, if the link is up; what fails breaks it. False:
+    /// the provider has no room now, and tells nobody when it has.
+    pub fn start(&mut self, link: &mut Link, device: &Device) -> bool {
+        let Some((endpoint, peer)) = link.offload_path() else { return true };
+        let id = link.id;
+        while let Some(&(_, number)) = self.waiting.range((id, 0)..=(id, u64::MAX)).next() {
+            if let Some(op) = self.ops.get_mut(&number) {
+                match op.start(&endpoint, peer, device) {
+                    Ok(Some(context)) => drop(self.by_context.insert(context, number)),
+                    Ok(None) => return false,
+                    Err(cause) => {
+                        link.break_by(cause);
+                        return true;
+                    }
+                }
+            }
+            self.waiting.remove(&(id, number));
+        }
+        true
+    }
+
+    /// Reports what is done.
+    pub fn advance(&mut self, completed: &mut Vec<Completion>) {
+        let Some(done) = self.done.as_ref().map(|done| done.value()) else { return };
+        // A receive may have been seen to be done just before it was counted.
+        let mut missing = done.saturating_sub(self.seen);
+        if missing == 0 {
+            return;
+        }
+        let mut over = Vec::new();
+        for (&number, op) in &self.ops {
+            if missing == 0 {
+                break;
+            }
+            if op.is_done() {
+                over.push(number);
+                missing -= 1;
+            }
+        }
+        over.into_iter().for_each(|number| self.finish(number, Outcome::Done, completed));
+    }
+
+    /// The link of a failed operation that the provider calls by this context, and whether it is a
+    /// receive.
+    pub fn failed(&self, context: u64) -> Option<(EndpointId, bool)> {
+        let op = self.ops.get(self.by_context.get(&context)?)?;
+        Some((op.name.0, !op.is_send()))
+    }
+
+    /// Before an endpoint is closed: its sends that have not started never will.
+    pub fn disarm(&mut self, endpoint: EndpointId) {
+        for op in self.ops.values_mut().filter(|op| op.name.0 == endpoint) {
+            op.disarm();
+        }
+    }
+
+    /// Before all endpoints are closed.
+    pub fn disarm_all(&mut self) {
+        for op in self.ops.values_mut() {
+            op.disarm();
+        }
+    }
+
+    /// After an endpoint was closed: nobody touches the memory of its operations any more.
+    pub fn end(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
+        let of_it = |(_, op): &(&u64, &Op)| op.name.0 == endpoint;
+        let numbers: Vec<u64> = self.ops.iter().filter(of_it).map(|(&number, _)| number).collect();
+        for number in numbers {
+            let Some(op) = self.ops.get(&number) else { continue };
+            let outcome = if op.is_done() { Outcome::Done } else { Outcome::Cancelled };
+            self.finish(number, outcome, completed);
+        }
+    }
+
+    /// A poll begins: what the one before has reported is forgotten.
+    pub fn note_poll(&mut self) {
+        for name in self.reported.drain(..) {
+            // The name may be in use again.
+            if !matches!(self.known.get(&name), Some(State::Open(_))) {
+                self.known.remove(&name);
+            }
+        }
+    }
+
+    /// A poll has reported all that has settled.
+    pub fn note_report(&mut self) {
+        self.reported.append(&mut self.settled);
+    }
+
+    /// Hands an operation back, and when it is cancelled all that wait for it.
+    fn finish(&mut self, number: u64, outcome: Outcome, completed: &mut Vec<Completion>) {
+        let mut ending = vec![(number, outcome)];
+        while let Some((number, outcome)) = ending.pop() {
+            let Some(op) = self.ops.remove(&number) else { continue };
+            let (endpoint, token) = op.name;
+            self.waiting.remove(&(endpoint, number));
+            op.context.and_then(|context| self.by_context.remove(&context));
+            let bytes = match op.held {
+                Held::Receive(lease) => {
+                    self.immediates.remove(&(endpoint, op.immediate));
+                    Some(lease.bytes() as u64)
+                }
+                Held::Send(_) => None,
+            };
+            if outcome == Outcome::Cancelled {
+                self.settle(op.name, State::Cancelled);
+                completed.push(Completion::Cancelled { endpoint, token });
+                for follower in op.followers {
+                    if self.ops.get_mut(&follower).is_some_and(Op::disarm) {
+                        ending.push((follower, Outcome::Cancelled));
+                    }
+                }
+                continue;
+            }
+            self.seen += 1;
+            self.settle(op.name, State::Done);
+            let immediate = op.immediate;
+            completed.push(match bytes {
+                Some(bytes) => Completion::Received { endpoint, token, bytes, immediate },
+                None => Completion::Sent { endpoint, token },
+            });
+        }
+    }
+
+    fn settle(&mut self, name: Name, state: State) {
+        self.known.insert(name, state);
+        self.settled.push(name);
+    }
+}
+
+impl Op {
+    /// Gives it to the provider; `None` if that has no room now. Errors: what breaks the link.
+    fn start(
+        &mut self,
+        endpoint: &Object,
+        peer: u64,
+        device: &Device,
+    ) -> Result<Option<u64>, Cause> {
+        let (start, bytes, memory) = match &mut self.held {
+            Held::Receive(lease) => (lease.as_mut_ptr(), lease.bytes(), lease.memory()),
+            Held::Send(lease) => (lease.as_ptr().cast_mut(), lease.bytes(), lease.memory()),
+        };
+        let registration = device
+            .registrar
+            .cover(&memory, start, bytes)
+            .map_err(|error| Cause::Memory { access: "registered", error })?;
+        let span = Span { start, bytes, registration: registration.as_deref() };
+        let receive = matches!(self.held, Held::Receive(_));
+        let peer = if receive { ANYBODY } else { peer };
+        let way = (peer, u64::from(self.immediate) << 8 | OFFLOAD_TAG);
+        // SAFETY: the lease is held until the counter says that it is done, or the endpoint was
+        // closed (`Offload::end`). A send reaches its threshold when the receive into its memory is
+        // done, or nobody wrote there when it was posted; and it is disarmed before its endpoint is
+        // closed.
+        let queued =
+            unsafe { self.counter.then_transfer(self.threshold, receive, endpoint, way, span) };
+        match queued {
+            Ok(context) => {
+                (self.context, self.registration) = (Some(context), registration);
+                Ok(Some(context))
+            }
+            Err(Errno::AGAIN) => Ok(None),
+            Err(error) => Err(Cause::Lost(format!("offloading failed: {}", error.text()))),
+        }
+    }
+
+    /// Stops a send that has not started from ever doing so. False if it has, or is none.
+    fn disarm(&mut self) -> bool {
+        if !self.is_armed {
+            return self.is_send();
+        }
+        if self.counter.decrement().is_err() {
+            return false;
+        }
+        // Whoever adds to it from now on cannot reach the threshold any more.
+        self.is_armed = self.context.is_some() && self.counter.value() + 1 >= self.threshold;
+        if self.is_armed {
+            let _ = self.counter.increment();
+        }
+        !self.is_armed
+    }
+}
