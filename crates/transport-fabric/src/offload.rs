@@ -20,7 +20,8 @@ use transport::{Cause, Completion, EndpointId, FutureRead, PostError, Token, Wri
 use crate::{
     device::Device,
     link::{ANYBODY, Link, OFFLOAD_TAG},
-    sys::{Counter, Errno, Object, Registration, Span},
+    registration::{self, Pinned},
+    sys::{Counter, Errno, Object},
 };
 
 /// An operation, as its caller names it.
@@ -68,7 +69,7 @@ struct Op {
     /// What completions with an error call it, once it is the provider's.
     context: Option<u64>,
     /// Kept for as long as the provider may need it.
-    registration: Option<Arc<Registration>>,
+    pinned: Option<Arc<Pinned>>,
 }
 
 enum Held {
@@ -202,7 +203,7 @@ impl Offload {
             followers: Vec::new(),
             is_armed,
             context: None,
-            registration: None,
+            pinned: None,
         };
         self.ops.insert(number, op);
         self.known.insert(name, State::Open(number));
@@ -352,11 +353,11 @@ impl Op {
             Held::Receive(lease) => (lease.as_mut_ptr(), lease.bytes(), lease.memory()),
             Held::Send(lease) => (lease.as_ptr().cast_mut(), lease.bytes(), lease.memory()),
         };
-        let registration = device
+        let pinned = device
             .registrar
             .cover(&memory, start, bytes)
             .map_err(|error| Cause::Memory { access: "registered", error })?;
-        let span = Span { start, bytes, registration: registration.as_deref() };
+        let span = registration::span(start, bytes, pinned.as_deref());
         let receive = matches!(self.held, Held::Receive(_));
         let peer = if receive { ANYBODY } else { peer };
         let way = (peer, u64::from(self.immediate) << 8 | OFFLOAD_TAG);
@@ -368,7 +369,7 @@ impl Op {
             unsafe { self.counter.then_transfer(self.threshold, receive, endpoint, way, span) };
         match queued {
             Ok(context) => {
-                (self.context, self.registration) = (Some(context), registration);
+                (self.context, self.pinned) = (Some(context), pinned);
                 Ok(Some(context))
             }
             Err(Errno::AGAIN) => Ok(None),
