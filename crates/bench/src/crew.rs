@@ -165,7 +165,8 @@ impl Crew {
         let mut harmed = None;
         let mut failures = Vec::new();
         let is_other = |(rank, _): &&(usize, String)| *rank != victim;
-        while failures.iter().filter(is_other).count() < self.orders.len() - 1 {
+        // Others may be heard of before the victim's last words.
+        while harmed.is_none() || failures.iter().filter(is_other).count() < self.orders.len() - 1 {
             let (rank, line) = self.next_event()?;
             let Some(line) = line else {
                 if rank == victim {
@@ -173,10 +174,10 @@ impl Crew {
                 }
                 return Err(format!("member {rank} ended").into());
             };
-            match (serde_json::from_str(&line)?, harmed) {
-                (Answer::Perishing, None) => harmed = Some(Instant::now()),
-                (Answer::Failed(error), Some(_)) => failures.push((rank, error)),
-                (answer, _) => return Err(format!("member {rank} said {answer:?}").into()),
+            match serde_json::from_str(&line)? {
+                Answer::Perishing if rank == victim => harmed = Some(Instant::now()),
+                Answer::Failed(error) => failures.push((rank, error)),
+                answer => return Err(format!("member {rank} said {answer:?}").into()),
             }
         }
         let seconds = harmed.map_or(0.0, |harmed: Instant| harmed.elapsed().as_secs_f64());
