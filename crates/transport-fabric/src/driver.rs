@@ -75,7 +75,8 @@ impl FabricTransport {
     pub fn start(settings: FabricSettings, tcp: TcpConfig) -> Result<Self, FabricError> {
         sys::load().map_err(FabricError::NoLibrary)?;
         let infos = device::choose(&settings)?;
-        let devices = infos.into_iter().map(Device::open).collect::<Result<Vec<_>, _>>()?;
+        let open = |info| Device::open(info, settings.copies);
+        let devices = infos.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let addresses: Result<Vec<_>, _> = devices.iter().map(Device::address).collect();
         let addresses = addresses?.into_iter().flatten().collect();
         let datagrams = devices.iter().filter_map(Device::datagrams).collect();

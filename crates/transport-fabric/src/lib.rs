@@ -68,4 +68,4 @@ pub use discovery::{Device, Discovery, discover};
 pub use driver::FabricTransport;
 pub use error::FabricError;
 pub use offer::{FabricLink, Offer, Offers, Role};
-pub use settings::FabricSettings;
+pub use settings::{Copies, FabricSettings};

@@ -14,6 +14,18 @@ pub struct FabricSettings {
     pub near: Option<IpAddr>,
     /// How long connecting one link may take.
     pub connect_timeout: Duration,
+    /// Whether blocks pass through copies in memory of the transport's own.
+    pub copies: Copies,
+}
+
+/// When blocks pass through copies in memory that devices can reach, which costs memory and time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Copies {
+    /// Where the kernel refuses to pin the application's memory, as it does with some mapped files.
+    #[default]
+    WhereNeeded,
+    /// Always: a device then never reaches the application's memory.
+    Always,
 }
 
 impl FabricSettings {
@@ -24,6 +36,7 @@ impl FabricSettings {
             devices: Vec::new(),
             near: None,
             connect_timeout: Duration::from_secs(15),
+            copies: Copies::default(),
         }
     }
 }

@@ -15,7 +15,7 @@ use transport::{
     EndpointId,
     contract::{Harness, Network},
 };
-use transport_fabric::FabricTransport;
+use transport_fabric::{Copies, FabricTransport};
 
 use common::{Place, connect, start};
 
@@ -32,6 +32,12 @@ impl Fabric {
     fn new(provider: &'static str) -> Self {
         let alone = || SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
         Self { places: vec![Place::here(provider)], _alone: (provider == "sockets").then(alone) }
+    }
+
+    /// One whose blocks pass through copies.
+    fn copying(mut self) -> Self {
+        self.places.iter_mut().for_each(|place| place.copies = Copies::Always);
+        self
     }
 
     /// Of the devices that the environment names; none, said loudly, if it names none.
@@ -89,6 +95,10 @@ mod tcp {
     transport::contract_tests!(super::Fabric::new("tcp"));
 }
 
+mod tcp_by_copies {
+    transport::contract_tests!(super::Fabric::new("tcp").copying());
+}
+
 mod sockets {
     transport::contract_tests!(super::Fabric::new("sockets"));
 }
@@ -96,6 +106,13 @@ mod sockets {
 mod verbs {
     transport::contract_tests!(match super::Fabric::verbs() {
         Some(fabric) => fabric,
+        None => return,
+    });
+}
+
+mod verbs_by_copies {
+    transport::contract_tests!(match super::Fabric::verbs() {
+        Some(fabric) => fabric.copying(),
         None => return,
     });
 }

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
 use transport::{EndpointId, Transport};
-use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
+use transport_fabric::{Copies, FabricLink, FabricSettings, FabricTransport, Role};
 use transport_tcp::TcpConfig;
 
 /// How one member's transport is started.
@@ -16,6 +16,7 @@ pub struct Place {
     /// Short, since a test waits for it, and long enough for a busy machine; in a virtual one, to
     /// connect takes a second.
     pub silence_timeout_ms: u64,
+    pub copies: Copies,
 }
 
 impl Place {
@@ -26,6 +27,7 @@ impl Place {
             devices: Vec::new(),
             near: Ipv4Addr::LOCALHOST.into(),
             silence_timeout_ms: 3_000,
+            copies: Copies::WhereNeeded,
         }
     }
 }
@@ -34,6 +36,7 @@ pub fn start(place: &Place) -> FabricTransport {
     let mut settings = FabricSettings::new(place.provider);
     settings.devices = place.devices.clone();
     settings.near = Some(place.near);
+    settings.copies = place.copies;
     let silence_timeout_ms = place.silence_timeout_ms;
     let tcp = TcpConfig { silence_timeout_ms, drain_timeout_ms: 1_000, ..Default::default() };
     FabricTransport::start(settings, tcp).unwrap_or_else(|error| panic!("{place:?}: {error}"))
