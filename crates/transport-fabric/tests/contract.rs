@@ -1,7 +1,8 @@
 //! The contract of [`transport::Transport`], over every provider that this host has.
 //!
 //! Without libfabric there is nothing to test. RDMC_TEST_VERBS=10.0.0.1,10.0.0.2 names addresses of
-//! RDMA devices of this host, which the members of the verbs tests take by turns.
+//! RDMA devices of this host, which the members of the verbs tests take by turns;
+//! RDMC_TEST_RAILS=rxe1,rxe2/rxe3,rxe4 the devices themselves, for members with several.
 #![cfg(libfabric)]
 
 mod common;
@@ -40,18 +41,46 @@ impl Fabric {
         self
     }
 
-    /// Of the devices that the environment names; none, said loudly, if it names none.
+    /// Members with two and with three rails by turns; one device is as good for that as several.
+    fn with_rails(mut self, device: &str) -> Self {
+        let with =
+            |rails| Place { devices: vec![device.to_owned(); rails], ..self.places[0].clone() };
+        self.places = vec![with(2), with(3)];
+        self
+    }
+
+    /// Of the devices that the environment names by their addresses; none, said loudly, if it names
+    /// none.
     fn verbs() -> Option<Self> {
-        let Ok(addresses) = std::env::var("RDMC_TEST_VERBS") else {
-            eprintln!("SKIPPED: needs RDMA devices: RDMC_TEST_VERBS=ADDRESS,ADDRESS");
-            return None;
-        };
-        let place = |address: &str| Place {
+        let near = |address: &str| Place {
             near: address.parse().expect("RDMC_TEST_VERBS is a list of addresses"),
-            silence_timeout_ms: 15_000,
             ..Place::here("verbs")
         };
-        Some(Self { places: addresses.split(',').map(place).collect(), _alone: None })
+        Self::verbs_of("RDMC_TEST_VERBS", "ADDRESS,ADDRESS", ',', near)
+    }
+
+    /// The same, of devices by their names, several for each member.
+    fn verbs_rails() -> Option<Self> {
+        let with = |devices: &str| Place {
+            devices: devices.split(',').map(str::to_owned).collect(),
+            ..Place::here("verbs")
+        };
+        Self::verbs_of("RDMC_TEST_RAILS", "DEVICE,DEVICE/DEVICE,DEVICE", '/', with)
+    }
+
+    fn verbs_of(
+        name: &str,
+        shape: &str,
+        separator: char,
+        place: fn(&str) -> Place,
+    ) -> Option<Self> {
+        let Ok(places) = std::env::var(name) else {
+            eprintln!("SKIPPED: needs RDMA devices: {name}={shape}");
+            return None;
+        };
+        let patient = |place| Place { silence_timeout_ms: 15_000, ..place };
+        let places = places.split(separator).map(place).map(patient).collect();
+        Some(Self { places, _alone: None })
     }
 }
 
@@ -99,6 +128,10 @@ mod tcp_by_copies {
     transport::contract_tests!(super::Fabric::new("tcp").copying());
 }
 
+mod tcp_by_rails {
+    transport::contract_tests!(super::Fabric::new("tcp").with_rails("lo"));
+}
+
 mod sockets {
     transport::contract_tests!(super::Fabric::new("sockets"));
 }
@@ -113,6 +146,13 @@ mod verbs {
 mod verbs_by_copies {
     transport::contract_tests!(match super::Fabric::verbs() {
         Some(fabric) => fabric.copying(),
+        None => return,
+    });
+}
+
+mod verbs_by_rails {
+    transport::contract_tests!(match super::Fabric::verbs_rails() {
+        Some(fabric) => fabric,
         None => return,
     });
 }
