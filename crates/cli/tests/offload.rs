@@ -15,7 +15,7 @@ fn has_sockets(place: &Place) -> bool {
 
 #[test]
 fn without_an_offloading_fabric_it_says_so_and_delivers() {
-    let place = Place::with(300_000);
+    let place = Place::with(50_000);
     let outcome = place.run_words("push object --local 3 --fabric tcp --offload");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.err.contains("went on without --offload: this fabric cannot"), "{outcome:?}");
@@ -34,12 +34,12 @@ fn without_an_offloading_fabric_it_says_so_and_delivers() {
 
 #[test]
 fn a_fabric_that_offloads_is_used_and_delivers() {
-    let place = Place::with(300_000);
+    let place = Place::with(50_000);
     if !has_sockets(&place) {
         eprintln!("SKIPPED: no libfabric with the provider sockets");
         return;
     }
-    let dest = "--dest ./{host}-copy --block-size 10000";
+    let dest = "--dest ./{host}-copy --block-size 2000";
     for (algorithm, hosts) in [("chain", 3), ("binomial-pipeline", 3), ("circulant", 4)] {
         let outcome = place.run_words(&format!(
             "push object --local {hosts} --fabric sockets --offload --algorithm {algorithm} {dest} --json"
