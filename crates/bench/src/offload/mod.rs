@@ -21,7 +21,7 @@ pub struct Args {
     /// The member whose program is late
     #[arg(long, value_name = "RANK", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     late: u32,
-    /// How many blocks the message has; 256 in virtual time and 64 over a fabric by default
+    /// How many blocks the message has; 256 in virtual time and 32 over a fabric by default
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     blocks: Option<u32>,
     /// Block size, over a fabric
@@ -68,7 +68,7 @@ impl Args {
     }
 
     fn blocks(&self) -> u32 {
-        self.blocks.unwrap_or(self.either(256, 64))
+        self.blocks.unwrap_or(self.either(256, 32))
     }
 
     fn repeats(&self) -> u32 {
