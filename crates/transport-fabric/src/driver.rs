@@ -1,7 +1,7 @@
 //! The transport itself: devices, links, and how they are moved on.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,7 +16,7 @@ use transport_tcp::{TcpConfig, TcpTransport};
 
 use crate::{
     FabricError, FabricLink, FabricSettings, Offers,
-    connecting::Requests,
+    connecting::{Opening, Requests, SLICE},
     device::{self, Device},
     lifeline::Lifeline,
     link::{End, Link, Round},
@@ -40,6 +40,9 @@ pub struct FabricTransport {
     // Links go before the devices that they are open on.
     pub(crate) links: HashMap<EndpointId, Link>,
     pub(crate) requests: Requests,
+    pub(crate) openings: VecDeque<Opening>,
+    /// Links that have something to do have to wait for the next look.
+    is_behind: bool,
     offload: Offload,
     pub(crate) devices: Vec<Device>,
     pub(crate) book: Arc<Book>,
@@ -93,6 +96,8 @@ impl FabricTransport {
         Ok(Self {
             links: HashMap::new(),
             requests: Requests::new(settings.connect_timeout),
+            openings: VecDeque::new(),
+            is_behind: false,
             offload: Offload::default(),
             devices,
             book,
@@ -168,6 +173,8 @@ impl FabricTransport {
         if self.looked.is_none_or(|looked| now >= looked + LOOK_INTERVAL) {
             self.look(now);
         }
+        self.is_behind = false;
+        self.open_endpoints();
         self.read_completions();
         self.offload.advance(&mut self.completed);
         self.advance(now);
@@ -275,8 +282,10 @@ impl FabricTransport {
         }
     }
 
+    /// Closing endpoints takes its time as well: what is over the slice is done the next time.
     fn advance(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.busy) {
+        let mut busy = std::mem::take(&mut self.busy).into_iter();
+        while let Some(id) = busy.next() {
             let Some(link) = self.links.get_mut(&id) else { continue };
             link.rise();
             // Before the words of the link tell of receives.
@@ -297,6 +306,11 @@ impl FabricTransport {
             }
             if let Some(end) = end {
                 self.end(id, end);
+                if now.elapsed() > SLICE {
+                    self.is_behind = busy.len() > 0;
+                    self.busy.extend(busy);
+                    return;
+                }
             }
         }
     }
@@ -352,6 +366,9 @@ impl FabricTransport {
         if self.offload.is_busy() {
             // Counters wake nobody.
             timeout = Some(timeout.map_or(LOOK_INTERVAL, |timeout| timeout.min(LOOK_INTERVAL)));
+        }
+        if self.is_behind || !self.openings.is_empty() {
+            timeout = Some(Duration::ZERO);
         }
         let queues: Option<Vec<_>> = self.devices.iter().map(Device::waitable).collect();
         let Some(queues) = queues else {
@@ -422,23 +439,19 @@ impl Transport for FabricTransport {
             self.lifelines.close(lifeline);
             PostError::System(crate::registration::explain(error, 0))
         })?;
-        let connected = if !self.devices[0].info.is_message_endpoint {
-            link.join_datagrams(&self.devices)
+        if !self.devices[0].info.is_message_endpoint {
+            if let Err(error) = link.join_datagrams(&self.devices) {
+                link.break_by(Cause::Lost(error));
+            }
         } else if role == Role::Connect {
-            link.connect(&self.devices).map(drop)
+            self.openings.push_back(Opening::Connect(id));
         } else {
-            let waiting = self.requests.take(&link.cookie());
-            waiting.into_iter().try_for_each(|(path, request)| {
-                link.accept(path, &request, &self.devices).map(drop)
-            })
-        };
+            let requests = self.requests.take(&link.cookie()).into_iter();
+            self.openings.extend(requests.map(|(path, info)| Opening::Accept(id, path, info)));
+        }
         self.words.push((lifeline, link.hello(&self.devices)));
         self.by_lifeline.insert(lifeline, id);
         self.by_number.insert(link.number(), id);
-        self.by_endpoint.extend(link.endpoints().map(|endpoint| (endpoint, id)));
-        if let Err(error) = connected {
-            link.break_by(Cause::Lost(error));
-        }
         self.timed.insert(id);
         self.busy.insert(id);
         self.links.insert(id, link);
