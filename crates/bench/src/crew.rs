@@ -134,6 +134,7 @@ impl Crew {
             .args(["--listen", &host.address.to_string()])
             .args(["--fabric", &equipment.fabric.to_string()])
             .args(["--completion", equipment.completion.name()])
+            .args(equipment.offload.then_some("--offload"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -13,8 +13,8 @@ use std::{
 };
 
 use rdmc::{
-    Algorithm, Application, CompletionMode, Context, ContextSettings, Fabric, Failure,
-    GroupSettings, Memory, Region, RegionPool, Schedule, Secret, Window,
+    Algorithm, Application, CompletionMode, Context, ContextSettings, Fabric, Failure, Group,
+    GroupSettings, Memory, Offload, Region, RegionPool, Schedule, Secret, Window,
     bootstrap::{Deadline, rendezvous},
 };
 use rustix::{
@@ -54,6 +54,17 @@ pub struct Equipment {
     /// How members wait for completions
     #[arg(long, default_value_t)]
     pub completion: CompletionMode,
+    /// Let the network relay; an error where the fabric cannot
+    #[arg(long)]
+    pub offload: bool,
+}
+
+impl Equipment {
+    /// What blocks move over, for the head of a report.
+    pub fn network(&self) -> String {
+        let offload = if self.offload { " with offload" } else { "" };
+        format!("fabric {}{offload}", self.fabric)
+    }
 }
 
 /// What a member is told to do.
@@ -263,7 +274,9 @@ impl Member<'_> {
         settings.messages_in_flight = job.messages_in_flight;
         settings.report_blocks = report_blocks;
         settings.small = settings.small.filter(|_| job.small);
+        settings.offload = self.args.equipment.offload;
         let group = context.create_group(settings, &self.addresses, recorder)?;
+        check_offload(&group)?;
 
         let is_root = self.args.rank == 0;
         let mut objects = Vec::new();
@@ -311,6 +324,14 @@ impl Member<'_> {
         };
         self.pool = Some(pool.clone());
         pool
+    }
+}
+
+/// A figure of offload must not be one of something else.
+pub fn check_offload(group: &Group) -> Outcome<()> {
+    match group.offload() {
+        Offload::Unavailable(reason) => Err(format!("no offload: {reason}").into()),
+        _ => Ok(()),
     }
 }
 
