@@ -23,7 +23,10 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Outcome;
+use crate::{
+    Outcome,
+    timeline::{self, Moment},
+};
 
 /// How long anything may take that is not a transfer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,6 +60,9 @@ pub struct Equipment {
     /// Let the network relay; an error where the fabric cannot
     #[arg(long)]
     pub offload: bool,
+    /// Members record what happens when, and answer it with their times
+    #[arg(long, hide = true)]
+    pub timeline: bool,
 }
 
 impl Equipment {
@@ -132,6 +138,8 @@ pub struct Done {
     pub received_ns: Option<u64>,
     /// Processor time of this process, user and system, between warm-up and completion.
     pub cpu_ns: u64,
+    /// With [`Equipment::timeline`]: all that happened since the warm-up.
+    pub timeline: Vec<Moment>,
 }
 
 impl Job {
@@ -207,6 +215,9 @@ fn perish(harm: &Harm) -> Outcome<()> {
 
 /// Serves until standard input ends.
 pub fn run(args: &Args) -> Outcome<()> {
+    if args.equipment.timeline {
+        timeline::record();
+    }
     let mut orders = io::stdin().lock().lines();
     let secret = Secret::from_hex(&next_line(&mut orders)?)?;
     let mut settings = ContextSettings::new((args.listen, 0).into(), secret.clone());
@@ -292,6 +303,7 @@ impl Member<'_> {
         if !is_root {
             warm.into_iter().for_each(|(_, region)| pool.put(region));
         }
+        timeline::take();
         say(&Answer::Ready)?;
         if is_root {
             next_line(orders)?;
@@ -311,7 +323,12 @@ impl Member<'_> {
             }
             pool.put(region);
         }
-        Ok(Done { started_ns: is_root.then_some(started_ns), received_ns: all.received_ns, cpu_ns })
+        Ok(Done {
+            started_ns: is_root.then_some(started_ns),
+            received_ns: all.received_ns,
+            cpu_ns,
+            timeline: timeline::take(),
+        })
     }
 
     /// A touched region for each message; those of the job before, if they fit.
