@@ -21,7 +21,7 @@ pub struct Args {
     /// The member whose program is late
     #[arg(long, value_name = "RANK", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     late: u32,
-    /// How many blocks the message has; 256 in virtual time and 32 over a fabric by default
+    /// How many blocks the message has; 256 in virtual time and 64 over a fabric by default
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     blocks: Option<u32>,
     /// Block size, over a fabric
@@ -41,7 +41,7 @@ pub struct Args {
     )]
     delays: Vec<f64>,
     /// How long the program stands still over a fabric, in milliseconds
-    #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "4,16",
+    #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "16",
           value_parser = parse_delay_ms, requires = "fabric")]
     delays_ms: Vec<f64>,
     /// How probable that is each time when it has something to do; 0.01, 0.1 and 0.5 in virtual
@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     probabilities: Option<Vec<f64>>,
     /// How many runs, each with its own delays, of which the median is reported; 11 in virtual time
-    /// and 5 over a fabric by default
+    /// and 3 over a fabric by default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
     /// Print JSON instead of a table
@@ -68,11 +68,11 @@ impl Args {
     }
 
     fn blocks(&self) -> u32 {
-        self.blocks.unwrap_or(self.either(256, 32))
+        self.blocks.unwrap_or(self.either(256, 64))
     }
 
     fn repeats(&self) -> u32 {
-        self.repeats.unwrap_or(self.either(11, 5))
+        self.repeats.unwrap_or(self.either(11, 3))
     }
 
     fn probabilities(&self) -> &[f64] {
