@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use transport::{
     CONTROL_BYTES_MAX, Cause, Completion, EndpointId, FutureRead, PostError, ReadLease, Region,
@@ -27,10 +27,10 @@ use crate::{
 };
 
 /// Lifelines and connection events are looked at this often while the fabric itself is polled.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// Where a device cannot wake a sleeper: so many polls at once, then naps between them.
-const EAGER_POLLS: u32 = 200;
-const NAP: Duration = Duration::from_micros(100);
+pub(crate) const EAGER_POLLS: u32 = 200;
+pub(crate) const NAP: Duration = Duration::from_micros(100);
 
 /// [`Transport`] over libfabric. No thread of its own (a provider may have some): all work is done
 /// in `poll`, by the thread that calls it.
@@ -42,13 +42,13 @@ pub struct FabricTransport {
     pub(crate) requests: Requests,
     pub(crate) openings: VecDeque<Opening>,
     /// Links that have something to do have to wait for the next look.
-    is_behind: bool,
-    offload: Offload,
+    pub(crate) is_behind: bool,
+    pub(crate) offload: Offload,
     pub(crate) devices: Vec<Device>,
     pub(crate) book: Arc<Book>,
-    settings: FabricSettings,
+    pub(crate) settings: FabricSettings,
     drain_timeout: Duration,
-    lifelines: TcpTransport,
+    pub(crate) lifelines: TcpTransport,
     /// Which link a lifeline belongs to.
     by_lifeline: HashMap<EndpointId, EndpointId>,
     /// Links by the number that peers call them.
@@ -58,14 +58,15 @@ pub struct FabricTransport {
     /// Links that may have something to do.
     pub(crate) busy: BTreeSet<EndpointId>,
     /// Links that wait for a time: see [`Link::deadline`].
-    timed: BTreeSet<EndpointId>,
+    pub(crate) timed: BTreeSet<EndpointId>,
     completed: Vec<Completion>,
     words: Vec<(EndpointId, Lifeline)>,
     origin: Instant,
     opened: u64,
-    looked: Option<Instant>,
-    waker: Arc<OwnedFd>,
-    idle_polls: u32,
+    pub(crate) looked: Option<Instant>,
+    pub(crate) answers_checked: Instant,
+    pub(crate) waker: Arc<OwnedFd>,
+    pub(crate) idle_polls: u32,
 }
 
 impl FabricTransport {
@@ -115,6 +116,7 @@ impl FabricTransport {
             origin: Instant::now(),
             opened: 0,
             looked: None,
+            answers_checked: Instant::now(),
             waker: Arc::new(waker),
             idle_polls: 0,
         })
@@ -198,6 +200,7 @@ impl FabricTransport {
         let due: Vec<EndpointId> = self.timed.iter().filter(due).copied().collect();
         self.busy.extend(due);
         self.requests.expire(now, &self.devices);
+        self.check_answers(now);
     }
 
     fn hear(&mut self, completion: Completion) {
@@ -357,54 +360,6 @@ impl FabricTransport {
             link.break_by(Cause::Lost(why.to_owned()));
             self.busy.insert(id);
         }
-    }
-
-    /// Sleeps until something happens or the time has come. True if the waker was used.
-    fn sleep(&mut self, until: Option<Instant>, now: Instant) -> bool {
-        let deadlines = self.timed.iter().filter_map(|id| self.links.get(id)?.deadline());
-        let soonest = deadlines.chain(until).chain(self.lifelines.next_tick()).min();
-        let mut timeout = soonest.map(|soonest| soonest.saturating_duration_since(now));
-        if self.offload.is_busy() {
-            // Counters wake nobody.
-            timeout = Some(timeout.map_or(LOOK_INTERVAL, |timeout| timeout.min(LOOK_INTERVAL)));
-        }
-        if self.is_behind || !self.openings.is_empty() {
-            timeout = Some(Duration::ZERO);
-        }
-        let queues: Option<Vec<_>> = self.devices.iter().map(Device::waitable).collect();
-        let Some(queues) = queues else {
-            self.idle_polls = self.idle_polls.saturating_add(1);
-            let nap = if self.idle_polls < EAGER_POLLS { Duration::ZERO } else { NAP };
-            timeout = Some(timeout.map_or(nap, |timeout| timeout.min(nap)));
-            return self.wait_for(&[], timeout);
-        };
-        for (device, queues) in self.devices.iter().zip(&queues) {
-            let objects: Vec<&sys::Object> = queues.iter().map(|&(queue, _)| queue).collect();
-            if !sys::may_wait(&device.fabric, &objects) {
-                timeout = Some(Duration::ZERO);
-            }
-        }
-        let queues: Vec<(&sys::Object, i32)> = queues.into_iter().flatten().collect();
-        let woken = self.wait_for(&queues, timeout);
-        self.looked = None;
-        woken
-    }
-
-    fn wait_for(&self, queues: &[(&sys::Object, i32)], timeout: Option<Duration>) -> bool {
-        let lifelines = self.lifelines.event_queue();
-        let mut fds: Vec<PollFd<'_>> =
-            vec![PollFd::new(&*self.waker, PollFlags::IN), PollFd::new(&lifelines, PollFlags::IN)];
-        for &(queue, fd) in queues {
-            fds.push(PollFd::from_borrowed_fd(sys::borrow_fd(queue, fd), PollFlags::IN));
-        }
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        // An interrupted or failed wait is a short one.
-        let _ = poll(&mut fds, timeout.as_ref());
-        let woken = fds[0].revents().contains(PollFlags::IN);
-        if woken {
-            let _ = rustix::io::read(&*self.waker, &mut [0_u8; 8]);
-        }
-        woken
     }
 }
 

@@ -60,6 +60,8 @@ mod ring;
 mod settings;
 #[cfg(libfabric)]
 mod sys;
+#[cfg(libfabric)]
+mod waiting;
 
 #[cfg(not(libfabric))]
 pub use absent::FabricTransport;

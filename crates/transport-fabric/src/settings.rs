@@ -14,6 +14,9 @@ pub struct FabricSettings {
     pub near: Option<IpAddr>,
     /// How long connecting one link may take.
     pub connect_timeout: Duration,
+    /// How long nothing that was sent over a link may be acknowledged, blocks at 10 MiB/s aside,
+    /// before the link is given up. Some adapters lose packets for ever without saying so.
+    pub answer_timeout: Duration,
     /// Whether blocks pass through copies in memory of the transport's own.
     pub copies: Copies,
 }
@@ -36,6 +39,7 @@ impl FabricSettings {
             devices: Vec::new(),
             near: None,
             connect_timeout: Duration::from_secs(15),
+            answer_timeout: Duration::from_secs(15),
             copies: Copies::default(),
         }
     }

@@ -198,6 +198,7 @@ impl Link {
         let Some(op) = self.forget(raw.context) else { return };
         let endpoint = self.id;
         let failed = raw.error != 0;
+        self.answered += u64::from(!failed);
         if failed {
             self.note_error(raw, matches!(op, Op::Receive(..)), round.devices);
         }
