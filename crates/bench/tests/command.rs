@@ -37,7 +37,8 @@ fn groups_of_every_length_are_verified() {
 #[test]
 fn harm_to_a_member_is_learned_by_the_others() {
     for harm in ["kill", "stop"] {
-        let json = json_of(&bench(&format!("lose --members 5 --harm {harm} --bytes 1MiB --json")));
+        // Long enough that it is still under way when the victim's callbacks have seen half of it.
+        let json = json_of(&bench(&format!("lose --members 5 --harm {harm} --bytes 32MiB --json")));
         assert_eq!(json["rows"].as_array().unwrap().len(), 2, "{harm}");
     }
 }
