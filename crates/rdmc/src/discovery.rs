@@ -24,6 +24,8 @@ pub struct Device {
     pub link_is_up: Option<bool>,
     /// Whether memory has to be registered, which counts against the limit on locked memory.
     pub needs_registration: bool,
+    /// Whether it can start sends by itself.
+    pub can_offload: bool,
 }
 
 /// Asks libfabric what there is. Opens nothing and takes some milliseconds.
@@ -39,6 +41,7 @@ pub fn discover() -> Result<Discovery, Error> {
         link_bits_per_second: device.link_bits_per_second,
         link_is_up: device.link_is_up,
         needs_registration: device.needs_registration,
+        can_offload: device.can_offload,
     });
     Ok(Discovery { version: found.version, devices: devices.collect() })
 }

@@ -28,6 +28,8 @@ pub struct Device {
     pub link_is_up: Option<bool>,
     /// Whether memory has to be registered, which counts against the limit on locked memory.
     pub needs_registration: bool,
+    /// Whether it can start sends by itself.
+    pub can_offload: bool,
 }
 
 /// Providers that mean hardware which beats TCP sockets, best first.
@@ -79,6 +81,7 @@ mod imp {
                     link_bits_per_second: info.link_bits_per_second,
                     link_is_up: info.link_is_up,
                     needs_registration: info.needs_local_registration,
+                    can_offload: info.has_triggers,
                 };
                 if !devices.contains(&device) {
                     devices.push(device);
@@ -116,6 +119,7 @@ mod tests {
             link_bits_per_second: None,
             link_is_up,
             needs_registration: false,
+            can_offload: false,
         };
         let with = |devices| Discovery { version: (1, 17), devices };
         let chosen = |d: Discovery| d.automatic().collect::<Vec<_>>();

@@ -221,6 +221,7 @@ fn libfabric() -> Libfabric {
                     bits_per_second: device.link_bits_per_second,
                     is_up: device.link_is_up,
                     needs_registration: device.needs_registration,
+                    can_offload: device.can_offload,
                 })
                 .collect(),
         },

@@ -100,6 +100,8 @@ pub struct FabricDevice {
     pub is_up: Option<bool>,
     /// Its memory counts against the limit on locked memory.
     pub needs_registration: bool,
+    /// `rdmc push --offload` is used over it.
+    pub can_offload: bool,
 }
 
 /// A limit of this process.

@@ -114,7 +114,9 @@ fn fabrics(machine: &Machine) -> Vec<(&'static str, String)> {
             Some(false) => ", link down",
             _ => "",
         };
-        ("  fabric", format!("{}: {}{state}", device.fabric, rate(device.bits_per_second)))
+        let offload = if device.can_offload { ", --offload" } else { "" };
+        let rate = rate(device.bits_per_second);
+        ("  fabric", format!("{}: {rate}{state}{offload}", device.fabric))
     }));
     rows
 }

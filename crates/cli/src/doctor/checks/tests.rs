@@ -35,6 +35,7 @@ fn healthy() -> Machine {
         bits_per_second: None,
         is_up: Some(true),
         needs_registration,
+        can_offload: false,
     };
     machine.libfabric.version = Some("1.17".into());
     machine.libfabric.devices =
