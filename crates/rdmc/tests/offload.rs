@@ -143,16 +143,7 @@ proptest! {
             settings.window = Window { receives: 1, sends };
             settings.messages_in_flight = messages_in_flight;
         });
-        for (message, &bytes) in sizes.iter().enumerate() {
-            world.send(root as usize, contents(message, bytes));
-        }
-        world.close();
-        let expected: Vec<_> =
-            sizes.iter().enumerate().map(|(message, &bytes)| contents(message, bytes)).collect();
-        for (rank, member) in world.members.iter().enumerate() {
-            prop_assert!(member.closed, "member {rank} (seed {seed}): {:?}", member.failure);
-            prop_assert!(member.messages == expected, "member {rank} (seed {seed})");
-        }
+        world.deliver(root as usize, &sizes);
     }
 
     /// And gets its memory back (which the world checks), although the network had it.
@@ -170,15 +161,6 @@ proptest! {
         let config = disturbed(0.5, 0, 20);
         let mut world =
             World::new(&schedule(algorithm, members, root), config, seed, with_offload);
-        world.send(root as usize, contents(0, bytes));
-        world.run(happenings);
-        world.network.kill(victim);
-        world.members[victim].alive = false;
-        world.run(u64::MAX);
-        for (rank, member) in world.members.iter().enumerate().filter(|(rank, _)| *rank != victim) {
-            let failure = member.failure.as_ref();
-            prop_assert!(failure.is_some(), "member {rank} does not know (seed {seed})");
-            prop_assert_eq!(failure.and_then(|failure| failure.member), Some(victim as u32));
-        }
+        world.lose(root as usize, bytes, victim, happenings);
     }
 }

@@ -69,16 +69,7 @@ proptest! {
             settings.messages_in_flight = messages_in_flight;
         });
         world.network.set_port_rate((slow % members) as usize, 100_000_000);
-        for (message, &bytes) in sizes.iter().enumerate() {
-            world.send(root as usize, contents(message, bytes));
-        }
-        world.close();
-        let expected: Vec<_> =
-            sizes.iter().enumerate().map(|(message, &bytes)| contents(message, bytes)).collect();
-        for (rank, member) in world.members.iter().enumerate() {
-            prop_assert!(member.closed, "member {rank} (seed {seed}): {:?}", member.failure);
-            prop_assert!(member.messages == expected, "member {rank} (seed {seed})");
-        }
+        world.deliver(root as usize, &sizes);
     }
 
     #[test]
@@ -99,16 +90,7 @@ proptest! {
             ..SimConfig::IDEAL
         };
         let mut world = World::new(&schedule(algorithm, members, root), config, seed, |_| {});
-        world.send(root as usize, contents(0, bytes));
-        world.run(happenings);
-        world.network.kill(victim);
-        world.members[victim].alive = false;
-        world.run(u64::MAX);
-        for (rank, member) in world.members.iter().enumerate().filter(|(rank, _)| *rank != victim) {
-            let failure = member.failure.as_ref();
-            prop_assert!(failure.is_some(), "member {rank} does not know (seed {seed})");
-            prop_assert_eq!(failure.and_then(|failure| failure.member), Some(victim as u32));
-        }
+        world.lose(root as usize, bytes, victim, happenings);
     }
 
     #[test]

@@ -121,6 +121,34 @@ impl World {
         self.run(u64::MAX);
     }
 
+    /// Sends messages of these lengths and closes: everybody has them, in order, and knows it.
+    pub fn deliver(&mut self, root: usize, sizes: &[usize]) {
+        let expected: Vec<_> =
+            sizes.iter().enumerate().map(|(message, &bytes)| contents(message, bytes)).collect();
+        for message in &expected {
+            self.send(root, message.clone());
+        }
+        self.close();
+        for (rank, member) in self.members.iter().enumerate() {
+            assert!(member.closed, "member {rank}: {:?}", member.failure);
+            assert!(member.messages == expected, "member {rank}");
+        }
+    }
+
+    /// A member dies after this many happenings of a message: everybody else learns who.
+    pub fn lose(&mut self, root: usize, bytes: usize, victim: usize, happenings: u64) {
+        self.send(root, contents(0, bytes));
+        self.run(happenings);
+        self.network.kill(victim);
+        self.members[victim].alive = false;
+        self.run(u64::MAX);
+        for (rank, member) in self.members.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let failure = member.failure.as_ref();
+            let blamed = failure.map(|failure| failure.member);
+            assert_eq!(blamed, Some(Some(victim as u32)), "member {rank}: {failure:?}");
+        }
+    }
+
     pub fn last_receipt(&self) -> Duration {
         self.members.iter().map(|member| member.received_at).max().unwrap()
     }
