@@ -17,15 +17,13 @@ use rdmc::{
     Algorithm, Application, Context, ContextSettings, Failure, Group, GroupSettings, Memory,
     Progress, Region, Schedule, Secret, size,
 };
-use rustix::{
-    process::{Resource, getrlimit, setrlimit},
-    time::ClockId,
-};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 
 use crate::{
     Outcome,
-    member::{Equipment, check_offload, now_ns},
+    clock::{ClockId, now_ns},
+    member::{Equipment, check_offload},
     report::{Report, number},
 };
 

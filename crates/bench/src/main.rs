@@ -18,7 +18,9 @@
 #![forbid(unsafe_code)]
 
 mod breakdown;
+mod clock;
 mod crew;
+mod delays;
 mod groups;
 mod interrupt;
 mod lab;

@@ -17,14 +17,12 @@ use rdmc::{
     GroupSettings, Memory, Offload, Region, RegionPool, Schedule, Secret, Window,
     bootstrap::{Deadline, rendezvous},
 };
-use rustix::{
-    process::{Signal, getpid, kill_process},
-    time::{ClockId, clock_gettime},
-};
+use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Outcome,
+    clock::{ClockId, now_ns},
     timeline::{self, Moment},
 };
 
@@ -381,12 +379,6 @@ fn say(answer: &Answer) -> Outcome<()> {
 
 fn next_line(lines: &mut Lines<StdinLock<'static>>) -> Outcome<String> {
     Ok(lines.next().ok_or("standard input ended early")??)
-}
-
-/// This clock, in nanoseconds.
-pub fn now_ns(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Where the contents of a message start from; different for every message of every job.

@@ -8,9 +8,10 @@ use std::{
     time::Instant,
 };
 
-use rustix::time::ClockId;
-
-use crate::{Outcome, member::now_ns};
+use crate::{
+    Outcome,
+    clock::{ClockId, now_ns},
+};
 
 /// What the copies took.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ use transport_sim::{Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
 
 use crate::{
     Outcome,
-    offload::Delays,
+    delays::Delays,
     report::{Report, number},
     sweep::algorithms,
 };

@@ -5,7 +5,6 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use tracing::{
     Event, Level, Subscriber,
@@ -18,7 +17,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use crate::member::now_ns;
+use crate::clock::{ClockId, now_ns};
 
 /// One thing that a member did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

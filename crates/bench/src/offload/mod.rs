@@ -1,6 +1,5 @@
 //! Members that relay late, with and without offload (DSN 2018 section 5.2.3 and Fig. 12).
 
-mod delays;
 mod real;
 mod simulated;
 mod team;
@@ -8,7 +7,6 @@ mod team;
 use rdmc::{Algorithm, Fabric, size};
 
 use crate::{Outcome, sweep::algorithms};
-pub use delays::Delays;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -7,11 +7,11 @@ use serde_json::json;
 
 use super::{
     Args,
-    delays::Delays,
     team::{Shape, Team},
 };
 use crate::{
     Outcome,
+    delays::Delays,
     interrupt::Interrupt,
     report::{Report, median, number},
     sim::schedule,

@@ -17,7 +17,7 @@ use rdmc::{
     Memory, Progress, Region, Schedule, Secret,
 };
 
-use super::delays::Delays;
+use crate::delays::Delays;
 use crate::{Outcome, member::check_offload};
 
 /// How long anything may take.
