@@ -1,4 +1,5 @@
-//! The contract of [`transport::Transport`], over every provider that this host has.
+//! The contract of [`transport::Transport`], over every provider that this host has and that joins
+//! ends within one process.
 //!
 //! Without libfabric there is nothing to test. RDMC_TEST_VERBS=10.0.0.1,10.0.0.2 names addresses of
 //! RDMA devices of this host, which the members of the verbs tests take by turns.
@@ -29,23 +30,13 @@ struct Fabric {
 }
 
 impl Fabric {
-    fn new(provider: &'static str) -> Self {
+    fn new(provider: &str) -> Self {
         let alone = || SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
         Self { places: vec![Place::here(provider)], _alone: (provider == "sockets").then(alone) }
     }
 
-    /// Of the devices that the environment names; none, said loudly, if it names none.
     fn verbs() -> Option<Self> {
-        let Ok(addresses) = std::env::var("RDMC_TEST_VERBS") else {
-            eprintln!("SKIPPED: needs RDMA devices: RDMC_TEST_VERBS=ADDRESS,ADDRESS");
-            return None;
-        };
-        let place = |address: &str| Place {
-            near: address.parse().expect("RDMC_TEST_VERBS is a list of addresses"),
-            silence_timeout_ms: 15_000,
-            ..Place::here("verbs")
-        };
-        Some(Self { places: addresses.split(',').map(place).collect(), _alone: None })
+        Some(Self { places: Place::of_verbs()?, _alone: None })
     }
 }
 

@@ -3,14 +3,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
+use serde::{Deserialize, Serialize};
 use transport::{EndpointId, Transport};
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
 use transport_tcp::TcpConfig;
 
 /// How one member's transport is started.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
-    pub provider: &'static str,
+    pub provider: String,
     pub devices: Vec<String>,
     pub near: IpAddr,
     /// Short, since a test waits for it, and long enough for a busy machine; in a virtual one, to
@@ -20,18 +21,32 @@ pub struct Place {
 
 impl Place {
     /// The provider's device at the loopback address, or whichever it has.
-    pub fn here(provider: &'static str) -> Self {
+    pub fn here(provider: &str) -> Self {
         Self {
-            provider,
+            provider: provider.into(),
             devices: Vec::new(),
             near: Ipv4Addr::LOCALHOST.into(),
             silence_timeout_ms: 3_000,
         }
     }
+
+    /// The devices that the environment names; none, said loudly, if it names none.
+    pub fn of_verbs() -> Option<Vec<Self>> {
+        let Ok(addresses) = std::env::var("RDMC_TEST_VERBS") else {
+            eprintln!("SKIPPED: needs RDMA devices: RDMC_TEST_VERBS=ADDRESS,ADDRESS");
+            return None;
+        };
+        let place = |address: &str| Self {
+            near: address.parse().expect("RDMC_TEST_VERBS is a list of addresses"),
+            silence_timeout_ms: 15_000,
+            ..Self::here("verbs")
+        };
+        Some(addresses.split(',').map(place).collect())
+    }
 }
 
 pub fn start(place: &Place) -> FabricTransport {
-    let mut settings = FabricSettings::new(place.provider);
+    let mut settings = FabricSettings::new(place.provider.as_str());
     settings.devices = place.devices.clone();
     settings.near = Some(place.near);
     let silence_timeout_ms = place.silence_timeout_ms;

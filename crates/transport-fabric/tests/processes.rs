@@ -1,0 +1,94 @@
+//! The contract of [`transport::Transport`] with every member in a process of its own: for `shm`,
+//! which joins nothing else, and for members that die and fall silent as hosts do.
+//!
+//! Environment: as for the tests of one process (`contract.rs`).
+#![cfg(libfabric)]
+
+mod common;
+mod remote;
+
+use std::time::Duration;
+
+use transport::{
+    EndpointId,
+    contract::{Harness, Network},
+};
+
+use common::Place;
+use remote::Remote;
+
+/// Members that are processes, each pair connected; they take the places by turns.
+struct Processes {
+    places: Vec<Place>,
+}
+
+impl Processes {
+    fn tcp() -> Option<Self> {
+        Some(Self { places: vec![Place::here("tcp")] })
+    }
+
+    fn shm() -> Option<Self> {
+        let found = transport_fabric::discover().expect("libfabric is installed");
+        if !found.devices.iter().any(|device| device.provider == "shm") {
+            eprintln!("SKIPPED: libfabric has no shared memory (shm) here");
+            return None;
+        }
+        Some(Self { places: vec![Place::here("shm")] })
+    }
+
+    fn verbs() -> Option<Self> {
+        Place::of_verbs().map(|places| Self { places })
+    }
+}
+
+impl Harness for Processes {
+    type Transport = Remote;
+
+    fn network(&mut self, members: usize) -> Network<Remote> {
+        let mut remotes: Vec<Remote> = (0..members)
+            .map(|member| Remote::start(&self.places[member % self.places.len()]))
+            .collect();
+        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
+        let pairs = (0..members).flat_map(|right| (0..right).map(move |left| (left, right)));
+        for (left, right) in pairs {
+            let (head, tail) = remotes.split_at_mut(right);
+            let (one, other) = head[left].connect(&mut tail[0]);
+            endpoints[left][right] = Some(one);
+            endpoints[right][left] = Some(other);
+        }
+        Network { members: remotes.into_iter().map(Some).collect(), endpoints }
+    }
+
+    fn kill(&mut self, network: &mut Network<Remote>, index: usize) {
+        if let Some(mut remote) = network.members[index].take() {
+            remote.kill();
+        }
+    }
+
+    fn silence(&mut self, network: &mut Network<Remote>, index: usize) -> Option<Duration> {
+        network.members[index].as_mut()?.stop();
+        Some(Duration::from_millis(self.places[0].silence_timeout_ms + 1_000))
+    }
+}
+
+/// Not a test: what the process of a member does.
+#[test]
+fn member() {
+    if std::env::var_os(remote::MEMBER).is_some() {
+        remote::member::run();
+    }
+}
+
+/// Runs a clause where the harness is there.
+macro_rules! tests_of {
+    ($($name:ident)*) => {$(
+        mod $name {
+            transport::contract_tests!(match super::Processes::$name() {
+                Some(processes) => processes,
+                None => return,
+            });
+        }
+    )*};
+}
+
+tests_of! { tcp shm verbs }
