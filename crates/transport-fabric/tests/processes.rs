@@ -48,6 +48,7 @@ impl Harness for Processes {
         let mut remotes: Vec<Remote> = (0..members)
             .map(|member| Remote::start(&self.places[member % self.places.len()]))
             .collect();
+        remotes.iter_mut().for_each(Remote::await_start);
         let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
         let pairs = (0..members).flat_map(|right| (0..right).map(move |left| (left, right)));
         for (left, right) in pairs {
@@ -74,7 +75,7 @@ impl Harness for Processes {
 /// Not a test: what the process of a member does.
 #[test]
 fn member() {
-    if std::env::var_os(remote::MEMBER).is_some() {
+    if std::env::var_os(remote::process::MEMBER).is_some() {
         remote::member::run();
     }
 }

@@ -5,12 +5,15 @@ use std::{
     io,
     net::{Ipv4Addr, TcpListener, TcpStream},
     os::{fd::AsFd, unix::net::UnixStream},
-    sync::mpsc::{self, Receiver},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{self, Sender},
+    },
     thread,
 };
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use transport::{Completion, EndpointId, Region, Token, Transport};
+use transport::{Completion, EndpointId, Region, Token, Transport, Waker};
 use transport_fabric::{FabricLink, FabricTransport, Offer, Role};
 
 use super::protocol::{self, Event, Reply, Request};
@@ -23,49 +26,56 @@ const FILL: u8 = 0;
 
 /// Works for the test at the other end of standard input, and ends with it.
 pub fn run() {
-    // Also when the test dies, or has stopped this process.
+    // Also when the test dies while this process is stopped, or stuck.
     set_parent_process_death_signal(Some(Signal::KILL)).expect("Linux can");
     let stdin = io::stdin().as_fd().try_clone_to_owned().expect("descriptors are left");
     let mut stream = UnixStream::from(stdin);
-    let Ok((Request::Start(place), _)) = protocol::read(&mut stream) else {
-        panic!("the first request starts a transport");
-    };
-    let transport = start(&place);
-    let requests = listen(stream.try_clone().expect("descriptors are left"), &transport);
-    let mut member = Member {
-        transport,
-        listening: None,
-        posts: HashMap::new(),
-        exposed: HashMap::new(),
-        payload: Vec::new(),
-    };
-    let (block_bytes_max, can_write) =
-        (member.transport.block_bytes_max(), member.transport.can_write());
-    protocol::write(&mut stream, &Reply::Started { block_bytes_max, can_write }, &[])
-        .expect("the test waits for it");
+    let (sender, requests) = mpsc::channel();
+    let waker = Arc::new(Mutex::new(None));
+    thread::spawn({
+        let (stream, waker) = (stream.try_clone().expect("descriptors are left"), waker.clone());
+        move || listen(stream, &sender, &waker)
+    });
+    let mut member = None;
     for (request, bytes) in requests {
-        let reply = member.answer(request, bytes);
-        let payload = std::mem::take(&mut member.payload);
-        if protocol::write(&mut stream, &reply, &payload).is_err() {
+        let (reply, bytes) = match (request, &mut member) {
+            (Request::Start(place), None) => {
+                let member = member.insert(Member::new(start(&place)));
+                *lock(&waker) = Some(member.transport.waker());
+                (member.started(), Vec::new())
+            }
+            (Request::End, Some(_)) => {
+                member = None;
+                (Reply::Ended, Vec::new())
+            }
+            (request, Some(member)) => {
+                (member.answer(request, bytes), std::mem::take(&mut member.payload))
+            }
+            (request, None) => panic!("{request:?} before a transport is there"),
+        };
+        if protocol::write(&mut stream, &reply, &bytes).is_err() {
             return;
         }
     }
 }
 
 /// Takes requests in as they come, so that a wake gets past a poll that waits.
-fn listen(mut stream: UnixStream, transport: &FabricTransport) -> Receiver<(Request, Vec<u8>)> {
-    let (sender, receiver) = mpsc::channel();
-    let waker = transport.waker();
-    thread::spawn(move || {
-        while let Ok((request, bytes)) = protocol::read(&mut stream) {
-            match request {
-                Request::Wake => waker(),
-                // Refused only when nobody works for the test any more.
-                request => drop(sender.send((request, bytes))),
-            }
+fn listen(
+    mut stream: UnixStream,
+    requests: &Sender<(Request, Vec<u8>)>,
+    waker: &Mutex<Option<Waker>>,
+) {
+    while let Ok((request, bytes)) = protocol::read(&mut stream) {
+        match (request, lock(waker).as_ref()) {
+            (Request::Wake, Some(waker)) => waker(),
+            // Refused only when nobody works for the test any more.
+            (request, _) => drop(requests.send((request, bytes))),
         }
-    });
-    receiver
+    }
+}
+
+fn lock(waker: &Mutex<Option<Waker>>) -> MutexGuard<'_, Option<Waker>> {
+    waker.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Member {
@@ -79,10 +89,29 @@ struct Member {
 }
 
 impl Member {
+    fn new(transport: FabricTransport) -> Self {
+        Self {
+            transport,
+            listening: None,
+            posts: HashMap::new(),
+            exposed: HashMap::new(),
+            payload: Vec::new(),
+        }
+    }
+
+    fn started(&self) -> Reply {
+        Reply::Started {
+            block_bytes_max: self.transport.block_bytes_max(),
+            can_write: self.transport.can_write(),
+        }
+    }
+
     fn answer(&mut self, request: Request, bytes: Vec<u8>) -> Reply {
         let (id, name) = (EndpointId, Token);
         match request {
-            Request::Start(_) | Request::Wake => panic!("{request:?} is not for here"),
+            Request::Start(_) | Request::End | Request::Wake => {
+                panic!("{request:?} comes elsewhere")
+            }
             Request::Listen => self.listen(),
             Request::Dial { port } => {
                 let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");

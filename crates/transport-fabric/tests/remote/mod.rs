@@ -1,44 +1,32 @@
 //! A transport in a process of its own, which can be killed and stopped as hosts are.
 //!
-//! The process is this test program itself, started again to run the one test `member`. Leases stay
-//! here: bytes of sends are copied when they are posted, those of receives when they are reported.
+//! Leases stay here: bytes of sends are copied when they are posted, those of receives when they
+//! are reported.
 
 pub mod member;
+pub mod process;
 mod protocol;
 
 use std::{
     collections::HashMap,
     convert::Infallible,
-    fs,
-    net::Shutdown,
-    os::{fd::OwnedFd, unix::net::UnixStream},
-    process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
 use transport::{
     Completion, EndpointId, PostError, ReadLease, Region, Token, Transport, Waker, WriteLease,
 };
 
 use crate::common::Place;
+use process::Process;
 use protocol::{Event, Reply, Request};
 
-/// Set where this program is a member.
-pub const MEMBER: &str = "RDMC_TEST_IS_MEMBER";
-
-/// No answer takes longer, besides what it was asked to wait.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A member's process. Dropping it ends the process.
+/// A member. Dropping it ends the transport in order.
 pub struct Remote {
-    child: Child,
-    stream: UnixStream,
-    /// For requests, since wakes come from any thread.
-    outbox: Arc<Mutex<UnixStream>>,
-    /// It does not end by itself any more.
+    /// None once it was killed.
+    process: Option<Process>,
     is_stopped: bool,
     origin: Instant,
     block_bytes_max: u64,
@@ -49,23 +37,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Starts a process with a transport.
+    /// Starts a transport; [`Remote::await_start`] follows.
     pub fn start(place: &Place) -> Self {
-        let (stream, theirs) = UnixStream::pair().expect("descriptors are left");
-        let program = std::env::current_exe().expect("this program knows itself");
-        let child = Command::new(program)
-            .args(["member", "--exact", "--nocapture", "--test-threads=1"])
-            .env(MEMBER, "1")
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("this program can be started");
-        let outbox = stream.try_clone().expect("descriptors are left");
-        outbox.set_write_timeout(Some(PATIENCE)).expect("a lawful time");
-        let mut remote = Self {
-            child,
-            stream,
-            outbox: Arc::new(Mutex::new(outbox)),
+        let process = Process::start();
+        process.tell(&Request::Start(place.clone()), &[]);
+        Self {
+            process: Some(process),
             is_stopped: false,
             origin: Instant::now(),
             block_bytes_max: 0,
@@ -73,13 +50,20 @@ impl Remote {
             sends: HashMap::new(),
             receives: HashMap::new(),
             exposed: HashMap::new(),
-        };
-        let started = remote.ask(&Request::Start(place.clone()), &[]).0;
-        let Reply::Started { block_bytes_max, can_write } = started else {
+        }
+    }
+
+    /// Waits until the transport is there.
+    pub fn await_start(&mut self) {
+        let Reply::Started { block_bytes_max, can_write } = self.process().hear(Duration::ZERO).0
+        else {
             panic!("it does not start");
         };
-        (remote.block_bytes_max, remote.can_write) = (block_bytes_max, can_write);
-        remote
+        (self.block_bytes_max, self.can_write) = (block_bytes_max, can_write);
+    }
+
+    fn process(&mut self) -> &mut Process {
+        self.process.as_mut().expect("it lives")
     }
 
     /// Connects two members.
@@ -97,34 +81,21 @@ impl Remote {
         (EndpointId(near), EndpointId(far))
     }
 
-    /// Kills the process: it does nothing any more from now on.
+    /// Kills the process: from now on it does nothing any more.
     pub fn kill(&mut self) {
-        self.child.kill().expect("a child can be killed");
-        self.child.wait().expect("a child that is killed ends");
-        self.is_stopped = true;
+        self.process = None;
     }
 
     /// Stops the process, for good.
     pub fn stop(&mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::STOP).expect("a child can be stopped");
+        self.process().stop();
         self.is_stopped = true;
     }
 
     fn ask(&mut self, request: &Request, bytes: &[u8]) -> (Reply, Vec<u8>) {
         let wait = if let Request::Poll { wait } = request { *wait } else { Duration::ZERO };
-        self.stream.set_read_timeout(Some(wait + PATIENCE)).expect("a lawful time");
-        let sent = {
-            let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
-            protocol::write(&mut *outbox, request, bytes)
-        };
-        let answer = sent.and_then(|()| protocol::read(&mut self.stream));
-        answer.unwrap_or_else(|error| {
-            panic!(
-                "process {} ({request:?}): {error}, {:?}",
-                self.child.id(),
-                self.child.try_wait()
-            )
-        })
+        self.process().tell(request, bytes);
+        self.process().hear(wait)
     }
 
     fn post(&mut self, request: &Request, bytes: &[u8]) -> Result<(), PostError> {
@@ -178,37 +149,17 @@ impl Remote {
             }
         })
     }
-
-    /// Whether the process has ended within [`PATIENCE`], and well.
-    fn has_ended_well(&mut self) -> bool {
-        let _ = self.stream.shutdown(Shutdown::Both);
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return status.success();
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        false
-    }
 }
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        let is_well = self.is_stopped || thread::panicking() || self.has_ended_well();
-        // Does nothing to a process that has been waited for.
-        let _ = self.child.kill().and_then(|()| self.child.wait());
-        remove_shared_memory(self.child.id());
-        assert!(is_well, "process {} did not end as it should", self.child.id());
-    }
-}
-
-/// What libfabric's shm leaves behind of a process that was killed.
-fn remove_shared_memory(process: u32) {
-    let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-    let of_it = format!("{process}:");
-    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&of_it)) {
-        let _ = fs::remove_file(entry.path());
+        if self.is_stopped || thread::panicking() || self.process.is_none() {
+            return;
+        }
+        let (Reply::Ended, _) = self.ask(&Request::End, &[]) else {
+            panic!("it does not end");
+        };
+        self.process.take().into_iter().for_each(Process::put_back);
     }
 }
 
@@ -299,11 +250,10 @@ impl Transport for Remote {
     }
 
     fn waker(&self) -> Waker {
-        let outbox = Arc::clone(&self.outbox);
+        let outbox = self.process.as_ref().map(|process| Arc::clone(&process.outbox));
         Arc::new(move || {
-            let mut outbox = outbox.lock().unwrap_or_else(PoisonError::into_inner);
             // The process may have ended.
-            let _ = protocol::write(&mut *outbox, &Request::Wake, &[]);
+            let _ = outbox.as_ref().map(|outbox| outbox.send(&Request::Wake, &[]));
         })
     }
 }

@@ -13,8 +13,9 @@ use crate::common::Place;
 /// To a member. Those that carry bytes have them in the frame, behind the request.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// The first.
     Start(Place),
+    /// Drop the transport.
+    End,
     /// Make an offer, and wait for a connection.
     Listen,
     /// Connect to this port; the peer's offer.
@@ -66,6 +67,7 @@ pub enum Request {
 /// From a member.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
+    Ended,
     Started {
         block_bytes_max: u64,
         can_write: bool,
