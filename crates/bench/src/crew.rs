@@ -1,6 +1,7 @@
 //! The members of one group as processes, and what they measure together.
 
 use std::{
+    collections::BTreeMap,
     env,
     io::{BufRead, BufReader, Write},
     net::{IpAddr, Ipv4Addr},
@@ -134,6 +135,8 @@ impl Crew {
             .args(["--listen", &host.address.to_string()])
             .args(["--fabric", &equipment.fabric.to_string()])
             .args(["--completion", equipment.completion.name()])
+            .args(equipment.offload.then_some("--offload"))
+            .args(equipment.timeline.then_some("--timeline"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -144,17 +147,22 @@ impl Crew {
 
     /// Runs one job at all members; its number is replaced by a fresh one.
     pub fn run(&mut self, job: &Job) -> Outcome<Measured> {
+        Measured::of(&self.run_all(job)?)
+    }
+
+    /// [`Crew::run`] with what each member measured, by rank.
+    pub fn run_all(&mut self, job: &Job) -> Outcome<Vec<Done>> {
         self.begin(job)?;
-        let mut all = Vec::new();
+        let mut all = BTreeMap::new();
         for _ in 0..self.orders.len() {
             match self.next_answer()? {
-                (_, Answer::Done(done)) => all.push(done),
+                (rank, Answer::Done(done)) => drop(all.insert(rank, done)),
                 (rank, answer) => {
                     return Err(format!("member {rank} did not finish but {answer:?}").into());
                 }
             }
         }
-        Measured::of(&all)
+        Ok(all.into_values().collect())
     }
 
     /// Runs one job in which a member comes to harm, until all `others` have reported that the
@@ -165,7 +173,8 @@ impl Crew {
         let mut harmed = None;
         let mut failures = Vec::new();
         let is_other = |(rank, _): &&(usize, String)| *rank != victim;
-        while failures.iter().filter(is_other).count() < self.orders.len() - 1 {
+        // Others may be heard of before the victim's last words.
+        while harmed.is_none() || failures.iter().filter(is_other).count() < self.orders.len() - 1 {
             let (rank, line) = self.next_event()?;
             let Some(line) = line else {
                 if rank == victim {
@@ -173,10 +182,10 @@ impl Crew {
                 }
                 return Err(format!("member {rank} ended").into());
             };
-            match (serde_json::from_str(&line)?, harmed) {
-                (Answer::Perishing, None) => harmed = Some(Instant::now()),
-                (Answer::Failed(error), Some(_)) => failures.push((rank, error)),
-                (answer, _) => return Err(format!("member {rank} said {answer:?}").into()),
+            match serde_json::from_str(&line)? {
+                Answer::Perishing if rank == victim => harmed = Some(Instant::now()),
+                Answer::Failed(error) => failures.push((rank, error)),
+                answer => return Err(format!("member {rank} said {answer:?}").into()),
             }
         }
         let seconds = harmed.map_or(0.0, |harmed: Instant| harmed.elapsed().as_secs_f64());
@@ -265,7 +274,12 @@ mod tests {
 
     #[test]
     fn time_runs_from_the_send_to_the_last_receiver() {
-        let done = |started_ns, received_ns| Done { started_ns, received_ns, cpu_ns: 5 };
+        let done = |started_ns, received_ns| Done {
+            started_ns,
+            received_ns,
+            cpu_ns: 5,
+            timeline: Vec::new(),
+        };
         let all = [done(Some(1_000), None), done(None, Some(9_000)), done(None, Some(3_000))];
         let measured = Measured::of(&all).unwrap();
         assert!((measured.seconds - 8e-6).abs() < 1e-12);

@@ -25,7 +25,7 @@ use serde_json::json;
 
 use crate::{
     Outcome,
-    member::{Equipment, now_ns},
+    member::{Equipment, check_offload, now_ns},
     report::{Report, number},
 };
 
@@ -70,10 +70,10 @@ pub fn run(args: &Args) -> Outcome<()> {
     let groups = all_groups(args.members);
     let what = format!(
         "{} groups of 4 on {} contexts of one process, one completion queue and one progress \
-         thread each, fabric {}; one message of {} in each group, all at once",
+         thread each, {}; one message of {} in each group, all at once",
         groups.len(),
         args.members,
-        args.equipment.fabric,
+        args.equipment.network(),
         size::show(args.bytes)
     );
     let shared = Shared::new(args, groups)?;
@@ -170,6 +170,8 @@ fn take_part(rank: u32, args: &Args, shared: &Shared) -> Outcome<Member> {
     let set_up = start.elapsed();
     shared.step.wait();
     let groups = made?;
+    // Only now, so that nobody waits for a member that has given up.
+    groups.iter().try_for_each(check_offload)?;
 
     let start = Instant::now();
     if rank == 0 {
@@ -204,6 +206,7 @@ fn join(
     let mut settings = GroupSettings::new(number, own as u32, schedule);
     settings.block_bytes = args.block;
     settings.small = None;
+    settings.offload = args.equipment.offload;
     let addresses: Vec<SocketAddr> =
         members.iter().map(|&member| shared.addresses[member as usize]).collect();
     let checker = Checker { number, told: told.clone() };

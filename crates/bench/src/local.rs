@@ -35,9 +35,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
-        "{} from memory to memory on this host, fabric {}, one process per member; median of {}",
+        "{} from memory to memory on this host, {}, one process per member; median of {}",
         size::show(args.bytes),
-        args.equipment.fabric,
+        args.equipment.network(),
         args.choice.repeats
     );
     let columns =

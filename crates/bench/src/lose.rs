@@ -65,12 +65,12 @@ pub fn run(args: &Args) -> Outcome<()> {
     }
     let interrupt = Interrupt::watch()?;
     let what = format!(
-        "member {} of {} comes to harm ({:?}) in the middle of {}, fabric {}",
+        "member {} of {} comes to harm ({:?}) in the middle of {}, {}",
         args.victim,
         args.members,
         args.harm,
         size::show(args.bytes),
-        args.equipment.fabric
+        args.equipment.network()
     );
     let mut report = Report::new("lose", what, &["algorithm", "time_s", "a_report"]);
     for algorithm in &args.algorithms {

@@ -5,6 +5,7 @@
 //! - `overlap`: what several messages in flight give.
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
 //! - `groups`: hundreds of overlapping groups through one completion queue per member.
+//! - `breakdown`: where the time of one transfer goes.
 //! - `modes`: what polling, hybrid and event-driven completion cost.
 //! - `small`: one-byte messages, relayed and written to every receiver at once.
 //! - `offload`: what a member that relays late costs, with and without offload.
@@ -16,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod breakdown;
 mod crew;
 mod groups;
 mod interrupt;
@@ -34,6 +36,7 @@ mod shaped;
 mod sim;
 mod small;
 mod sweep;
+mod timeline;
 mod verify;
 
 use std::{error::Error, process::ExitCode};
@@ -62,6 +65,8 @@ enum Command {
     Sim(sim::Args),
     /// Hundreds of overlapping groups on a few members
     Groups(groups::Args),
+    /// Where the time of one transfer goes
+    Breakdown(breakdown::Args),
     /// Bandwidth and processor time of the three completion modes
     Modes(modes::Args),
     /// Small messages: how many in a second, and how long one takes
@@ -88,6 +93,7 @@ fn main() -> ExitCode {
         Command::Overlap(args) => overlap::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Groups(args) => groups::run(&args),
+        Command::Breakdown(args) => breakdown::run(&args),
         Command::Modes(args) => modes::run(&args),
         Command::Small(args) => small::run(&args),
         Command::Offload(args) => offload::run(&args),

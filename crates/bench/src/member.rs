@@ -13,8 +13,8 @@ use std::{
 };
 
 use rdmc::{
-    Algorithm, Application, CompletionMode, Context, ContextSettings, Fabric, Failure,
-    GroupSettings, Memory, Region, RegionPool, Schedule, Secret, Window,
+    Algorithm, Application, CompletionMode, Context, ContextSettings, Fabric, Failure, Group,
+    GroupSettings, Memory, Offload, Region, RegionPool, Schedule, Secret, Window,
     bootstrap::{Deadline, rendezvous},
 };
 use rustix::{
@@ -23,7 +23,10 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Outcome;
+use crate::{
+    Outcome,
+    timeline::{self, Moment},
+};
 
 /// How long anything may take that is not a transfer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -54,6 +57,20 @@ pub struct Equipment {
     /// How members wait for completions
     #[arg(long, default_value_t)]
     pub completion: CompletionMode,
+    /// Let the network relay; an error where the fabric cannot
+    #[arg(long)]
+    pub offload: bool,
+    /// Members record what happens when, and answer it with their times
+    #[arg(long, hide = true)]
+    pub timeline: bool,
+}
+
+impl Equipment {
+    /// What blocks move over, for the head of a report.
+    pub fn network(&self) -> String {
+        let offload = if self.offload { " with offload" } else { "" };
+        format!("fabric {}{offload}", self.fabric)
+    }
 }
 
 /// What a member is told to do.
@@ -121,6 +138,8 @@ pub struct Done {
     pub received_ns: Option<u64>,
     /// Processor time of this process, user and system, between warm-up and completion.
     pub cpu_ns: u64,
+    /// With [`Equipment::timeline`]: all that happened since the warm-up.
+    pub timeline: Vec<Moment>,
 }
 
 impl Job {
@@ -196,6 +215,9 @@ fn perish(harm: &Harm) -> Outcome<()> {
 
 /// Serves until standard input ends.
 pub fn run(args: &Args) -> Outcome<()> {
+    if args.equipment.timeline {
+        timeline::record();
+    }
     let mut orders = io::stdin().lock().lines();
     let secret = Secret::from_hex(&next_line(&mut orders)?)?;
     let mut settings = ContextSettings::new((args.listen, 0).into(), secret.clone());
@@ -263,7 +285,9 @@ impl Member<'_> {
         settings.messages_in_flight = job.messages_in_flight;
         settings.report_blocks = report_blocks;
         settings.small = settings.small.filter(|_| job.small);
+        settings.offload = self.args.equipment.offload;
         let group = context.create_group(settings, &self.addresses, recorder)?;
+        check_offload(&group)?;
 
         let is_root = self.args.rank == 0;
         let mut objects = Vec::new();
@@ -279,6 +303,7 @@ impl Member<'_> {
         if !is_root {
             warm.into_iter().for_each(|(_, region)| pool.put(region));
         }
+        timeline::take();
         say(&Answer::Ready)?;
         if is_root {
             next_line(orders)?;
@@ -298,7 +323,12 @@ impl Member<'_> {
             }
             pool.put(region);
         }
-        Ok(Done { started_ns: is_root.then_some(started_ns), received_ns: all.received_ns, cpu_ns })
+        Ok(Done {
+            started_ns: is_root.then_some(started_ns),
+            received_ns: all.received_ns,
+            cpu_ns,
+            timeline: timeline::take(),
+        })
     }
 
     /// A touched region for each message; those of the job before, if they fit.
@@ -311,6 +341,14 @@ impl Member<'_> {
         };
         self.pool = Some(pool.clone());
         pool
+    }
+}
+
+/// A figure of offload must not be one of something else.
+pub fn check_offload(group: &Group) -> Outcome<()> {
+    match group.offload() {
+        Offload::Unavailable(reason) => Err(format!("no offload: {reason}").into()),
+        _ => Ok(()),
     }
 }
 

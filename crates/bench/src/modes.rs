@@ -56,7 +56,8 @@ pub fn run(args: &Args) -> Outcome<()> {
     let mut report = Report::new("modes", what, &columns);
     let hosts = Host::here_at(&args.addresses, args.members);
     for completion in CompletionMode::ALL {
-        let equipment = Equipment { fabric: args.fabric.clone(), completion };
+        let fabric = args.fabric.clone();
+        let equipment = Equipment { fabric, completion, ..Equipment::default() };
         let mut crew = Crew::start_with(&hosts, &interrupt, &equipment)?;
         let jobs = LOADS.map(|(messages, message_bytes)| Job {
             number: 0,

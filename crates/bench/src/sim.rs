@@ -9,6 +9,7 @@ use transport_sim::{Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
 
 use crate::{
     Outcome,
+    offload::Delays,
     report::{Report, number},
     sweep::algorithms,
 };
@@ -90,9 +91,7 @@ impl Default for Shape {
 /// A member whose program stands still at random.
 pub struct Late {
     member: usize,
-    delay: Duration,
-    probability: f64,
-    random: u64,
+    delays: Delays,
     /// Until when it stands still.
     until: Option<Duration>,
 }
@@ -101,7 +100,7 @@ impl Late {
     /// `delay` in block times.
     pub fn new(member: usize, delay: f64, probability: f64, seed: u64) -> Self {
         let delay = Duration::from_nanos((delay * BLOCK_NS as f64) as u64);
-        Self { member, delay, probability, random: seed, until: None }
+        Self { member, delays: Delays::new(delay, probability, seed), until: None }
     }
 
     /// Whether this member's program stands still instead of doing what it has to do now.
@@ -112,19 +111,9 @@ impl Late {
         match self.until {
             Some(until) if now < until => return true,
             Some(_) => self.until = None,
-            None => self.until = self.draw().then(|| now + self.delay),
+            None => self.until = self.delays.draw().map(|delay| now + delay),
         }
         self.until.is_some()
-    }
-
-    fn draw(&mut self) -> bool {
-        // SplitMix64: good enough, and the same everywhere.
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.random;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64 <= self.probability
-            && self.delay > Duration::ZERO
     }
 }
 

@@ -44,8 +44,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
-        "groups of processes of this host, fabric {}, blocks of {}; all copies are whole",
-        args.equipment.fabric,
+        "groups of processes of this host, {}, blocks of {}; all copies are whole",
+        args.equipment.network(),
         size::show(args.block)
     );
     let mut report = Report::new("verify", what, &["members", "algorithm", "length", "time_s"]);

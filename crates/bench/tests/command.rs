@@ -37,7 +37,8 @@ fn groups_of_every_length_are_verified() {
 #[test]
 fn harm_to_a_member_is_learned_by_the_others() {
     for harm in ["kill", "stop"] {
-        let json = json_of(&bench(&format!("lose --members 5 --harm {harm} --bytes 1MiB --json")));
+        // Long enough that it is still under way when the victim's callbacks have seen half of it.
+        let json = json_of(&bench(&format!("lose --members 5 --harm {harm} --bytes 32MiB --json")));
         assert_eq!(json["rows"].as_array().unwrap().len(), 2, "{harm}");
     }
 }
@@ -91,6 +92,59 @@ fn offload_is_compared_with_relaying() {
     }
 }
 
+fn has_sockets() -> bool {
+    let found = rdmc::discovery::discover();
+    let has = found.is_ok_and(|all| all.devices.iter().any(|one| one.fabric.name() == "sockets"));
+    if !has {
+        eprintln!("SKIPPED: no libfabric with the provider sockets");
+    }
+    has
+}
+
+/// Programs and network by turns, over the fabric that offloads in software.
+#[test]
+fn offload_is_measured_over_a_real_fabric() {
+    if !has_sockets() {
+        return;
+    }
+    let arguments = "offload --fabric sockets --members 4 --blocks 10 --block 1KiB --delays-ms 2 \
+                     --probabilities 0.5 --repeats 1 --json";
+    let json = json_of(&bench(arguments));
+    let rows = json["rows"].as_array().unwrap();
+    // Two completion modes and two algorithms, each without delays and with.
+    assert_eq!(rows.len(), 2 * 2 * 2);
+    for row in rows {
+        let value = |what: &str| row[what].as_f64().unwrap();
+        assert!(value("relayed_by_program_ms") > 0.0 && value("relayed_by_network_ms") > 0.0);
+        if value("delay_ms") == 0.0 {
+            assert_eq!((value("program_of_undelayed"), value("network_of_undelayed")), (1.0, 1.0));
+        }
+    }
+}
+
+#[test]
+fn offloaded_groups_are_verified() {
+    if !has_sockets() {
+        return;
+    }
+    let arguments = "verify --fabric sockets --offload --members 3 --bytes 0,1,20001 --block 7KiB";
+    let json = json_of(&bench(&format!("{arguments} --json")));
+    assert_eq!(json["rows"].as_array().unwrap().len(), 7 * 3 + 2);
+}
+
+/// A figure of something else would be worse than none.
+#[test]
+fn without_offload_there_is_no_figure_of_it() {
+    for arguments in
+        ["verify --offload --members 3", "offload --fabric tcp", "groups --offload --members 4"]
+    {
+        let output = bench(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("no offload: this fabric cannot"), "{arguments}: {errors}");
+    }
+}
+
 #[test]
 fn a_simulated_run_is_replayed_by_its_seed() {
     let run = |seed: u32| {
@@ -128,6 +182,8 @@ fn nonsense_is_refused() {
         "local --members 1",
         "sim --algorithm fast",
         "offload --members 1",
+        "offload --delays-ms 1",
+        "offload --fabric sockets --delays 4",
         "shaped --rate 0",
     ] {
         let output = bench(arguments);

@@ -109,6 +109,8 @@ pub(crate) struct Start {
     pub(crate) window_receives: u32,
     pub(crate) window_sends: u32,
     pub(crate) messages_in_flight: u32,
+    /// Whether the network is to relay by itself, where it can.
+    pub(crate) offload: bool,
 }
 
 /// Number of the message that holds the file's bytes.
@@ -132,6 +134,7 @@ impl Start {
         settings.block_bytes = self.block_bytes;
         settings.window = Window { receives: self.window_receives, sends: self.window_sends };
         settings.messages_in_flight = self.messages_in_flight;
+        settings.offload = self.offload;
         Ok(settings)
     }
 }
@@ -169,12 +172,14 @@ mod tests {
             window_receives: 2,
             window_sends: 2,
             messages_in_flight: 2,
+            offload: true,
         }
     }
 
     #[test]
     fn terms_that_make_no_group_are_refused() {
-        assert_eq!(start().group_settings().unwrap().schedule.members(), 2);
+        let settings = start().group_settings().unwrap();
+        assert!(settings.schedule.members() == 2 && settings.offload);
         let unknown = Start { algorithm: 99, ..start() }.group_settings().unwrap_err();
         assert!(unknown.to_string().contains("algorithm 99"), "{unknown}");
         assert!(Start { racks: vec![0], ..start() }.group_settings().is_err());

@@ -55,6 +55,10 @@ pub(crate) struct Wire {
     pub(crate) connected_here: bool,
 }
 
+/// How long an ordered close waits for a peer that lives; one that does not ends it at once.
+#[cfg(feature = "fabric")]
+const LIBFABRIC_DRAIN_TIMEOUT_MS: u64 = 10_000;
+
 impl Network {
     /// Starts the transport of a fabric; of several devices, on that with the address `near`.
     ///
@@ -84,7 +88,9 @@ impl Network {
         let mut settings = FabricSettings::new(provider);
         settings.devices = devices.to_vec();
         settings.near = Some(near);
-        match FabricTransport::start(settings, tcp.clone()) {
+        // Queue pairs may wait for seconds before they send again what was lost.
+        let drain_timeout_ms = tcp.drain_timeout_ms.max(LIBFABRIC_DRAIN_TIMEOUT_MS);
+        match FabricTransport::start(settings, TcpConfig { drain_timeout_ms, ..tcp.clone() }) {
             Ok(transport) => Ok(Self::Libfabric(Box::new(transport))),
             Err(error) => {
                 Err(Error::Fabric { fabric: provider.to_owned(), cause: error.to_string() })

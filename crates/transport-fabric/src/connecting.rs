@@ -5,11 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use transport::Cause;
+use transport::{Cause, EndpointId};
 
 use crate::{
     device::Device,
     driver::FabricTransport,
+    link::Link,
     offer::{Cookie, Role},
     sys::{self, Event, Info},
 };
@@ -23,6 +24,17 @@ pub struct Requests {
     count: usize,
     patience: Duration,
 }
+
+/// Endpoints that are to be opened.
+pub enum Opening {
+    /// All of a link, from the end that connects.
+    Connect(EndpointId),
+    /// The one of this path, which the peer asks for.
+    Accept(EndpointId, usize, Info),
+}
+
+/// For how long one kind of slow work may go on before something else has its turn.
+pub const SLICE: Duration = Duration::from_millis(20);
 
 struct Waiting {
     since: Instant,
@@ -138,20 +150,49 @@ impl FabricTransport {
             tracing::debug!(path, "turned a connection away that belongs to no link");
             return turn_away(&self.devices[device], &info);
         }
-        let of_it =
-            |link: &&mut crate::link::Link| link.role == Role::Accept && link.cookie() == cookie;
+        let of_it = |link: &&mut Link| link.role == Role::Accept && link.cookie() == cookie;
         let Some(link) = self.links.values_mut().find(of_it) else {
             if let Err(info) = self.requests.keep(cookie, path, info, now) {
                 turn_away(&self.devices[device], &info);
             }
             return;
         };
-        match link.accept(path, &info, &self.devices) {
-            Ok(endpoint) => drop(self.by_endpoint.insert(endpoint, link.id)),
-            Err(error) => {
-                link.break_by(Cause::Lost(error));
+        self.openings.push_back(Opening::Accept(link.id, path, info));
+    }
+
+    /// Opens the endpoints of new links. With some adapters each takes many milliseconds, and a
+    /// member may have thousands: the lifelines are looked at in between.
+    pub(crate) fn open_endpoints(&mut self) {
+        let start = Instant::now();
+        while let Some(opening) = self.openings.pop_front() {
+            self.open_endpoint(opening);
+            if start.elapsed() > SLICE {
+                return;
             }
         }
-        self.busy.insert(link.id);
+    }
+
+    fn open_endpoint(&mut self, opening: Opening) {
+        let (Opening::Connect(id) | Opening::Accept(id, ..)) = opening;
+        let link = self.links.get_mut(&id).filter(|link| link.broken.is_none());
+        let opened = match (opening, link) {
+            (Opening::Connect(_), Some(link)) => link.connect(&self.devices),
+            (Opening::Accept(_, path, info), Some(link)) => {
+                link.accept(path, &info, &self.devices).map(|endpoint| vec![endpoint])
+            }
+            // It has ended in the meantime.
+            (Opening::Connect(_), None) => return,
+            (Opening::Accept(_, path, info), None) => {
+                return turn_away(&self.devices[Link::device_of(path)], &info);
+            }
+        };
+        match (opened, self.links.get_mut(&id)) {
+            (Ok(endpoints), _) => {
+                self.by_endpoint.extend(endpoints.into_iter().map(|endpoint| (endpoint, id)));
+            }
+            (Err(error), Some(link)) => link.break_by(Cause::Lost(error)),
+            (Err(_), None) => {}
+        }
+        self.busy.insert(id);
     }
 }

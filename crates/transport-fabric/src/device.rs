@@ -12,6 +12,7 @@ use crate::{
     discovery::MESSAGE_PROVIDERS,
     offer::Datagrams,
     registration::Registrar,
+    settings::Copies,
     sys::{self, Info, Object, RawCompletion},
 };
 
@@ -39,7 +40,7 @@ pub struct Device {
 
 impl Device {
     /// Opens all that endpoints need.
-    pub fn open(info: Info) -> Result<Self, FabricError> {
+    pub fn open(info: Info, copies: Copies) -> Result<Self, FabricError> {
         let name = info.domain.clone();
         let called = |what: &'static str| {
             let name = name.clone();
@@ -55,7 +56,7 @@ impl Device {
             events: None,
             events_fd: None,
             making: Arc::default(),
-            registrar: Registrar::new(Arc::clone(&domain), info.needs_local_registration),
+            registrar: Registrar::new(Arc::clone(&domain), info.needs_local_registration, copies),
             domain,
             fabric,
             info,

@@ -1,12 +1,12 @@
 //! The transport itself: devices, links, and how they are moved on.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use transport::{
     CONTROL_BYTES_MAX, Cause, Completion, EndpointId, FutureRead, PostError, ReadLease, Region,
@@ -16,7 +16,7 @@ use transport_tcp::{TcpConfig, TcpTransport};
 
 use crate::{
     FabricError, FabricLink, FabricSettings, Offers,
-    connecting::Requests,
+    connecting::{Opening, Requests, SLICE},
     device::{self, Device},
     lifeline::Lifeline,
     link::{End, Link, Round},
@@ -27,10 +27,10 @@ use crate::{
 };
 
 /// Lifelines and connection events are looked at this often while the fabric itself is polled.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// Where a device cannot wake a sleeper: so many polls at once, then naps between them.
-const EAGER_POLLS: u32 = 200;
-const NAP: Duration = Duration::from_micros(100);
+pub(crate) const EAGER_POLLS: u32 = 200;
+pub(crate) const NAP: Duration = Duration::from_micros(100);
 
 /// [`Transport`] over libfabric. No thread of its own (a provider may have some): all work is done
 /// in `poll`, by the thread that calls it.
@@ -40,12 +40,15 @@ pub struct FabricTransport {
     // Links go before the devices that they are open on.
     pub(crate) links: HashMap<EndpointId, Link>,
     pub(crate) requests: Requests,
-    offload: Offload,
+    pub(crate) openings: VecDeque<Opening>,
+    /// Links that have something to do have to wait for the next look.
+    pub(crate) is_behind: bool,
+    pub(crate) offload: Offload,
     pub(crate) devices: Vec<Device>,
     pub(crate) book: Arc<Book>,
-    settings: FabricSettings,
+    pub(crate) settings: FabricSettings,
     drain_timeout: Duration,
-    lifelines: TcpTransport,
+    pub(crate) lifelines: TcpTransport,
     /// Which link a lifeline belongs to.
     by_lifeline: HashMap<EndpointId, EndpointId>,
     /// Links by the number that peers call them.
@@ -55,14 +58,15 @@ pub struct FabricTransport {
     /// Links that may have something to do.
     pub(crate) busy: BTreeSet<EndpointId>,
     /// Links that wait for a time: see [`Link::deadline`].
-    timed: BTreeSet<EndpointId>,
+    pub(crate) timed: BTreeSet<EndpointId>,
     completed: Vec<Completion>,
     words: Vec<(EndpointId, Lifeline)>,
     origin: Instant,
     opened: u64,
-    looked: Option<Instant>,
-    waker: Arc<OwnedFd>,
-    idle_polls: u32,
+    pub(crate) looked: Option<Instant>,
+    pub(crate) answers_checked: Instant,
+    pub(crate) waker: Arc<OwnedFd>,
+    pub(crate) idle_polls: u32,
 }
 
 impl FabricTransport {
@@ -72,7 +76,8 @@ impl FabricTransport {
     pub fn start(settings: FabricSettings, tcp: TcpConfig) -> Result<Self, FabricError> {
         sys::load().map_err(FabricError::NoLibrary)?;
         let infos = device::choose(&settings)?;
-        let devices = infos.into_iter().map(Device::open).collect::<Result<Vec<_>, _>>()?;
+        let open = |info| Device::open(info, settings.copies);
+        let devices = infos.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let addresses: Result<Vec<_>, _> = devices.iter().map(Device::address).collect();
         let addresses = addresses?.into_iter().flatten().collect();
         let datagrams = devices.iter().filter_map(Device::datagrams).collect();
@@ -93,6 +98,8 @@ impl FabricTransport {
         Ok(Self {
             links: HashMap::new(),
             requests: Requests::new(settings.connect_timeout),
+            openings: VecDeque::new(),
+            is_behind: false,
             offload: Offload::default(),
             devices,
             book,
@@ -109,6 +116,7 @@ impl FabricTransport {
             origin: Instant::now(),
             opened: 0,
             looked: None,
+            answers_checked: Instant::now(),
             waker: Arc::new(waker),
             idle_polls: 0,
         })
@@ -168,6 +176,8 @@ impl FabricTransport {
         if self.looked.is_none_or(|looked| now >= looked + LOOK_INTERVAL) {
             self.look(now);
         }
+        self.is_behind = false;
+        self.open_endpoints();
         self.read_completions();
         self.offload.advance(&mut self.completed);
         self.advance(now);
@@ -190,6 +200,7 @@ impl FabricTransport {
         let due: Vec<EndpointId> = self.timed.iter().filter(due).copied().collect();
         self.busy.extend(due);
         self.requests.expire(now, &self.devices);
+        self.check_answers(now);
     }
 
     fn hear(&mut self, completion: Completion) {
@@ -275,8 +286,10 @@ impl FabricTransport {
         }
     }
 
+    /// Closing endpoints takes its time as well: what is over the slice is done the next time.
     fn advance(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.busy) {
+        let mut busy = std::mem::take(&mut self.busy).into_iter();
+        while let Some(id) = busy.next() {
             let Some(link) = self.links.get_mut(&id) else { continue };
             link.rise();
             // Before the words of the link tell of receives.
@@ -297,6 +310,11 @@ impl FabricTransport {
             }
             if let Some(end) = end {
                 self.end(id, end);
+                if now.elapsed() > SLICE {
+                    self.is_behind = busy.len() > 0;
+                    self.busy.extend(busy);
+                    return;
+                }
             }
         }
     }
@@ -343,51 +361,6 @@ impl FabricTransport {
             self.busy.insert(id);
         }
     }
-
-    /// Sleeps until something happens or the time has come. True if the waker was used.
-    fn sleep(&mut self, until: Option<Instant>, now: Instant) -> bool {
-        let deadlines = self.timed.iter().filter_map(|id| self.links.get(id)?.deadline());
-        let soonest = deadlines.chain(until).chain(self.lifelines.next_tick()).min();
-        let mut timeout = soonest.map(|soonest| soonest.saturating_duration_since(now));
-        if self.offload.is_busy() {
-            // Counters wake nobody.
-            timeout = Some(timeout.map_or(LOOK_INTERVAL, |timeout| timeout.min(LOOK_INTERVAL)));
-        }
-        let queues: Option<Vec<_>> = self.devices.iter().map(Device::waitable).collect();
-        let Some(queues) = queues else {
-            self.idle_polls = self.idle_polls.saturating_add(1);
-            let nap = if self.idle_polls < EAGER_POLLS { Duration::ZERO } else { NAP };
-            timeout = Some(timeout.map_or(nap, |timeout| timeout.min(nap)));
-            return self.wait_for(&[], timeout);
-        };
-        for (device, queues) in self.devices.iter().zip(&queues) {
-            let objects: Vec<&sys::Object> = queues.iter().map(|&(queue, _)| queue).collect();
-            if !sys::may_wait(&device.fabric, &objects) {
-                timeout = Some(Duration::ZERO);
-            }
-        }
-        let queues: Vec<(&sys::Object, i32)> = queues.into_iter().flatten().collect();
-        let woken = self.wait_for(&queues, timeout);
-        self.looked = None;
-        woken
-    }
-
-    fn wait_for(&self, queues: &[(&sys::Object, i32)], timeout: Option<Duration>) -> bool {
-        let lifelines = self.lifelines.event_queue();
-        let mut fds: Vec<PollFd<'_>> =
-            vec![PollFd::new(&*self.waker, PollFlags::IN), PollFd::new(&lifelines, PollFlags::IN)];
-        for &(queue, fd) in queues {
-            fds.push(PollFd::from_borrowed_fd(sys::borrow_fd(queue, fd), PollFlags::IN));
-        }
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        // An interrupted or failed wait is a short one.
-        let _ = poll(&mut fds, timeout.as_ref());
-        let woken = fds[0].revents().contains(PollFlags::IN);
-        if woken {
-            let _ = rustix::io::read(&*self.waker, &mut [0_u8; 8]);
-        }
-        woken
-    }
 }
 
 impl Drop for FabricTransport {
@@ -422,23 +395,19 @@ impl Transport for FabricTransport {
             self.lifelines.close(lifeline);
             PostError::System(crate::registration::explain(error, 0))
         })?;
-        let connected = if !self.devices[0].info.is_message_endpoint {
-            link.join_datagrams(&self.devices)
+        if !self.devices[0].info.is_message_endpoint {
+            if let Err(error) = link.join_datagrams(&self.devices) {
+                link.break_by(Cause::Lost(error));
+            }
         } else if role == Role::Connect {
-            link.connect(&self.devices).map(drop)
+            self.openings.push_back(Opening::Connect(id));
         } else {
-            let waiting = self.requests.take(&link.cookie());
-            waiting.into_iter().try_for_each(|(path, request)| {
-                link.accept(path, &request, &self.devices).map(drop)
-            })
-        };
+            let requests = self.requests.take(&link.cookie()).into_iter();
+            self.openings.extend(requests.map(|(path, info)| Opening::Accept(id, path, info)));
+        }
         self.words.push((lifeline, link.hello(&self.devices)));
         self.by_lifeline.insert(lifeline, id);
         self.by_number.insert(link.number(), id);
-        self.by_endpoint.extend(link.endpoints().map(|endpoint| (endpoint, id)));
-        if let Err(error) = connected {
-            link.break_by(Cause::Lost(error));
-        }
         self.timed.insert(id);
         self.busy.insert(id);
         self.links.insert(id, link);

@@ -60,6 +60,8 @@ mod ring;
 mod settings;
 #[cfg(libfabric)]
 mod sys;
+#[cfg(libfabric)]
+mod waiting;
 
 #[cfg(not(libfabric))]
 pub use absent::FabricTransport;
@@ -68,4 +70,4 @@ pub use discovery::{Device, Discovery, discover};
 pub use driver::FabricTransport;
 pub use error::FabricError;
 pub use offer::{FabricLink, Offer, Offers, Role};
-pub use settings::FabricSettings;
+pub use settings::{Copies, FabricSettings};

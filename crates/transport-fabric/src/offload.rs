@@ -357,6 +357,10 @@ impl Op {
             .registrar
             .cover(&memory, start, bytes)
             .map_err(|error| Cause::Memory { access: "registered", error })?;
+        if pinned.as_ref().is_some_and(|pinned| pinned.is_by_way()) {
+            let error = "the device would relay a copy: give offload memory that can be pinned";
+            return Err(Cause::Memory { access: "registered", error: error.into() });
+        }
         let span = registration::span(start, bytes, pinned.as_deref());
         let receive = matches!(self.held, Held::Receive(_));
         let peer = if receive { ANYBODY } else { peer };

@@ -2,20 +2,24 @@
 //! region, and let go with it.
 //!
 //! Registering pins pages, which takes longer than sending a block, so it is done for large pieces
-//! and kept. It never writes the memory, and reads it only where the kernel cannot pin it, as
-//! Linux 6.1 a mapping of a file that is open for reading. Then a copy of the piece is sent.
+//! and kept. It never touches the memory, except where the kernel cannot pin it: Linux 6.1 a mapping
+//! of a file that is open for reading, Linux from 6.5 on one that is open for writing. Then blocks
+//! go by way of a copy of the piece.
 
 use std::{ffi::c_void, ops::Range, ptr, slice, sync::Arc};
 
 use rustix::{
     fs::{MemfdFlags, memfd_create},
     io::write,
-    mm::{MapFlags, ProtFlags, mmap, munmap},
+    mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
     process::{Resource, getrlimit},
 };
 use transport::Memory;
 
-use crate::sys::{self, Access, Errno, Object, Registration, Span};
+use crate::{
+    settings::Copies,
+    sys::{self, Access, Errno, Object, Registration, Span},
+};
 
 /// Regions are registered in pieces of this length, or of a block if that is more: a mapped file
 /// may be larger than what can be pinned at once.
@@ -53,25 +57,77 @@ pub fn span(start: *mut u8, bytes: usize, pinned: Option<&Pinned>) -> Span<'_> {
     Span { start, bytes, registration: pinned.map(|pinned| &pinned.registration) }
 }
 
+impl Pinned {
+    /// Whether blocks of the piece have to be brought into the copy and out of it.
+    pub fn is_by_way(&self) -> bool {
+        self.copy.as_ref().is_some_and(|copy| !copy.is_filled)
+    }
+
+    /// Before the device reads these bytes.
+    ///
+    /// # Safety
+    /// They lie in the piece, and nobody writes them.
+    pub unsafe fn before_reading(&self, start: *const u8, bytes: usize) {
+        if self.is_by_way() {
+            let to = span(start.cast_mut(), bytes, Some(self)).start;
+            // SAFETY: the copy is as long as its piece. Whoever else sends these bytes has put the
+            // same there, and nobody receives them meanwhile, since a lease for reading is out.
+            unsafe { ptr::copy_nonoverlapping(start, to, bytes) }
+        }
+    }
+
+    /// After the device has written these bytes.
+    ///
+    /// # Safety
+    /// They lie in the piece, and nobody else reads or writes them.
+    pub unsafe fn after_writing(&self, start: *mut u8, bytes: usize) {
+        if self.is_by_way() {
+            let from = span(start, bytes, Some(self)).start;
+            // SAFETY: the copy is as long as its piece, and the device is done with this part.
+            unsafe { ptr::copy_nonoverlapping(from, start, bytes) }
+        }
+    }
+}
+
 /// A copy of a piece, in memory that can be pinned.
 struct PieceCopy {
     start: *mut u8,
     bytes: usize,
     /// Where the piece itself starts.
     of: usize,
+    /// It has the piece's bytes, which never change. Else blocks pass through it.
+    is_filled: bool,
 }
 
-// SAFETY: a mapping of its own, which nobody but the device reads after it was made.
+// SAFETY: a mapping of its own, which only the device and the thread of its transport touch.
 unsafe impl Send for PieceCopy {}
 // SAFETY: as above.
 unsafe impl Sync for PieceCopy {}
 
 impl PieceCopy {
-    /// The kernel copies, so that a file that has shrunk is an error instead of a signal.
+    /// Room for the blocks of a piece.
+    fn empty(of: *const u8, bytes: usize) -> Result<Self, Errno> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place that the kernel chooses.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
+        Self::at(start, of, bytes, false)
+    }
+
+    fn at(
+        start: rustix::io::Result<*mut c_void>,
+        of: *const u8,
+        bytes: usize,
+        is_filled: bool,
+    ) -> Result<Self, Errno> {
+        let start = start.map_err(|error| Errno(error.raw_os_error()))?.cast();
+        Ok(Self { start, bytes, of: of as usize, is_filled })
+    }
+
+    /// The piece as it is. The kernel copies, so that a file that has shrunk is an error instead of a signal.
     ///
     /// # Safety
     /// The bytes are mapped.
-    unsafe fn new(of: *const u8, bytes: usize) -> Result<Self, Errno> {
+    unsafe fn filled(of: *const u8, bytes: usize) -> Result<Self, Errno> {
         let errno = |error: rustix::io::Errno| Errno(error.raw_os_error());
         let file = memfd_create("rdmc piece", MemfdFlags::CLOEXEC).map_err(errno)?;
         let mut done = 0;
@@ -83,7 +139,7 @@ impl PieceCopy {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place that the kernel chooses.
         let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0) };
-        Ok(Self { start: start.map_err(errno)?.cast(), bytes, of: of as usize })
+        Self::at(start, of, bytes, true)
     }
 }
 
@@ -98,11 +154,12 @@ impl Drop for PieceCopy {
 pub struct Registrar {
     domain: Arc<Object>,
     is_needed: bool,
+    copies: Copies,
 }
 
 impl Registrar {
-    pub fn new(domain: Arc<Object>, is_needed: bool) -> Self {
-        Self { domain, is_needed }
+    pub fn new(domain: Arc<Object>, is_needed: bool, copies: Copies) -> Self {
+        Self { domain, is_needed: is_needed || copies == Copies::Always, copies }
     }
 
     /// The registration that covers `bytes` bytes from `start`, which lie in `memory`; none where
@@ -152,21 +209,25 @@ impl Registrar {
     /// # Safety
     /// The memory stays valid until what is returned is dropped.
     unsafe fn pin(&self, start: *const u8, bytes: usize, writable: bool) -> Result<Pinned, Errno> {
-        // SAFETY: the caller's promise.
-        match unsafe { sys::register(&self.domain, start, bytes, Access::Local { writable }) } {
-            Ok(registration) => Ok(Pinned { registration, copy: None }),
-            Err(BAD_ADDRESS | NOT_SUPPORTED) if !writable => {
-                tracing::debug!(bytes, "sends a copy: the kernel cannot pin this mapped file");
-                // SAFETY: valid memory is mapped.
-                let copy = unsafe { PieceCopy::new(start, bytes) }?;
-                let access = Access::Local { writable: true };
-                // SAFETY: the copy is kept with the registration, and dropped after it.
-                let registration =
-                    unsafe { sys::register(&self.domain, copy.start, bytes, access) }?;
-                Ok(Pinned { registration, copy: Some(copy) })
+        if self.copies == Copies::WhereNeeded {
+            // SAFETY: the caller's promise.
+            match unsafe { sys::register(&self.domain, start, bytes, Access::Local { writable }) } {
+                Ok(registration) => return Ok(Pinned { registration, copy: None }),
+                Err(BAD_ADDRESS | NOT_SUPPORTED) => {}
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
+            tracing::debug!(bytes, writable, "by way of a copy: the kernel cannot pin this memory");
         }
+        let copy = if writable {
+            PieceCopy::empty(start, bytes)
+        } else {
+            // SAFETY: valid memory is mapped.
+            unsafe { PieceCopy::filled(start, bytes) }
+        }?;
+        let access = Access::Local { writable: true };
+        // SAFETY: the copy is kept with the registration, and dropped after it.
+        let registration = unsafe { sys::register(&self.domain, copy.start, bytes, access) }?;
+        Ok(Pinned { registration, copy: Some(copy) })
     }
 }
 

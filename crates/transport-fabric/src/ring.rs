@@ -109,7 +109,9 @@ impl Slot {
         let (lengths, _) = bytes[27..HEADER_BYTES].as_chunks::<4>();
         let lengths = lengths.get(..usize::from(bytes[26]))?;
         let lengths = lengths.iter().map(|length| u32::from_le_bytes(*length)).collect();
-        let receives = Receives { first: number(16), lengths };
+        let first = number(16);
+        first.checked_add(LENGTHS_MAX as u64)?;
+        let receives = Receives { first, lengths };
         Some(Self { sequence: number(0), consumed: number(8), receives, note })
     }
 }

@@ -14,6 +14,21 @@ pub struct FabricSettings {
     pub near: Option<IpAddr>,
     /// How long connecting one link may take.
     pub connect_timeout: Duration,
+    /// How long nothing that was sent over a link may be acknowledged, blocks at 10 MiB/s aside,
+    /// before the link is given up. Some adapters lose packets for ever without saying so.
+    pub answer_timeout: Duration,
+    /// Whether blocks pass through copies in memory of the transport's own.
+    pub copies: Copies,
+}
+
+/// When blocks pass through copies in memory that devices can reach, which costs memory and time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Copies {
+    /// Where the kernel refuses to pin the application's memory, as it does with some mapped files.
+    #[default]
+    WhereNeeded,
+    /// Always: a device then never reaches the application's memory.
+    Always,
 }
 
 impl FabricSettings {
@@ -24,6 +39,8 @@ impl FabricSettings {
             devices: Vec::new(),
             near: None,
             connect_timeout: Duration::from_secs(15),
+            answer_timeout: Duration::from_secs(15),
+            copies: Copies::default(),
         }
     }
 }

@@ -2,7 +2,8 @@
 //! ends within one process.
 //!
 //! Without libfabric there is nothing to test. RDMC_TEST_VERBS=10.0.0.1,10.0.0.2 names addresses of
-//! RDMA devices of this host, which the members of the verbs tests take by turns.
+//! RDMA devices of this host, which the members of the verbs tests take by turns;
+//! RDMC_TEST_RAILS=rxe1,rxe2/rxe3,rxe4 the devices themselves, for members with several.
 #![cfg(libfabric)]
 
 mod common;
@@ -35,8 +36,33 @@ impl Fabric {
         Self { places: vec![Place::here(provider)], _alone: (provider == "sockets").then(alone) }
     }
 
+    /// One whose blocks pass through copies.
+    fn copying(mut self) -> Self {
+        self.places.iter_mut().for_each(|place| place.always_copies = true);
+        self
+    }
+
+    /// Members with two and with three rails by turns; one device is as good for that as several.
+    fn with_rails(mut self, device: &str) -> Self {
+        let with =
+            |rails| Place { devices: vec![device.to_owned(); rails], ..self.places[0].clone() };
+        self.places = vec![with(2), with(3)];
+        self
+    }
+
+    /// Of the devices that the environment names by their addresses, if it does.
     fn verbs() -> Option<Self> {
         Some(Self { places: Place::of_verbs()?, _alone: None })
+    }
+
+    /// The same, of devices by their names, several for each member.
+    fn verbs_rails() -> Option<Self> {
+        let with = |devices: &str| Place {
+            devices: devices.split(',').map(str::to_owned).collect(),
+            ..Place::here("verbs")
+        };
+        let places = common::places("RDMC_TEST_RAILS", "DEVICE,DEVICE/DEVICE,DEVICE", '/', with)?;
+        Some(Self { places, _alone: None })
     }
 }
 
@@ -80,12 +106,34 @@ mod tcp {
     transport::contract_tests!(super::Fabric::new("tcp"));
 }
 
+mod tcp_by_copies {
+    transport::contract_tests!(super::Fabric::new("tcp").copying());
+}
+
+mod tcp_by_rails {
+    transport::contract_tests!(super::Fabric::new("tcp").with_rails("lo"));
+}
+
 mod sockets {
     transport::contract_tests!(super::Fabric::new("sockets"));
 }
 
 mod verbs {
     transport::contract_tests!(match super::Fabric::verbs() {
+        Some(fabric) => fabric,
+        None => return,
+    });
+}
+
+mod verbs_by_copies {
+    transport::contract_tests!(match super::Fabric::verbs() {
+        Some(fabric) => fabric.copying(),
+        None => return,
+    });
+}
+
+mod verbs_by_rails {
+    transport::contract_tests!(match super::Fabric::verbs_rails() {
         Some(fabric) => fabric,
         None => return,
     });

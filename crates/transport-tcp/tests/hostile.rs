@@ -95,6 +95,58 @@ fn blocks_out_of_step() {
     assert_protocol(&bytes, 1, "the immediate changed");
 }
 
+/// A one-sided write of `bytes` bytes, which leaves `rest` to be written from `offset` on.
+fn write(key: u32, bytes: u32, offset: u64, rest: u64) -> Vec<u8> {
+    let mut whole = frame(WRITE, 0, bytes, 9, key);
+    whole.extend(offset.to_le_bytes());
+    whole.extend(rest.to_le_bytes());
+    whole.extend(vec![7; bytes as usize]);
+    whole
+}
+
+/// What becomes of writes to 100 exposed bytes under key 1.
+#[track_caller]
+fn assert_write_refused(bytes: &[u8], words: &str) {
+    let (mut transport, endpoint, mut raw) = facing_raw(&patient());
+    let memory = Region::zeroed(POSTED_BYTES);
+    transport.expose(endpoint, 1, memory.clone()).unwrap();
+    raw.write_all(bytes).unwrap();
+    let completions = poll_until(&mut transport, ended);
+    let Some(Completion::Broken { cause: Cause::Protocol(text), .. }) = completions.last() else {
+        panic!("{completions:?}");
+    };
+    assert!(text.contains(words), "{text:?} does not say {words:?}");
+    assert!(memory.read(0..POSTED_BYTES).unwrap().iter().all(|&byte| byte == 0), "it was written");
+}
+
+#[test]
+fn writes_where_nothing_is_exposed() {
+    assert_write_refused(&write(2, 10, 0, 10), "key 2, which is not exposed");
+    assert_write_refused(&write(1, 10, 91, 10), "of the 100 bytes of key 1");
+    assert_write_refused(&write(1, 10, u64::MAX, 10), "of the 100 bytes of key 1");
+    assert_write_refused(&write(1, 10, 0, u64::MAX), "of the 100 bytes of key 1");
+    assert_write_refused(&write(1, 10, 0, 9), "a segment of 10 bytes");
+}
+
+#[test]
+fn a_write_to_memory_that_is_being_read() {
+    let (mut transport, endpoint, mut raw) = facing_raw(&patient());
+    let memory = Region::zeroed(POSTED_BYTES);
+    transport.expose(endpoint, 1, memory.clone()).unwrap();
+    let reading = memory.read(0..POSTED_BYTES).unwrap();
+    raw.write_all(&write(1, 10, 0, 10)).unwrap();
+    let completions = poll_until(&mut transport, ended);
+    assert!(
+        matches!(
+            completions.last(),
+            Some(Completion::Broken { cause: Cause::Protocol(text), .. })
+                if text.contains("a write to key 1")
+        ),
+        "{completions:?}"
+    );
+    assert!(reading.iter().all(|&byte| byte == 0), "it was written");
+}
+
 #[test]
 fn an_end_without_goodbye() {
     let mut middle_of_segment = frame(DATA, LAST, 50, 0, 0);

@@ -14,7 +14,10 @@ use crate::{
 pub fn run(args: &Args) -> Outcome<()> {
     let what = format!(
         "{} members and {} blocks in virtual time, member {} is late; median of {}",
-        args.members, args.blocks, args.late, args.repeats
+        args.members(),
+        args.blocks(),
+        args.late,
+        args.repeats()
     );
     let columns = [
         "algorithm",
@@ -28,12 +31,12 @@ pub fn run(args: &Args) -> Outcome<()> {
     ];
     let mut report = Report::new("offload", what, &columns);
     for &algorithm in &args.algorithms {
-        let steps = schedule(algorithm, args.members)?.steps(args.blocks) as f64;
+        let steps = schedule(algorithm, args.members())?.steps(args.blocks()) as f64;
         let undelayed = std::iter::once((0.0, 0.0));
         let delayed = args
             .delays
             .iter()
-            .flat_map(|&delay| args.probabilities.iter().map(move |&part| (delay, part)));
+            .flat_map(|&delay| args.probabilities().iter().map(move |&part| (delay, part)));
         for (delay, probability) in undelayed.chain(delayed) {
             let times = |offload| block_times(args, algorithm, offload, delay, probability);
             let (program, network) = (times(false)?, times(true)?);
@@ -66,9 +69,10 @@ fn block_times(
     delay: f64,
     probability: f64,
 ) -> Outcome<f64> {
-    let schedule = schedule(algorithm, args.members)?;
-    let shape = Shape { members: args.members, blocks: args.blocks, offload, ..Shape::default() };
-    let times = (0..args.repeats).map(|seed| {
+    let schedule = schedule(algorithm, args.members())?;
+    let shape =
+        Shape { members: args.members(), blocks: args.blocks(), offload, ..Shape::default() };
+    let times = (0..args.repeats()).map(|seed| {
         let mut world = World::new(&shape, &schedule)?;
         let late = Late::new(args.late as usize, delay, probability, u64::from(seed));
         world.deliver_late(late)

@@ -89,6 +89,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_fabric)]
     fabric: FabricChoice,
 
+    /// Let the network relay by itself, so that a receiver whose program stands still delays nobody.
+    /// The fabrics sockets (in software) and cxi can; over any other, programs relay, and rdmc says so
+    #[arg(long)]
+    offload: bool,
+
     /// Print a summary as one JSON object
     #[arg(long)]
     json: bool,
@@ -134,5 +139,6 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
     settings.algorithm = args.algorithm;
     settings.block_bytes = args.block_size.unwrap_or_else(|| usual_block_bytes(local));
     settings.fabric = args.fabric.0.clone();
+    settings.offload = args.offload;
     Ok(settings)
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use files::{HostReport, HostState, PushReport, PushSettings};
-use rdmc::size;
+use rdmc::{Offload, size};
 use serde::Serialize;
 
 use crate::failure::{Failure, say};
@@ -31,6 +31,8 @@ struct Summary<'a> {
     members: usize,
     /// The network that blocks moved over.
     fabric: Option<String>,
+    /// Where it was asked for: `used`, or `unavailable: ` and why.
+    offload: Option<String>,
     /// From the start of sending until the last receiver had all bytes.
     seconds: Option<f64>,
     bandwidth_bytes_per_second: Option<f64>,
@@ -72,6 +74,12 @@ impl Facts {
             writeln!(out, "{}", self.words(report))
         };
         written.and_then(|()| out.flush()).map_err(Failure::while_doing("standard output"))?;
+        if let Some(Offload::Unavailable(reason)) = report.offload
+            && !json
+            && !quiet
+        {
+            say(format_args!("went on without --offload: {reason}"));
+        }
         match &report.error {
             // Said once, since it is the same for all.
             Some(files::PushError::Cancelled) => {}
@@ -97,6 +105,9 @@ impl Facts {
                 words += &format!(" ({}/s each)", size::show(bandwidth as u64));
             }
         }
+        if report.offload == Some(Offload::Used) {
+            words += ", relayed by the network";
+        }
         let total = seconds(report.total);
         format!("{words}; verified and on disk after {total} in all")
     }
@@ -109,6 +120,10 @@ impl Facts {
             block_bytes: self.block_bytes,
             members: report.members,
             fabric: report.fabric.as_ref().map(ToString::to_string),
+            offload: report
+                .offload
+                .filter(|&offload| offload != Offload::NotAsked)
+                .map(|offload| offload.to_string()),
             seconds: report.replication.map(|time| time.as_secs_f64()),
             bandwidth_bytes_per_second: report
                 .replication

@@ -349,6 +349,7 @@ impl Run<'_> {
             window_sends: settings.window.sends,
             // One at a time, so that each has the memory of the one before.
             messages_in_flight: 1,
+            offload: settings.offload,
         };
         let back_addresses: Vec<_> = addresses.iter().rev().copied().collect();
         let back_number = new_number()?;

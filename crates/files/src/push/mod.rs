@@ -22,7 +22,7 @@ use std::{
 };
 
 use rdmc::{
-    Context, ContextSettings, Error, Fabric, Failure, Group,
+    Context, ContextSettings, Error, Fabric, Failure, Group, Offload,
     bootstrap::{Channel, Deadline},
 };
 
@@ -174,9 +174,10 @@ impl Push {
         run.end(error.as_ref());
         let hosts: Vec<HostReport> = run.hosts.iter().map(Host::report).collect();
         let replication = hosts.iter().filter_map(|host| host.replication).max();
-        let members = run.members;
+        let (members, offload) = (run.members, run.offload);
         let fabric = self.context.get().map(|context| context.fabric().clone());
-        PushReport { hosts, members, fabric, replication, total: started.elapsed(), error }
+        let total = started.elapsed();
+        PushReport { hosts, members, fabric, offload, replication, total, error }
     }
 }
 
@@ -190,6 +191,8 @@ struct Run<'a> {
     stop_hashing: Arc<AtomicBool>,
     round: Option<Round>,
     members: usize,
+    /// Of the last group that stood.
+    offload: Option<Offload>,
     observe: &'a mut dyn FnMut(PushEvent),
 }
 
@@ -203,6 +206,7 @@ impl<'a> Run<'a> {
             stop_hashing: Arc::default(),
             round: None,
             members: 0,
+            offload: None,
             observe,
         }
     }

@@ -161,6 +161,7 @@ impl Run<'_> {
             window_receives: settings.window.receives,
             window_sends: settings.window.sends,
             messages_in_flight: 2,
+            offload: settings.offload,
         };
         self.members = start.addresses.len();
         (self.observe)(PushEvent::Round { members: self.members });
@@ -221,7 +222,9 @@ impl Run<'_> {
             Ok(group) => {
                 round.sent_at = Some(Instant::now());
                 let sent = group.send(region);
+                let offload = group.offload();
                 round.group = Some(group);
+                self.offload = Some(offload);
                 refused_unless_failed(sent.map(drop))?;
                 self.send_digest()
             }

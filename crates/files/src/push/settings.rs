@@ -3,7 +3,8 @@
 use std::{net::IpAddr, time::Duration};
 
 use rdmc::{
-    Algorithm, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Secret, Window,
+    Algorithm, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload,
+    Secret, Window,
 };
 
 use crate::SourceError;
@@ -47,6 +48,9 @@ pub struct PushSettings {
     pub window: Window,
     /// The network that blocks move over; `None` for the best that all hosts have.
     pub fabric: Option<Fabric>,
+    /// Whether the network is to relay blocks by itself; where it cannot, the members' programs do.
+    /// Does not change which fabric is taken. See [`rdmc::GroupSettings::offload`].
+    pub offload: bool,
     /// How all members wait for completions.
     pub completion: CompletionMode,
     /// TCP connections to each neighbour, 1 to 8.
@@ -70,6 +74,7 @@ impl PushSettings {
             block_bytes: BLOCK_BYTES_DEFAULT,
             window: Window::default(),
             fabric: None,
+            offload: false,
             completion: CompletionMode::default(),
             streams: 1,
             local_only: false,
@@ -177,6 +182,8 @@ pub struct PushReport {
     pub members: usize,
     /// The network that was used; `None` if it did not come so far.
     pub fabric: Option<Fabric>,
+    /// Whether the network relayed by itself, in the last group; `None` if it did not come so far.
+    pub offload: Option<Offload>,
     /// From the start of sending until the last receiver had all bytes, in the last group;
     /// `None` if that never happened.
     pub replication: Option<Duration>,

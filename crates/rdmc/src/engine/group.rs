@@ -8,7 +8,10 @@ use std::{
 use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Wait};
 use transport::{Cause, Completion, EndpointId, LeaseError, Region, RegionPool, Token, Transport};
 
-use super::{Counters, Event, Offload, close::Closing, order::Order, small::Small, words::Word};
+use super::{
+    Counters, Event, Offload, close::Closing, order::Order, small::Small, timeline::Step,
+    words::Word,
+};
 use crate::{Error, Failure, FailureKind, GroupSettings, settings::check_region};
 
 /// After this many bytes moved, pages of mapped files are given back to the system, so that the
@@ -186,6 +189,7 @@ impl Group {
                 counters.blocks_received += 1;
                 counters.bytes_received += bytes;
                 self.note_moved(bytes);
+                self.trace(Step::Received, rank, immediate);
                 self.relay.received(ReceiveId(token.0), bytes, immediate)
             }
             Completion::Cancelled { .. } => {
@@ -338,6 +342,7 @@ impl Group {
                 counters.blocks_sent += 1;
                 counters.bytes_sent += bytes;
                 self.note_moved(bytes);
+                self.trace(Step::Send, target, block);
                 if let Some(&endpoint) = self.peers.get(&target)
                     && transport.post_send(endpoint, lease, block, Token(id.0)).is_ok()
                 {
@@ -352,7 +357,9 @@ impl Group {
             }
             Action::PlaceFirst { id, message, offset, bytes } => {
                 counters.bytes_copied += bytes;
+                self.trace(Step::Copy, self.settings.rank, 0);
                 self.place_first(id, message, offset, bytes)?;
+                self.trace(Step::Copied, self.settings.rank, 0);
             }
             Action::Incoming { message, bytes } => {
                 self.order.incoming(self.number_of(message), bytes);
@@ -386,7 +393,12 @@ impl Group {
         {
             self.posts_open += 1;
             self.write_word(transport, source, &Word::Grant { count: 1 });
+            self.trace(Step::Grant, source, 0);
         }
+    }
+
+    fn trace(&self, step: Step, peer: u32, block: u32) {
+        step.trace(self.settings.number, peer, block);
     }
 
     fn place_first(

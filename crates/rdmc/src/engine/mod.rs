@@ -10,6 +10,7 @@ mod group;
 mod offload;
 mod order;
 mod small;
+mod timeline;
 mod words;
 
 use std::{

@@ -36,8 +36,8 @@ impl Offload {
             (false, _) => Self::NotAsked,
             (true, true) => Self::Used,
             (true, false) => Self::Unavailable(
-                "this fabric cannot start sends by itself; a libfabric provider with triggered \
-                 operations can (docs/decisions/offload.md)",
+                "this fabric cannot start sends by itself; the fabrics sockets (in software, to try \
+                 it) and cxi (in hardware) can",
             ),
         }
     }

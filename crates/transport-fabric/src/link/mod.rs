@@ -7,7 +7,7 @@ mod words;
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use transport::{Cause, Completion, EndpointId, ReadLease, Region, Token, WriteLease};
@@ -148,6 +148,10 @@ pub struct Link {
     asked_where: Option<u32>,
     peer_bye: Option<u64>,
     retry: bool,
+    /// Posts of ours that have completed.
+    answered: u64,
+    /// Since when that number has been what it is though something is posted, as far as checked.
+    unanswered: Option<(u64, Instant)>,
     /// What broke it, to be reported by the driver.
     pub broken: Option<Cause>,
 }
@@ -210,6 +214,8 @@ impl Link {
             asked_where: None,
             peer_bye: None,
             retry: false,
+            answered: 0,
+            unanswered: None,
             broken: None,
         })
     }
@@ -250,6 +256,38 @@ impl Link {
     /// Something waits for room in the provider's queues, which tells nobody when there is some.
     pub fn has_to_retry(&self) -> bool {
         self.retry
+    }
+
+    /// Breaks the link if nothing that this end has sent completes for so long, and for what the
+    /// longest block takes over a slow network. To be asked now and then.
+    pub fn misses_answers(&mut self, now: Instant, timeout: Duration) -> bool {
+        let open = self.ops.values().filter_map(|op| match op {
+            Op::Send(lease, ..) | Op::Write(lease, ..) => Some(lease.bytes() as u64),
+            Op::Word => Some(0),
+            Op::Receive(..) | Op::Place => None,
+        });
+        let since = match (open.max(), self.unanswered) {
+            (None, _) => {
+                self.unanswered = None;
+                return false;
+            }
+            (Some(bytes), Some((answered, since))) if answered == self.answered => {
+                since + Duration::from_secs(bytes / SLOW_BYTES_PER_S)
+            }
+            _ => {
+                self.unanswered = Some((self.answered, now));
+                return false;
+            }
+        };
+        let is_over = now.saturating_duration_since(since) >= timeout;
+        if is_over {
+            let why = format!(
+                "the fabric has carried nothing for {timeout:?}, though the peer lives: check the \
+                 cable, the port and the path between the devices"
+            );
+            self.break_by(Cause::Lost(why));
+        }
+        is_over
     }
 
     fn end(&mut self, round: &mut Round<'_>, now: Instant) -> Option<End> {
@@ -333,6 +371,9 @@ impl Link {
         }
     }
 }
+
+/// No network that this is for is slower, so that a block that takes its time is no loss.
+const SLOW_BYTES_PER_S: u64 = 10 << 20;
 
 fn slot_range(slot: u64) -> std::ops::Range<usize> {
     let start = slot as usize * SLOT_BYTES;

@@ -117,7 +117,7 @@ impl Link {
     }
 
     /// The device of a path: the control path shares the first rail's.
-    pub(super) fn device_of(path: usize) -> usize {
+    pub fn device_of(path: usize) -> usize {
         path.saturating_sub(1)
     }
 

@@ -110,6 +110,10 @@ impl Link {
                     return self.fail_memory(error);
                 }
             };
+            if let Some(pinned) = &registration {
+                // SAFETY: the lease is for reading.
+                unsafe { pinned.before_reading(start, bytes) }
+            }
             let way = self.way(path, DATA_TAG, false);
             let context = self.context(Op::Send(from, token, registration.clone()));
             let span = registration::span(start, bytes, registration.as_deref());
@@ -155,6 +159,10 @@ impl Link {
                     return self.fail_memory(error);
                 }
             };
+            if let Some(pinned) = &registration {
+                // SAFETY: as for a send.
+                unsafe { pinned.before_reading(start, bytes) }
+            }
             let context = self.context(Op::Write(from, token, registration.clone()));
             let span = registration::span(start, bytes, registration.as_deref());
             // SAFETY: as for a send.
@@ -190,6 +198,7 @@ impl Link {
         let Some(op) = self.forget(raw.context) else { return };
         let endpoint = self.id;
         let failed = raw.error != 0;
+        self.answered += u64::from(!failed);
         if failed {
             self.note_error(raw, matches!(op, Op::Receive(..)), round.devices);
         }
@@ -211,8 +220,13 @@ impl Link {
                     Completion::Sent { endpoint, token }
                 });
             }
-            Op::Receive(lease, token, _) => {
+            Op::Receive(mut lease, token, pinned) => {
                 self.receives_open -= 1;
+                if let Some(pinned) = pinned.filter(|_| !failed) {
+                    let (start, room) = (lease.as_mut_ptr(), lease.bytes());
+                    // SAFETY: the lease is for writing, and the provider is done.
+                    unsafe { pinned.after_writing(start, room.min(raw.bytes as usize)) }
+                }
                 // Rails may be ahead of one another, by as much as they have posted.
                 let keep = 2 * (self.receives_open + self.receives.len()) + LENGTHS_MAX;
                 while self.lengths.len() > keep {

@@ -129,7 +129,10 @@ impl Link {
     /// the link.
     pub fn hear(&mut self, word: Option<Lifeline>) {
         match word {
-            Some(Lifeline::Hello { key, address }) if self.peer_slots.is_none() => {
+            Some(Lifeline::Hello { key, address })
+                if self.peer_slots.is_none()
+                    && address.checked_add(SLOTS * SLOT_BYTES as u64).is_some() =>
+            {
                 self.peer_slots = Some((key, address));
             }
             Some(Lifeline::Exposed { name, key, address, bytes })

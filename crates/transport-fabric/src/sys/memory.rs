@@ -1,6 +1,10 @@
 //! Registered memory, and posts that use it.
 
 use super::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Keys that no peer is told, where the provider does not choose: above all others, each used once.
+static LOCAL_KEYS: AtomicU64 = AtomicU64::new(1 << 63);
 
 /// Memory that the network may reach.
 pub struct Registration {
@@ -35,7 +39,7 @@ pub unsafe fn register(
     access: Access,
 ) -> Result<Registration, Errno> {
     let (for_peers, writable, wanted) = match access {
-        Access::Local { writable } => (false, writable, 0),
+        Access::Local { writable } => (false, writable, LOCAL_KEYS.fetch_add(1, Ordering::Relaxed)),
         Access::Peers { key } => (true, true, key),
     };
     let (mut raw, mut description, mut key) = (ptr::null_mut(), ptr::null_mut(), 0);

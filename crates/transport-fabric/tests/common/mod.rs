@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
 use serde::{Deserialize, Serialize};
 use transport::{EndpointId, Transport};
-use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
+use transport_fabric::{Copies, FabricLink, FabricSettings, FabricTransport, Role};
 use transport_tcp::TcpConfig;
 
 /// How one member's transport is started.
@@ -17,6 +17,8 @@ pub struct Place {
     /// Short, since a test waits for it, and long enough for a busy machine; in a virtual one, to
     /// connect takes a second.
     pub silence_timeout_ms: u64,
+    /// Blocks pass through copies, whatever memory they are in.
+    pub always_copies: bool,
 }
 
 impl Place {
@@ -27,28 +29,42 @@ impl Place {
             devices: Vec::new(),
             near: Ipv4Addr::LOCALHOST.into(),
             silence_timeout_ms: 3_000,
+            always_copies: false,
         }
     }
 
-    /// The devices that the environment names; none, said loudly, if it names none.
+    /// At the devices of the addresses that the environment names, if it names some.
     pub fn of_verbs() -> Option<Vec<Self>> {
-        let Ok(addresses) = std::env::var("RDMC_TEST_VERBS") else {
-            eprintln!("SKIPPED: needs RDMA devices: RDMC_TEST_VERBS=ADDRESS,ADDRESS");
-            return None;
-        };
-        let place = |address: &str| Self {
+        let near = |address: &str| Self {
             near: address.parse().expect("RDMC_TEST_VERBS is a list of addresses"),
-            silence_timeout_ms: 15_000,
             ..Self::here("verbs")
         };
-        Some(addresses.split(',').map(place).collect())
+        places("RDMC_TEST_VERBS", "ADDRESS,ADDRESS", ',', near)
     }
+}
+
+/// Places with RDMA devices that an environment variable names; none, said loudly, if it is not set.
+pub fn places(
+    variable: &str,
+    shape: &str,
+    separator: char,
+    place: fn(&str) -> Place,
+) -> Option<Vec<Place>> {
+    let Ok(places) = std::env::var(variable) else {
+        eprintln!("SKIPPED: needs RDMA devices: {variable}={shape}");
+        return None;
+    };
+    let patient = |place| Place { silence_timeout_ms: 15_000, ..place };
+    Some(places.split(separator).map(place).map(patient).collect())
 }
 
 pub fn start(place: &Place) -> FabricTransport {
     let mut settings = FabricSettings::new(place.provider.as_str());
     settings.devices = place.devices.clone();
     settings.near = Some(place.near);
+    if place.always_copies {
+        settings.copies = Copies::Always;
+    }
     let silence_timeout_ms = place.silence_timeout_ms;
     let tcp = TcpConfig { silence_timeout_ms, drain_timeout_ms: 1_000, ..Default::default() };
     FabricTransport::start(settings, tcp).unwrap_or_else(|error| panic!("{place:?}: {error}"))

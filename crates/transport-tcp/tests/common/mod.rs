@@ -110,4 +110,5 @@ pub const DATA: u8 = 1;
 pub const CONTROL: u8 = 2;
 pub const HEARTBEAT: u8 = 3;
 pub const BYE: u8 = 4;
+pub const WRITE: u8 = 5;
 pub const LAST: u8 = 1;

@@ -1,0 +1,146 @@
+//! A peer that breaks the rules before or beside the fabric's own connection breaks its own link,
+//! with a cause that says how, and no other.
+#![cfg(libfabric)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
+use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
+use transport_tcp::{TcpConfig, TcpTransport};
+
+use common::{Place, connect, start, stream_pair};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Polls until this endpoint has ended; answers why, and how many posts were handed back.
+#[track_caller]
+fn end_of(transport: &mut FabricTransport, endpoint: EndpointId) -> (Cause, usize) {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut completions, mut cancelled) = (Vec::new(), 0);
+    while Instant::now() < deadline {
+        transport.poll(&mut completions, Duration::from_millis(10));
+        for completion in completions.drain(..) {
+            match completion {
+                Completion::Broken { endpoint: broken, cause } if broken == endpoint => {
+                    return (cause, cancelled);
+                }
+                Completion::Cancelled { .. } => cancelled += 1,
+                _ => {}
+            }
+        }
+    }
+    panic!("the endpoint did not end");
+}
+
+/// A transport with a link whose peer has said these words on its lifeline, and never connects.
+fn after(words: &[&[u8]]) -> (FabricTransport, EndpointId, TcpTransport) {
+    let mut settings = FabricSettings::new("tcp");
+    settings.near = Some([127, 0, 0, 1].into());
+    settings.connect_timeout = Duration::from_secs(1);
+    let mut transport = FabricTransport::start(settings, TcpConfig::default()).unwrap();
+    let (near, far) = stream_pair();
+    let ours = transport.offers().make().unwrap();
+    let theirs = transport.offers().make().unwrap();
+    let link = FabricLink::new(near.into(), Role::Accept, ours, theirs.bytes()).unwrap();
+    let endpoint = transport.open(link).unwrap();
+    let mut peer = TcpTransport::new(TcpConfig::default()).unwrap();
+    let lifeline = peer.open(far.into()).unwrap();
+    for word in words {
+        peer.write_control(lifeline, word).unwrap();
+    }
+    peer.poll(&mut Vec::new(), Duration::from_millis(1));
+    (transport, endpoint, peer)
+}
+
+#[track_caller]
+fn assert_protocol(words: &[&[u8]], says: &str) {
+    let (mut transport, endpoint, _peer) = after(words);
+    let region = Region::zeroed(100);
+    transport.post_receive(endpoint, region.write(0..100).unwrap(), Token(1)).unwrap();
+    let (cause, cancelled) = end_of(&mut transport, endpoint);
+    assert!(matches!(&cause, Cause::Protocol(text) if text.contains(says)), "{cause:?}");
+    assert_eq!(cancelled, 1);
+    assert!(region.try_into_vec().is_ok(), "a lease is still out");
+}
+
+/// A word as the lifeline has it: its code, then numbers.
+fn word(code: u8, numbers: &[u64]) -> Vec<u8> {
+    let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
+    std::iter::once(code).chain(numbers).collect()
+}
+
+#[test]
+fn words_that_make_no_sense() {
+    assert_protocol(&[b"?"], "wrong on the lifeline");
+    assert_protocol(&[&word(1, &[1, 2, 3])], "wrong on the lifeline");
+    let hello = word(1, &[0, 0]);
+    assert_protocol(&[&hello, &hello], "wrong on the lifeline");
+}
+
+#[test]
+fn addresses_that_do_not_exist() {
+    assert_protocol(&[&word(1, &[0, u64::MAX])], "wrong on the lifeline");
+    assert_protocol(&[&word(2, &[1, 0, u64::MAX, 2])], "wrong on the lifeline");
+}
+
+#[test]
+fn memory_that_was_not_exposed() {
+    assert_protocol(&[&word(5, &[3])], "memory 3, which was not exposed");
+}
+
+/// Everything is said and nothing follows: the wait has an end, which names the remedy.
+#[test]
+fn a_peer_that_never_connects() {
+    let (mut transport, endpoint, mut peer) = after(&[&word(1, &[0, 0])]);
+    let heart = std::thread::spawn(move || {
+        let until = Instant::now() + PATIENCE;
+        let mut completions = Vec::new();
+        while Instant::now() < until && completions.is_empty() {
+            peer.poll(&mut completions, Duration::from_millis(100));
+            completions.retain(|done| matches!(done, Completion::Broken { .. }));
+        }
+    });
+    let (cause, _) = end_of(&mut transport, endpoint);
+    assert!(matches!(&cause, Cause::Lost(text) if text.contains("not made in time")), "{cause:?}");
+    drop(transport);
+    heart.join().unwrap();
+}
+
+/// Somebody who has seen where connections come in, but not the secret of a link.
+#[test]
+fn a_connection_with_a_wrong_cookie_is_turned_away() {
+    let mut host = start(&Place::here("tcp"));
+    let mut stranger = start(&Place::here("tcp"));
+    let (near, far) = stream_pair();
+    let ours = host.offers().make().unwrap();
+    let mut seen = ours.bytes().to_vec();
+    // The version, the provider's name and its length come before the cookie.
+    seen[1 + 1 + "tcp".len()] ^= 1;
+    let guess = stranger.offers().make().unwrap();
+    let shown = guess.bytes().to_vec();
+    let endpoint =
+        stranger.open(FabricLink::new(far.into(), Role::Connect, guess, &seen).unwrap()).unwrap();
+    let honest =
+        host.open(FabricLink::new(near.into(), Role::Accept, ours, &shown).unwrap()).unwrap();
+    let turning = std::thread::spawn(move || {
+        let (cause, _) = end_of(&mut stranger, endpoint);
+        assert!(matches!(cause, Cause::Lost(_)), "{cause:?}");
+    });
+    // The host learns it by the lifeline, and goes on with others.
+    let (cause, _) = end_of(&mut host, honest);
+    assert!(matches!(cause, Cause::Lost(_) | Cause::ClosedByPeer), "{cause:?}");
+    turning.join().unwrap();
+    let mut friend = start(&Place::here("tcp"));
+    let (to_friend, to_host) = connect(&mut host, &mut friend);
+    host.write_control(to_friend, b"still here").unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let mut heard = Vec::new();
+    while heard.is_empty() {
+        assert!(Instant::now() < deadline, "no word came");
+        host.poll(&mut Vec::new(), Duration::from_millis(1));
+        friend.poll(&mut heard, Duration::from_millis(1));
+    }
+    assert_eq!(heard, [Completion::Control { endpoint: to_host, word: b"still here"[..].into() }]);
+}
