@@ -2,7 +2,8 @@
 //!
 //! Works with the providers `verbs`, `tcp` and `sockets` by connected message endpoints and with
 //! `shm`, `efa` and `cxi` by reliable datagrams; docs/fabrics.md in the repository tells which of
-//! them were run, and on what. libfabric is opened when a fabric is started, not linked: without it
+//! them were run, on what, and what each cannot. `shm` joins processes: a link with both ends in one
+//! is refused. libfabric is opened when a fabric is started, not linked: without it
 //! (or where its headers were missing at build time) starting says so in [`FabricError`], and TCP
 //! still works.
 //!

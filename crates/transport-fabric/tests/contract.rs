@@ -1,4 +1,5 @@
-//! The contract of [`transport::Transport`], over every provider that this host has.
+//! The contract of [`transport::Transport`], over every provider that this host has and that joins
+//! ends within one process.
 //!
 //! Without libfabric there is nothing to test. RDMC_TEST_VERBS=10.0.0.1,10.0.0.2 names addresses of
 //! RDMA devices of this host, which the members of the verbs tests take by turns;
@@ -16,7 +17,7 @@ use transport::{
     EndpointId,
     contract::{Harness, Network},
 };
-use transport_fabric::{Copies, FabricTransport};
+use transport_fabric::FabricTransport;
 
 use common::{Place, connect, start};
 
@@ -30,14 +31,14 @@ struct Fabric {
 }
 
 impl Fabric {
-    fn new(provider: &'static str) -> Self {
+    fn new(provider: &str) -> Self {
         let alone = || SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
         Self { places: vec![Place::here(provider)], _alone: (provider == "sockets").then(alone) }
     }
 
     /// One whose blocks pass through copies.
     fn copying(mut self) -> Self {
-        self.places.iter_mut().for_each(|place| place.copies = Copies::Always);
+        self.places.iter_mut().for_each(|place| place.always_copies = true);
         self
     }
 
@@ -49,14 +50,9 @@ impl Fabric {
         self
     }
 
-    /// Of the devices that the environment names by their addresses; none, said loudly, if it names
-    /// none.
+    /// Of the devices that the environment names by their addresses, if it does.
     fn verbs() -> Option<Self> {
-        let near = |address: &str| Place {
-            near: address.parse().expect("RDMC_TEST_VERBS is a list of addresses"),
-            ..Place::here("verbs")
-        };
-        Self::verbs_of("RDMC_TEST_VERBS", "ADDRESS,ADDRESS", ',', near)
+        Some(Self { places: Place::of_verbs()?, _alone: None })
     }
 
     /// The same, of devices by their names, several for each member.
@@ -65,21 +61,7 @@ impl Fabric {
             devices: devices.split(',').map(str::to_owned).collect(),
             ..Place::here("verbs")
         };
-        Self::verbs_of("RDMC_TEST_RAILS", "DEVICE,DEVICE/DEVICE,DEVICE", '/', with)
-    }
-
-    fn verbs_of(
-        name: &str,
-        shape: &str,
-        separator: char,
-        place: fn(&str) -> Place,
-    ) -> Option<Self> {
-        let Ok(places) = std::env::var(name) else {
-            eprintln!("SKIPPED: needs RDMA devices: {name}={shape}");
-            return None;
-        };
-        let patient = |place| Place { silence_timeout_ms: 15_000, ..place };
-        let places = places.split(separator).map(place).map(patient).collect();
+        let places = common::places("RDMC_TEST_RAILS", "DEVICE,DEVICE/DEVICE,DEVICE", '/', with)?;
         Some(Self { places, _alone: None })
     }
 }

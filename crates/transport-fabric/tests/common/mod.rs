@@ -3,40 +3,68 @@
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
+use serde::{Deserialize, Serialize};
 use transport::{EndpointId, Transport};
 use transport_fabric::{Copies, FabricLink, FabricSettings, FabricTransport, Role};
 use transport_tcp::TcpConfig;
 
 /// How one member's transport is started.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
-    pub provider: &'static str,
+    pub provider: String,
     pub devices: Vec<String>,
     pub near: IpAddr,
     /// Short, since a test waits for it, and long enough for a busy machine; in a virtual one, to
     /// connect takes a second.
     pub silence_timeout_ms: u64,
-    pub copies: Copies,
+    /// Blocks pass through copies, whatever memory they are in.
+    pub always_copies: bool,
 }
 
 impl Place {
     /// The provider's device at the loopback address, or whichever it has.
-    pub fn here(provider: &'static str) -> Self {
+    pub fn here(provider: &str) -> Self {
         Self {
-            provider,
+            provider: provider.into(),
             devices: Vec::new(),
             near: Ipv4Addr::LOCALHOST.into(),
             silence_timeout_ms: 3_000,
-            copies: Copies::WhereNeeded,
+            always_copies: false,
         }
+    }
+
+    /// At the devices of the addresses that the environment names, if it names some.
+    pub fn of_verbs() -> Option<Vec<Self>> {
+        let near = |address: &str| Self {
+            near: address.parse().expect("RDMC_TEST_VERBS is a list of addresses"),
+            ..Self::here("verbs")
+        };
+        places("RDMC_TEST_VERBS", "ADDRESS,ADDRESS", ',', near)
     }
 }
 
+/// Places with RDMA devices that an environment variable names; none, said loudly, if it is not set.
+pub fn places(
+    variable: &str,
+    shape: &str,
+    separator: char,
+    place: fn(&str) -> Place,
+) -> Option<Vec<Place>> {
+    let Ok(places) = std::env::var(variable) else {
+        eprintln!("SKIPPED: needs RDMA devices: {variable}={shape}");
+        return None;
+    };
+    let patient = |place| Place { silence_timeout_ms: 15_000, ..place };
+    Some(places.split(separator).map(place).map(patient).collect())
+}
+
 pub fn start(place: &Place) -> FabricTransport {
-    let mut settings = FabricSettings::new(place.provider);
+    let mut settings = FabricSettings::new(place.provider.as_str());
     settings.devices = place.devices.clone();
     settings.near = Some(place.near);
-    settings.copies = place.copies;
+    if place.always_copies {
+        settings.copies = Copies::Always;
+    }
     let silence_timeout_ms = place.silence_timeout_ms;
     let tcp = TcpConfig { silence_timeout_ms, drain_timeout_ms: 1_000, ..Default::default() };
     FabricTransport::start(settings, tcp).unwrap_or_else(|error| panic!("{place:?}: {error}"))

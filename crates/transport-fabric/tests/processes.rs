@@ -1,0 +1,116 @@
+//! The contract of [`transport::Transport`] with every member in a process of its own: for `shm`,
+//! which joins nothing else, and for members that die and fall silent as hosts do.
+//!
+//! Environment: as for the tests of one process (`contract.rs`).
+#![cfg(libfabric)]
+
+mod common;
+mod remote;
+
+use std::{thread, time::Duration};
+
+use transport::{
+    EndpointId,
+    contract::{Harness, Network},
+};
+use transport_fabric::{FabricLink, Role};
+
+use common::Place;
+use remote::Remote;
+
+/// Members that are processes, each pair connected; they take the places by turns.
+struct Processes {
+    places: Vec<Place>,
+}
+
+impl Processes {
+    fn tcp() -> Option<Self> {
+        Some(Self { places: vec![Place::here("tcp")] })
+    }
+
+    fn shm() -> Option<Self> {
+        let found = transport_fabric::discover().expect("libfabric is installed");
+        if !found.devices.iter().any(|device| device.provider == "shm") {
+            eprintln!("SKIPPED: libfabric has no shared memory (shm) here");
+            return None;
+        }
+        Some(Self { places: vec![Place::here("shm")] })
+    }
+
+    fn verbs() -> Option<Self> {
+        Place::of_verbs().map(|places| Self { places })
+    }
+}
+
+impl Harness for Processes {
+    type Transport = Remote;
+
+    fn network(&mut self, members: usize) -> Network<Remote> {
+        let mut remotes: Vec<Remote> = (0..members)
+            .map(|member| Remote::start(&self.places[member % self.places.len()]))
+            .collect();
+        remotes.iter_mut().for_each(Remote::await_start);
+        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
+        let pairs = (0..members).flat_map(|right| (0..right).map(move |left| (left, right)));
+        for (left, right) in pairs {
+            let (head, tail) = remotes.split_at_mut(right);
+            let (one, other) = head[left].connect(&mut tail[0]);
+            endpoints[left][right] = Some(one);
+            endpoints[right][left] = Some(other);
+        }
+        Network { members: remotes.into_iter().map(Some).collect(), endpoints }
+    }
+
+    /// In the middle of whatever it does. But over libfabric 1.17's shm, one that dies while it has a
+    /// spinlock in a peer's memory takes the peer with it: there it dies while it does nothing.
+    fn kill(&mut self, network: &mut Network<Remote>, index: usize) {
+        if let Some(mut remote) = network.members[index].take() {
+            if self.places[0].provider != "shm" {
+                remote.leave_alone();
+                thread::sleep(Duration::from_micros(300));
+            }
+            remote.kill();
+        }
+    }
+
+    fn silence(&mut self, network: &mut Network<Remote>, index: usize) -> Option<Duration> {
+        network.members[index].as_mut()?.stop();
+        Some(Duration::from_millis(self.places[0].silence_timeout_ms + 1_000))
+    }
+}
+
+/// libfabric 1.17's shm lets such ends use each other's mapping, also when one of them is gone.
+#[test]
+fn shm_within_one_process_is_refused() {
+    if Processes::shm().is_none() {
+        return;
+    }
+    let offers = common::start(&Place::here("shm")).offers();
+    let (ours, theirs) = (offers.make().unwrap(), offers.make().unwrap());
+    let (near, _far) = common::stream_pair();
+    let refused = FabricLink::new(near.into(), Role::Accept, ours, theirs.bytes());
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("shm joins processes") && error.contains("tcp"), "{error}");
+}
+
+/// Not a test: what the process of a member does.
+#[test]
+fn member() {
+    if std::env::var_os(remote::process::MEMBER).is_some() {
+        remote::member::run();
+    }
+}
+
+/// Runs a clause where the harness is there.
+macro_rules! tests_of {
+    ($($name:ident)*) => {$(
+        mod $name {
+            transport::contract_tests!(match super::Processes::$name() {
+                Some(processes) => processes,
+                None => return,
+            });
+        }
+    )*};
+}
+
+tests_of! { tcp shm verbs }

@@ -1,0 +1,259 @@
+//! A member that is a process: a transport that does what a test says.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    os::{fd::AsFd, unix::net::UnixStream},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{self, Sender},
+    },
+    thread,
+};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use transport::{Completion, EndpointId, Region, Token, Transport, Waker};
+use transport_fabric::{FabricLink, FabricTransport, Offer, Role};
+
+use super::protocol::{self, Event, Reply, Request};
+use crate::common::start;
+
+/// Bytes around the memory of a receive that nobody may write; and what they, and the memory, are
+/// filled with.
+const MARGIN_BYTES: usize = 64;
+const FILL: u8 = 0;
+
+/// Works for the test at the other end of standard input, and ends with it.
+pub fn run() {
+    // Also when the test dies while this process is stopped, or stuck.
+    set_parent_process_death_signal(Some(Signal::KILL)).expect("Linux can");
+    let stdin = io::stdin().as_fd().try_clone_to_owned().expect("descriptors are left");
+    let mut stream = UnixStream::from(stdin);
+    let (sender, requests) = mpsc::channel();
+    let waker = Arc::new(Mutex::new(None));
+    thread::spawn({
+        let (stream, waker) = (stream.try_clone().expect("descriptors are left"), waker.clone());
+        move || listen(stream, &sender, &waker)
+    });
+    let mut member = None;
+    for (request, bytes) in requests {
+        let (reply, bytes) = match (request, &mut member) {
+            (Request::Start(place), None) => {
+                let member = member.insert(Member::new(start(&place)));
+                *lock(&waker) = Some(member.transport.waker());
+                (member.started(), Vec::new())
+            }
+            (Request::End, Some(_)) => {
+                member = None;
+                (Reply::Ended, Vec::new())
+            }
+            (request, Some(member)) => {
+                (member.answer(request, bytes), std::mem::take(&mut member.payload))
+            }
+            (request, None) => panic!("{request:?} before a transport is there"),
+        };
+        if protocol::write(&mut stream, &reply, &bytes).is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes requests in as they come, so that a wake gets past a poll that waits.
+fn listen(
+    mut stream: UnixStream,
+    requests: &Sender<(Request, Vec<u8>)>,
+    waker: &Mutex<Option<Waker>>,
+) {
+    while let Ok((request, bytes)) = protocol::read(&mut stream) {
+        match (request, lock(waker).as_ref()) {
+            (Request::Wake, Some(waker)) => waker(),
+            // Refused only when nobody works for the test any more.
+            (request, _) => drop(requests.send((request, bytes))),
+        }
+    }
+}
+
+fn lock(waker: &Mutex<Option<Waker>>) -> MutexGuard<'_, Option<Waker>> {
+    waker.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Member {
+    transport: FabricTransport,
+    listening: Option<(Offer, TcpListener)>,
+    /// Memory of posts, until they complete.
+    posts: HashMap<Token, Region>,
+    exposed: HashMap<EndpointId, Vec<(u32, Region)>>,
+    /// What goes with the answer.
+    payload: Vec<u8>,
+}
+
+impl Member {
+    fn new(transport: FabricTransport) -> Self {
+        Self {
+            transport,
+            listening: None,
+            posts: HashMap::new(),
+            exposed: HashMap::new(),
+            payload: Vec::new(),
+        }
+    }
+
+    fn started(&self) -> Reply {
+        Reply::Started {
+            block_bytes_max: self.transport.block_bytes_max(),
+            can_write: self.transport.can_write(),
+        }
+    }
+
+    fn answer(&mut self, request: Request, bytes: Vec<u8>) -> Reply {
+        let (id, name) = (EndpointId, Token);
+        match request {
+            Request::Start(_) | Request::End | Request::Wake => {
+                panic!("{request:?} comes elsewhere")
+            }
+            Request::Listen => self.listen(),
+            Request::Dial { port } => {
+                let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+                let ours = self.transport.offers().make().expect("an offer can be made");
+                self.payload = ours.bytes().to_vec();
+                self.open(stream, Role::Connect, ours, &bytes)
+            }
+            Request::Accept => {
+                let (ours, listener) = self.listening.take().expect("it was told to listen");
+                let (stream, _) = listener.accept().expect("somebody has connected");
+                self.open(stream, Role::Accept, ours, &bytes)
+            }
+            Request::Receive { endpoint, bytes, token } => {
+                let region = Region::zeroed(bytes as usize + 2 * MARGIN_BYTES);
+                let middle = MARGIN_BYTES..MARGIN_BYTES + bytes as usize;
+                let into = region.write(middle).expect("it is new");
+                let posted = self.transport.post_receive(id(endpoint), into, name(token));
+                self.posted(posted, token, region)
+            }
+            Request::Send { endpoint, bytes: length, immediate, token } => {
+                let is_here = bytes.len() as u64 == length;
+                let region =
+                    if is_here { Region::from_vec(bytes) } else { Region::zeroed(length as usize) };
+                let from = region.read(0..region.len()).expect("it is new");
+                let posted = self.transport.post_send(id(endpoint), from, immediate, name(token));
+                self.posted(posted, token, region)
+            }
+            Request::Write { endpoint, key, offset, immediate, token } => {
+                let region = Region::from_vec(bytes);
+                let from = region.read(0..region.len()).expect("it is new");
+                let (to, called) = (id(endpoint), name(token));
+                let posted = self.transport.post_write(to, from, key, offset, immediate, called);
+                self.posted(posted, token, region)
+            }
+            Request::Expose { endpoint, key, is_writable } => {
+                let region =
+                    if is_writable { Region::from_vec(bytes) } else { Region::from_shared(bytes) };
+                let exposed = self.transport.expose(id(endpoint), key, region.clone());
+                if exposed.is_ok() {
+                    self.exposed.entry(id(endpoint)).or_default().push((key, region));
+                }
+                Reply::Posted(exposed.map_err(Into::into))
+            }
+            Request::Word { endpoint } => {
+                let written = self.transport.write_control(id(endpoint), &bytes);
+                Reply::Posted(written.map_err(Into::into))
+            }
+            Request::Close { endpoint } => {
+                self.transport.close(id(endpoint));
+                Reply::Closed
+            }
+            Request::Poll { wait } => {
+                let mut completions = Vec::new();
+                self.transport.poll(&mut completions, wait);
+                Reply::Polled(self.events(completions))
+            }
+        }
+    }
+
+    fn listen(&mut self) -> Reply {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        let offer = self.transport.offers().make().expect("an offer can be made");
+        self.payload = offer.bytes().to_vec();
+        self.listening = Some((offer, listener));
+        Reply::Listening { port }
+    }
+
+    fn open(&mut self, stream: TcpStream, role: Role, ours: Offer, theirs: &[u8]) -> Reply {
+        let link = FabricLink::new(stream.into(), role, ours, theirs).expect("the offer is good");
+        let endpoint = self.transport.open(link).expect("it opens");
+        Reply::Opened { endpoint: endpoint.0 }
+    }
+
+    fn posted(
+        &mut self,
+        posted: Result<(), transport::PostError>,
+        token: u64,
+        region: Region,
+    ) -> Reply {
+        match posted {
+            Ok(()) => drop(self.posts.insert(Token(token), region)),
+            Err(_) => free(&region),
+        }
+        Reply::Posted(posted.map_err(Into::into))
+    }
+
+    /// Looks whether memory is as it has to be, and tells of it.
+    fn events(&mut self, completions: Vec<Completion>) -> Vec<Event> {
+        let mut events = self.written_memory(&completions);
+        for completion in completions {
+            match &completion {
+                Completion::Sent { token, .. } | Completion::Cancelled { token, .. } => {
+                    free(&self.posts.remove(token).expect("it was posted, and is done once"));
+                }
+                Completion::Received { token, bytes, .. } => {
+                    let region = self.posts.remove(token).expect("it was posted, and is done once");
+                    self.payload.extend(received(region, *bytes as usize));
+                }
+                Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } => {
+                    for (key, region) in self.exposed.remove(endpoint).unwrap_or_default() {
+                        let alone = region.try_into_vec().is_ok();
+                        assert!(alone, "{completion:?}, but memory {key} was not let go");
+                    }
+                }
+                _ => {}
+            }
+            events.push(completion.into());
+        }
+        events
+    }
+
+    fn written_memory(&mut self, completions: &[Completion]) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (&endpoint, memory) in &self.exposed {
+            let here = |completion: &Completion| matches!(completion, Completion::Written { endpoint: at, .. } if *at == endpoint);
+            if !completions.iter().any(here) {
+                continue;
+            }
+            for (key, region) in memory {
+                let contents = region.read(0..region.len()).expect("nobody else has it");
+                self.payload.extend_from_slice(&contents);
+                let bytes = contents.len() as u64;
+                events.push(Event::Memory { endpoint: endpoint.0, key: *key, bytes });
+            }
+        }
+        events
+    }
+}
+
+/// Checks that the transport has given memory back.
+fn free(region: &Region) {
+    assert!(region.is_empty() || region.write(0..region.len()).is_ok(), "a lease is out");
+}
+
+/// The block in the memory of a receive, once nothing but it was written.
+fn received(region: Region, bytes: usize) -> Vec<u8> {
+    let mut memory = region.try_into_vec().expect("the transport has given it back");
+    let (before, rest) = memory.split_at(MARGIN_BYTES);
+    let around = before.iter().chain(&rest[bytes..]);
+    assert!(around.copied().all(|byte| byte == FILL), "bytes around the block were written");
+    memory.drain(..MARGIN_BYTES);
+    memory.truncate(bytes);
+    memory
+}

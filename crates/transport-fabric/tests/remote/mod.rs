@@ -1,0 +1,264 @@
+//! A transport in a process of its own, which can be killed and stopped as hosts are.
+//!
+//! Leases stay here: bytes of sends are copied when they are posted, those of receives when they
+//! are reported.
+
+pub mod member;
+pub mod process;
+mod protocol;
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use transport::{
+    Completion, EndpointId, PostError, ReadLease, Region, Token, Transport, Waker, WriteLease,
+};
+
+use crate::common::Place;
+use process::Process;
+use protocol::{Event, Reply, Request};
+
+/// A member. Dropping it ends the transport in order.
+pub struct Remote {
+    /// None once it was killed.
+    process: Option<Process>,
+    is_stopped: bool,
+    origin: Instant,
+    block_bytes_max: u64,
+    can_write: bool,
+    sends: HashMap<Token, ReadLease>,
+    receives: HashMap<Token, WriteLease>,
+    exposed: HashMap<(EndpointId, u32), Region>,
+}
+
+impl Remote {
+    /// Starts a transport; [`Remote::await_start`] follows.
+    pub fn start(place: &Place) -> Self {
+        let process = Process::start();
+        process.tell(&Request::Start(place.clone()), &[]);
+        Self {
+            process: Some(process),
+            is_stopped: false,
+            origin: Instant::now(),
+            block_bytes_max: 0,
+            can_write: false,
+            sends: HashMap::new(),
+            receives: HashMap::new(),
+            exposed: HashMap::new(),
+        }
+    }
+
+    /// Waits until the transport is there.
+    pub fn await_start(&mut self) {
+        let Reply::Started { block_bytes_max, can_write } = self.process().hear(Duration::ZERO).0
+        else {
+            panic!("it does not start");
+        };
+        (self.block_bytes_max, self.can_write) = (block_bytes_max, can_write);
+    }
+
+    fn process(&mut self) -> &mut Process {
+        self.process.as_mut().expect("it lives")
+    }
+
+    /// Connects two members.
+    pub fn connect(&mut self, other: &mut Self) -> (EndpointId, EndpointId) {
+        let (Reply::Listening { port }, ours) = self.ask(&Request::Listen, &[]) else {
+            panic!("it does not listen");
+        };
+        let (Reply::Opened { endpoint: far }, theirs) = other.ask(&Request::Dial { port }, &ours)
+        else {
+            panic!("it does not connect");
+        };
+        let (Reply::Opened { endpoint: near }, _) = self.ask(&Request::Accept, &theirs) else {
+            panic!("it does not accept");
+        };
+        (EndpointId(near), EndpointId(far))
+    }
+
+    /// Lets the transport work for a second, with nobody waiting for it.
+    pub fn leave_alone(&mut self) {
+        self.process().tell(&Request::Poll { wait: Duration::from_secs(1) }, &[]);
+    }
+
+    /// Kills the process: from now on it does nothing any more.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Stops the process, for good.
+    pub fn stop(&mut self) {
+        self.process().stop();
+        self.is_stopped = true;
+    }
+
+    fn ask(&mut self, request: &Request, bytes: &[u8]) -> (Reply, Vec<u8>) {
+        let wait = if let Request::Poll { wait } = request { *wait } else { Duration::ZERO };
+        self.process().tell(request, bytes);
+        self.process().hear(wait)
+    }
+
+    fn post(&mut self, request: &Request, bytes: &[u8]) -> Result<(), PostError> {
+        match self.ask(request, bytes).0 {
+            Reply::Posted(posted) => posted.map_err(Into::into),
+            other => panic!("{other:?} of {request:?}"),
+        }
+    }
+
+    /// Does to memory here what was done to that of the process; leases go before they are told of.
+    fn take_in(&mut self, event: Event, bytes: &mut &[u8]) -> Option<Completion> {
+        let mut take = |count: u64| bytes.split_off(..count as usize).expect("they come with it");
+        let (id, name) = (EndpointId, Token);
+        Some(match event {
+            Event::Sent { endpoint, token } => {
+                self.sends.remove(&name(token));
+                Completion::Sent { endpoint: id(endpoint), token: name(token) }
+            }
+            Event::Received { endpoint, token, bytes, immediate } => {
+                let block = take(bytes);
+                if let Some(mut into) = self.receives.remove(&name(token)) {
+                    into[..block.len()].copy_from_slice(block);
+                }
+                let (endpoint, token) = (id(endpoint), name(token));
+                Completion::Received { endpoint, token, bytes, immediate }
+            }
+            Event::Control { endpoint, word } => {
+                Completion::Control { endpoint: id(endpoint), word }
+            }
+            Event::Memory { endpoint, key, bytes } => {
+                let region = &self.exposed[&(id(endpoint), key)];
+                let mut memory = region.write(0..region.len()).expect("the test does not look now");
+                memory.copy_from_slice(take(bytes));
+                return None;
+            }
+            Event::Written { endpoint, immediate } => {
+                Completion::Written { endpoint: id(endpoint), immediate }
+            }
+            Event::Cancelled { endpoint, token } => {
+                self.sends.remove(&name(token));
+                self.receives.remove(&name(token));
+                Completion::Cancelled { endpoint: id(endpoint), token: name(token) }
+            }
+            Event::Broken { endpoint, why } => {
+                self.exposed.retain(|&(at, _), _| at.0 != endpoint);
+                Completion::Broken { endpoint: id(endpoint), cause: why.into() }
+            }
+            Event::Closed { endpoint } => {
+                self.exposed.retain(|&(at, _), _| at.0 != endpoint);
+                Completion::Closed { endpoint: id(endpoint) }
+            }
+        })
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        if self.is_stopped || thread::panicking() || self.process.is_none() {
+            return;
+        }
+        let (Reply::Ended, _) = self.ask(&Request::End, &[]) else {
+            panic!("it does not end");
+        };
+        self.process.take().into_iter().for_each(Process::put_back);
+    }
+}
+
+impl Transport for Remote {
+    /// Members are connected by [`Remote::connect`].
+    type Link = Infallible;
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn block_bytes_max(&self) -> u64 {
+        self.block_bytes_max
+    }
+
+    fn open(&mut self, link: Infallible) -> Result<EndpointId, PostError> {
+        match link {}
+    }
+
+    fn post_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let bytes = into.bytes() as u64;
+        self.post(&Request::Receive { endpoint: endpoint.0, bytes, token: token.0 }, &[])?;
+        self.receives.insert(token, into);
+        Ok(())
+    }
+
+    fn post_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let bytes = from.bytes() as u64;
+        let block = if bytes > self.block_bytes_max { &[] } else { &*from };
+        let (endpoint, called) = (endpoint.0, token.0);
+        self.post(&Request::Send { endpoint, bytes, immediate, token: called }, block)?;
+        self.sends.insert(token, from);
+        Ok(())
+    }
+
+    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
+        self.post(&Request::Word { endpoint: endpoint.0 }, word)
+    }
+
+    fn can_write(&self) -> bool {
+        self.can_write
+    }
+
+    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+        let contents = memory.read(0..memory.len()).expect("nobody writes").to_vec();
+        let is_writable = memory.is_writable();
+        self.post(&Request::Expose { endpoint: endpoint.0, key, is_writable }, &contents)?;
+        self.exposed.insert((endpoint, key), memory);
+        Ok(())
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let (endpoint, called) = (endpoint.0, token.0);
+        self.post(&Request::Write { endpoint, key, offset, immediate, token: called }, &from)?;
+        self.sends.insert(token, from);
+        Ok(())
+    }
+
+    fn close(&mut self, endpoint: EndpointId) {
+        self.ask(&Request::Close { endpoint: endpoint.0 }, &[]);
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        let (Reply::Polled(events), bytes) = self.ask(&Request::Poll { wait }, &[]) else {
+            panic!("it does not poll");
+        };
+        let mut bytes = bytes.as_slice();
+        completions.extend(events.into_iter().filter_map(|event| self.take_in(event, &mut bytes)));
+    }
+
+    fn waker(&self) -> Waker {
+        let outbox = self.process.as_ref().map(|process| Arc::clone(&process.outbox));
+        Arc::new(move || {
+            // The process may have ended.
+            let _ = outbox.as_ref().map(|outbox| outbox.send(&Request::Wake, &[]));
+        })
+    }
+}
