@@ -21,7 +21,12 @@
 //!   (DSN 2018, section 4.2).
 //! - One completion queue for each device serves all links of a transport.
 //! - Memory is registered when it is first used, in pieces, and stays registered for as long as its
-//!   [`Memory`](transport::Memory) lives.
+//!   [`Memory`](transport::Memory) lives. Where the kernel does not pin it, its blocks pass through a
+//!   copy of the piece ([`Copies`]).
+//! - Offloaded blocks are deferred work of the provider, with a counter for each operation, on the
+//!   first rail; `sockets` and `cxi` have that.
+//! - A fabric over which nothing completes for [`FabricSettings::answer_timeout`] is given up, though
+//!   the lifeline lives.
 //!
 //! # Threads
 //! The transport has no thread of its own (some providers have); all work is done in `poll`, by the
