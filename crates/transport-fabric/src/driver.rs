@@ -179,6 +179,7 @@ impl FabricTransport {
         self.is_behind = false;
         self.open_endpoints();
         self.read_completions();
+        self.check_answers(now);
         self.offload.advance(&mut self.completed);
         self.advance(now);
         if !self.words.is_empty() {
@@ -200,7 +201,6 @@ impl FabricTransport {
         let due: Vec<EndpointId> = self.timed.iter().filter(due).copied().collect();
         self.busy.extend(due);
         self.requests.expire(now, &self.devices);
-        self.check_answers(now);
     }
 
     fn hear(&mut self, completion: Completion) {
