@@ -108,6 +108,34 @@ fn a_peer_that_never_connects() {
     heart.join().unwrap();
 }
 
+/// The lifeline's peer is not silent yet, but nothing moves over the fabric.
+#[test]
+fn a_fabric_that_carries_nothing() {
+    let mut settings = FabricSettings::new("tcp");
+    settings.near = Some([127, 0, 0, 1].into());
+    settings.answer_timeout = Duration::from_secs(1);
+    let tcp = TcpConfig { silence_timeout_ms: 60_000, ..TcpConfig::default() };
+    let start = || FabricTransport::start(settings.clone(), tcp.clone()).unwrap();
+    let (mut sender, mut receiver) = (start(), start());
+    let (to_receiver, to_sender) = connect(&mut sender, &mut receiver);
+    // More than sockets hold, so that it is not done before somebody reads it.
+    let bytes = 48 << 20;
+    let (from, into) = (Region::zeroed(bytes), Region::zeroed(bytes));
+    receiver.post_receive(to_sender, into.write(0..bytes).unwrap(), Token(1)).unwrap();
+    sender.post_send(to_receiver, from.read(0..bytes).unwrap(), 0, Token(1)).unwrap();
+    // The word tells of the receive as well; from then on the receiver's program stands still.
+    receiver.write_control(to_sender, b"go").unwrap();
+    let (deadline, mut heard) = (Instant::now() + PATIENCE, Vec::new());
+    while heard.is_empty() {
+        assert!(Instant::now() < deadline, "no word came");
+        receiver.poll(&mut Vec::new(), Duration::from_millis(1));
+        sender.poll(&mut heard, Duration::from_millis(1));
+    }
+    let (cause, cancelled) = end_of(&mut sender, to_receiver);
+    assert!(matches!(&cause, Cause::Lost(text) if text.contains("carried nothing")), "{cause:?}");
+    assert_eq!(cancelled, 1);
+}
+
 /// Somebody who has seen where connections come in, but not the secret of a link.
 #[test]
 fn a_connection_with_a_wrong_cookie_is_turned_away() {
