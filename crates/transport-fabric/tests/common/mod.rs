@@ -66,7 +66,8 @@ pub fn start(place: &Place) -> FabricTransport {
         settings.copies = Copies::Always;
     }
     let silence_timeout_ms = place.silence_timeout_ms;
-    let tcp = TcpConfig { silence_timeout_ms, drain_timeout_ms: 1_000, ..Default::default() };
+    let drain_timeout_ms = silence_timeout_ms / 3;
+    let tcp = TcpConfig { silence_timeout_ms, drain_timeout_ms, ..Default::default() };
     FabricTransport::start(settings, tcp).unwrap_or_else(|error| panic!("{place:?}: {error}"))
 }
 
