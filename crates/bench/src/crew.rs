@@ -17,10 +17,14 @@ use crate::{
     Outcome,
     interrupt::Interrupt,
     member::{Answer, Done, Equipment, Fate, Job, Order},
+    traces::{self, MemberPart},
 };
 
 /// Longer than members wait themselves, so that they get to say what went wrong.
 const PATIENCE: Duration = Duration::from_secs(660);
+
+/// How long members may take to finish their traces.
+const FAREWELL: Duration = Duration::from_secs(10);
 
 /// Where one member runs.
 #[derive(Clone, Debug)]
@@ -67,6 +71,7 @@ pub struct Mourning {
 /// Running members, ended when dropped.
 pub struct Crew {
     processes: Vec<Child>,
+    traces: Vec<MemberPart>,
     orders: Vec<ChildStdin>,
     answers: Receiver<(usize, Option<String>)>,
     interrupt: Interrupt,
@@ -89,6 +94,7 @@ impl Crew {
         let (sender, answers) = mpsc::channel();
         let mut crew = Self {
             processes: Vec::new(),
+            traces: Vec::new(),
             orders: Vec::new(),
             answers,
             interrupt: interrupt.clone(),
@@ -129,6 +135,9 @@ impl Crew {
             }
             None => Command::new(program),
         };
+        let trace = traces::part(rank)?;
+        let traced = trace.as_ref().map(MemberPart::arguments).transpose()?;
+        self.traces.extend(trace);
         let mut process = command
             .arg("member")
             .args(["--rank", &rank.to_string(), "--members", &members.to_string()])
@@ -137,6 +146,7 @@ impl Crew {
             .args(["--completion", equipment.completion.name()])
             .args(equipment.offload.then_some("--offload"))
             .args(equipment.timeline.then_some("--timeline"))
+            .args(traced.iter().flatten())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -228,6 +238,15 @@ impl Crew {
         }
     }
 
+    /// Members end when they get no more orders; those that are traced may finish that.
+    fn await_end(&mut self) {
+        let start = Instant::now();
+        let runs = |process: &mut Child| matches!(process.try_wait(), Ok(None));
+        while self.processes.iter_mut().any(runs) && start.elapsed() < FAREWELL {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// The next line of any member, or the end of its output.
     fn next_event(&mut self) -> Outcome<(usize, Option<String>)> {
         let start = Instant::now();
@@ -246,9 +265,17 @@ impl Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         self.orders.clear();
+        if !self.traces.is_empty() {
+            self.await_end();
+        }
         for process in &mut self.processes {
             let _ = process.kill();
             let _ = process.wait();
+        }
+        for trace in self.traces.drain(..) {
+            if let Err(error) = trace.join() {
+                eprintln!("rdmc-bench: the trace is not complete: {error}");
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::{
     io::{self, BufRead, Lines, StdinLock, Write},
     net::{IpAddr, SocketAddr, TcpListener},
+    path::PathBuf,
     process::Command,
     sync::mpsc::{self, Receiver, Sender},
     time::Duration,
@@ -19,11 +20,12 @@ use rdmc::{
 };
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
+use trace::{Moment, Writer};
 
 use crate::{
     Outcome,
     clock::{ClockId, now_ns},
-    timeline::{self, Moment},
+    timeline, traces,
 };
 
 /// How long anything may take that is not a transfer.
@@ -44,6 +46,12 @@ pub struct Args {
     listen: IpAddr,
     #[command(flatten)]
     equipment: Equipment,
+    /// The file for its part of a trace
+    #[arg(long = "trace-to", requires = "trace_part")]
+    trace_to: Option<PathBuf>,
+    /// Which part that is, in JSON
+    #[arg(long)]
+    trace_part: Option<String>,
 }
 
 /// How the contexts of all members are made.
@@ -213,9 +221,23 @@ fn perish(harm: &Harm) -> Outcome<()> {
 
 /// Serves until standard input ends.
 pub fn run(args: &Args) -> Outcome<()> {
-    if args.equipment.timeline {
-        timeline::record();
+    let writer = match (&args.trace_to, &args.trace_part) {
+        (Some(path), Some(part)) => Some(traces::write(path, part)?),
+        _ => None,
+    };
+    if args.equipment.timeline || writer.is_some() {
+        timeline::record(args.equipment.timeline, writer.as_ref());
     }
+    serve(args)?;
+    match writer.map(Writer::close).transpose()? {
+        Some(summary) if summary.lost > 0 => {
+            Err(format!("the trace lacks {} events: the disk was too slow", summary.lost).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn serve(args: &Args) -> Outcome<()> {
     let mut orders = io::stdin().lock().lines();
     let secret = Secret::from_hex(&next_line(&mut orders)?)?;
     let mut settings = ContextSettings::new((args.listen, 0).into(), secret.clone());

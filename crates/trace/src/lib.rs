@@ -28,6 +28,6 @@ mod moment;
 mod tracks;
 mod writer;
 
-pub use file::{Part, Trace};
+pub use file::{Part, Process, Trace};
 pub use moment::{Moment, What, layer};
 pub use writer::{Summary, Writer};

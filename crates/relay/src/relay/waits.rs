@@ -77,9 +77,9 @@ impl Relay {
         let step = schedule.received_at(rank, block, blocks)?;
         let transfer = schedule.next_receive(rank, step, blocks)?;
         let has_come = || {
-            self.receives.values().any(|receive| {
-                receive.arrived.is_some() && receive.transfer == Some(transfer)
-            })
+            self.receives
+                .values()
+                .any(|receive| receive.arrived.is_some() && receive.transfer == Some(transfer))
         };
         if !message.has_memory() && has_come() {
             return Some(Wait::Memory { message: send.message });
