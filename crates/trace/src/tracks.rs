@@ -90,58 +90,41 @@ impl Tracks {
         self.last_ns = self.last_ns.max(moment.at_ns);
         let (post, message) = (moment.post.unwrap_or(0), moment.message.unwrap_or(0));
         let peer = moment.peer.unwrap_or(u32::MAX);
-        let block = moment.block.unwrap_or(0);
         match moment.what {
-            What::Message | What::Incoming => {
+            What::Message => self.begin(Kind::Messages, message, moment),
+            What::Incoming => {
                 self.begin(Kind::Messages, message, moment);
-                if moment.what == What::Incoming {
-                    self.begin(Kind::Application, message, moment);
-                }
-                Ok(())
+                self.begin(Kind::Application, message, moment);
             }
-            What::Accepted => {
-                let name = format!("memory for message {message}");
-                self.end(Kind::Application, message, moment, &name, put)
-            }
-            What::Whole => {
-                self.point(Kind::Messages, moment, &format!("message {message} is whole"), put)
-            }
-            What::Complete => {
-                self.end(Kind::Messages, message, moment, &format!("message {message}"), put)
-            }
-            What::Grant => {
-                self.begin(Kind::Receives, post, moment);
-                Ok(())
-            }
-            What::Granted => {
-                self.point(Kind::Credits, moment, &format!("credit of member {peer}"), put)
-            }
-            What::Announce => {
-                let name = format!("announces message {message} to member {peer}");
-                self.point(Kind::Credits, moment, &name, put)
-            }
-            What::Send => {
-                self.begin(Kind::Sends, post, moment);
-                Ok(())
-            }
-            What::Sent => self.end(Kind::Sends, post, moment, &format!("block {block}"), put),
-            What::Received => {
-                self.end(Kind::Receives, post, moment, &format!("block {block}"), put)
-            }
-            What::Copy => {
-                self.begin(Kind::Copies, message, moment);
-                Ok(())
-            }
-            What::Copied => self.end(Kind::Copies, message, moment, "first block", put),
+            What::Grant => self.begin(Kind::Receives, post, moment),
+            What::Send => self.begin(Kind::Sends, post, moment),
+            What::Copy => self.begin(Kind::Copies, message, moment),
+            What::Accepted => return self.end(Kind::Application, message, moment, put),
+            What::Complete => return self.end(Kind::Messages, message, moment, put),
+            What::Sent => return self.end(Kind::Sends, post, moment, put),
+            What::Received => return self.end(Kind::Receives, post, moment, put),
+            What::Copied => return self.end(Kind::Copies, message, moment, put),
             What::WaitsForBlock | What::WaitsForCredit | What::WaitsForMemory => {
                 self.end_wait(moment, put)?;
                 self.begin(Kind::Waits, 0, moment);
-                Ok(())
             }
-            What::WaitsNoMore => self.end_wait(moment, put),
-            What::Failed => self.point(Kind::Messages, moment, "the group fails", put),
-            What::Unknown => Ok(()),
+            What::WaitsNoMore => return self.end_wait(moment, put),
+            What::Granted => {
+                let name = format!("credit of member {peer}");
+                return self.point(Kind::Credits, moment, &name, put);
+            }
+            What::Announce => {
+                let name = format!("announces message {message} to member {peer}");
+                return self.point(Kind::Credits, moment, &name, put);
+            }
+            What::Whole => {
+                let name = format!("message {message} is whole");
+                return self.point(Kind::Messages, moment, &name, put);
+            }
+            What::Failed => return self.point(Kind::Messages, moment, "the group fails", put),
+            What::Unknown => {}
         }
+        Ok(())
     }
 
     /// Moments are missing: forgets what may never end.
@@ -159,15 +142,9 @@ impl Tracks {
             if kind == Kind::Receives && since.block.is_none() {
                 continue;
             }
-            let name = match kind {
-                Kind::Sends | Kind::Receives => format!("block {}", since.block.unwrap_or(0)),
-                Kind::Waits => wait_name(&since),
-                Kind::Messages => format!("message {}", since.message.unwrap_or(0)),
-                other => other.category().to_owned(),
-            };
             let place = self.place(&since, kind, lane, put)?;
             let args = Arguments::from(&since).unfinished();
-            put(&slice(kind, &name, since.at_ns, last_ns, place, args))?;
+            put(&slice(kind, &name_of(kind, &since), since.at_ns, last_ns, place, args))?;
         }
         Ok(())
     }
@@ -182,33 +159,23 @@ impl Tracks {
     }
 
     /// Ends what has begun; without a beginning, this is a point.
-    fn end(
-        &mut self,
-        kind: Kind,
-        number: u64,
-        moment: &Moment,
-        name: &str,
-        put: Put,
-    ) -> io::Result<()> {
-        let Some(Open { since, lane }) =
-            self.open.remove(&(kind, moment.group, moment.member, number))
-        else {
-            return self.point(kind, moment, name, put);
+    fn end(&mut self, kind: Kind, number: u64, moment: &Moment, put: Put) -> io::Result<()> {
+        let begun = self.open.remove(&(kind, moment.group, moment.member, number));
+        let Some(Open { since, lane }) = begun else {
+            return self.point(kind, moment, &name_of(kind, moment), put);
         };
         self.lanes.remove(&(self.pid(moment), kind, lane));
         let place = self.place(moment, kind, lane, put)?;
         // The beginning of a send and the end of a receive know more than their other ends.
         let facts = if kind == Kind::Receives { moment } else { &since };
-        put(&slice(kind, name, since.at_ns, moment.at_ns, place, facts.into()))?;
+        let name = name_of(kind, facts);
+        put(&slice(kind, &name, since.at_ns, moment.at_ns, place, facts.into()))?;
         self.arrow(kind, &since, moment, place, put)
     }
 
     fn end_wait(&mut self, moment: &Moment, put: Put) -> io::Result<()> {
         let key = (Kind::Waits, moment.group, moment.member, 0);
-        match self.open.get(&key).map(|open| wait_name(&open.since)) {
-            Some(name) => self.end(Kind::Waits, 0, moment, &name, put),
-            None => Ok(()),
-        }
+        if self.open.contains_key(&key) { self.end(Kind::Waits, 0, moment, put) } else { Ok(()) }
     }
 
     /// From a send to its receive, wherever that is.
@@ -282,13 +249,19 @@ fn slice(
     TraceEvent::Slice { name, cat: kind.category(), ts, dur, place, args }
 }
 
-fn wait_name(moment: &Moment) -> String {
-    let peer = moment.peer.unwrap_or(u32::MAX);
-    let block = moment.block.unwrap_or(0);
-    match moment.what {
-        What::WaitsForCredit => format!("waits for credit of member {peer} for block {block}"),
-        What::WaitsForMemory => "waits for memory of the application".to_owned(),
-        _ => format!("waits for block {block} from member {peer}"),
+fn name_of(kind: Kind, facts: &Moment) -> String {
+    let (block, message) = (facts.block.unwrap_or(0), facts.message.unwrap_or(0));
+    let peer = facts.peer.unwrap_or(u32::MAX);
+    match (kind, facts.what) {
+        (Kind::Waits, What::WaitsForCredit) => {
+            format!("waits for credit of member {peer} for block {block}")
+        }
+        (Kind::Waits, What::WaitsForMemory) => "waits for memory of the application".to_owned(),
+        (Kind::Waits, _) => format!("waits for block {block} from member {peer}"),
+        (Kind::Messages, _) => format!("message {message}"),
+        (Kind::Application, _) => format!("memory for message {message}"),
+        (Kind::Copies, _) => "first block".to_owned(),
+        (Kind::Sends | Kind::Receives | Kind::Credits, _) => format!("block {block}"),
     }
 }
 
