@@ -46,7 +46,7 @@ not encrypted on their way.";
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Read an invitation from standard input and call back: what a launcher runs
-    #[arg(long, conflicts_with_all = ["listen", "secret_file", "dir", "once"],
+    #[arg(long, conflicts_with_all = ["listen", "secret_file", "dir", "trace", "once"],
           required_unless_present = "listen")]
     session: bool,
 
@@ -63,7 +63,7 @@ pub struct Args {
     dir: Option<PathBuf>,
 
     /// Write what this member does when, for https://ui.perfetto.dev or chrome://tracing
-    #[arg(long, value_name = "FILE", requires = "listen")]
+    #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
     /// End after one push, with its outcome
