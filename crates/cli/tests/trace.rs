@@ -160,5 +160,7 @@ fn a_trace_that_cannot_be_written_is_refused_at_once() {
     let outcome = place.run_words("push object --local 1 --trace missing/trace.json");
     outcome.has_failed_with(1, "--trace missing/trace.json: No such file");
     assert!(!place.path("rdmc-local").exists());
-    place.run_words("receive --session --trace trace.json").has_failed_with(2, "cannot be used with");
+    place
+        .run_words("receive --session --trace trace.json")
+        .has_failed_with(2, "cannot be used with");
 }
