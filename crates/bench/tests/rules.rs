@@ -10,7 +10,7 @@ const SOURCE_LINES_MAX: usize = 600;
 const TEST_LINES_MAX: usize = 800;
 
 /// Crates of this workspace that each crate may use in what it ships. Tests may use more.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("schedule", &[]),
     ("relay", &["schedule"]),
     ("transport", &[]),
@@ -20,7 +20,8 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ("rdmc", &["schedule", "relay", "transport", "transport-tcp", "transport-fabric"]),
     ("files", &["rdmc"]),
     ("cli", &["files", "rdmc", "schedule"]),
-    ("bench", &["rdmc", "schedule", "transport", "transport-sim", "transport-tcp", "files"]),
+    ("lab", &[]),
+    ("bench", &["rdmc", "schedule", "transport", "transport-sim", "transport-tcp", "files", "lab"]),
 ];
 
 fn root() -> PathBuf {

@@ -105,7 +105,9 @@ impl Servers {
         for &[from, to] in pairs {
             let mut command = self.hosts[from as usize].command("iperf3");
             command.args(["--json", "--client", &self.hosts[to as usize].address.to_string()]);
-            command.args(["--time", &seconds.to_string()]).args(both.then_some("--bidir"));
+            command
+                .args(["--omit", "1", "--time", &seconds.to_string()])
+                .args(both.then_some("--bidir"));
             let mut child = spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
             let output = child.stdout.take();
             let reader = thread::spawn(move || {
