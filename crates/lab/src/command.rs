@@ -8,21 +8,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::Error;
+use crate::{Error, state::Lock};
 
 /// How long one command may take, with a thousand hosts and a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs commands of `ip` or `tc`, one a line, in a namespace or here, up to the first that fails.
+/// They print nothing.
 ///
 /// One process for all lines: a lab of 64 hosts takes about a thousand.
-pub fn batch(program: &str, namespace: Option<&str>, lines: &[String]) -> Result<(), Error> {
+pub fn batch(
+    lock: &Lock,
+    program: &str,
+    namespace: Option<&str>,
+    lines: &[String],
+) -> Result<(), Error> {
     let mut command = Command::new(program);
     if let Some(namespace) = namespace {
         command.args(["-n", namespace]);
     }
     command.args(["-batch", "-"]);
-    match run(command, lines)? {
+    match run(lock, command, lines)? {
         (status, _) if status.success() => Ok(()),
         (status, said) => {
             // The program names the number of the line.
@@ -37,10 +43,10 @@ pub fn batch(program: &str, namespace: Option<&str>, lines: &[String]) -> Result
 }
 
 /// Runs a shell script on a host.
-pub fn script(namespace: &str, lines: &[String]) -> Result<(), Error> {
+pub fn script(lock: &Lock, namespace: &str, lines: &[String]) -> Result<(), Error> {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace, "sh", "-e"]);
-    match run(command, lines)? {
+    match run(lock, command, lines)? {
         (status, _) if status.success() => Ok(()),
         (status, said) => {
             Err(Error::Failed(format!("setting up {namespace} failed: {} ({status})", said.trim())))
@@ -59,12 +65,12 @@ pub fn output(program: &str, arguments: &[&str]) -> Result<Vec<u8>, Error> {
 }
 
 /// Runs a command with these lines as its input; answers its end and what it said of errors.
-fn run(mut command: Command, lines: &[String]) -> Result<(ExitStatus, String), Error> {
+fn run(lock: &Lock, mut command: Command, lines: &[String]) -> Result<(ExitStatus, String), Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     // Not in the process group of a terminal: Ctrl-C would stop the command in the middle, and
     // with it the one that cleans up.
     command.process_group(0);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(lock.to_output()?).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(missing(&program))?;
     let mut text = lines.join("\n");
     text.push('\n');

@@ -90,13 +90,13 @@ impl Lab {
         need_root()?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("{TEMPORARY}{}-{number}", process::id());
-        let _lock = Lock::take()?;
-        for (lab, namespaces) in namespaces::all()? {
+        let lock = Lock::take()?;
+        for (lab, names) in namespaces::all()? {
             if is_abandoned(&lab) {
-                namespaces::remove(&namespaces)?;
+                namespaces::remove(&lock, &names)?;
             }
         }
-        make_or_remove(&name, settings, &AtomicBool::new(false))?;
+        make_or_remove(&lock, &name, settings, &AtomicBool::new(false))?;
         Ok(Self { name, settings: settings.clone(), is_temporary: true })
     }
 
@@ -108,14 +108,14 @@ impl Lab {
         settings.check()?;
         check_name(name)?;
         need_root()?;
-        let _lock = Lock::take()?;
+        let lock = Lock::take()?;
         if state::names()?.iter().any(|one| one == name) {
             return Err(Error::Failed(format!(
                 "there is a lab {name}: choose another --name, or remove it with `rdmc-lab down --name {name}`"
             )));
         }
-        namespaces::remove(&namespaces::of_lab(name)?)?;
-        make_or_remove(name, settings, stop)?;
+        namespaces::remove(&lock, &namespaces::of_lab(name)?)?;
+        make_or_remove(&lock, name, settings, stop)?;
         Ok(Self { name: name.into(), settings: settings.clone(), is_temporary: false })
     }
 
@@ -203,7 +203,7 @@ impl Drop for Lab {
     fn drop(&mut self) {
         if self.is_temporary {
             // Nobody can be told; the next lab removes what is left.
-            let _ = Lock::take().and_then(|_lock| remove(&self.name));
+            let _ = Lock::take().and_then(|lock| remove(&lock, &self.name));
         }
     }
 }
@@ -215,11 +215,11 @@ impl Drop for Lab {
 pub fn down(name: &str) -> Result<usize, Error> {
     check_name(name)?;
     need_root()?;
-    let _lock = Lock::take()?;
+    let lock = Lock::take()?;
     if !state::names()?.iter().any(|one| one == name) && namespaces::of_lab(name)?.is_empty() {
         return Err(Error::Failed(format!("there is no lab {name}; see `rdmc-lab list`")));
     }
-    remove(name)
+    remove(&lock, name)
 }
 
 /// Removes all labs that stay, and what processes that were killed have left. Answers their names.
@@ -227,10 +227,10 @@ pub fn down(name: &str) -> Result<usize, Error> {
 /// Errors: not root.
 pub fn down_all() -> Result<Vec<String>, Error> {
     need_root()?;
-    let _lock = Lock::take()?;
+    let lock = Lock::take()?;
     let all = list()?.into_iter().filter(|lab| lab.condition != Condition::Temporary);
     let names: Vec<String> = all.map(|lab| lab.name).collect();
-    names.iter().try_for_each(|name| remove(name).map(drop))?;
+    names.iter().try_for_each(|name| remove(&lock, name).map(drop))?;
     Ok(names)
 }
 
@@ -257,19 +257,24 @@ pub fn list() -> Result<Vec<Listed>, Error> {
     Ok(found.into_iter().map(listed).collect())
 }
 
-fn make_or_remove(name: &str, settings: &LabSettings, stop: &AtomicBool) -> Result<(), Error> {
+fn make_or_remove(
+    lock: &Lock,
+    name: &str,
+    settings: &LabSettings,
+    stop: &AtomicBool,
+) -> Result<(), Error> {
     let stays = !name.starts_with(TEMPORARY);
-    make::make(name, settings, stop)
+    make::make(lock, name, settings, stop)
         .and_then(|()| if stays { state::write(name, settings) } else { Ok(()) })
         .inspect_err(|_| {
             // The first error says more than what may come of this one.
-            let _ = remove(name);
+            let _ = remove(lock, name);
         })
 }
 
-fn remove(name: &str) -> Result<usize, Error> {
+fn remove(lock: &Lock, name: &str) -> Result<usize, Error> {
     state::remove(name)?;
-    namespaces::remove(&namespaces::of_lab(name)?)
+    namespaces::remove(lock, &namespaces::of_lab(name)?)
 }
 
 fn namespaces_of(settings: &LabSettings) -> usize {

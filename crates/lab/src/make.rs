@@ -10,13 +10,19 @@ use crate::{
     command::{batch, script},
     link::MTU,
     namespaces::{of_host, of_switch},
+    state::Lock,
 };
 
 /// The bridge that joins hosts, or racks if there are several.
 const SPINE: &str = "spine";
 
 /// Makes everything. What was made stays when it fails or is told to stop.
-pub fn make(name: &str, settings: &LabSettings, stop: &AtomicBool) -> Result<(), Error> {
+pub fn make(
+    lock: &Lock,
+    name: &str,
+    settings: &LabSettings,
+    stop: &AtomicBool,
+) -> Result<(), Error> {
     let go_on = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
     let cubic = allow_cubic();
     let switch = of_switch(name);
@@ -24,17 +30,17 @@ pub fn make(name: &str, settings: &LabSettings, stop: &AtomicBool) -> Result<(),
         [switch.clone()].into_iter().chain((0..settings.hosts).map(|host| of_host(name, host)));
     let namespaces: Vec<String> = namespaces.map(|name| format!("netns add {name}")).collect();
     for some in namespaces.chunks(16) {
-        batch("ip", None, some)?;
+        batch(lock, "ip", None, some)?;
         go_on()?;
     }
-    batch("ip", Some(&switch), &bridges(settings))?;
+    batch(lock, "ip", Some(&switch), &bridges(settings))?;
     for host in 0..settings.hosts {
-        batch("ip", Some(&switch), &port(name, settings, host))?;
+        batch(lock, "ip", Some(&switch), &port(name, settings, host))?;
         go_on()?;
     }
-    batch("tc", Some(&switch), &shapers_of_switch(settings))?;
+    batch(lock, "tc", Some(&switch), &shapers_of_switch(settings))?;
     for host in 0..settings.hosts {
-        script(&of_host(name, host), &script_of_host(settings, host, cubic))?;
+        script(lock, &of_host(name, host), &script_of_host(settings, host, cubic))?;
         go_on()?;
     }
     Ok(())

@@ -14,7 +14,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Error, command};
+use crate::{Error, command, state::Lock};
 
 /// Where iproute2 keeps its namespaces.
 const DIRECTORY: &str = "/run/netns";
@@ -64,13 +64,13 @@ pub fn of_lab(lab: &str) -> Result<Vec<String>, Error> {
 
 /// Ends all processes in these namespaces but this one, and removes them. Links, addresses and
 /// queues go with them. Answers how many processes were ended.
-pub fn remove(names: &[String]) -> Result<usize, Error> {
+pub fn remove(lock: &Lock, names: &[String]) -> Result<usize, Error> {
     if names.is_empty() {
         return Ok(0);
     }
     let ended = end_processes(names);
     let lines: Vec<String> = names.iter().map(|name| format!("netns del {name}")).collect();
-    command::batch("ip", None, &lines)?;
+    command::batch(lock, "ip", None, &lines)?;
     Ok(ended)
 }
 

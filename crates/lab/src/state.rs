@@ -7,13 +7,14 @@ use std::{
     fs::{self, File},
     io::{self, Read, Seek, Write},
     path::PathBuf,
-    process, thread,
+    process::{self, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
 use rustix::{
     fs::{FlockOperation, flock},
-    io::{Errno, FdFlags, fcntl_setfd},
+    io::Errno,
 };
 
 use crate::{Error, LabSettings};
@@ -25,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The right to make and remove labs, for one process at a time; given back when dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -59,12 +60,16 @@ impl Lock {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        // The programs that this process starts keep the lock until they end. If it is killed, the
-        // last of them may still be at work, and nobody clears up beneath its hands.
-        fcntl_setfd(&file, FdFlags::empty()).map_err(|error| failed(error.into()))?;
         file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
         writeln!(file, "{}", process::id()).map_err(failed)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+
+    /// The lock as the standard output of a program that prints nothing, which so keeps it until it
+    /// ends. If this process is killed, the program may still be at work, and nobody clears up
+    /// beneath its hands.
+    pub fn to_output(&self) -> Result<Stdio, Error> {
+        self.file.try_clone().map(Stdio::from).map_err(Error::while_doing("keeping the lock"))
     }
 }
 
