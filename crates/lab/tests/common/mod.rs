@@ -3,6 +3,7 @@
 use std::{
     fs, process,
     process::Command,
+    sync::OnceLock,
     thread,
     time::{Duration, Instant},
 };
@@ -12,15 +13,27 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether this machine makes no labs, which is said.
 pub fn is_skipped() -> bool {
-    let why = if !rustix::process::geteuid().is_root() {
-        "needs root"
-    } else if Command::new("tc").arg("-Version").output().is_err() {
-        "needs ip and tc, of the package iproute2"
-    } else {
-        return false;
-    };
-    eprintln!("SKIPPED: labs: network namespaces: {why}");
-    true
+    static WHY: OnceLock<Option<String>> = OnceLock::new();
+    let why = WHY.get_or_init(why_not);
+    if let Some(why) = why {
+        eprintln!("SKIPPED: labs: {why}");
+    }
+    why.is_some()
+}
+
+fn why_not() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("network namespaces need root".into());
+    }
+    if Command::new("tc").arg("-Version").output().is_err() {
+        return Some("ip and tc are missing, of the package iproute2".into());
+    }
+    // Root in a container may have no right to it.
+    let probe = format!("rdmc-probe-{}", process::id());
+    let made = Command::new("ip").args(["netns", "add", &probe]).output().ok()?;
+    let _ = Command::new("ip").args(["netns", "del", &probe]).output();
+    let reason = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+    (!made.status.success()).then(|| format!("no network namespaces here: {reason}"))
 }
 
 /// A name of its own for a lab, which is removed at the end whatever happens.
