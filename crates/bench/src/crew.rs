@@ -4,13 +4,13 @@ use std::{
     collections::BTreeMap,
     env,
     io::{BufRead, BufReader, Write},
-    net::{IpAddr, Ipv4Addr},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
 
+pub use lab::Host;
 use rdmc::Secret;
 
 use crate::{
@@ -25,28 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(660);
 
 /// How long members may take to finish their traces.
 const FAREWELL: Duration = Duration::from_secs(10);
-
-/// Where one member runs.
-#[derive(Clone, Debug)]
-pub struct Host {
-    /// The command that starts a program there; empty for this host.
-    pub enter: Vec<String>,
-    /// Its address.
-    pub address: IpAddr,
-}
-
-impl Host {
-    /// This host, by loopback.
-    pub fn here() -> Self {
-        Self { enter: Vec::new(), address: Ipv4Addr::LOCALHOST.into() }
-    }
-
-    /// This host as `members` hosts, which have its addresses by turns.
-    pub fn here_at(addresses: &[IpAddr], members: u32) -> Vec<Self> {
-        let hosts = addresses.iter().cycle().take(members as usize);
-        hosts.map(|&address| Self { address, ..Self::here() }).collect()
-    }
-}
 
 /// What one job gave.
 #[derive(Clone, Copy, Debug)]
@@ -126,19 +104,11 @@ impl Crew {
         host: &Host,
         equipment: &Equipment,
     ) -> Outcome<(ChildStdin, ChildStdout)> {
-        let program = env::current_exe()?;
-        let mut command = match host.enter.split_first() {
-            Some((first, rest)) => {
-                let mut command = Command::new(first);
-                command.args(rest).arg(program);
-                command
-            }
-            None => Command::new(program),
-        };
         let trace = traces::part(rank)?;
         let traced = trace.as_ref().map(MemberPart::arguments).transpose()?;
         self.traces.extend(trace);
-        let mut process = command
+        let mut process = host
+            .command(env::current_exe()?)
             .arg("member")
             .args(["--rank", &rank.to_string(), "--members", &members.to_string()])
             .args(["--listen", &host.address.to_string()])

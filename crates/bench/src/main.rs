@@ -23,7 +23,6 @@ mod crew;
 mod delays;
 mod groups;
 mod interrupt;
-mod lab;
 mod local;
 mod lose;
 mod member;

@@ -10,7 +10,7 @@ const SOURCE_LINES_MAX: usize = 600;
 const TEST_LINES_MAX: usize = 800;
 
 /// Crates of this workspace that each crate may use in what it ships. Tests may use more.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("schedule", &[]),
     ("relay", &["schedule"]),
     ("transport", &[]),
@@ -21,9 +21,19 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("rdmc", &["schedule", "relay", "transport", "transport-tcp", "transport-fabric"]),
     ("files", &["rdmc"]),
     ("cli", &["files", "rdmc", "schedule", "trace"]),
+    ("lab", &[]),
     (
         "bench",
-        &["rdmc", "schedule", "transport", "transport-sim", "transport-tcp", "files", "trace"],
+        &[
+            "rdmc",
+            "schedule",
+            "transport",
+            "transport-sim",
+            "transport-tcp",
+            "files",
+            "lab",
+            "trace",
+        ],
     ),
 ];
 
