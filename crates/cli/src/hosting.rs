@@ -4,13 +4,14 @@ use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use files::{HostPlan, PushSettings, Reach};
-use rdmc::{Algorithm, CompletionMode, Fabric, Secret, Window};
+use rdmc::{CompletionMode, Fabric, Secret, Window};
 
 use crate::{
     failure::Failure,
     hosts::{self, Host},
     launch::Launcher,
     recording::Recording,
+    way::OrAuto,
 };
 
 /// How receivers are started and found.
@@ -29,7 +30,7 @@ pub struct Hosting {
     secret_file: Option<PathBuf>,
 
     /// Receives and sends that each member keeps posted ahead
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = Window::default().receives, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub window: u32,
 
     /// How all members wait for completions: event sleeps, polling takes a core of its own at each
@@ -138,35 +139,17 @@ pub fn local_name(number: usize) -> String {
     format!("local-{number}")
 }
 
-/// Between processes of one machine the processors are the limit, and larger blocks take less of
-/// them (docs/decisions/block-size.md).
-const BLOCK_BYTES_LOCAL: u64 = 256 << 10;
-
-/// The block size if none is asked for.
-pub fn usual_block_bytes(local: bool) -> u64 {
-    if local { BLOCK_BYTES_LOCAL } else { rdmc::BLOCK_BYTES_DEFAULT }
-}
-
-/// Which fabric was asked for; `None` for `auto`.
-#[derive(Clone, Debug)]
-pub struct FabricChoice(pub Option<Fabric>);
-
 /// `auto`, or a fabric by name.
-pub fn parse_fabric(text: &str) -> Result<FabricChoice, rdmc::Error> {
+pub fn parse_fabric(text: &str) -> Result<OrAuto<Fabric>, rdmc::Error> {
     match text {
-        "auto" => Ok(FabricChoice(None)),
-        name => name.parse().map(|fabric| FabricChoice(Some(fabric))),
+        "auto" => Ok(OrAuto(None)),
+        name => name.parse().map(|fabric| OrAuto(Some(fabric))),
     }
 }
 
 fn completion_modes() -> impl TypedValueParser<Value = CompletionMode> {
     PossibleValuesParser::new(CompletionMode::ALL.map(CompletionMode::name))
         .try_map(|name| name.parse())
-}
-
-/// The algorithms by name.
-pub fn algorithms() -> impl TypedValueParser<Value = Algorithm> {
-    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name)).try_map(|name| name.parse())
 }
 
 /// Reads a secret from a file. Errors: unreadable, no secret.

@@ -21,6 +21,7 @@ mod push;
 mod receive;
 mod recording;
 mod replicate;
+mod way;
 
 use failure::Failure;
 

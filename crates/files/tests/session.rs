@@ -48,7 +48,7 @@ impl World {
         };
         let hosts = (0..hosts).map(plan).collect();
         let mut settings = PushSettings::new(hosts, self.secret.clone());
-        (settings.local_only, settings.block_bytes) = (true, 1000);
+        (settings.local_only, settings.block_bytes) = (true, Some(1000));
         settings.start_timeout = Duration::from_secs(2);
         let plan =
             BenchPlan { bytes, repeats: 3, latency_bytes: vec![1, 2000], latency_repeats: 5 };
@@ -65,7 +65,7 @@ impl World {
         });
         let mut settings = PushSettings::new(plans.collect(), self.secret.clone());
         settings.local_only = true;
-        settings.block_bytes = 1000;
+        settings.block_bytes = Some(1000);
         change(&mut settings);
         Push::open(Source::open(&self.path("object")).unwrap(), settings).unwrap()
     }
@@ -170,7 +170,7 @@ fn hosts_that_stay_away_are_named_and_the_others_go_on() {
 #[test]
 fn a_cancelled_push_ends_its_receivers() {
     let world = World::with(&[1; 5_000_000]);
-    let push = world.open(2, |settings| settings.block_bytes = 100);
+    let push = world.open(2, |settings| settings.block_bytes = Some(100));
     let receptions = world.receive(&push, &["host-0", "host-1"]);
     let handle = push.handle();
     let report = push.run(&mut |event| {
@@ -190,7 +190,7 @@ fn a_cancelled_push_ends_its_receivers() {
 #[test]
 fn receivers_that_are_stopped_say_so_and_clean_up() {
     let world = World::with(&[1; 5_000_000]);
-    let push = world.open(2, |settings| settings.block_bytes = 100);
+    let push = world.open(2, |settings| settings.block_bytes = Some(100));
     let receptions = world.receive(&push, &["host-0", "host-1"]);
     let stop = Arc::clone(&world.stop);
     let report = push.run(&mut |event| {
@@ -207,7 +207,7 @@ fn receivers_that_are_stopped_say_so_and_clean_up() {
 #[test]
 fn a_source_that_vanishes_is_not_published() {
     let world = World::with(&[1; 500_000]);
-    let push = world.open(2, |settings| settings.block_bytes = 100);
+    let push = world.open(2, |settings| settings.block_bytes = Some(100));
     let receptions = world.receive(&push, &["host-0", "host-1"]);
     let object = world.path("object");
     let report = push.run(&mut |event| {
@@ -235,7 +235,7 @@ fn settings_out_of_range_are_refused_at_the_start() {
         Push::open(source, settings).err().expect("refused").to_string()
     };
     assert!(refused(|settings| settings.hosts.clear()).contains("no host"));
-    assert!(refused(|settings| settings.block_bytes = 0).contains("block size 0"));
+    assert!(refused(|settings| settings.block_bytes = Some(0)).contains("block size 0"));
     assert!(refused(|settings| settings.window.sends = 0).contains("window of 0"));
     assert!(refused(|settings| settings.streams = 0).contains("streams"));
     let twice = refused(|settings| settings.hosts.push(settings.hosts[0].clone()));
@@ -252,7 +252,7 @@ fn too_many_blocks_are_refused_at_the_start() {
         let plan =
             HostPlan { name: "a".into(), destination: "a".into(), rack: 0, reach: Reach::Calls };
         let mut settings = PushSettings::new(vec![plan], world.secret.clone());
-        (settings.local_only, settings.block_bytes) = (true, block_bytes);
+        (settings.local_only, settings.block_bytes) = (true, Some(block_bytes));
         Push::open(Source::open(&world.path("object")).unwrap(), settings)
     };
     assert!(settings(1).err().expect("refused").to_string().contains("too many blocks"));

@@ -43,6 +43,7 @@
 
 mod application;
 pub mod bootstrap;
+pub mod choice;
 mod context;
 pub mod discovery;
 mod engine;

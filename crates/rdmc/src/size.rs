@@ -54,6 +54,22 @@ pub fn parse_block(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Parses a rate in bits per second: `250mbit`, `10gbit`. Errors: no whole number, unknown unit, too large, 0.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    let wrong = || format!("\"{text}\" is not a rate; write for example 250mbit or 10gbit");
+    let trimmed = text.trim().to_ascii_lowercase();
+    let end = trimmed.find(|character: char| !character.is_ascii_digit()).ok_or_else(wrong)?;
+    let (number, unit) = trimmed.split_at(end);
+    let factor = match unit.trim() {
+        "kbit" => 1_000,
+        "mbit" => 1_000_000,
+        "gbit" => 1_000_000_000_u64,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(factor).filter(|&rate| rate > 0).ok_or_else(wrong)
+}
+
 /// Shows a size with a binary unit and three digits or so: `64 KiB`, `1.25 GiB`.
 pub fn show(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -91,6 +107,15 @@ mod tests {
     fn nothing_may_be_refused() {
         assert!(parse_nonzero("0KiB").is_err());
         assert_eq!(parse_nonzero("1"), Ok(1));
+    }
+
+    #[test]
+    fn rates_are_bits_per_second() {
+        assert_eq!(parse_rate("250mbit"), Ok(250_000_000));
+        assert_eq!(parse_rate(" 10 Gbit "), Ok(10_000_000_000));
+        for bad in ["", "10", "0gbit", "gbit", "1.5gbit", "10GB", "99999999999999gbit"] {
+            assert!(parse_rate(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

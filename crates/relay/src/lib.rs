@@ -75,8 +75,8 @@ pub struct Settings {
 
 /// How many operations a member keeps posted.
 ///
-/// Two of each by default: a credit's way is hidden behind a block, and a relay needs little memory.
-/// What other windows give is in docs/decisions/windows.md.
+/// Eight of each by default: where several blocks share a link, shallow windows leave links idle
+/// (docs/decisions/windows.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Receives posted and not complete, at least 1.
@@ -87,7 +87,7 @@ pub struct Window {
 
 impl Default for Window {
     fn default() -> Self {
-        Self { receives: 2, sends: 2 }
+        Self { receives: 8, sends: 8 }
     }
 }
 

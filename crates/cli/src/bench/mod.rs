@@ -13,15 +13,16 @@ use std::{
 
 use files::{Bench, BenchEvent, BenchPlan, HostPlan, MEASURED_BYTES_MAX, PushSettings, Subject};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rdmc::{Algorithm, size};
+use rdmc::{Fabric, size};
 
 use crate::{
     failure::{Failure, say},
-    hosting::{self, FabricChoice, Hosting, algorithms, local_name, parse_fabric},
+    hosting::{self, Hosting, local_name, parse_fabric},
     interrupt::Interrupt,
     launch::Launcher,
     recording::{self, Recording},
     replicate::{Start, add_last_words},
+    way::{OrAuto, Way},
 };
 use report::{Document, Run};
 
@@ -70,7 +71,7 @@ pub struct Args {
 
     /// The network that blocks move over, as for `rdmc push`; may be given several times
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_fabric)]
-    fabric: Vec<FabricChoice>,
+    fabric: Vec<OrAuto<Fabric>>,
 
     /// How long the messages are that measure bandwidth
     #[arg(long, default_value = "256MiB", value_parser = size::parse)]
@@ -84,13 +85,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     round_trips: u32,
 
-    /// How blocks travel to all hosts
-    #[arg(long, default_value = "binomial-pipeline", value_parser = algorithms())]
-    algorithm: Algorithm,
-
-    /// The relay unit. Default: 64KiB, or 256KiB with --local
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_block)]
-    block_size: Option<u64>,
+    #[command(flatten)]
+    way: Way,
 
     /// Print one JSON object, with what `rdmc doctor` knows of this machine
     #[arg(long)]
@@ -126,8 +122,7 @@ fn measure_all(args: &Args, recording: Option<&Arc<Recording>>) -> Result<ExitCo
     let mut document = Document::new(args, &hosts);
     for fabric in &args.fabric {
         let mut settings = args.hosting.settings(hosts.clone(), local)?;
-        settings.algorithm = args.algorithm;
-        settings.block_bytes = block_bytes(args);
+        args.way.apply(&mut settings);
         settings.fabric = fabric.0.clone();
         let asked = fabric.0.as_ref().map_or_else(|| "auto".into(), ToString::to_string);
         let run = measure(args, asked, settings, plan.clone(), &launcher, &interrupt)?;
@@ -145,9 +140,8 @@ fn check(args: &Args) -> Result<(), Failure> {
         let most = size::show(MEASURED_BYTES_MAX);
         return Err(Failure::Usage(format!("--size is at least 1 byte and at most {most}")));
     }
-    if args.algorithm.needs_racks() {
-        let name = args.algorithm.name();
-        return Err(Failure::Usage(format!("{name} needs racks, which rdmc bench does not know")));
+    if let Some(algorithm) = args.way.needs_racks() {
+        return Err(Failure::Usage(format!("{algorithm} needs racks, which rdmc bench does not know")));
     }
     Ok(())
 }
@@ -161,10 +155,6 @@ fn write(args: &Args, document: &Document) -> io::Result<()> {
         table::write(document, &mut out)?;
     }
     out.flush()
-}
-
-fn block_bytes(args: &Args) -> u64 {
-    args.block_size.unwrap_or_else(|| hosting::usual_block_bytes(args.local.is_some()))
 }
 
 fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {

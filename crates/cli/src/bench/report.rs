@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
+use rdmc::Algorithm;
 use files::{BenchReport, HostPlan, Measurement, PushError, Subject};
 use serde::Serialize;
 
-use super::{Args, block_bytes};
+use super::Args;
 use crate::doctor::{self, Machine};
 
 /// All of it.
@@ -25,8 +26,12 @@ pub struct Settings {
     pub hosts: Vec<String>,
     pub local: bool,
     pub bytes: u64,
-    pub block_bytes: u64,
+    /// As asked for; `None` for what should be fastest.
+    pub block_bytes: Option<u64>,
+    /// As asked for; `auto` for what should be fastest.
     pub algorithm: &'static str,
+    /// Of one link, as told by the user.
+    pub rate_bits_per_second: Option<u64>,
     pub window: u32,
     pub streams: u8,
     pub completion: &'static str,
@@ -71,6 +76,8 @@ pub struct Row {
     pub bytes: u64,
     /// With this machine.
     pub members: usize,
+    pub algorithm: &'static str,
+    pub block_bytes: u64,
     pub seconds: Spread,
     /// At each receiver; not of latencies.
     pub bytes_per_second: Option<Spread>,
@@ -103,8 +110,9 @@ impl Document {
             hosts: hosts.iter().map(|host| host.name.clone()).collect(),
             local: args.local.is_some(),
             bytes: args.size,
-            block_bytes: block_bytes(args),
-            algorithm: args.algorithm.name(),
+            block_bytes: args.way.block_size.0,
+            algorithm: args.way.algorithm.0.map_or("auto", Algorithm::name),
+            rate_bits_per_second: args.way.rate,
             window: args.hosting.window,
             streams: args.hosting.streams,
             completion: args.hosting.completion.name(),
@@ -176,6 +184,8 @@ fn row(measurement: &Measurement, names: &[String]) -> Option<Row> {
         host: host.map(|host| names[host].clone()),
         bytes,
         members: measurement.members,
+        algorithm: measurement.choice.algorithm.name(),
+        block_bytes: measurement.choice.block_bytes,
         seconds: Spread::of(seconds())?,
         bytes_per_second: if kind == Kind::Latency { None } else { Spread::of(bandwidths) },
     })
@@ -203,6 +213,8 @@ mod tests {
             host: None,
             bytes: 1,
             members: 2,
+            algorithm: "chain",
+            block_bytes: 1,
             seconds: Spread::of([1.0]).unwrap(),
             bytes_per_second: None,
         };
@@ -218,8 +230,9 @@ mod tests {
                 hosts: Vec::new(),
                 local: true,
                 bytes: 1,
-                block_bytes: 1,
-                algorithm: "chain",
+                block_bytes: None,
+                algorithm: "auto",
+                rate_bits_per_second: None,
                 window: 1,
                 streams: 1,
                 completion: "event",

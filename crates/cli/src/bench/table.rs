@@ -12,7 +12,7 @@ pub fn write(document: &Document, out: &mut impl Write) -> io::Result<()> {
         out,
         "{}, blocks of {}, window {}, {}; medians, and from least to most",
         settings.algorithm,
-        size::show(settings.block_bytes),
+        settings.block_bytes.map_or_else(|| "auto".into(), size::show),
         settings.window,
         settings.completion,
     )?;

@@ -164,8 +164,8 @@ impl Stage<'_> {
     ) -> Result<PushReport, Failure> {
         let secret = Secret::random().map_err(Failure::while_doing("making a secret"))?;
         let mut settings = PushSettings::new(hosts, secret);
-        settings.algorithm = algorithm;
-        settings.block_bytes = self.args.block_size;
+        settings.algorithm = Some(algorithm);
+        settings.block_bytes = Some(self.args.block_size);
         settings.local_only = true;
         settings.fabric = Some(Fabric::Tcp);
         let source = Source::open(&self.object.path).map_err(Failure::because)?;

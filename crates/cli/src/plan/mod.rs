@@ -2,6 +2,7 @@
 //!
 //! Nothing is sent. The table and the JSON are streamed: memory grows with the members, not with the transfers.
 
+mod explain;
 mod json;
 mod svg;
 mod table;
@@ -13,6 +14,7 @@ use std::{
 };
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use rdmc::size;
 use schedule::{Algorithm, MAX_MEMBERS, Schedule};
 
 use crate::failure::Failure;
@@ -28,12 +30,13 @@ pub struct Args {
     members: u32,
 
     /// How many blocks the message has
-    #[arg(long, value_name = "K")]
-    blocks: u32,
+    #[arg(long, value_name = "K", required_unless_present = "explain")]
+    blocks: Option<u32>,
 
     /// How blocks travel; chain-of-racks and nested-pipelines need --racks
-    #[arg(long, default_value = "binomial-pipeline", value_parser = algorithms())]
-    algorithm: Algorithm,
+    /// [default: binomial-pipeline; with --explain: any]
+    #[arg(long, value_name = "NAME", value_parser = algorithms())]
+    algorithm: Option<Algorithm>,
 
     /// The rank that has the message at the start
     #[arg(long, value_name = "RANK", default_value_t = 0)]
@@ -42,6 +45,26 @@ pub struct Args {
     /// The size of each rack, in rank order: 4,4,2 puts ranks 0-3, 4-7 and 8-9 in racks of their own
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     racks: Option<Vec<u32>>,
+
+    /// Say instead which algorithm and block size `auto` picks for a message of --bytes, and why
+    #[arg(long, requires = "bytes", conflicts_with_all = ["blocks", "root", "racks", "svg"])]
+    explain: bool,
+
+    /// Length of the message
+    #[arg(long, value_name = "SIZE", requires = "explain", value_parser = size::parse)]
+    bytes: Option<u64>,
+
+    /// Only with this block size
+    #[arg(long, value_name = "SIZE", requires = "explain", value_parser = size::parse_block)]
+    block_size: Option<u64>,
+
+    /// What one link carries, such as 250mbit or 10gbit [default: 10gbit]
+    #[arg(long, value_name = "RATE", requires = "explain", value_parser = size::parse_rate)]
+    rate: Option<u64>,
+
+    /// All members share this machine, as with `rdmc push --local`
+    #[arg(long, requires = "explain", conflicts_with = "rate")]
+    local: bool,
 
     /// Print one JSON object instead of the table
     #[arg(long)]
@@ -64,7 +87,9 @@ struct Plan {
 
 impl Plan {
     fn new(args: &Args) -> Result<Self, Failure> {
-        let transfers = u64::from(args.members - 1) * u64::from(args.blocks);
+        let algorithm = args.algorithm.unwrap_or(Algorithm::BinomialPipeline);
+        let blocks = args.blocks.unwrap_or(0);
+        let transfers = u64::from(args.members - 1) * u64::from(blocks);
         if transfers > MAX_TRANSFERS {
             return Err(Failure::Usage(format!(
                 "this plan has {transfers} transfers, and rdmc plan shows at most {MAX_TRANSFERS}: \
@@ -73,20 +98,19 @@ impl Plan {
         }
         let schedule = match &args.racks {
             Some(sizes) => {
-                Schedule::with_racks(args.algorithm, &rack_of_each(sizes, args.members)?, args.root)
+                Schedule::with_racks(algorithm, &rack_of_each(sizes, args.members)?, args.root)
             }
-            None if args.algorithm.needs_racks() => {
+            None if algorithm.needs_racks() => {
                 return Err(Failure::Usage(format!(
-                    "{} needs to know the racks: add for example --racks {},{}",
-                    args.algorithm,
+                    "{algorithm} needs to know the racks: add for example --racks {},{}",
                     args.members.div_ceil(2),
                     args.members / 2
                 )));
             }
-            None => Schedule::new(args.algorithm, args.members, args.root),
+            None => Schedule::new(algorithm, args.members, args.root),
         };
         let schedule = schedule.map_err(|error| Failure::Usage(error.to_string()))?;
-        Ok(Self { schedule, blocks: args.blocks })
+        Ok(Self { schedule, blocks })
     }
 
     fn steps(&self) -> u64 {
@@ -110,6 +134,9 @@ fn rack_of_each(sizes: &[u32], members: u32) -> Result<Vec<u32>, Failure> {
 
 /// Prints or draws the plan.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.explain {
+        return explain::run(args);
+    }
     let plan = Plan::new(args)?;
     if let Some(path) = &args.svg {
         let picture = svg::draw(&plan)?;

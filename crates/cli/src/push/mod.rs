@@ -7,14 +7,15 @@ pub mod summary;
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use files::{PushSettings, Source};
-use rdmc::{Algorithm, size};
+use rdmc::Fabric;
 
 use crate::{
     failure::Failure,
-    hosting::{FabricChoice, Hosting, algorithms, parse_fabric, usual_block_bytes},
+    hosting::{Hosting, parse_fabric},
     interrupt::Interrupt,
     recording::{self, Recording},
     replicate::replicate,
+    way::{OrAuto, Way},
 };
 pub use placing::local_hosts;
 pub use progress::Display;
@@ -70,25 +71,19 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     dest: Option<String>,
 
-    /// How blocks travel; chain-of-racks and nested-pipelines need --racks
-    #[arg(long, default_value = "binomial-pipeline", value_parser = algorithms())]
-    algorithm: Algorithm,
+    #[command(flatten)]
+    way: Way,
 
     /// The size of each rack in the order this machine, first host, second host, ...: 4,4,2 puts
     /// this machine and the first three hosts in one rack
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     racks: Option<Vec<u32>>,
 
-    /// The relay unit: small ones fill the pipeline sooner, large ones cost less processor time.
-    /// Default: 64KiB, or 256KiB with --local
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_block)]
-    block_size: Option<u64>,
-
     /// The network that blocks move over: auto (the best that all hosts have), tcp, or a libfabric
     /// provider: verbs, efa, cxi, shm, sockets, ofi-tcp; with devices of this host as in
     /// verbs:mlx5_0,mlx5_1. `rdmc doctor` lists what this host has
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_fabric)]
-    fabric: FabricChoice,
+    fabric: OrAuto<Fabric>,
 
     /// Let the network relay by itself, so that a receiver whose program stands still delays nobody.
     /// The fabrics sockets (in software) and cxi can; over any other, programs relay, and rdmc says so
@@ -125,7 +120,7 @@ fn push(args: &Args, recording: Option<&Arc<Recording>>) -> Result<ExitCode, Fai
     let bytes = source.manifest().bytes;
     let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
     let mut display = Display::new(&names, bytes, args.quiet || args.hosting.verbose);
-    let facts = summary::Facts::new(&args.file, bytes, &settings);
+    let facts = summary::Facts::new(&args.file, bytes);
     let report = replicate(source, settings, &launcher, &interrupt, &mut |event| {
         display.show(&event);
     });
@@ -142,8 +137,7 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
     let local = args.local.is_some();
     let mut settings = args.hosting.settings(placing::hosts(args)?, local)?;
     placing::put_into_racks(&mut settings, args)?;
-    settings.algorithm = args.algorithm;
-    settings.block_bytes = args.block_size.unwrap_or_else(|| usual_block_bytes(local));
+    args.way.apply(&mut settings);
     settings.fabric = args.fabric.0.clone();
     settings.offload = args.offload;
     Ok(settings)

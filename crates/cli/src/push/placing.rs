@@ -83,11 +83,10 @@ pub fn make_local_directories(hosts: &[HostPlan]) -> Result<(), Failure> {
 pub fn put_into_racks(settings: &mut PushSettings, args: &Args) -> Result<(), Failure> {
     let members = settings.hosts.len() + 1;
     let Some(sizes) = &args.racks else {
-        if args.algorithm.needs_racks() {
+        if let Some(algorithm) = args.way.needs_racks() {
             let (first, second) = (members.div_ceil(2), members / 2);
             return Err(Failure::Usage(format!(
-                "{} needs to know the racks: add for example --racks {first},{second}",
-                args.algorithm
+                "{algorithm} needs to know the racks: add for example --racks {first},{second}"
             )));
         }
         return Ok(());

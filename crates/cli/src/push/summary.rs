@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use files::{HostReport, HostState, PushReport, PushSettings};
+use files::{HostReport, HostState, PushReport};
 use rdmc::{Offload, size};
 use serde::Serialize;
 
@@ -17,16 +17,15 @@ use crate::failure::{Failure, say};
 pub struct Facts {
     file: PathBuf,
     bytes: u64,
-    algorithm: &'static str,
-    block_bytes: u64,
 }
 
 #[derive(Serialize)]
 struct Summary<'a> {
     file: &'a Path,
     bytes: u64,
-    algorithm: &'a str,
-    block_bytes: u64,
+    /// How blocks travelled in the last group, if there was one.
+    algorithm: Option<&'a str>,
+    block_bytes: Option<u64>,
     /// Of the last group, this machine included.
     members: usize,
     /// The network that blocks moved over.
@@ -55,9 +54,8 @@ struct HostSummary<'a> {
 }
 
 impl Facts {
-    pub fn new(file: &Path, bytes: u64, settings: &PushSettings) -> Self {
-        let (algorithm, block_bytes) = (settings.algorithm.name(), settings.block_bytes);
-        Self { file: file.to_owned(), bytes, algorithm, block_bytes }
+    pub fn new(file: &Path, bytes: u64) -> Self {
+        Self { file: file.to_owned(), bytes }
     }
 
     /// The summary to standard output, as JSON or in words (unless `quiet`), and the failures to
@@ -116,8 +114,8 @@ impl Facts {
         Summary {
             file: &self.file,
             bytes: self.bytes,
-            algorithm: self.algorithm,
-            block_bytes: self.block_bytes,
+            algorithm: report.choice.map(|choice| choice.algorithm.name()),
+            block_bytes: report.choice.map(|choice| choice.block_bytes),
             members: report.members,
             fabric: report.fabric.as_ref().map(ToString::to_string),
             offload: report

@@ -12,7 +12,9 @@ use std::{
 };
 
 use rdmc::{
-    Algorithm, Application, Error, Fabric, Failure, Group, Memory, Region, bootstrap::Deadline,
+    Algorithm, Application, Error, Fabric, Failure, Group, Memory, Region,
+    bootstrap::Deadline,
+    choice::Choice,
 };
 
 pub use crate::messages::MEASURED_BYTES_MAX;
@@ -66,6 +68,8 @@ pub struct Measurement {
     pub bytes: u64,
     /// Members of the group, the root included.
     pub members: usize,
+    /// How its blocks travelled.
+    pub choice: Choice,
     /// Of each message, in order.
     pub times: Vec<Duration>,
 }
@@ -129,8 +133,8 @@ impl Bench {
                 format!("{longest} bytes are too long; measure {MEASURED_BYTES_MAX} or less");
             return Err(Error::Setting(what).into());
         }
-        if settings.algorithm.needs_racks() {
-            let what = format!("{} needs racks, which are not measured", settings.algorithm);
+        if let Some(algorithm) = settings.algorithm.filter(|algorithm| algorithm.needs_racks()) {
+            let what = format!("{algorithm} needs racks, which are not measured");
             return Err(Error::Setting(what).into());
         }
         settings.check(longest)?;
@@ -231,13 +235,17 @@ impl Run<'_> {
                 continue;
             }
             observe(BenchEvent::Measuring { subject, bytes });
+            let Some(context) = self.push.context.get() else { return Ok(()) };
             let members = hosts.len() + 1;
+            let choice = self.push.settings.choose(members, bytes, context.fabric());
             let repeats = match subject {
                 Subject::Latency(_) => plan.latency_repeats,
                 _ => plan.repeats,
             };
             match self.measure(subject, hosts, bytes, repeats) {
-                Ok(times) => measurements.push(Measurement { subject, bytes, members, times }),
+                Ok(times) => {
+                    measurements.push(Measurement { subject, bytes, members, choice, times });
+                }
                 Err(Trouble::Bench(error)) => return Err(error),
                 Err(Trouble::Measurement(why)) => match subject {
                     Subject::Unicast(host) | Subject::Latency(host) => {
@@ -338,13 +346,15 @@ impl Run<'_> {
             let host = &self.hosts[host];
             addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));
         }
+        let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
+        let choice = settings.choose(addresses.len(), bytes, context.fabric());
         let start = |number, rank, addresses: Vec<SocketAddr>, algorithm: Algorithm| Start {
             round: number,
             rank,
             racks: vec![0; addresses.len()],
             addresses,
             algorithm: algorithm.code(),
-            block_bytes: settings.block_bytes,
+            block_bytes: choice.block_bytes,
             window_receives: settings.window.receives,
             window_sends: settings.window.sends,
             // One at a time, so that each has the memory of the one before.
@@ -353,7 +363,7 @@ impl Run<'_> {
         };
         let back_addresses: Vec<_> = addresses.iter().rev().copied().collect();
         let back_number = new_number()?;
-        let there = |rank| start(measuring.number, rank, addresses.clone(), settings.algorithm);
+        let there = |rank| start(measuring.number, rank, addresses.clone(), choice.algorithm);
         let back = |rank| {
             let back = || start(back_number, rank, back_addresses.clone(), Algorithm::Sequential);
             is_latency.then(back)
@@ -363,7 +373,6 @@ impl Run<'_> {
             self.hosts[host].tell(&ToReceiver::Measure(measure));
         }
         let (there, back) = (there(0), back(1));
-        let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
         let events = self.push.events.clone();
         let number = measuring.number;
         let join = move || {

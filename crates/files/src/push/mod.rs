@@ -24,6 +24,7 @@ use std::{
 use rdmc::{
     Context, ContextSettings, Error, Fabric, Failure, Group, Offload,
     bootstrap::{Channel, Deadline},
+    choice::Choice,
 };
 
 use bench::Happening;
@@ -160,6 +161,11 @@ impl Push {
         }
     }
 
+    /// How much there is to replicate.
+    fn bytes(&self) -> u64 {
+        self.source.as_ref().map_or(0, |source| source.manifest().bytes)
+    }
+
     fn check_unchanged(&self) -> Result<(), SourceError> {
         self.source.as_ref().map_or(Ok(()), |source| source.check_unchanged())
     }
@@ -174,10 +180,10 @@ impl Push {
         run.end(error.as_ref());
         let hosts: Vec<HostReport> = run.hosts.iter().map(Host::report).collect();
         let replication = hosts.iter().filter_map(|host| host.replication).max();
-        let (members, offload) = (run.members, run.offload);
+        let (members, offload, choice) = (run.members, run.offload, run.choice);
         let fabric = self.context.get().map(|context| context.fabric().clone());
         let total = started.elapsed();
-        PushReport { hosts, members, fabric, offload, replication, total, error }
+        PushReport { hosts, members, choice, fabric, offload, replication, total, error }
     }
 }
 
@@ -191,6 +197,7 @@ struct Run<'a> {
     stop_hashing: Arc<AtomicBool>,
     round: Option<Round>,
     members: usize,
+    choice: Option<Choice>,
     /// Of the last group that stood.
     offload: Option<Offload>,
     observe: &'a mut dyn FnMut(PushEvent),
@@ -206,6 +213,7 @@ impl<'a> Run<'a> {
             stop_hashing: Arc::default(),
             round: None,
             members: 0,
+            choice: None,
             offload: None,
             observe,
         }

@@ -151,13 +151,17 @@ impl Run<'_> {
             addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));
             racks.push(host.plan.rack);
         }
+        let Some(context) = self.push.context.get() else { return Ok(()) };
+        let bytes = self.push.bytes();
+        let choice = settings.choose(addresses.len(), bytes, context.fabric());
+        self.choice = Some(choice);
         let mut start = Start {
             round: number,
             rank: ROOT,
             addresses,
             racks,
-            algorithm: settings.algorithm.code(),
-            block_bytes: settings.block_bytes,
+            algorithm: choice.algorithm.code(),
+            block_bytes: choice.block_bytes,
             window_receives: settings.window.receives,
             window_sends: settings.window.sends,
             messages_in_flight: 2,

@@ -3,8 +3,8 @@
 use std::{net::IpAddr, time::Duration};
 
 use rdmc::{
-    Algorithm, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload,
-    Secret, Window,
+    Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Secret, Window,
+    choice::{Choice, Costs, Wish},
 };
 
 use crate::SourceError;
@@ -38,12 +38,14 @@ pub struct PushSettings {
     pub hosts: Vec<HostPlan>,
     /// What all members prove to each other that they know.
     pub secret: Secret,
-    /// Who sends which block to whom.
-    pub algorithm: Algorithm,
+    /// Who sends which block to whom; `None` for what should be fastest ([`rdmc::choice`]).
+    pub algorithm: Option<Algorithm>,
     /// The root's rack, for algorithms that need racks.
     pub root_rack: u32,
-    /// Length of a block.
-    pub block_bytes: u64,
+    /// Length of a block; `None` for what should be fastest.
+    pub block_bytes: Option<u64>,
+    /// What one link carries, in bits per second, for the choice of these; `None` if nobody knows.
+    pub rate_bits_per_second: Option<u64>,
     /// Receives and sends posted ahead.
     pub window: Window,
     /// The network that blocks move over; `None` for the best that all hosts have.
@@ -64,14 +66,15 @@ pub struct PushSettings {
 }
 
 impl PushSettings {
-    /// Defaults for these hosts: binomial pipeline, 30 seconds to appear.
+    /// Defaults for these hosts: the fastest way, 30 seconds to appear.
     pub fn new(hosts: Vec<HostPlan>, secret: Secret) -> Self {
         Self {
             hosts,
             secret,
-            algorithm: Algorithm::BinomialPipeline,
+            algorithm: None,
             root_rack: 0,
-            block_bytes: BLOCK_BYTES_DEFAULT,
+            block_bytes: None,
+            rate_bits_per_second: None,
             window: Window::default(),
             fabric: None,
             offload: false,
@@ -83,18 +86,32 @@ impl PushSettings {
         }
     }
 
+    /// How a message of this length is replicated to so many members, the root included.
+    pub(super) fn choose(&self, members: usize, bytes: u64, fabric: &Fabric) -> Choice {
+        let members = u32::try_from(members).unwrap_or(u32::MAX);
+        let costs = match self.rate_bits_per_second {
+            Some(rate) => Costs::of_rate(rate),
+            None if self.local_only => Costs::of_one_machine(members),
+            None => Costs::of_fabric(fabric),
+        };
+        let (algorithm, block_bytes) = (self.algorithm, self.block_bytes);
+        Wish { members, message_bytes: bytes, algorithm, block_bytes }.choose(&costs)
+    }
+
     pub(super) fn check(&self, bytes: u64) -> Result<(), Error> {
         let refuse = |what: String| Err(Error::Setting(what));
         if self.hosts.is_empty() {
             return refuse("no host to replicate to".into());
         }
-        if !(1..=BLOCK_BYTES_MAX).contains(&self.block_bytes) {
-            let size = self.block_bytes;
-            return refuse(format!("block size {size} is not in 1 to {BLOCK_BYTES_MAX} bytes"));
-        }
-        if bytes.div_ceil(self.block_bytes) > u64::from(u32::MAX) {
-            let size = self.block_bytes;
-            return refuse(format!("{bytes} bytes are too many blocks of {size}; use larger ones"));
+        if let Some(size) = self.block_bytes {
+            if !(1..=BLOCK_BYTES_MAX).contains(&size) {
+                return refuse(format!("block size {size} is not in 1 to {BLOCK_BYTES_MAX} bytes"));
+            }
+            if bytes.div_ceil(size) > u64::from(u32::MAX) {
+                return refuse(format!(
+                    "{bytes} bytes are too many blocks of {size}; use larger ones"
+                ));
+            }
         }
         if self.window.receives == 0 || self.window.sends == 0 {
             return refuse("a window of 0 would let nothing move; use 1 or more".into());
@@ -180,6 +197,8 @@ pub struct PushReport {
     pub hosts: Vec<HostReport>,
     /// Members of the last group, the root included.
     pub members: usize,
+    /// How blocks travelled, in the last group; `None` if it did not come so far.
+    pub choice: Option<Choice>,
     /// The network that was used; `None` if it did not come so far.
     pub fabric: Option<Fabric>,
     /// Whether the network relayed by itself, in the last group; `None` if it did not come so far.

@@ -1,0 +1,152 @@
+//! `rdmc plan --explain`: what `auto` picks, and what the cost model says of everything else.
+
+use std::io::{self, Write};
+
+use rdmc::{
+    Fabric,
+    choice::{Choice, Costs, Wish},
+    size,
+};
+use schedule::lower_bound_steps;
+use serde_json::{Value, json};
+
+use super::Args;
+use crate::failure::Failure;
+
+/// Prints the comparison.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(algorithm) = args.algorithm.filter(|algorithm| algorithm.needs_racks()) {
+        return Err(Failure::Usage(format!(
+            "{algorithm} depends on the racks, of which the cost model knows nothing"
+        )));
+    }
+    let wish = Wish {
+        members: args.members,
+        message_bytes: args.bytes.unwrap_or(0),
+        algorithm: args.algorithm,
+        block_bytes: args.block_size,
+    };
+    let costs = match (args.rate, args.local) {
+        (Some(rate), _) => Costs::of_rate(rate),
+        (None, true) => Costs::of_one_machine(args.members),
+        (None, false) => Costs::of_fabric(&Fabric::Tcp),
+    };
+    let mut out = io::stdout().lock();
+    let explanation = Explanation { wish, costs };
+    let written =
+        if args.json { explanation.write_json(&mut out) } else { explanation.write(&mut out) };
+    written.and_then(|()| out.flush()).map_err(Failure::while_doing("standard output"))
+}
+
+struct Explanation {
+    wish: Wish,
+    costs: Costs,
+}
+
+impl Explanation {
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let Self { wish, costs } = self;
+        let best = wish.choose(costs);
+        writeln!(
+            out,
+            "{} to {} members, links of {}: {}, blocks of {}\n",
+            size::show(wish.message_bytes),
+            wish.members,
+            show_rate(costs.rate_bytes_per_second * 8.0),
+            best.algorithm,
+            size::show(best.block_bytes),
+        )?;
+        self.write_table(out, "algorithms, each with its best block", &wish.compare(costs))?;
+        let blocks = wish.compare_blocks(best.algorithm, costs);
+        if blocks.len() > 1 {
+            writeln!(out)?;
+            self.write_table(out, &format!("block sizes of {}", best.algorithm), &blocks)?;
+        }
+        writeln!(
+            out,
+            "\ntime = steps * (max(block / rate, {:.0} us) + {:.0} us) + hops * {:.0} us; one copy alone takes {}.\n\
+             The fewest steps that any schedule can have are those of the binomial pipeline; with smaller\n\
+             blocks there are more of them, each with its fixed cost, with larger ones the pipeline takes\n\
+             longer to fill.",
+            costs.busy_seconds * 1e6,
+            costs.gap_seconds * 1e6,
+            costs.latency_seconds * 1e6,
+            show_seconds(self.one_copy_seconds()),
+        )
+    }
+
+    fn write_table(&self, out: &mut impl Write, title: &str, choices: &[Choice]) -> io::Result<()> {
+        writeln!(
+            out,
+            "{title:<38} {:>8} {:>10} {:>10} {:>11} {:>8}",
+            "block", "blocks", "steps", "time", "of rate"
+        )?;
+        for choice in choices {
+            writeln!(
+                out,
+                "  {:<36} {:>8} {:>10} {:>10} {:>11} {:>7.1}%",
+                choice.algorithm.name(),
+                size::show(choice.block_bytes).replace(' ', ""),
+                choice.blocks,
+                choice.steps,
+                show_seconds(choice.time.as_secs_f64()),
+                self.of_rate(choice) * 100.0,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
+        let Self { wish, costs } = self;
+        let best = wish.choose(costs);
+        let all = |choices: Vec<Choice>| -> Vec<Value> {
+            choices.iter().map(|choice| self.to_json(choice)).collect()
+        };
+        let document = json!({
+            "members": wish.members,
+            "bytes": wish.message_bytes,
+            "rate_bits_per_second": costs.rate_bytes_per_second * 8.0,
+            "busy_seconds": costs.busy_seconds,
+            "gap_seconds": costs.gap_seconds,
+            "latency_seconds": costs.latency_seconds,
+            "choice": self.to_json(&best),
+            "algorithms": all(wish.compare(costs)),
+            "blocks": all(wish.compare_blocks(best.algorithm, costs)),
+        });
+        serde_json::to_writer_pretty(&mut *out, &document)?;
+        writeln!(out)
+    }
+
+    fn to_json(&self, choice: &Choice) -> Value {
+        json!({
+            "algorithm": choice.algorithm.name(),
+            "block_bytes": choice.block_bytes,
+            "blocks": choice.blocks,
+            "steps": choice.steps,
+            "lower_bound_steps": lower_bound_steps(self.wish.members, choice.blocks),
+            "seconds": choice.time.as_secs_f64(),
+            "of_rate": self.of_rate(choice),
+        })
+    }
+
+    fn one_copy_seconds(&self) -> f64 {
+        self.wish.message_bytes as f64 / self.costs.rate_bytes_per_second
+    }
+
+    fn of_rate(&self, choice: &Choice) -> f64 {
+        let seconds = choice.time.as_secs_f64();
+        if seconds > 0.0 { self.one_copy_seconds() / seconds } else { 1.0 }
+    }
+}
+
+fn show_rate(bits_per_second: f64) -> String {
+    if bits_per_second >= 1e9 {
+        format!("{:.3} Gbit/s", bits_per_second / 1e9)
+    } else {
+        format!("{:.1} Mbit/s", bits_per_second / 1e6)
+    }
+}
+
+fn show_seconds(seconds: f64) -> String {
+    if seconds >= 1.0 { format!("{seconds:.3} s") } else { format!("{:.3} ms", seconds * 1e3) }
+}

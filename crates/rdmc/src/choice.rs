@@ -1,0 +1,259 @@
+//! Which algorithm and which block size are fastest: a cost model.
+//!
+//! A message of `k` blocks takes as many steps as its schedule has (design and papers count them:
+//! `k-1+ceil(log2 n)` for the pipelines, `k+n-2` for the chain, `k ceil(log2 n)` for the tree). A
+//! step takes the time of one block on a link, or that which a member's processor needs for a
+//! block, whichever is longer, and a little on top that nothing hides. So
+//!
+//! `time = steps(k) * (max(block / rate, busy) + gap) + hops * latency`
+//!
+//! Large blocks have few of the fixed costs and a pipeline that fills slowly; small blocks the
+//! opposite. The figures in [`Costs`] are measured: docs/decisions/choice.md says how.
+
+use std::{num::NonZeroUsize, thread, time::Duration};
+
+use schedule::{Algorithm, Schedule};
+
+use crate::{BLOCK_BYTES_DEFAULT, Fabric};
+
+/// Blocks that are considered: powers of two from 16 KiB to 2 GiB.
+const BLOCK_BYTES_LOG2: std::ops::RangeInclusive<u32> = 14..=31;
+
+/// An algorithm has to be this much faster than one that is named before it to be taken.
+const MARGIN: f64 = 1.001;
+
+/// What replicating costs in a network; all members and links alike.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Costs {
+    /// What one link carries in each direction, in bytes per second.
+    pub rate_bytes_per_second: f64,
+    /// How long a member's processor is busy with one block that it receives and sends. Hidden
+    /// behind the link while it is shorter than a block's time there.
+    pub busy_seconds: f64,
+    /// What a step costs on top, hidden by nothing.
+    pub gap_seconds: f64,
+    /// From a member to the next, for an empty block.
+    pub latency_seconds: f64,
+}
+
+impl Costs {
+    /// Links of this rate between hosts of their own.
+    pub fn of_rate(rate_bits_per_second: u64) -> Self {
+        Self {
+            rate_bytes_per_second: rate_bits_per_second.max(1) as f64 / 8.0,
+            busy_seconds: 10e-6,
+            gap_seconds: 2e-6,
+            latency_seconds: 100e-6,
+        }
+    }
+
+    /// Links whose rate nobody has told: 10 Gbit/s over TCP, 100 Gbit/s over anything else.
+    pub fn of_fabric(fabric: &Fabric) -> Self {
+        match fabric {
+            Fabric::Tcp => Self::of_rate(10_000_000_000),
+            _ => Self::of_rate(100_000_000_000),
+        }
+    }
+
+    /// `members` members that share this machine: copying and system calls are all that there is,
+    /// and its processors do them for everybody.
+    pub fn of_one_machine(members: u32) -> Self {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get) as f64;
+        let copies_per_core = f64::from(members.saturating_sub(1).max(1)) / cores;
+        Self {
+            rate_bytes_per_second: 1.5e9 / copies_per_core.max(1.0),
+            busy_seconds: 0.0,
+            gap_seconds: 26e-6 * copies_per_core.max(1.0),
+            latency_seconds: 100e-6,
+        }
+    }
+}
+
+/// One way to replicate a message, and what the model says of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// Who sends which block to whom.
+    pub algorithm: Algorithm,
+    /// Length of a block.
+    pub block_bytes: u64,
+    /// How many blocks the message has then.
+    pub blocks: u32,
+    /// How many steps the schedule has.
+    pub steps: u64,
+    /// How long it should take.
+    pub time: Duration,
+}
+
+/// What is asked for; whatever is `None` is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wish {
+    /// Size of the group, the root included.
+    pub members: u32,
+    /// Length of the message.
+    pub message_bytes: u64,
+    /// Who sends which block to whom; one that needs racks is answered as it is.
+    pub algorithm: Option<Algorithm>,
+    /// Length of a block.
+    pub block_bytes: Option<u64>,
+}
+
+impl Wish {
+    /// The fastest way by the model. Among equals, the binomial pipeline and the smaller block.
+    pub fn choose(&self, costs: &Costs) -> Choice {
+        let (first, others) = self.algorithms();
+        others.iter().map(|&algorithm| self.best_block(algorithm, costs)).fold(
+            self.best_block(first, costs),
+            |best, other| if other.time.as_secs_f64() * MARGIN < best.time.as_secs_f64() { other } else { best },
+        )
+    }
+
+    /// The best block for each algorithm that is considered, the fastest first.
+    pub fn compare(&self, costs: &Costs) -> Vec<Choice> {
+        let (first, others) = self.algorithms();
+        let all = std::iter::once(&first).chain(others);
+        let mut choices: Vec<Choice> =
+            all.map(|&algorithm| self.best_block(algorithm, costs)).collect();
+        let best = self.choose(costs);
+        choices.sort_by_key(|choice| choice.time);
+        // A stable order would not do: what is chosen stands first even where it is a tie.
+        choices.sort_by_key(|choice| choice.algorithm != best.algorithm);
+        choices
+    }
+
+    /// The same algorithm with every block size that is considered, from small to large.
+    pub fn compare_blocks(&self, algorithm: Algorithm, costs: &Costs) -> Vec<Choice> {
+        self.block_sizes().map(|block_bytes| self.predict(algorithm, block_bytes, costs)).collect()
+    }
+
+    fn algorithms(&self) -> (Algorithm, &'static [Algorithm]) {
+        match self.algorithm {
+            Some(algorithm) => (algorithm, &[]),
+            None => (
+                Algorithm::BinomialPipeline,
+                &[Algorithm::Chain, Algorithm::BinomialTree, Algorithm::Sequential],
+            ),
+        }
+    }
+
+    fn block_sizes(&self) -> impl Iterator<Item = u64> + use<> {
+        let (given, bytes) = (self.block_bytes, self.message_bytes);
+        // A message has less than 2^32 blocks, and needs none that is twice as long as itself.
+        let useful = move |&size: &u64| {
+            let needed = size < bytes.saturating_mul(2) || size == 1 << BLOCK_BYTES_LOG2.start();
+            needed && bytes.div_ceil(size) < u64::from(u32::MAX)
+        };
+        let usual = BLOCK_BYTES_LOG2.map(|log2| 1 << log2).filter(useful);
+        given.into_iter().chain(usual.filter(move |_| given.is_none()))
+    }
+
+    fn best_block(&self, algorithm: Algorithm, costs: &Costs) -> Choice {
+        let choices = self.block_sizes().map(|size| self.predict(algorithm, size, costs));
+        choices
+            .reduce(|best, other| if other.time < best.time { other } else { best })
+            .unwrap_or_else(|| self.predict(algorithm, BLOCK_BYTES_DEFAULT, costs))
+    }
+
+    /// What the model says of one way.
+    fn predict(&self, algorithm: Algorithm, block_bytes: u64, costs: &Costs) -> Choice {
+        let blocks = u32::try_from(self.message_bytes.div_ceil(block_bytes.max(1)).max(1))
+            .unwrap_or(u32::MAX);
+        let steps = steps(algorithm, self.members, blocks);
+        // The last block may be short; all are taken to be equal.
+        let bytes = self.message_bytes as f64 / f64::from(blocks);
+        let step = (bytes / costs.rate_bytes_per_second).max(costs.busy_seconds);
+        let hops = match algorithm {
+            Algorithm::Chain => u64::from(self.members.saturating_sub(1)),
+            Algorithm::Sequential => 1,
+            _ => u64::from(self.members.max(2).next_power_of_two().ilog2()),
+        };
+        let seconds =
+            steps as f64 * (step + costs.gap_seconds) + hops as f64 * costs.latency_seconds;
+        let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        Choice { algorithm, block_bytes, blocks, steps, time }
+    }
+}
+
+/// Steps of the schedule; of one that needs racks, those that it has with a single one.
+fn steps(algorithm: Algorithm, members: u32, blocks: u32) -> u64 {
+    let racks = vec![0; members as usize];
+    Schedule::with_racks(algorithm, &racks, 0).map_or(0, |schedule| schedule.steps(blocks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn wish(members: u32, message_bytes: u64) -> Wish {
+        Wish { members, message_bytes, algorithm: None, block_bytes: None }
+    }
+
+    #[test]
+    fn time_is_steps_times_blocks() {
+        let costs = Costs {
+            rate_bytes_per_second: 1e6,
+            busy_seconds: 0.5,
+            gap_seconds: 0.25,
+            latency_seconds: 10.0,
+        };
+        let chain = Wish { algorithm: Some(Algorithm::Chain), block_bytes: Some(1_000_000), ..wish(5, 3_000_000) };
+        let choice = chain.choose(&costs);
+        assert_eq!((choice.blocks, choice.steps), (3, 6));
+        assert!((choice.time.as_secs_f64() - (6.0 * 1.25 + 4.0 * 10.0)).abs() < 1e-9);
+        // A processor that is slower than the link.
+        let slow = chain.choose(&Costs { busy_seconds: 2.0, ..costs });
+        assert!((slow.time.as_secs_f64() - (6.0 * 2.25 + 40.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn many_members_get_a_pipeline_and_two_get_what_comes_first() {
+        for members in [2, 4, 16, 1_000] {
+            let choice = wish(members, 256 * MIB).choose(&Costs::of_rate(1_000_000_000));
+            assert_eq!(choice.algorithm, Algorithm::BinomialPipeline);
+        }
+    }
+
+    #[test]
+    fn faster_links_and_longer_messages_get_longer_blocks() {
+        let block = |rate, bytes| wish(8, bytes).choose(&Costs::of_rate(rate)).block_bytes;
+        assert!(block(250_000_000, 8 * MIB) <= 32 << 10);
+        assert!(block(250_000_000, 256 * MIB) <= 128 << 10);
+        assert!(block(100_000_000_000, 256 * MIB) >= MIB);
+        assert!(block(100_000_000_000, 8 * MIB) <= block(100_000_000_000, 256 * MIB));
+    }
+
+    #[test]
+    fn every_message_has_a_way() {
+        for bytes in [0, 1, 16 << 10, (16 << 10) + 1, 1 << 40, 1 << 50] {
+            for members in [1, 2, 3, 4_096] {
+                let choice = wish(members, bytes).choose(&Costs::of_fabric(&Fabric::Tcp));
+                assert!(choice.blocks >= 1 && choice.time < Duration::MAX, "{bytes} {choice:?}");
+                let covered = u64::from(choice.blocks) * choice.block_bytes;
+                assert!(covered >= bytes, "{bytes} bytes to {members}: {choice:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_is_kept() {
+        let given = Wish {
+            algorithm: Some(Algorithm::NestedPipelines),
+            block_bytes: Some(12_345),
+            ..wish(8, MIB)
+        };
+        let choice = given.choose(&Costs::of_one_machine(8));
+        assert_eq!((choice.algorithm, choice.block_bytes), (Algorithm::NestedPipelines, 12_345));
+        assert_eq!(given.compare(&Costs::of_one_machine(8)), [choice]);
+    }
+
+    #[test]
+    fn a_comparison_begins_with_the_choice() {
+        let costs = Costs::of_rate(1_000_000_000);
+        for members in [2, 3, 16] {
+            let all = wish(members, 8 * MIB).compare(&costs);
+            assert_eq!(all.len(), 4);
+            assert_eq!(all[0], wish(members, 8 * MIB).choose(&costs));
+        }
+    }
+}
