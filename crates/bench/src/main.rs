@@ -10,6 +10,7 @@
 //! - `small`: one-byte messages, relayed and written to every receiver at once.
 //! - `offload`: what a member that relays late costs, with and without offload.
 //! - `overhead`: what rdmc's own code costs per block, without a network.
+//! - `trace-summary`: what a trace of any of them, or of `rdmc`, says in numbers.
 //! - `memory`: peak resident memory of `rdmc push` and its receivers.
 //!
 //! `local`, `shaped` and `overlap` share [`crew`], which runs [`member`] processes and compares
@@ -19,6 +20,7 @@
 
 mod breakdown;
 mod clock;
+mod course;
 mod crew;
 mod delays;
 mod groups;
@@ -36,6 +38,7 @@ mod report;
 mod shaped;
 mod sim;
 mod small;
+mod summary;
 mod sweep;
 mod timeline;
 mod traces;
@@ -87,6 +90,8 @@ enum Command {
     Verify(verify::Args),
     /// A member that dies in the middle of a message
     Lose(lose::Args),
+    /// Who waited for whom, and how busy links were, by a trace file
+    TraceSummary(summary::Args),
     /// One member; started by the other commands
     #[command(hide = true)]
     Member(member::Args),
@@ -121,6 +126,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Memory(args) => memory::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Lose(args) => lose::run(&args),
+        Command::TraceSummary(args) => summary::run(&args),
         Command::Member(args) => member::run(&args),
     }
 }

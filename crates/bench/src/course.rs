@@ -1,0 +1,153 @@
+//! The course of a message: which block was on its way when, and who waited. It is taken from what
+//! members have kept in memory, or from a trace file.
+
+use std::{collections::HashMap, ops::Range};
+
+use trace::{Lasting, Moment, Reason, Slice, What};
+
+use crate::member::Done;
+
+/// A block on its way, from the source's post to the target's completion.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transfer {
+    pub from: u32,
+    pub to: u32,
+    pub block: u32,
+    pub step: Option<u64>,
+    pub time: Range<u64>,
+}
+
+/// Time in which a member sent nothing, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wait {
+    pub member: u32,
+    /// Whom it waited for; nobody where that was its application.
+    pub peer: Option<u32>,
+    pub reason: Reason,
+    pub block: Option<u32>,
+    pub time: Range<u64>,
+}
+
+/// What the members of one group did. Times are in ns from the same moment for all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Course {
+    /// In the order of their ends.
+    pub transfers: Vec<Transfer>,
+    /// Within the time of the transfers.
+    pub waits: Vec<Wait>,
+    /// By member.
+    pub copies: Vec<(u32, Range<u64>)>,
+    /// The longest block.
+    pub block_bytes: u64,
+    /// Receives whose send is not known; they are left out.
+    pub without_send: u64,
+    /// Blocks that arrive before they are sent, by clocks that differ.
+    pub backwards: u64,
+}
+
+/// A block between two members.
+type Hop = (u64, u32, u32, u32);
+
+impl Course {
+    /// `None` if a block came that nobody sent.
+    pub fn of_members(members: &[Done]) -> Option<Self> {
+        let mut slices = Vec::new();
+        for (rank, member) in (0..).zip(members) {
+            slices.extend(slices_of(rank, &member.timeline));
+        }
+        let course = Self::of_slices(&slices);
+        (course.without_send == 0).then_some(course)
+    }
+
+    /// Of messages of one group.
+    pub fn of_slices(slices: &[Slice]) -> Self {
+        let sends: HashMap<Hop, &Slice> = of_kind(slices, Lasting::Send)
+            .filter_map(|send| Some((hop(send, send.member, send.peer?)?, send)))
+            .collect();
+        let mut course = Self::default();
+        for receive in of_kind(slices, Lasting::Receive).filter(|slice| !slice.unfinished) {
+            let hop = receive.peer.and_then(|from| hop(receive, from, receive.member));
+            let found = hop.and_then(|hop| Some((hop, sends.get(&hop)?)));
+            let Some(((_, block, from, to), send)) = found else {
+                course.without_send += 1;
+                continue;
+            };
+            course.backwards += u64::from(send.start_ns > receive.end_ns);
+            let time = send.start_ns.min(receive.end_ns)..receive.end_ns;
+            course.transfers.push(Transfer { from, to, block, step: send.step, time });
+            course.block_bytes = course.block_bytes.max(receive.bytes.unwrap_or(0));
+        }
+        course.transfers.sort_by_key(|transfer| transfer.time.end);
+        let span = course.span();
+        for slice in slices {
+            let time = slice.start_ns.max(span.start)..slice.end_ns.min(span.end);
+            let Slice { member, peer, block, .. } = *slice;
+            match slice.what {
+                Lasting::Wait(reason) if !time.is_empty() => {
+                    course.waits.push(Wait { member, peer, reason, block, time });
+                }
+                Lasting::Copy => course.copies.push((member, slice.start_ns..slice.end_ns)),
+                _ => {}
+            }
+        }
+        course
+    }
+
+    /// From the first post to the last arrival.
+    pub fn span(&self) -> Range<u64> {
+        let start = self.transfers.iter().map(|transfer| transfer.time.start).min();
+        let end = self.transfers.iter().map(|transfer| transfer.time.end).max();
+        start.unwrap_or(0)..end.unwrap_or(0)
+    }
+
+    /// How many members it shows.
+    pub fn members(&self) -> u32 {
+        let ends = self.transfers.iter().map(|transfer| transfer.from.max(transfer.to));
+        ends.max().map_or(0, |last| last + 1)
+    }
+}
+
+fn of_kind(slices: &[Slice], kind: Lasting) -> impl Iterator<Item = &Slice> {
+    slices.iter().filter(move |slice| slice.what == kind)
+}
+
+fn hop(slice: &Slice, from: u32, to: u32) -> Option<Hop> {
+    Some((slice.message.unwrap_or(u64::MAX), slice.block?, from, to))
+}
+
+/// What one member has kept, as slices. The beginnings of sends and the ends of receives are all
+/// that a [`Course`] asks for of these.
+fn slices_of(rank: u32, timeline: &[Moment]) -> Vec<Slice> {
+    let mut slices = Vec::new();
+    let (mut waiting, mut copying) = (None, None);
+    for moment in timeline {
+        let begin = |what| Some(Slice { member: rank, ..instant(what, moment) });
+        let end = |open: &mut Option<Slice>| {
+            open.take().map(|slice| Slice { end_ns: moment.at_ns, ..slice })
+        };
+        let reason = match moment.what {
+            What::WaitsForBlock => Some(Reason::Block),
+            What::WaitsForCredit => Some(Reason::Credit),
+            What::WaitsForMemory => Some(Reason::Memory),
+            _ => None,
+        };
+        if reason.is_some() || moment.what == What::WaitsNoMore {
+            slices.extend(end(&mut waiting));
+            waiting = reason.and_then(|reason| begin(Lasting::Wait(reason)));
+        }
+        match moment.what {
+            What::Send => slices.extend(begin(Lasting::Send)),
+            What::Received => slices.extend(begin(Lasting::Receive)),
+            What::Copy => copying = begin(Lasting::Copy),
+            What::Copied => slices.extend(end(&mut copying)),
+            _ => {}
+        }
+    }
+    slices
+}
+
+fn instant(what: Lasting, moment: &Moment) -> Slice {
+    let Moment { at_ns, group, member, peer, message, step, block, bytes, .. } = *moment;
+    let (start_ns, end_ns, unfinished) = (at_ns, at_ns, false);
+    Slice { what, start_ns, end_ns, group, member, peer, message, step, block, bytes, unfinished }
+}
