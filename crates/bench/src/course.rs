@@ -35,8 +35,6 @@ pub struct Course {
     pub transfers: Vec<Transfer>,
     /// Within the time of the transfers.
     pub waits: Vec<Wait>,
-    /// By member.
-    pub copies: Vec<(u32, Range<u64>)>,
     /// The longest block.
     pub block_bytes: u64,
     /// Receives whose send is not known; they are left out.
@@ -82,12 +80,10 @@ impl Course {
         for slice in slices {
             let time = slice.start_ns.max(span.start)..slice.end_ns.min(span.end);
             let Slice { member, peer, block, .. } = *slice;
-            match slice.what {
-                Lasting::Wait(reason) if !time.is_empty() => {
-                    course.waits.push(Wait { member, peer, reason, block, time });
-                }
-                Lasting::Copy => course.copies.push((member, slice.start_ns..slice.end_ns)),
-                _ => {}
+            if let Lasting::Wait(reason) = slice.what
+                && !time.is_empty()
+            {
+                course.waits.push(Wait { member, peer, reason, block, time });
             }
         }
         course
@@ -119,29 +115,26 @@ fn hop(slice: &Slice, from: u32, to: u32) -> Option<Hop> {
 /// that a [`Course`] asks for of these.
 fn slices_of(rank: u32, timeline: &[Moment]) -> Vec<Slice> {
     let mut slices = Vec::new();
-    let (mut waiting, mut copying) = (None, None);
+    let mut waiting: Option<Slice> = None;
     for moment in timeline {
         let begin = |what| Some(Slice { member: rank, ..instant(what, moment) });
-        let end = |open: &mut Option<Slice>| {
-            open.take().map(|slice| Slice { end_ns: moment.at_ns, ..slice })
-        };
         let reason = match moment.what {
+            What::Send => {
+                slices.extend(begin(Lasting::Send));
+                continue;
+            }
+            What::Received => {
+                slices.extend(begin(Lasting::Receive));
+                continue;
+            }
             What::WaitsForBlock => Some(Reason::Block),
             What::WaitsForCredit => Some(Reason::Credit),
             What::WaitsForMemory => Some(Reason::Memory),
-            _ => None,
+            What::WaitsNoMore => None,
+            _ => continue,
         };
-        if reason.is_some() || moment.what == What::WaitsNoMore {
-            slices.extend(end(&mut waiting));
-            waiting = reason.and_then(|reason| begin(Lasting::Wait(reason)));
-        }
-        match moment.what {
-            What::Send => slices.extend(begin(Lasting::Send)),
-            What::Received => slices.extend(begin(Lasting::Receive)),
-            What::Copy => copying = begin(Lasting::Copy),
-            What::Copied => slices.extend(end(&mut copying)),
-            _ => {}
-        }
+        slices.extend(waiting.take().map(|wait| Slice { end_ns: moment.at_ns, ..wait }));
+        waiting = reason.and_then(|reason| begin(Lasting::Wait(reason)));
     }
     slices
 }
@@ -150,4 +143,80 @@ fn instant(what: Lasting, moment: &Moment) -> Slice {
     let Moment { at_ns, group, member, peer, message, step, block, bytes, .. } = *moment;
     let (start_ns, end_ns, unfinished) = (at_ns, at_ns, false);
     Slice { what, start_ns, end_ns, group, member, peer, message, step, block, bytes, unfinished }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(what: Lasting, member: u32, peer: u32, block: u32, time: Range<u64>) -> Slice {
+        let moment = Moment { peer: Some(peer), block: Some(block), ..Moment::default() };
+        Slice { member, start_ns: time.start, end_ns: time.end, ..instant(what, &moment) }
+    }
+
+    #[test]
+    fn a_transfer_lasts_from_the_send_to_the_end_of_its_receive() {
+        let slices = [
+            slice(Lasting::Send, 0, 1, 7, 100..110),
+            slice(Lasting::Send, 0, 2, 7, 110..120),
+            slice(Lasting::Receive, 2, 0, 7, 60..150),
+            slice(Lasting::Receive, 1, 0, 7, 50..130),
+            slice(Lasting::Send, 1, 2, 9, 180..190),
+            // By a clock that is late.
+            slice(Lasting::Receive, 2, 1, 9, 150..170),
+            slice(Lasting::Receive, 2, 1, 8, 150..160),
+            Slice { unfinished: true, ..slice(Lasting::Receive, 2, 1, 10, 150..160) },
+        ];
+        let course = Course::of_slices(&slices);
+        let hops: Vec<_> =
+            course.transfers.iter().map(|it| (it.from, it.to, it.block, it.time.clone())).collect();
+        assert_eq!(hops, [(0, 1, 7, 100..130), (0, 2, 7, 110..150), (1, 2, 9, 170..170)]);
+        assert_eq!((course.without_send, course.backwards, course.members()), (1, 1, 3));
+        assert_eq!(course.span(), 100..170);
+    }
+
+    #[test]
+    fn waits_count_while_blocks_are_on_their_way() {
+        let waits = Lasting::Wait(Reason::Credit);
+        let slices = [
+            slice(Lasting::Send, 0, 1, 0, 100..110),
+            slice(Lasting::Receive, 1, 0, 0, 100..200),
+            slice(waits, 0, 1, 1, 50..120),
+            slice(waits, 0, 1, 2, 150..900),
+            slice(waits, 0, 1, 3, 20..30),
+        ];
+        let course = Course::of_slices(&slices);
+        let times: Vec<_> = course.waits.iter().map(|wait| wait.time.clone()).collect();
+        assert_eq!(times, [100..120, 150..200]);
+    }
+
+    #[test]
+    fn what_members_kept_becomes_the_same() {
+        let at = |at_ns, what, peer, block| Moment {
+            at_ns,
+            what,
+            peer: Some(peer),
+            block: Some(block),
+            ..Moment::default()
+        };
+        let done = |timeline| Done { started_ns: None, received_ns: None, cpu_ns: 0, timeline };
+        let root = vec![
+            at(10, What::WaitsForCredit, 1, 0),
+            at(20, What::WaitsForMemory, 1, 0),
+            at(25, What::WaitsNoMore, 1, 0),
+            at(5, What::Send, 1, 0),
+        ];
+        let receiver = vec![
+            at(30, What::Received, 0, 0),
+            at(31, What::Copy, 0, 0),
+            at(33, What::Copied, 0, 0),
+        ];
+        let course = Course::of_members(&[done(root), done(receiver)]).unwrap();
+        assert_eq!(course.transfers.len(), 1);
+        assert_eq!(course.transfers[0].time, 5..30);
+        let waits: Vec<_> = course.waits.iter().map(|it| (it.reason, it.time.clone())).collect();
+        assert_eq!(waits, [(Reason::Credit, 10..20), (Reason::Memory, 20..25)]);
+        let gap = [done(Vec::new()), done(vec![at(30, What::Received, 0, 0)])];
+        assert!(Course::of_members(&gap).is_none(), "a block that nobody sent");
+    }
 }

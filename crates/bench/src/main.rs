@@ -23,6 +23,7 @@ mod clock;
 mod course;
 mod crew;
 mod delays;
+mod drawing;
 mod groups;
 mod interrupt;
 mod local;

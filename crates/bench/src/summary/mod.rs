@@ -16,6 +16,7 @@ use trace::Reason;
 use crate::{
     Outcome,
     course::Course,
+    drawing,
     report::{Report, number},
 };
 use figures::{Direction, Durations};
@@ -38,6 +39,9 @@ pub struct Args {
     /// The rate of a link, as in 250mbit: shows times as multiples of a block's time at that rate
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
+    /// Draw every block of these messages into this SVG file
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "list")]
+    draw: Option<PathBuf>,
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
@@ -54,6 +58,9 @@ pub fn run(args: &Args) -> Outcome<()> {
     let course = messages::course(&args.file, &chosen)?;
     if course.transfers.is_empty() {
         return Err(format!("{chosen}: the trace has no block with both its ends").into());
+    }
+    if let Some(path) = &args.draw {
+        drawing::write(path, &course, &format!("{}: {chosen}", args.file.display()))?;
     }
     let what = format!("{}: {chosen}, of {} in the trace", args.file.display(), messages.count());
     let mut report = Tables { course: &course, rate: args.rate }.report(what);
