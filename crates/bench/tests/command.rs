@@ -117,9 +117,9 @@ fn traces_are_summed_up() {
     }
     // 100 KiB at 1 Gbit/s.
     for block in rows("targets") {
-        let (ms, blocks) =
-            (block["max_ms"].as_f64().unwrap(), block["max_blocks"].as_f64().unwrap());
-        assert!((ms / blocks / 0.8192 - 1.0).abs() < 0.01, "{block}");
+        let (ms, times) =
+            (block["max_ms"].as_f64().unwrap(), block["max_block_times"].as_f64().unwrap());
+        assert!((ms / times / 0.8192 - 1.0).abs() < 0.01, "{block}");
     }
     let drawn = std::fs::read_to_string(&picture).unwrap();
     assert_eq!(drawn.matches("<title>block ").count(), 2 * 2 * 11);

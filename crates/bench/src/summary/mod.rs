@@ -77,7 +77,6 @@ struct Tables<'a> {
     rate: Option<Rate>,
 }
 
-/// Columns that show a time, with what they are in block times beside it.
 const WAITS: [&str; 8] =
     ["member", "waits_for", "of_member", "times", "total_ms", "share", "mean_ms", "longest_ms"];
 const MEMBERS: [&str; 6] =
@@ -85,7 +84,8 @@ const MEMBERS: [&str; 6] =
 const LINKS: [&str; 8] =
     ["member", "direction", "blocks", "first_ms", "last_ms", "busy", "idle_ms", "two_or_more"];
 const BLOCKS: [&str; 5] = ["member", "blocks", "median_ms", "p90_ms", "max_ms"];
-const IN_BLOCK_TIMES: [&str; 3] = ["median_blocks", "p90_blocks", "max_blocks"];
+/// The same once more, where a block's time is known.
+const IN_BLOCK_TIMES: [&str; 3] = ["median_block_times", "p90_block_times", "max_block_times"];
 
 impl Tables<'_> {
     fn report(&self, what: String) -> Report {
