@@ -55,7 +55,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 #[derive(Debug, Parser)]
 #[command(name = "rdmc-bench", version, about = "Measure rdmc on this machine")]
 struct Cli {
-    /// Write what each member does when, for https://ui.perfetto.dev or chrome://tracing; for
+    /// Write what each member does when, for ui.perfetto.dev or chrome://tracing; for
     /// commands that run members as processes
     #[arg(long, value_name = "FILE", global = true)]
     trace: Option<PathBuf>,
