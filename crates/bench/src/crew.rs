@@ -5,7 +5,10 @@ use std::{
     env,
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, ChildStdout, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -25,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(660);
 
 /// How long members may take to finish their traces.
 const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Jobs of all crews so far: a trace of several has each group's number once.
+static JOBS: AtomicU64 = AtomicU64::new(0);
 
 /// What one job gave.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +59,6 @@ pub struct Crew {
     orders: Vec<ChildStdin>,
     answers: Receiver<(usize, Option<String>)>,
     interrupt: Interrupt,
-    jobs: u64,
 }
 
 impl Crew {
@@ -76,7 +81,6 @@ impl Crew {
             orders: Vec::new(),
             answers,
             interrupt: interrupt.clone(),
-            jobs: 0,
         };
         for (rank, host) in hosts.iter().enumerate() {
             let (orders, output) = crew.spawn(rank, hosts.len(), host, equipment)?;
@@ -174,8 +178,8 @@ impl Crew {
 
     /// Lets everybody join, and the root send.
     fn begin(&mut self, job: &Job) -> Outcome<()> {
-        self.jobs += 1;
-        let order = Order::Join(Job { number: self.jobs, ..job.clone() });
+        let number = JOBS.fetch_add(1, Ordering::Relaxed) + 1;
+        let order = Order::Join(Job { number, ..job.clone() });
         for rank in 0..self.orders.len() {
             self.tell(rank, &order)?;
         }

@@ -84,6 +84,85 @@ fn members_are_traced_in_one_file() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("nothing to trace"));
 }
 
+/// What a trace says agrees with what was sent.
+#[test]
+fn traces_are_summed_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (trace, picture) = (path("trace.json"), path("picture.svg"));
+    let arguments = "local --members 3 --bytes 1MiB --blocks 100KiB --repeats 1 --json --trace";
+    json_of(&bench(&format!("{arguments} {trace}")));
+    let list = json_of(&bench(&format!("trace-summary {trace} --list --json")));
+    let groups = list["rows"].as_array().unwrap();
+    // All 7 algorithms, each after a message that warms up.
+    assert_eq!(groups.len(), 7 * 2);
+    let json = json_of(&bench(&format!(
+        "trace-summary {trace} --group 2 --message 1 --rate 1gbit --draw {picture} --json"
+    )));
+    let rows = |name: &str| json[name].as_array().unwrap().clone();
+    let (mut sent, mut came) = (0, 0);
+    for link in rows("links") {
+        let blocks = link["blocks"].as_u64().unwrap();
+        *if link["direction"] == "out" { &mut sent } else { &mut came } += blocks;
+        let share = |name: &str| link[name].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&share("busy")), "{link}");
+        assert!(share("two_or_more") <= share("busy"), "{link}");
+    }
+    assert_eq!((sent, came), (2 * 11, 2 * 11));
+    assert_eq!(rows("members").len(), 3);
+    for wait in rows("rows") {
+        let (total, longest) =
+            (wait["total_ms"].as_f64().unwrap(), wait["longest_ms"].as_f64().unwrap());
+        assert!(wait["times"].as_u64().unwrap() > 0 && longest <= total, "{wait}");
+    }
+    // 100 KiB at 1 Gbit/s.
+    for block in rows("targets") {
+        let (ms, times) =
+            (block["max_ms"].as_f64().unwrap(), block["max_block_times"].as_f64().unwrap());
+        assert!((ms / times / 0.8192 - 1.0).abs() < 0.01, "{block}");
+    }
+    let drawn = std::fs::read_to_string(&picture).unwrap();
+    assert_eq!(drawn.matches("<title>block ").count(), 2 * 2 * 11);
+}
+
+#[test]
+fn what_cannot_be_summed_up_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace.json");
+    for (text, expected) in [
+        ("[\n\n]\n", "no blocks"),
+        ("hello\n", "line 1 is no event of a trace"),
+        ("[\n{\"ph\":\"M\"}\n]\n", "no blocks"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let output = bench(&format!("trace-summary {}", file.display()));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(errors.contains(expected), "{text}: {errors}");
+    }
+    let output = bench("trace-summary missing.json");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("missing.json: No such file"));
+}
+
+#[test]
+fn a_breakdown_has_every_member_and_a_picture() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("picture.svg");
+    let arguments = "breakdown --members 3 --bytes 1MiB --block 100KiB --repeats 2 --json --draw";
+    let json = json_of(&bench(&format!("{arguments} {}", file.display())));
+    let members = json["members"].as_array().unwrap();
+    assert_eq!(members.len(), 3);
+    for member in members {
+        let of = |name: &str| member[name].as_f64().unwrap();
+        let parts = ["remote_setup_us", "remote_transfers_us", "local_setup_us", "transfers_us"];
+        let sum: f64 = parts.iter().chain(&["waiting_us", "copying_us"]).map(|name| of(name)).sum();
+        assert!((sum - of("total_us")).abs() < 0.01, "{member}");
+        assert!((0.0..1.0).contains(&of("overhead")), "{member}");
+    }
+    let drawn = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(drawn.matches("<title>block ").count(), 2 * 2 * 11);
+}
+
 #[test]
 fn groups_of_every_length_are_verified() {
     let json = json_of(&bench("verify --members 3 --bytes 0,1,7KiB,20001 --block 7KiB --json"));
