@@ -1,13 +1,18 @@
 //! Members in network namespaces over links of a known rate: what part of it each copy gets.
 
 use lab::{Lab, LabSettings, Link, Rate};
-use rdmc::{Algorithm, size};
+use rdmc::{
+    Algorithm,
+    choice::{Costs, Wish},
+    size,
+};
 use serde_json::json;
 
 use crate::{
     Outcome,
     crew::Crew,
     interrupt::Interrupt,
+    member::Job,
     report::{Report, number},
     sweep::{Choice, Repeated, algorithms, sweep},
 };
@@ -30,6 +35,9 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_parser = algorithms(),
           default_value = "chain,binomial-pipeline")]
     algorithms: Vec<Algorithm>,
+    /// Also what the cost model picks for each rate and length
+    #[arg(long)]
+    auto: bool,
     /// Links that let 18 kB through at once instead of 2 ms: bursts hide store-and-forward
     #[arg(long)]
     small_burst: bool,
@@ -44,6 +52,30 @@ impl Args {
         let link = Link::of_rate(Rate::from_mbit(given.copied().unwrap_or(usual)));
         if self.small_burst { link.with_small_burst() } else { link }
     }
+
+    /// What is measured; with `--auto` the model's choice comes first.
+    fn jobs(&self, members: u32, message_bytes: u64, rate: Rate) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        if self.auto {
+            let wish = Wish { members, message_bytes, algorithm: None, block_bytes: None };
+            let picked = wish.choose(&Costs::of_rate(rate.bits_per_s()));
+            let choice = Choice { blocks: vec![picked.block_bytes], ..self.choice.clone() };
+            jobs.extend(choice.jobs(&[picked.algorithm], message_bytes));
+        }
+        jobs.extend(self.choice.jobs(&self.algorithms, message_bytes));
+        jobs
+    }
+}
+
+/// A copy to one receiver for each block size of these jobs.
+fn singles(jobs: &[Job]) -> Vec<Job> {
+    let mut all: Vec<Job> = Vec::new();
+    for job in jobs {
+        if all.iter().all(|single| single.block_bytes != job.block_bytes) {
+            all.push(Job { algorithm: Algorithm::Chain.to_string(), ..job.clone() });
+        }
+    }
+    all
 }
 
 /// Measures and prints.
@@ -72,17 +104,18 @@ pub fn run(args: &Args) -> Outcome<()> {
         let link = args.link(index, members);
         let lab = Lab::create(&LabSettings::new(members, link))?;
         for &bytes in &args.bytes {
+            let jobs = args.jobs(members, bytes, link.rate);
             // One copy, with the same block size, to compare with.
-            let single_jobs = args.choice.jobs(&[Algorithm::Chain], bytes);
+            let single_jobs = singles(&jobs);
             let singles = {
                 let mut pair = Crew::start(&lab.hosts()[..2], &interrupt)?;
                 sweep(&mut pair, &single_jobs, args.choice.repeats, "one copy")?
             };
-            let jobs = args.choice.jobs(&args.algorithms, bytes);
             let mut crew = Crew::start(&lab.hosts(), &interrupt)?;
             let name = format!("{members} members, {}", size::show(bytes));
             let results = sweep(&mut crew, &jobs, args.choice.repeats, &name)?;
-            for (job, result) in jobs.iter().zip(&results) {
+            for (index, (job, result)) in jobs.iter().zip(&results).enumerate() {
+                let picked = args.auto && index == 0;
                 let fraction = bytes as f64 * 8.0 / 1e6 / result.seconds() / link.rate.mbit();
                 let steps = job.schedule(members)?.steps(job.blocks()) as f64;
                 let single: Option<&Repeated> = single_jobs
@@ -93,7 +126,7 @@ pub fn run(args: &Args) -> Outcome<()> {
                     json!(members),
                     json!(link.rate.bits_per_s() / 1_000_000),
                     json!(size::show(bytes)),
-                    json!(job.algorithm),
+                    json!(format!("{}{}", if picked { "auto: " } else { "" }, job.algorithm)),
                     json!(size::show(job.block_bytes)),
                     number(result.seconds()),
                     number(fraction),

@@ -220,3 +220,38 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 }
+
+#[test]
+fn what_auto_picks_is_explained() {
+    let text = stdout("plan --explain --members 16 --bytes 8MiB --rate 250mbit");
+    assert!(text.starts_with("8 MiB to 16 members, links of 250.0 Mbit/s: binomial-pipeline, blocks of 16 KiB\n"), "{text}");
+    for other in ["chain", "binomial-tree", "sequential"] {
+        assert!(text.contains(other), "{text}");
+    }
+    let json = stdout("plan --explain --members 16 --bytes 8MiB --rate 250mbit --json");
+    let explained: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(explained["choice"]["block_bytes"], 16 << 10);
+    assert_eq!(explained["choice"], explained["algorithms"][0]);
+    assert_eq!(explained["choice"]["steps"], explained["choice"]["lower_bound_steps"]);
+    // The slowest link makes the smallest blocks; a chain that is asked for is kept.
+    let chain = "plan --explain --members 4 --bytes 1GiB --rate 100gbit --algorithm chain --json";
+    let explained: serde_json::Value = serde_json::from_str(&stdout(chain)).unwrap();
+    assert_eq!(explained["choice"]["algorithm"], "chain");
+    assert_eq!(explained["algorithms"].as_array().unwrap().len(), 1);
+    assert!(explained["choice"]["block_bytes"].as_u64() > Some(256 << 10));
+}
+
+#[test]
+fn an_explanation_needs_a_length_and_no_racks() {
+    for (arguments, expected) in [
+        ("plan --explain --members 4", "--bytes"),
+        ("plan --explain --members 4 --bytes 1MiB --blocks 3", "--blocks"),
+        ("plan --explain --members 4 --bytes 1MiB --algorithm nested-pipelines", "racks"),
+        ("plan --explain --members 4 --bytes 1MiB --rate fast", "250mbit"),
+        ("plan --members 4 --blocks 3 --rate 1gbit", "--explain"),
+    ] {
+        let (code, error) = failure(arguments);
+        assert_eq!(code, Some(2), "{arguments}: {error}");
+        assert!(error.contains(expected), "{arguments}: {error}");
+    }
+}

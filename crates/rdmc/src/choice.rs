@@ -103,7 +103,13 @@ impl Wish {
         let (first, others) = self.algorithms();
         others.iter().map(|&algorithm| self.best_block(algorithm, costs)).fold(
             self.best_block(first, costs),
-            |best, other| if other.time.as_secs_f64() * MARGIN < best.time.as_secs_f64() { other } else { best },
+            |best, other| {
+                if other.time.as_secs_f64() * MARGIN < best.time.as_secs_f64() {
+                    other
+                } else {
+                    best
+                }
+            },
         )
     }
 
@@ -197,7 +203,11 @@ mod tests {
             gap_seconds: 0.25,
             latency_seconds: 10.0,
         };
-        let chain = Wish { algorithm: Some(Algorithm::Chain), block_bytes: Some(1_000_000), ..wish(5, 3_000_000) };
+        let chain = Wish {
+            algorithm: Some(Algorithm::Chain),
+            block_bytes: Some(1_000_000),
+            ..wish(5, 3_000_000)
+        };
         let choice = chain.choose(&costs);
         assert_eq!((choice.blocks, choice.steps), (3, 6));
         assert!((choice.time.as_secs_f64() - (6.0 * 1.25 + 4.0 * 10.0)).abs() < 1e-9);

@@ -141,7 +141,9 @@ fn check(args: &Args) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("--size is at least 1 byte and at most {most}")));
     }
     if let Some(algorithm) = args.way.needs_racks() {
-        return Err(Failure::Usage(format!("{algorithm} needs racks, which rdmc bench does not know")));
+        return Err(Failure::Usage(format!(
+            "{algorithm} needs racks, which rdmc bench does not know"
+        )));
     }
     Ok(())
 }

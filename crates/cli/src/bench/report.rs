@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
-use rdmc::Algorithm;
 use files::{BenchReport, HostPlan, Measurement, PushError, Subject};
+use rdmc::Algorithm;
 use serde::Serialize;
 
 use super::Args;

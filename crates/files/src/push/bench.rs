@@ -12,8 +12,7 @@ use std::{
 };
 
 use rdmc::{
-    Algorithm, Application, Error, Fabric, Failure, Group, Memory, Region,
-    bootstrap::Deadline,
+    Algorithm, Application, Error, Fabric, Failure, Group, Memory, Region, bootstrap::Deadline,
     choice::Choice,
 };
 
