@@ -98,6 +98,7 @@ impl Crew {
         host: &Host,
         equipment: &Equipment,
     ) -> Outcome<(ChildStdin, ChildStdout)> {
+        let racks: Vec<String> = equipment.racks.iter().map(ToString::to_string).collect();
         let mut process = host
             .command(env::current_exe()?)
             .arg("member")
@@ -107,6 +108,7 @@ impl Crew {
             .args(["--completion", equipment.completion.name()])
             .args(equipment.offload.then_some("--offload"))
             .args(equipment.timeline.then_some("--timeline"))
+            .args((!racks.is_empty()).then(|| format!("--racks={}", racks.join(","))))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -122,7 +124,18 @@ impl Crew {
 
     /// [`Crew::run`] with what each member measured, by rank.
     pub fn run_all(&mut self, job: &Job) -> Outcome<Vec<Done>> {
-        self.begin(job)?;
+        self.run_after(job, || Ok(()))
+    }
+
+    /// [`Crew::run_all`] that calls `before` when everybody is warm and nothing has been sent.
+    pub fn run_after(
+        &mut self,
+        job: &Job,
+        before: impl FnOnce() -> Outcome<()>,
+    ) -> Outcome<Vec<Done>> {
+        self.prepare(job)?;
+        before()?;
+        self.tell(0, &Order::Go)?;
         let mut all = BTreeMap::new();
         for _ in 0..self.orders.len() {
             match self.next_answer()? {
@@ -139,7 +152,8 @@ impl Crew {
     /// group has failed.
     pub fn lose(&mut self, job: &Job, victim: usize, fate: &Fate) -> Outcome<Mourning> {
         self.tell(victim, &Order::Perish(fate.clone()))?;
-        self.begin(job)?;
+        self.prepare(job)?;
+        self.tell(0, &Order::Go)?;
         let mut harmed = None;
         let mut failures = Vec::new();
         let is_other = |(rank, _): &&(usize, String)| *rank != victim;
@@ -162,8 +176,8 @@ impl Crew {
         Ok(Mourning { failures, seconds })
     }
 
-    /// Lets everybody join, and the root send.
-    fn begin(&mut self, job: &Job) -> Outcome<()> {
+    /// Lets everybody join and get warm.
+    fn prepare(&mut self, job: &Job) -> Outcome<()> {
         self.jobs += 1;
         let order = Order::Join(Job { number: self.jobs, ..job.clone() });
         for rank in 0..self.orders.len() {
@@ -175,7 +189,7 @@ impl Crew {
                 return Err(format!("member {rank} was not ready but {answer:?}").into());
             }
         }
-        self.tell(0, &Order::Go)
+        Ok(())
     }
 
     fn tell(&mut self, rank: usize, order: &Order) -> Outcome<()> {
@@ -224,7 +238,8 @@ impl Drop for Crew {
 }
 
 impl Measured {
-    fn of(all: &[Done]) -> Outcome<Self> {
+    /// What the members' times say together. Errors: times are missing.
+    pub fn of(all: &[Done]) -> Outcome<Self> {
         let seconds = |ns: u64| ns as f64 / 1e9;
         let received = || all.iter().filter_map(|done| done.received_ns);
         let started =

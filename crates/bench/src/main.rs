@@ -2,6 +2,7 @@
 //!
 //! - `local`: every algorithm and several block sizes, members as processes on this host.
 //! - `shaped`: members in network namespaces, over links of a known rate ([`lab`]).
+//! - `racks`: racks whose uplinks are oversubscribed, and what crosses these.
 //! - `overlap`: what several messages in flight give.
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
 //! - `groups`: hundreds of overlapping groups through one completion queue per member.
@@ -32,6 +33,7 @@ mod offload;
 mod overhead;
 mod overlap;
 mod plain;
+mod racks;
 mod report;
 mod shaped;
 mod sim;
@@ -60,6 +62,8 @@ enum Command {
     Local(local::Args),
     /// Members in network namespaces, over links of a known rate (needs root)
     Shaped(shaped::Args),
+    /// Racks with oversubscribed uplinks: time, and what crosses the uplinks (needs root)
+    Racks(racks::Args),
     /// What several messages in flight give
     Overlap(overlap::Args),
     /// A simulated group in virtual time, with the real engine at every member
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Local(args) => local::run(&args),
         Command::Shaped(args) => shaped::run(&args),
+        Command::Racks(args) => racks::run(&args),
         Command::Overlap(args) => overlap::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Groups(args) => groups::run(&args),

@@ -63,6 +63,9 @@ pub struct Equipment {
     /// Members record what happens when, and answer it with their times
     #[arg(long, hide = true)]
     pub timeline: bool,
+    /// The rack of each member, by rank; two racks of equal size unless given
+    #[arg(long, hide = true, value_delimiter = ',')]
+    pub racks: Vec<u32>,
 }
 
 impl Equipment {
@@ -145,9 +148,14 @@ pub struct Done {
 impl Job {
     /// The schedule that all members use; the rack algorithms get two racks of equal size.
     pub fn schedule(&self, members: u32) -> Outcome<Schedule> {
-        let algorithm: Algorithm = self.algorithm.parse()?;
         let racks: Vec<u32> = (0..members).map(|rank| rank * 2 / members).collect();
-        Ok(Schedule::with_racks(algorithm, &racks, 0)?)
+        self.schedule_in(&racks)
+    }
+
+    /// The same with one member for each of these racks.
+    pub fn schedule_in(&self, racks: &[u32]) -> Outcome<Schedule> {
+        let algorithm: Algorithm = self.algorithm.parse()?;
+        Ok(Schedule::with_racks(algorithm, racks, 0)?)
     }
 
     /// How many blocks a message has.
@@ -278,8 +286,11 @@ impl Member<'_> {
         let fate = self.fate.take();
         let report_blocks = fate.is_some();
         let recorder = Recorder { memory: pool.clone(), told: sender, fate, blocks: 0 };
-        let mut settings =
-            GroupSettings::new(job.number, self.args.rank, job.schedule(self.args.members)?);
+        let schedule = match &self.args.equipment.racks[..] {
+            [] => job.schedule(self.args.members)?,
+            racks => job.schedule_in(racks)?,
+        };
+        let mut settings = GroupSettings::new(job.number, self.args.rank, schedule);
         settings.block_bytes = job.block_bytes;
         settings.window = Window { receives: job.window, sends: job.window };
         settings.messages_in_flight = job.messages_in_flight;

@@ -1,0 +1,349 @@
+//! Racks whose uplinks carry less than their hosts: what each algorithm sends through the uplinks,
+//! and what that costs (DSN 2018 section 4.3, "Hybrid Algorithms").
+
+use std::cell::Cell;
+
+use clap::ValueEnum;
+use lab::{Lab, LabSettings, Link, Rate, UplinkBytes};
+use rdmc::{Algorithm, Schedule, size};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome,
+    crew::{Crew, Measured},
+    interrupt::Interrupt,
+    member::{Equipment, Job},
+    report::{Report, median, number},
+    sweep::{algorithms, alternate},
+};
+
+/// The part of a full packet on an uplink that is payload.
+const PAYLOAD_PART: f64 = 1448.0 / 1514.0;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Size of the group, the root included: one member on each host
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=64))]
+    members: u32,
+    /// Racks of equal size, but for one host
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=32))]
+    racks: u32,
+    /// Rate of each host's link. Unless given: 4000 Mbit/s / members, at most 1000
+    #[arg(long)]
+    rate: Option<Rate>,
+    /// How many times more a rack's hosts can send than its uplink carries
+    #[arg(long, value_name = "N", default_value_t = 4.0, value_parser = oversubscription)]
+    oversubscription: f64,
+    /// How members are laid out
+    #[arg(long, value_delimiter = ',', default_value = "packed,scattered")]
+    layouts: Vec<Layout>,
+    /// Algorithms
+    #[arg(long, value_delimiter = ',', value_parser = algorithms(),
+          default_value = "binomial-pipeline,chain,chain-of-racks,nested-pipelines")]
+    algorithms: Vec<Algorithm>,
+    /// Length of the message
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64MiB")]
+    bytes: u64,
+    /// Block size
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64KiB")]
+    block: u64,
+    /// How often each is measured; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which ranks share a rack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Layout {
+    /// Ranks follow the racks: neighbours share one
+    Packed,
+    /// Ranks go round the racks: neighbours are in different ones
+    Scattered,
+}
+
+impl Layout {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Packed => "packed",
+            Self::Scattered => "scattered",
+        }
+    }
+
+    /// The host of each rank.
+    fn hosts(self, settings: &LabSettings) -> Vec<u32> {
+        let mut hosts: Vec<u32> = (0..settings.hosts).collect();
+        if self == Self::Scattered {
+            let rack_of = |host: u32| settings.rack_of(host);
+            let place_in_rack =
+                |host: u32| (0..host).filter(|&other| rack_of(other) == rack_of(host)).count();
+            hosts.sort_by_key(|&host| (place_in_rack(host), rack_of(host)));
+        }
+        hosts
+    }
+}
+
+fn oversubscription(text: &str) -> Result<f64, String> {
+    let times: f64 = text.parse().map_err(|_| format!("\"{text}\" is not a number"))?;
+    if (0.1..=100.0).contains(&times) { Ok(times) } else { Err("use 0.1 to 100".into()) }
+}
+
+/// Hosts in racks, each of which can send `oversubscription` times what its uplink carries.
+pub fn settings(
+    members: u32,
+    racks: u32,
+    rate: Option<Rate>,
+    oversubscription: f64,
+) -> LabSettings {
+    let rate = rate.unwrap_or(Rate::from_mbit(u64::from(4_000 / members).min(1_000)));
+    let link = Link::of_rate(rate);
+    let hosts_of_rack = f64::from(members.div_ceil(racks));
+    let uplink_mbit = (rate.mbit() * hosts_of_rack / oversubscription).round() as u64;
+    let uplink = Some(link.at_rate(Rate::from_mbit(uplink_mbit)));
+    LabSettings { racks, uplink, ..LabSettings::new(members, link) }
+}
+
+/// How often, by a schedule, a message crosses the uplink of each rack: in copies.
+pub fn scheduled_copies(schedule: &Schedule, racks: &[u32], blocks: u32) -> Vec<Copies> {
+    let mut all = vec![Copies::default(); racks.iter().max().map_or(0, |&last| last as usize + 1)];
+    let copies = 1.0 / f64::from(blocks);
+    for target in 0..schedule.members() {
+        for block in 0..blocks {
+            let Some(step) = schedule.received_at(target, block, blocks) else { continue };
+            let Some(transfer) = schedule.receive_at(target, step, blocks) else { continue };
+            let [from, to] = [transfer.source, target].map(|rank| racks[rank as usize] as usize);
+            if from != to {
+                all[from].leaving += copies;
+                all[to].entering += copies;
+            }
+        }
+    }
+    all
+}
+
+/// The most copies that any member sends or receives, by a schedule.
+fn busiest_port(schedule: &Schedule, blocks: u32) -> f64 {
+    let sent = |rank: u32| {
+        let next = |from: u64| schedule.next_send(rank, from, blocks);
+        std::iter::successors(next(0), |last| next(last.step + 1)).count()
+    };
+    let most = (0..schedule.members()).map(sent).max().unwrap_or(0);
+    (most as f64 / f64::from(blocks)).max(1.0)
+}
+
+/// What crosses one rack's uplink, in copies of the message.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Copies {
+    /// Out of the rack.
+    pub leaving: f64,
+    /// Into the rack.
+    pub entering: f64,
+}
+
+impl Copies {
+    fn between(before: UplinkBytes, after: UplinkBytes, message_bytes: u64) -> Self {
+        let copies = |before: u64, after: u64| {
+            after.saturating_sub(before) as f64 * PAYLOAD_PART / message_bytes as f64
+        };
+        Self {
+            leaving: copies(before.leaving, after.leaving),
+            entering: copies(before.entering, after.entering),
+        }
+    }
+
+    fn most(self) -> f64 {
+        self.leaving.max(self.entering)
+    }
+}
+
+/// What crosses the busiest uplink, in its busier direction.
+pub fn busiest(copies: &[Copies]) -> f64 {
+    copies.iter().map(|copies| copies.most()).fold(0.0, f64::max)
+}
+
+fn listed(copies: &[Copies], one: impl Fn(&Copies) -> f64) -> Value {
+    copies.iter().map(|copies| json!((one(copies) * 100.0).round() / 100.0)).collect()
+}
+
+/// One way to lay members out, and its processes.
+struct Place {
+    layout: Layout,
+    racks: Vec<u32>,
+    crew: Crew,
+}
+
+/// One run of one algorithm.
+struct Run {
+    measured: Measured,
+    copies: Vec<Copies>,
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Outcome<()> {
+    let interrupt = Interrupt::watch()?;
+    let settings = settings(args.members, args.racks, args.rate, args.oversubscription);
+    let uplink = settings.uplink.ok_or("racks have uplinks")?;
+    let what = format!(
+        "{} to {} members in {} racks, blocks of {}, links of {} and uplinks of {} (oversubscribed {}:1); median of {}",
+        size::show(args.bytes),
+        args.members,
+        args.racks,
+        size::show(args.block),
+        settings.link.rate,
+        uplink.rate,
+        args.oversubscription,
+        args.repeats
+    );
+    let columns = [
+        "layout",
+        "algorithm",
+        "time_s",
+        "of_rate",
+        "limit_of_rate",
+        "busiest_uplink",
+        "scheduled",
+        "out_of_racks",
+        "into_racks",
+        "skew_s",
+    ];
+    let mut report = Report::new("racks", what, &columns);
+    let lab = Lab::create(&settings)?;
+    let mut places = Vec::new();
+    for &layout in &args.layouts {
+        places.push(Place::new(layout, &lab, &interrupt)?);
+    }
+    let jobs: Vec<Job> = args.algorithms.iter().map(|algorithm| job(args, *algorithm)).collect();
+    let results = alternate(places.len() * jobs.len(), args.repeats, "racks", |index| {
+        places[index / jobs.len()].run(&lab, &jobs[index % jobs.len()])
+    })?;
+    let mut found = Vec::new();
+    for (index, runs) in results.iter().enumerate() {
+        let (place, job) = (&places[index / jobs.len()], &jobs[index % jobs.len()]);
+        let schedule = job.schedule_in(&place.racks)?;
+        let scheduled = busiest(&scheduled_copies(&schedule, &place.racks, job.blocks()));
+        let time_s = median(runs.iter().map(|run| run.measured.seconds).collect());
+        let of_rate = args.bytes as f64 * 8.0 / 1e6 / time_s / settings.link.rate.mbit();
+        let by_uplink = uplink.rate.mbit() / settings.link.rate.mbit() / scheduled;
+        let limit = by_uplink.min(1.0 / busiest_port(&schedule, job.blocks()));
+        let copies = &runs[0].copies;
+        report.row(vec![
+            json!(place.layout.name()),
+            json!(job.algorithm),
+            number(time_s),
+            number(of_rate),
+            number(limit),
+            number(busiest(copies)),
+            number(scheduled),
+            listed(copies, |copies| copies.leaving),
+            listed(copies, |copies| copies.entering),
+            number(median(runs.iter().map(|run| run.measured.skew_seconds).collect())),
+        ]);
+        found.push(format!(
+            "{} {} {of_rate:.2} with {:.2} copies",
+            place.layout.name(),
+            job.algorithm,
+            busiest(copies)
+        ));
+    }
+    report.note(
+        "Copies: payload that crossed an uplink (bytes of its frames x 1448 / 1514, acknowledgements \
+         with it) / length, by rack, and of the busiest uplink in its busier direction beside what \
+         the schedule says. Limit of rate: what the busiest uplink or the busiest member's port \
+         allows by the schedule.",
+    );
+    explain(&mut report, &found);
+    report.print(args.json);
+    Ok(())
+}
+
+fn explain(report: &mut Report, found: &[String]) {
+    report.finding(
+        "argues, without a measurement (section 4.3; the 2017 preprint says that placement could \
+         not be controlled on Apt), that a plain pipeline sends much of the data, half in random \
+         order, through the uplinks, and that a chain or a pipeline of racks does so once for each rack.",
+        &format!("share of the rate, and copies through the busiest uplink: {}.", found.join("; ")),
+        "a pipeline's member exchanges along each of its dimensions by turns, so that uplinks carry \
+         (hosts of a rack) x (share of dimensions that leave it) copies; rack algorithms carry one \
+         in, and as many out as the leader has others to feed. They are no faster where the uplink \
+         carries what one host does: a leader sends each block twice, once to a leader and once into \
+         its rack, which is half of its rate. A chain whose ranks follow the racks crosses each \
+         uplink once too, and sends each block once.",
+    );
+}
+
+fn job(args: &Args, algorithm: Algorithm) -> Job {
+    Job {
+        number: 0,
+        algorithm: algorithm.to_string(),
+        block_bytes: args.block,
+        window: rdmc::Window::default().receives,
+        messages_in_flight: 1,
+        messages: 1,
+        message_bytes: args.bytes,
+        small: false,
+    }
+}
+
+impl Place {
+    fn new(layout: Layout, lab: &Lab, interrupt: &Interrupt) -> Outcome<Self> {
+        let order = layout.hosts(lab.settings());
+        let all = lab.hosts();
+        let hosts: Vec<_> = order.iter().map(|&host| all[host as usize].clone()).collect();
+        let racks: Vec<u32> = order.iter().map(|&host| lab.rack_of(host)).collect();
+        let equipment = Equipment { racks: racks.clone(), ..Equipment::default() };
+        Ok(Self { layout, racks, crew: Crew::start_with(&hosts, interrupt, &equipment)? })
+    }
+
+    fn run(&mut self, lab: &Lab, job: &Job) -> Outcome<Run> {
+        let before = Cell::new(Vec::new());
+        let all = self.crew.run_after(job, || {
+            before.set(lab.uplink_bytes()?);
+            Ok(())
+        })?;
+        let crossed = before.into_inner().into_iter().zip(lab.uplink_bytes()?);
+        let copies =
+            crossed.map(|(before, after)| Copies::between(before, after, job.message_bytes));
+        Ok(Run { measured: Measured::of(&all)?, copies: copies.collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_follow_the_racks_or_go_round_them() {
+        let settings = settings(8, 4, None, 4.0);
+        assert_eq!(Layout::Packed.hosts(&settings), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(Layout::Scattered.hosts(&settings), [0, 2, 4, 6, 1, 3, 5, 7]);
+    }
+
+    #[test]
+    fn four_hosts_with_the_uplink_of_one_are_oversubscribed_4_to_1() {
+        let settings = settings(16, 4, Some(Rate::from_mbit(250)), 4.0);
+        assert_eq!(settings.uplink.unwrap().rate, settings.link.rate);
+        settings.check().unwrap();
+    }
+
+    #[test]
+    fn uplinks_carry_what_schedules_say() {
+        let racks: Vec<u32> = (0..16).map(|rank| rank / 4).collect();
+        let copies = |algorithm| {
+            let schedule = Schedule::with_racks(algorithm, &racks, 0).unwrap();
+            (scheduled_copies(&schedule, &racks, 100), busiest_port(&schedule, 100))
+        };
+        let (chain, port) = copies(Algorithm::Chain);
+        let sums = |one: fn(&Copies) -> f64| {
+            chain.iter().map(|copies| one(copies).round()).collect::<Vec<f64>>()
+        };
+        assert_eq!(sums(|copies| copies.leaving), [1.0, 1.0, 1.0, 0.0]);
+        assert_eq!(sums(|copies| copies.entering), [0.0, 1.0, 1.0, 1.0]);
+        assert!((port - 1.0).abs() < 1e-9);
+        let (nested, port) = copies(Algorithm::NestedPipelines);
+        assert!((busiest(&nested) - 1.0).abs() < 0.1 && (port - 2.0).abs() < 0.1, "{nested:?}");
+        // Two of a member's four dimensions leave its rack.
+        assert!((busiest(&copies(Algorithm::BinomialPipeline).0) - 2.0).abs() < 0.1);
+    }
+}
