@@ -3,6 +3,7 @@
 //! - `local`: every algorithm and several block sizes, members as processes on this host.
 //! - `shaped`: members in network namespaces, over links of a known rate ([`lab`]).
 //! - `racks`: racks whose uplinks are oversubscribed, and what crosses these.
+//! - `robust`: a slow link, a slow member and late programs, over shaped links and in virtual time.
 //! - `overlap`: what several messages in flight give.
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
 //! - `groups`: hundreds of overlapping groups through one completion queue per member.
@@ -35,6 +36,7 @@ mod overlap;
 mod plain;
 mod racks;
 mod report;
+mod robust;
 mod shaped;
 mod sim;
 mod small;
@@ -64,6 +66,8 @@ enum Command {
     Shaped(shaped::Args),
     /// Racks with oversubscribed uplinks: time, and what crosses the uplinks (needs root)
     Racks(racks::Args),
+    /// A slow link, a slow member, late programs: what they cost (over links needs root)
+    Robust(robust::Args),
     /// What several messages in flight give
     Overlap(overlap::Args),
     /// A simulated group in virtual time, with the real engine at every member
@@ -96,6 +100,7 @@ fn main() -> ExitCode {
         Command::Local(args) => local::run(&args),
         Command::Shaped(args) => shaped::run(&args),
         Command::Racks(args) => racks::run(&args),
+        Command::Robust(args) => robust::run(&args),
         Command::Overlap(args) => overlap::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Groups(args) => groups::run(&args),
