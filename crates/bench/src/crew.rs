@@ -17,10 +17,14 @@ use crate::{
     Outcome,
     interrupt::Interrupt,
     member::{Answer, Done, Equipment, Fate, Job, Order},
+    traces::{self, MemberPart},
 };
 
 /// Longer than members wait themselves, so that they get to say what went wrong.
 const PATIENCE: Duration = Duration::from_secs(660);
+
+/// How long members may take to finish their traces.
+const FAREWELL: Duration = Duration::from_secs(10);
 
 /// What one job gave.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +49,7 @@ pub struct Mourning {
 /// Running members, ended when dropped.
 pub struct Crew {
     processes: Vec<Child>,
+    traces: Vec<MemberPart>,
     orders: Vec<ChildStdin>,
     answers: Receiver<(usize, Option<String>)>,
     interrupt: Interrupt,
@@ -67,6 +72,7 @@ impl Crew {
         let (sender, answers) = mpsc::channel();
         let mut crew = Self {
             processes: Vec::new(),
+            traces: Vec::new(),
             orders: Vec::new(),
             answers,
             interrupt: interrupt.clone(),
@@ -99,6 +105,9 @@ impl Crew {
         equipment: &Equipment,
     ) -> Outcome<(ChildStdin, ChildStdout)> {
         let racks: Vec<String> = equipment.racks.iter().map(ToString::to_string).collect();
+        let trace = traces::part(rank)?;
+        let traced = trace.as_ref().map(MemberPart::arguments).transpose()?;
+        self.traces.extend(trace);
         let mut process = host
             .command(env::current_exe()?)
             .arg("member")
@@ -109,6 +118,7 @@ impl Crew {
             .args(equipment.offload.then_some("--offload"))
             .args(equipment.timeline.then_some("--timeline"))
             .args((!racks.is_empty()).then(|| format!("--racks={}", racks.join(","))))
+            .args(traced.iter().flatten())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -212,6 +222,15 @@ impl Crew {
         }
     }
 
+    /// Members end when they get no more orders; those that are traced may finish that.
+    fn await_end(&mut self) {
+        let start = Instant::now();
+        let runs = |process: &mut Child| matches!(process.try_wait(), Ok(None));
+        while self.processes.iter_mut().any(runs) && start.elapsed() < FAREWELL {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// The next line of any member, or the end of its output.
     fn next_event(&mut self) -> Outcome<(usize, Option<String>)> {
         let start = Instant::now();
@@ -230,9 +249,17 @@ impl Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         self.orders.clear();
+        if !self.traces.is_empty() {
+            self.await_end();
+        }
         for process in &mut self.processes {
             let _ = process.kill();
             let _ = process.wait();
+        }
+        for trace in self.traces.drain(..) {
+            if let Err(error) = trace.join() {
+                eprintln!("rdmc-bench: the trace is not complete: {error}");
+            }
         }
     }
 }

@@ -8,6 +8,7 @@
 use std::{
     io::{self, BufRead, Write},
     net::{IpAddr, SocketAddr, TcpListener},
+    path::PathBuf,
     process::{self, Command},
     sync::mpsc::{self, Receiver, Sender},
     thread,
@@ -21,11 +22,12 @@ use rdmc::{
 };
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
+use trace::{Moment, Writer};
 
 use crate::{
     Outcome,
     clock::{ClockId, now_ns},
-    timeline::{self, Moment},
+    timeline, traces,
 };
 
 /// How long anything may take that is not a transfer.
@@ -46,6 +48,12 @@ pub struct Args {
     listen: IpAddr,
     #[command(flatten)]
     equipment: Equipment,
+    /// The file for its part of a trace
+    #[arg(long = "trace-to", requires = "trace_part")]
+    trace_to: Option<PathBuf>,
+    /// Which part that is, in JSON
+    #[arg(long)]
+    trace_part: Option<String>,
 }
 
 /// How the contexts of all members are made.
@@ -223,10 +231,14 @@ fn perish(harm: &Harm) -> Outcome<()> {
 
 /// Serves until standard input ends.
 pub fn run(args: &Args) -> Outcome<()> {
-    if args.equipment.timeline {
-        timeline::record();
+    let writer = match (&args.trace_to, &args.trace_part) {
+        (Some(path), Some(part)) => Some(traces::write(path, part)?),
+        _ => None,
+    };
+    if args.equipment.timeline || writer.is_some() {
+        timeline::record(args.equipment.timeline, writer.as_ref());
     }
-    let orders = listen();
+    let orders = listen(writer);
     let secret = Secret::from_hex(&next_line(&orders)?)?;
     let mut settings = ContextSettings::new((args.listen, 0).into(), secret.clone());
     settings.fabric = args.equipment.fabric.clone();
@@ -390,12 +402,19 @@ fn say(answer: &Answer) -> Outcome<()> {
     Ok(())
 }
 
-/// Lines of standard input, at whose end this process ends.
-fn listen() -> Receiver<String> {
+/// Lines of standard input, at whose end this process ends, with its part of a trace.
+fn listen(trace: Option<Writer>) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
             let _ = sender.send(line);
+        }
+        match trace.map(Writer::close).transpose() {
+            Ok(Some(summary)) if summary.lost > 0 => {
+                eprintln!("rdmc-bench: a trace lacks {} events: the disk was slow", summary.lost);
+            }
+            Ok(_) => {}
+            Err(error) => eprintln!("rdmc-bench: a trace is not complete: {error}"),
         }
         process::exit(0);
     });

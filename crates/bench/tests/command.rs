@@ -66,6 +66,25 @@ fn is_member(process: u32) -> bool {
 }
 
 #[test]
+fn members_are_traced_in_one_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace.json");
+    let trace = format!("--trace {}", file.display());
+    json_of(&bench(&format!("modes --members 3 --less 100 --repeats 1 --json {trace}")));
+    let events: Vec<serde_json::Value> =
+        serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let members: std::collections::BTreeSet<_> = events
+        .iter()
+        .filter(|event| event["cat"] == "receive")
+        .map(|event| event["args"]["member"].as_u64())
+        .collect();
+    assert_eq!(members, [Some(1), Some(2)].into());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "parts are left behind");
+    let refused = bench(&format!("overhead --blocks 10 --repeats 1 {trace}"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("nothing to trace"));
+}
+
+#[test]
 fn groups_of_every_length_are_verified() {
     let json = json_of(&bench("verify --members 3 --bytes 0,1,7KiB,20001 --block 7KiB --json"));
     // All of them relayed by 7 algorithms, and the 3 small ones written to everybody as well.
