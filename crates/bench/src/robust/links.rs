@@ -3,15 +3,16 @@
 use lab::{Lab, LabSettings, Link, Rate, SlowHost, SlowLink};
 use rdmc::Algorithm;
 
-use super::{Args, Row, common_link, slow_link_bound};
+use super::{Args, Row, common_link, slack, slow_link_bound};
 use crate::{
     Outcome,
     crew::Crew,
     interrupt::Interrupt,
-    member::{Done, Job},
+    member::{Done, Equipment, Job},
     report::median,
     sweep::alternate,
 };
+use trace::What;
 
 /// What is slow in a lab.
 #[derive(Clone, Copy, Debug)]
@@ -50,19 +51,49 @@ pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
             (of(|times| times.0), of(|times| times.1))
         })
         .collect();
+    let labs: Vec<Lab> = labs.into_iter().map(|(_, lab)| lab).collect();
     let mut rows = Vec::new();
-    for (&algorithm, times) in args.algorithms.iter().zip(medians.chunks(cases.len())) {
+    for (job, times) in jobs.iter().zip(medians.chunks(cases.len())) {
+        let algorithm = job.algorithm.parse()?;
         let undisturbed = Row::undisturbed("links", algorithm, times[0].0, "s");
-        let disturbed = cases.into_iter().zip(times).skip(1).map(|(slow, (all, others))| Row {
-            expected: slow.expected(algorithm, args),
-            others_of_undisturbed: matches!(slow, Slow::Member(_)).then(|| times[0].1 / others),
-            ..undisturbed.disturbed(slow.name(args.times_slower), *all)
-        });
-        let disturbed: Vec<Row> = disturbed.collect();
-        rows.push(undisturbed);
-        rows.extend(disturbed);
+        for ((slow, lab), (all, others)) in cases.into_iter().zip(&labs).zip(times) {
+            rows.push(Row {
+                expected: slow.expected(algorithm, args),
+                others_of_undisturbed: matches!(slow, Slow::Member(_)).then(|| times[0].1 / others),
+                slack: slack_of(lab, job, args, &interrupt)?,
+                ..undisturbed.disturbed(slow.name(args.times_slower), *all)
+            });
+        }
     }
     Ok(rows)
+}
+
+/// The slack of one more run, whose members record what they do; it is not among those timed.
+fn slack_of(lab: &Lab, job: &Job, args: &Args, interrupt: &Interrupt) -> Outcome<Option<f64>> {
+    let schedule = job.schedule(args.members)?;
+    if schedule.algorithm() != Algorithm::BinomialPipeline {
+        return Ok(None);
+    }
+    let equipment = Equipment { timeline: true, ..Equipment::default() };
+    let all = Crew::start_with(&lab.hosts(), interrupt, &equipment)?.run_all(job)?;
+    let block_ns = job.block_bytes as f64 * 8e9 / lab.settings().link.rate.bits_per_s() as f64;
+    let arrivals = arrivals(&all, job.blocks(), block_ns).ok_or("a member's timeline has gaps")?;
+    Ok(slack::measured(&schedule, job.blocks(), &arrivals))
+}
+
+/// When each member had each block, in block times; `None` if a receiver did not say so of some.
+fn arrivals(all: &[Done], blocks: u32, block_ns: f64) -> Option<Vec<Vec<f64>>> {
+    let of_member = |done: &Done| {
+        let mut arrivals = vec![None; blocks as usize];
+        for moment in done.timeline.iter().filter(|moment| moment.what == What::Received) {
+            let block = arrivals.get_mut(moment.block? as usize)?;
+            *block = Some(moment.at_ns as f64 / block_ns);
+        }
+        // The root has had all of them.
+        let default = done.started_ns.map(|_| 0.0);
+        arrivals.into_iter().map(|arrival| arrival.or(default)).collect()
+    };
+    all.iter().map(of_member).collect()
 }
 
 impl Slow {
@@ -120,22 +151,36 @@ fn times(all: &[Done], slow: usize) -> Outcome<Times> {
 
 #[cfg(test)]
 mod tests {
+    use trace::Moment;
+
     use super::*;
+
+    fn done(started_s: Option<u64>, received_s: Option<u64>) -> Done {
+        let ns = |seconds| seconds * 1_000_000_000;
+        let timeline = Vec::new();
+        Done { started_ns: started_s.map(ns), received_ns: received_s.map(ns), cpu_ns: 0, timeline }
+    }
 
     #[test]
     fn the_slow_member_does_not_count_among_the_others() {
-        let done = |started_ns, received_ns| Done {
-            started_ns,
-            received_ns,
-            cpu_ns: 0,
-            timeline: Vec::new(),
-        };
-        let all = [
-            done(Some(1_000_000_000), None),
-            done(None, Some(5_000_000_000)),
-            done(None, Some(3_000_000_000)),
-        ];
+        let all = [done(Some(1), None), done(None, Some(5)), done(None, Some(3))];
         assert_eq!(times(&all, 1).unwrap(), (4.0, 2.0));
         assert!(times(&all[1..], 1).is_err());
+    }
+
+    #[test]
+    fn arrivals_are_taken_from_timelines() {
+        let received = |at_ns, block| Moment {
+            at_ns,
+            what: What::Received,
+            block: Some(block),
+            ..Moment::default()
+        };
+        let mut receiver = done(None, Some(1));
+        receiver.timeline = vec![received(10, 1), received(20, 0)];
+        let all = [done(Some(1), None), receiver];
+        assert_eq!(arrivals(&all, 2, 10.0).unwrap(), [[0.0, 0.0], [2.0, 1.0]]);
+        assert_eq!(arrivals(&all, 3, 10.0), None);
+        assert_eq!(arrivals(&all, 1, 10.0), None);
     }
 }

@@ -206,11 +206,14 @@ fn explain(args: &Args, report: &mut Report, rows: &[Row]) {
          left, where a chain falls to T'/T; a block is sent 2(1-(l-1)/(n-2)) steps after it was \
          received, so that a late member can catch up.",
         &format!("{}.", here.join("; ")),
-        "the bound counts a slow step as lost for everybody. In virtual time a block on the slow link \
-         keeps both members' ports, as the paper has it. Over links it does not: with more than \
-         one send posted, the next block leaves by another link meanwhile, and the slow link, which is idle \
-         at other steps, catches up. A slow member is another matter: each block has to reach it, and \
-         what it cannot relay in time holds up its neighbours, which have credits for few blocks.",
+        "in virtual time a block on the slow link keeps the ports of both members, as the paper has it. \
+         Over links it does not: with several sends posted the next block leaves by another link \
+         meanwhile, and the slow link catches up at steps in which it would be idle. A slow member is \
+         another matter: each block has to reach it, and what it does not relay in time holds up \
+         neighbours that have credits for few blocks. A delay costs more than itself where it makes \
+         members leave the schedule's order: they send whichever block has its credit first, and a \
+         block that was posted ahead may keep a port that an earlier one needs, until exchanges \
+         are in step again. A chain has one way only, and no order to lose.",
     );
 }
 

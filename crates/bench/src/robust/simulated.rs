@@ -8,12 +8,13 @@ use crate::{
     sim::{self, Late, Shape, World},
 };
 
-/// How long one program stands still once, in block times.
-const DELAYS: [f64; 3] = [1.0, 4.0, 16.0];
+/// How long one program stands still once, in block times: not whole numbers, with which many
+/// things would happen at the same time, in an order that means nothing.
+const DELAYS: [f64; 3] = [0.5, 2.5, 16.5];
 /// How much longer blocks take at random, in parts of a block time.
 const JITTER: f64 = 0.3;
 /// How often each program is late at random, and by how many block times.
-const LATE: (f64, f64) = (0.1, 1.0);
+const LATE: (f64, f64) = (0.1, 0.7);
 
 /// What a run gave, in block times.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +116,7 @@ impl<'a> Trial<'a> {
             });
             run(&self.schedule, &shape(self.args), late.collect(), None)
         });
-        let name = format!("all programs late by {delay} block, {probability} of the time");
+        let name = format!("all programs late by {delay} blocks, {probability} of the time");
         Ok(self.row(name, middle(runs)?))
     }
 
