@@ -15,13 +15,17 @@ use rdmc::Secret;
 
 use crate::{
     Outcome,
+    clock::{ClockId, now_ns},
     interrupt::Interrupt,
-    member::{Answer, Done, Equipment, Fate, Job, Order},
+    member::{Answer, Done, Equipment, Fate, Job, Order, Together},
     traces::{self, MemberPart},
 };
 
 /// Longer than members wait themselves, so that they get to say what went wrong.
 const PATIENCE: Duration = Duration::from_secs(660);
+
+/// Longer than it takes to tell all members when to begin.
+const HEAD_START: Duration = Duration::from_millis(50);
 
 /// How long members may take to finish their traces.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -158,6 +162,32 @@ impl Crew {
         Ok(all.into_values().collect())
     }
 
+    /// Runs several groups at once, with numbers of their own. Answers how long each took from the
+    /// moment at which all roots sent, in seconds.
+    pub fn run_together(&mut self, together: &Together) -> Outcome<Vec<f64>> {
+        let number = self.jobs + 1;
+        self.jobs += together.roots.len() as u64;
+        self.tell_all(&Order::JoinAll(Together { number, ..together.clone() }))?;
+        self.await_ready()?;
+        let start_ns = now_ns(ClockId::Monotonic) + HEAD_START.as_nanos() as u64;
+        self.tell_all(&Order::GoAt(start_ns))?;
+        let mut last_ns = vec![None; together.roots.len()];
+        for _ in 0..self.orders.len() {
+            let (rank, Answer::AllDone(times_ns)) = self.next_answer()? else {
+                return Err("a member did something else than was asked".into());
+            };
+            if times_ns.len() != last_ns.len() {
+                return Err(format!("member {rank} was not in all groups").into());
+            }
+            for (last, time) in last_ns.iter_mut().zip(times_ns) {
+                *last = time.max(*last);
+            }
+        }
+        let seconds = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e9;
+        let all: Option<Vec<f64>> = last_ns.into_iter().map(|ns| ns.map(seconds)).collect();
+        all.ok_or_else(|| "nobody received".into())
+    }
+
     /// Runs one job in which a member comes to harm, until all `others` have reported that the
     /// group has failed.
     pub fn lose(&mut self, job: &Job, victim: usize, fate: &Fate) -> Outcome<Mourning> {
@@ -189,10 +219,11 @@ impl Crew {
     /// Lets everybody join and get warm.
     fn prepare(&mut self, job: &Job) -> Outcome<()> {
         self.jobs += 1;
-        let order = Order::Join(Job { number: self.jobs, ..job.clone() });
-        for rank in 0..self.orders.len() {
-            self.tell(rank, &order)?;
-        }
+        self.tell_all(&Order::Join(Job { number: self.jobs, ..job.clone() }))?;
+        self.await_ready()
+    }
+
+    fn await_ready(&mut self) -> Outcome<()> {
         for _ in 0..self.orders.len() {
             let (rank, answer) = self.next_answer()?;
             if !matches!(answer, Answer::Ready) {
@@ -200,6 +231,10 @@ impl Crew {
             }
         }
         Ok(())
+    }
+
+    fn tell_all(&mut self, order: &Order) -> Outcome<()> {
+        (0..self.orders.len()).try_for_each(|rank| self.tell(rank, order))
     }
 
     fn tell(&mut self, rank: usize, order: &Order) -> Outcome<()> {

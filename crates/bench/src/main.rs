@@ -7,6 +7,7 @@
 //! - `overlap`: what several messages in flight give.
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
 //! - `groups`: hundreds of overlapping groups through one completion queue per member.
+//! - `overlapping`: several groups of the same members at once, over shaped links.
 //! - `breakdown`: where the time of one transfer goes.
 //! - `modes`: what polling, hybrid and event-driven completion cost.
 //! - `small`: one-byte messages, relayed and written to every receiver at once.
@@ -25,6 +26,7 @@ mod crew;
 mod delays;
 mod groups;
 mod interrupt;
+mod load;
 mod local;
 mod lose;
 mod member;
@@ -33,6 +35,7 @@ mod modes;
 mod offload;
 mod overhead;
 mod overlap;
+mod overlapping;
 mod plain;
 mod racks;
 mod report;
@@ -79,6 +82,8 @@ enum Command {
     Sim(sim::Args),
     /// Hundreds of overlapping groups on a few members
     Groups(groups::Args),
+    /// Several groups of the same members at once: bandwidth and fairness (needs root)
+    Overlapping(overlapping::Args),
     /// Where the time of one transfer goes
     Breakdown(breakdown::Args),
     /// Bandwidth and processor time of the three completion modes
@@ -123,6 +128,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Overlap(args) => overlap::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Groups(args) => groups::run(&args),
+        Command::Overlapping(args) => overlapping::run(&args),
         Command::Breakdown(args) => breakdown::run(&args),
         Command::Modes(args) => modes::run(&args),
         Command::Small(args) => small::run(&args),

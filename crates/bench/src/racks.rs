@@ -5,13 +5,14 @@ use std::cell::Cell;
 
 use clap::ValueEnum;
 use lab::{Lab, LabSettings, Link, Rate, UplinkBytes};
-use rdmc::{Algorithm, Schedule, size};
+use rdmc::{Algorithm, size};
 use serde_json::{Value, json};
 
 use crate::{
     Outcome,
     crew::{Crew, Measured},
     interrupt::Interrupt,
+    load::{Copies, Load, busiest},
     member::{Equipment, Job},
     report::{Report, median, number},
     sweep::{algorithms, alternate},
@@ -85,7 +86,8 @@ impl Layout {
     }
 }
 
-fn oversubscription(text: &str) -> Result<f64, String> {
+/// Reads how many times uplinks are oversubscribed.
+pub fn oversubscription(text: &str) -> Result<f64, String> {
     let times: f64 = text.parse().map_err(|_| format!("\"{text}\" is not a number"))?;
     if (0.1..=100.0).contains(&times) { Ok(times) } else { Err("use 0.1 to 100".into()) }
 }
@@ -105,62 +107,15 @@ pub fn settings(
     LabSettings { racks, uplink, ..LabSettings::new(members, link) }
 }
 
-/// How often, by a schedule, a message crosses the uplink of each rack: in copies.
-pub fn scheduled_copies(schedule: &Schedule, racks: &[u32], blocks: u32) -> Vec<Copies> {
-    let mut all = vec![Copies::default(); racks.iter().max().map_or(0, |&last| last as usize + 1)];
-    let copies = 1.0 / f64::from(blocks);
-    for target in 0..schedule.members() {
-        for block in 0..blocks {
-            let Some(step) = schedule.received_at(target, block, blocks) else { continue };
-            let Some(transfer) = schedule.receive_at(target, step, blocks) else { continue };
-            let [from, to] = [transfer.source, target].map(|rank| racks[rank as usize] as usize);
-            if from != to {
-                all[from].leaving += copies;
-                all[to].entering += copies;
-            }
-        }
-    }
-    all
-}
-
-/// The most copies that any member sends or receives, by a schedule.
-fn busiest_port(schedule: &Schedule, blocks: u32) -> f64 {
-    let sent = |rank: u32| {
-        let next = |from: u64| schedule.next_send(rank, from, blocks);
-        std::iter::successors(next(0), |last| next(last.step + 1)).count()
+/// What crossed an uplink between two readings.
+fn crossed(before: UplinkBytes, after: UplinkBytes, message_bytes: u64) -> Copies {
+    let copies = |before: u64, after: u64| {
+        after.saturating_sub(before) as f64 * PAYLOAD_PART / message_bytes as f64
     };
-    let most = (0..schedule.members()).map(sent).max().unwrap_or(0);
-    (most as f64 / f64::from(blocks)).max(1.0)
-}
-
-/// What crosses one rack's uplink, in copies of the message.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Copies {
-    /// Out of the rack.
-    pub leaving: f64,
-    /// Into the rack.
-    pub entering: f64,
-}
-
-impl Copies {
-    fn between(before: UplinkBytes, after: UplinkBytes, message_bytes: u64) -> Self {
-        let copies = |before: u64, after: u64| {
-            after.saturating_sub(before) as f64 * PAYLOAD_PART / message_bytes as f64
-        };
-        Self {
-            leaving: copies(before.leaving, after.leaving),
-            entering: copies(before.entering, after.entering),
-        }
+    Copies {
+        leaving: copies(before.leaving, after.leaving),
+        entering: copies(before.entering, after.entering),
     }
-
-    fn most(self) -> f64 {
-        self.leaving.max(self.entering)
-    }
-}
-
-/// What crosses the busiest uplink, in its busier direction.
-pub fn busiest(copies: &[Copies]) -> f64 {
-    copies.iter().map(|copies| copies.most()).fold(0.0, f64::max)
 }
 
 fn listed(copies: &[Copies], one: impl Fn(&Copies) -> f64) -> Value {
@@ -246,11 +201,10 @@ fn measure(
     for (index, runs) in results.iter().enumerate() {
         let (place, job) = (&places[index / jobs.len()], &jobs[index % jobs.len()]);
         let schedule = job.schedule_in(&place.racks)?;
-        let scheduled = busiest(&scheduled_copies(&schedule, &place.racks, job.blocks()));
+        let load = Load::of(&schedule, &place.racks, job.blocks());
         let time_s = median(runs.iter().map(|run| run.measured.seconds).collect());
         let of_rate = args.bytes as f64 * 8.0 / 1e6 / time_s / rate_mbit;
-        let limit =
-            (uplink_mbit / rate_mbit / scheduled).min(1.0 / busiest_port(&schedule, job.blocks()));
+        let limit = 1.0 / load.least_time(uplink_mbit / rate_mbit);
         let copies = &runs[0].copies;
         report.row(vec![
             json!(format!("{oversubscription}:1")),
@@ -260,7 +214,7 @@ fn measure(
             number(of_rate),
             number(limit),
             number(busiest(copies)),
-            number(scheduled),
+            number(busiest(&load.uplinks)),
             listed(copies, |copies| copies.leaving),
             listed(copies, |copies| copies.entering),
             number(median(runs.iter().map(|run| run.measured.skew_seconds).collect())),
@@ -285,8 +239,8 @@ fn explain(report: &mut Report, found: &[String]) {
          (hosts of a rack) x (share of dimensions that leave it) copies; rack algorithms carry one \
          in, and as many out as the leader has others to feed. They are no faster where the uplink \
          carries what one host does: a leader sends each block twice, once to a leader and once into \
-         its rack, which is half of its rate. They win where it carries less. A chain whose ranks follow the racks crosses each \
-         uplink once too, and sends each block once.",
+         its rack, which is half of its rate. They win where it carries less. A chain whose ranks \
+         follow the racks crosses each uplink once too, and sends each block once.",
     );
 }
 
@@ -319,9 +273,8 @@ impl Place {
             before.set(lab.uplink_bytes()?);
             Ok(())
         })?;
-        let crossed = before.into_inner().into_iter().zip(lab.uplink_bytes()?);
-        let copies =
-            crossed.map(|(before, after)| Copies::between(before, after, job.message_bytes));
+        let readings = before.into_inner().into_iter().zip(lab.uplink_bytes()?);
+        let copies = readings.map(|(before, after)| crossed(before, after, job.message_bytes));
         Ok(Run { measured: Measured::of(&all)?, copies: copies.collect() })
     }
 }
@@ -342,25 +295,5 @@ mod tests {
         let settings = settings(16, 4, Some(Rate::from_mbit(250)), 4.0);
         assert_eq!(settings.uplink.unwrap().rate, settings.link.rate);
         settings.check().unwrap();
-    }
-
-    #[test]
-    fn uplinks_carry_what_schedules_say() {
-        let racks: Vec<u32> = (0..16).map(|rank| rank / 4).collect();
-        let copies = |algorithm| {
-            let schedule = Schedule::with_racks(algorithm, &racks, 0).unwrap();
-            (scheduled_copies(&schedule, &racks, 100), busiest_port(&schedule, 100))
-        };
-        let (chain, port) = copies(Algorithm::Chain);
-        let sums = |one: fn(&Copies) -> f64| {
-            chain.iter().map(|copies| one(copies).round()).collect::<Vec<f64>>()
-        };
-        assert_eq!(sums(|copies| copies.leaving), [1.0, 1.0, 1.0, 0.0]);
-        assert_eq!(sums(|copies| copies.entering), [0.0, 1.0, 1.0, 1.0]);
-        assert!((port - 1.0).abs() < 1e-9);
-        let (nested, port) = copies(Algorithm::NestedPipelines);
-        assert!((busiest(&nested) - 1.0).abs() < 0.1 && (port - 2.0).abs() < 0.1, "{nested:?}");
-        // Two of a member's four dimensions leave its rack.
-        assert!((busiest(&copies(Algorithm::BinomialPipeline).0) - 2.0).abs() < 0.1);
     }
 }
