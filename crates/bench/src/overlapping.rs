@@ -228,10 +228,11 @@ mod tests {
         assert!((limit(&flat, vec![0]) - 100.0).abs() < 5.0);
         // Each receives seven of eight messages.
         assert!((limit(&flat, (0..8).collect()) - 800.0 / 7.0).abs() < 5.0);
-        // A third of 8 members' transfers cross: 8 copies in each direction for 3 messages.
+        // A message crosses an uplink, as wide as one port, 4/3 times, or more often where the
+        // hypercube that starts at its root lies across the racks: twice on average.
         let racks = racks::settings(8, 2, Some(Rate::from_mbit(100)), 4.0);
         let oversubscribed = limit(&racks, (0..8).collect());
-        assert!((60.0..100.0).contains(&oversubscribed), "{oversubscribed}");
+        assert!((40.0..60.0).contains(&oversubscribed), "{oversubscribed}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Algorithm, Group, GroupSettings, Region, Schedule, Window};
+use rdmc::{Algorithm, Group, GroupSettings, Region, RegionPool, Schedule, Window};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -65,12 +65,12 @@ impl Member<'_> {
         together: &Together,
         orders: &Receiver<String>,
     ) -> Outcome<Vec<Option<u64>>> {
-        let mut parts = self.join_all(together)?;
+        let pool = self.memory_for(together.roots.len(), together.message_bytes);
+        let mut parts = self.join_all(together, &pool)?;
         for part in parts.iter().filter(|part| part.is_root) {
             let bytes = together.message_bytes.min(WARM_UP_BYTES);
             part.group.send(Region::zeroed(bytes as usize))?;
         }
-        let pool = self.memory_for(together.roots.len(), together.message_bytes);
         for part in &mut parts {
             let warm = await_completion(&part.told, 1)?.completed;
             if part.is_root {
@@ -108,8 +108,7 @@ impl Member<'_> {
         Ok(times_ns)
     }
 
-    fn join_all(&mut self, together: &Together) -> Outcome<Vec<Part>> {
-        let pool = self.memory_for(together.roots.len(), together.message_bytes);
+    fn join_all(&self, together: &Together, pool: &RegionPool) -> Outcome<Vec<Part>> {
         let rank = self.args.rank;
         let schedules = together.schedules(self.args.members)?;
         let join = |(number, schedule): (u64, Schedule)| {
