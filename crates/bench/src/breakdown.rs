@@ -1,7 +1,7 @@
-//! Where the time of one transfer goes, at the receiver whose first block comes last (DSN 2018
-//! section 5.2.1, Table 1).
+//! Where the time of one transfer goes, at each member and above all at the receiver whose first
+//! block comes last (DSN 2018 section 5.2.1, Table 1), and a drawing of it (Fig. 5).
 
-use std::{net::IpAddr, ops::Range};
+use std::{net::IpAddr, ops::Range, path::PathBuf};
 
 use rdmc::{Algorithm, size};
 use serde_json::json;
@@ -9,7 +9,9 @@ use trace::What;
 
 use crate::{
     Outcome,
+    course::{Course, Transfer},
     crew::{Crew, Host},
+    drawing,
     interrupt::Interrupt,
     member::{Done, Equipment, Job},
     report::{Report, number},
@@ -38,6 +40,9 @@ pub struct Args {
     /// How often it is measured; the one with the median time is shown
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
+    /// Draw every block of that one into this SVG file
+    #[arg(long, value_name = "FILE.svg")]
+    draw: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -74,23 +79,91 @@ pub fn run(args: &Args) -> Outcome<()> {
     };
     let mut all = Vec::new();
     for _ in 0..args.repeats {
-        let parts = Parts::of(&crew.run_all(&job)?).ok_or("a member's timeline has gaps")?;
-        all.push(parts);
+        let members = crew.run_all(&job)?;
+        all.push(Breakdown::of(&members).ok_or("a member's timeline has gaps")?);
     }
-    all.sort_by_key(Parts::total_ns);
+    all.sort_by_key(|breakdown| breakdown.last().total_ns());
     let median = &all[all.len() / 2];
-    let mut report = Report::new("breakdown", what, &["part", "time_us", "share"]);
-    for (name, ns) in median.rows() {
-        let share = ns as f64 / median.total_ns() as f64;
-        report.row(vec![json!(name), number(ns as f64 / 1e3), number(share)]);
+    median.report(what).print(args.json);
+    if let Some(path) = &args.draw {
+        let title = format!(
+            "{}, {} members, {} in blocks of {}",
+            args.algorithm,
+            args.members,
+            size::show(args.bytes),
+            size::show(args.block)
+        );
+        drawing::write(path, &median.course, &title)?;
     }
-    report.note(
-        "remote: until this receiver has its first block. local setup: until it has told its \
-         sources of its memory. block transfers: a block is on its way to it or from it, from the \
-         sender's post to the receiver's completion. waiting: none is.",
-    );
-    report.print(args.json);
     Ok(())
+}
+
+/// One transfer.
+struct Breakdown {
+    /// By member.
+    parts: Vec<Parts>,
+    /// The receiver whose first block came last.
+    last: usize,
+    course: Course,
+}
+
+impl Breakdown {
+    /// `None` if a member did not record what it has to.
+    fn of(members: &[Done]) -> Option<Self> {
+        let course = Course::of_members(members)?;
+        let start = members[0].started_ns?;
+        let mut parts = vec![Parts::of_root(&course.transfers, start)?];
+        let mut firsts = Vec::new();
+        for (rank, member) in (0..).zip(members).skip(1) {
+            let first = first_of(&course.transfers, rank)?;
+            firsts.push((first.time.end, parts.len()));
+            parts.push(Parts::of_receiver(&course.transfers, start, first, member)?);
+        }
+        let (_, last) = firsts.into_iter().max()?;
+        Some(Self { parts, last, course })
+    }
+
+    fn last(&self) -> &Parts {
+        &self.parts[self.last]
+    }
+
+    fn report(&self, what: String) -> Report {
+        let mut report = Report::new("breakdown", what, &["part", "time_us", "share"]);
+        let total = self.last().total_ns() as f64;
+        for (name, ns) in self.last().rows() {
+            report.row(vec![json!(name), us(ns), number(ns as f64 / total)]);
+        }
+        let title = "Each member, in µs, and what part of it is no transfer of a block:";
+        let columns = [
+            "member",
+            "remote_setup_us",
+            "remote_transfers_us",
+            "local_setup_us",
+            "transfers_us",
+            "waiting_us",
+            "copying_us",
+            "total_us",
+            "overhead",
+        ];
+        report.table("members", title, &columns);
+        for (member, parts) in self.parts.iter().enumerate() {
+            let mut row = vec![json!(member)];
+            row.extend(parts.rows().map(|(_, ns)| us(ns)));
+            row.push(number(parts.overhead()));
+            report.row(row);
+        }
+        report.note(
+            "remote: until this receiver has its first block. local setup: until it has told its \
+             sources of its memory; at the root, until its first send. block transfers: a block is \
+             on its way to it or from it, from the sender's post to the receiver's completion. \
+             waiting: none is.",
+        );
+        report
+    }
+}
+
+fn us(ns: u64) -> serde_json::Value {
+    number(ns as f64 / 1e3)
 }
 
 /// What the time went to, in ns.
@@ -104,24 +177,24 @@ struct Parts {
     copying: u64,
 }
 
-/// A block on its way, from the sender's post to the receiver's completion.
-struct Transfer {
-    from: usize,
-    to: usize,
-    block: Option<u32>,
-    time: Range<u64>,
-}
-
 impl Parts {
-    /// `None` if a member did not record what it has to.
-    fn of(members: &[Done]) -> Option<Self> {
-        let transfers = transfers(members)?;
-        let first_of = |member: usize| {
-            let received = transfers.iter().filter(move |transfer| transfer.to == member);
-            received.min_by_key(|transfer| transfer.time.end)
-        };
-        let first = (1..members.len()).filter_map(first_of).max_by_key(|first| first.time.end)?;
-        let (start, end) = (members[0].started_ns?, members[first.to].received_ns?);
+    /// From the start to the arrival of the last block that it sends.
+    fn of_root(transfers: &[Transfer], start: u64) -> Option<Self> {
+        let own = || transfers.iter().filter(|transfer| transfer.from == 0);
+        let first = own().map(|transfer| transfer.time.start).min()?;
+        let end = own().map(|transfer| transfer.time.end).max()?;
+        let mut parts = Self::default();
+        parts.add(start..end, &touching(transfers, 0), &(start..first), &(end..end));
+        Some(parts)
+    }
+
+    /// Up to the end of the message at this receiver.
+    fn of_receiver(
+        transfers: &[Transfer],
+        start: u64,
+        first: &Transfer,
+        member: &Done,
+    ) -> Option<Self> {
         let mut parts = Self::default();
         let mut hop = first;
         loop {
@@ -135,34 +208,45 @@ impl Parts {
         parts.remote_setup = remote.saturating_sub(parts.remote_transfers);
         parts.remote_transfers = remote - parts.remote_setup;
 
-        let own = &members[first.to].timeline;
         let after = |what: What| {
-            let since = own.iter().filter(|moment| moment.at_ns >= first.time.end);
+            let since = member.timeline.iter().filter(|moment| moment.at_ns >= first.time.end);
             since.filter(|moment| moment.what == what).map(|moment| moment.at_ns).next()
         };
         // A message of one block is never granted for.
         let setup = first.time.end..after(What::Grant).unwrap_or(first.time.end);
         let copying = after(What::Copy)?..after(What::Copied)?;
-        let touching: Vec<&Range<u64>> = transfers
-            .iter()
-            .filter(|transfer| transfer.from == first.to || transfer.to == first.to)
-            .map(|transfer| &transfer.time)
-            .collect();
-        for piece in pieces(first.time.end..end, touching.iter().copied().chain([&setup, &copying]))
-        {
+        let rest = first.time.end..member.received_ns?;
+        parts.add(rest, &touching(transfers, first.to), &setup, &copying);
+        Some(parts)
+    }
+
+    /// Every nanosecond of this time belongs to one part.
+    fn add(
+        &mut self,
+        time: Range<u64>,
+        touching: &[&Range<u64>],
+        setup: &Range<u64>,
+        copying: &Range<u64>,
+    ) {
+        for piece in pieces(time, touching.iter().copied().chain([setup, copying])) {
             let length = piece.end - piece.start;
             let inside = |range: &Range<u64>| range.start <= piece.start && piece.end <= range.end;
-            if inside(&copying) {
-                parts.copying += length;
-            } else if inside(&setup) {
-                parts.local_setup += length;
+            if inside(copying) {
+                self.copying += length;
+            } else if inside(setup) {
+                self.local_setup += length;
             } else if touching.iter().any(|time| inside(time)) {
-                parts.transfers += length;
+                self.transfers += length;
             } else {
-                parts.waiting += length;
+                self.waiting += length;
             }
         }
-        Some(parts)
+    }
+
+    /// The share of the time in which no block is on its way.
+    fn overhead(&self) -> f64 {
+        let on_its_way = self.remote_transfers + self.transfers;
+        1.0 - on_its_way as f64 / self.total_ns().max(1) as f64
     }
 
     fn rows(&self) -> [(&'static str, u64); 7] {
@@ -187,23 +271,15 @@ impl Parts {
     }
 }
 
-/// All transfers between these members; `None` if a block came that nobody sent.
-fn transfers(members: &[Done]) -> Option<Vec<Transfer>> {
-    let mut all = Vec::new();
-    for (to, member) in members.iter().enumerate() {
-        for received in member.timeline.iter().filter(|moment| moment.what == What::Received) {
-            let from = usize::try_from(received.peer?).ok()?;
-            let sent = members.get(from)?.timeline.iter().find(|moment| {
-                moment.what == What::Send
-                    && moment.peer == Some(to as u32)
-                    && moment.block == received.block
-            })?;
-            // A word that was late does not make time run backwards.
-            let time = sent.at_ns.min(received.at_ns)..received.at_ns;
-            all.push(Transfer { from, to, block: received.block, time });
-        }
-    }
-    Some(all)
+fn first_of(transfers: &[Transfer], member: u32) -> Option<&Transfer> {
+    let received = transfers.iter().filter(|transfer| transfer.to == member);
+    received.min_by_key(|transfer| transfer.time.end)
+}
+
+/// When a block was on its way to this member or from it.
+fn touching(transfers: &[Transfer], member: u32) -> Vec<&Range<u64>> {
+    let own = transfers.iter().filter(|it| it.from == member || it.to == member);
+    own.map(|transfer| &transfer.time).collect()
 }
 
 /// The range, cut wherever one of the others begins or ends.
@@ -234,6 +310,8 @@ mod tests {
         let root = vec![moment(103, What::Send, 1, 0), moment(140, What::Send, 1, 1)];
         let relay = vec![
             moment(113, What::Received, 0, 0),
+            moment(113, What::Copy, 0, 0),
+            moment(114, What::Copied, 0, 0),
             moment(115, What::Send, 2, 0),
             moment(150, What::Received, 0, 1),
             moment(151, What::Send, 2, 1),
@@ -246,7 +324,7 @@ mod tests {
             moment(170, What::Received, 1, 1),
         ];
         let members = [member(None, root), member(Some(151), relay), member(Some(171), last)];
-        let parts = Parts::of(&members).unwrap();
+        let breakdown = Breakdown::of(&members).unwrap();
         let expected = Parts {
             remote_setup: 5,
             remote_transfers: 20,
@@ -255,14 +333,18 @@ mod tests {
             waiting: 20,
             copying: 5,
         };
-        assert_eq!(parts, expected);
-        assert_eq!(parts.total_ns(), 71);
+        assert_eq!((breakdown.last, breakdown.last()), (2, &expected));
+        assert_eq!(expected.total_ns(), 71);
+        assert!((expected.overhead() - 32.0 / 71.0).abs() < 1e-12);
+        let root = Parts { local_setup: 3, transfers: 20, waiting: 27, ..Parts::default() };
+        assert_eq!(breakdown.parts[0], root);
+        assert_eq!(breakdown.parts[1].total_ns(), 51);
     }
 
     #[test]
     fn a_block_that_nobody_sent_is_a_gap() {
         let members =
             [member(None, Vec::new()), member(Some(9), vec![moment(5, What::Received, 0, 0)])];
-        assert_eq!(Parts::of(&members), None);
+        assert!(Breakdown::of(&members).is_none());
     }
 }

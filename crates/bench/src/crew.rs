@@ -5,7 +5,10 @@ use std::{
     env,
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, ChildStdout, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -29,6 +32,9 @@ const HEAD_START: Duration = Duration::from_millis(50);
 
 /// How long members may take to finish their traces.
 const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Jobs of all crews so far: a trace of several has each group's number once.
+static JOBS: AtomicU64 = AtomicU64::new(0);
 
 /// What one job gave.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +63,6 @@ pub struct Crew {
     orders: Vec<ChildStdin>,
     answers: Receiver<(usize, Option<String>)>,
     interrupt: Interrupt,
-    jobs: u64,
 }
 
 impl Crew {
@@ -80,7 +85,6 @@ impl Crew {
             orders: Vec::new(),
             answers,
             interrupt: interrupt.clone(),
-            jobs: 0,
         };
         for (rank, host) in hosts.iter().enumerate() {
             let (orders, output) = crew.spawn(rank, hosts.len(), host, equipment)?;
@@ -165,8 +169,7 @@ impl Crew {
     /// Runs several groups at once, with numbers of their own. Answers how long each took from the
     /// moment at which all roots sent, in seconds.
     pub fn run_together(&mut self, together: &Together) -> Outcome<Vec<f64>> {
-        let number = self.jobs + 1;
-        self.jobs += together.roots.len() as u64;
+        let number = JOBS.fetch_add(together.roots.len() as u64, Ordering::Relaxed) + 1;
         self.tell_all(&Order::JoinAll(Together { number, ..together.clone() }))?;
         self.await_ready()?;
         let start_ns = now_ns(ClockId::Monotonic) + HEAD_START.as_nanos() as u64;
@@ -218,8 +221,8 @@ impl Crew {
 
     /// Lets everybody join and get warm.
     fn prepare(&mut self, job: &Job) -> Outcome<()> {
-        self.jobs += 1;
-        self.tell_all(&Order::Join(Job { number: self.jobs, ..job.clone() }))?;
+        let number = JOBS.fetch_add(1, Ordering::Relaxed) + 1;
+        self.tell_all(&Order::Join(Job { number, ..job.clone() }))?;
         self.await_ready()
     }
 

@@ -13,6 +13,7 @@
 //! - `small`: one-byte messages, relayed and written to every receiver at once.
 //! - `offload`: what a member that relays late costs, with and without offload.
 //! - `overhead`: what rdmc's own code costs per block, without a network.
+//! - `trace-summary`: what a trace of any of them, or of `rdmc`, says in numbers.
 //! - `memory`: peak resident memory of `rdmc push` and its receivers.
 //!
 //! `local`, `shaped` and `overlap` share [`crew`], which runs [`member`] processes and compares
@@ -22,8 +23,10 @@
 
 mod breakdown;
 mod clock;
+mod course;
 mod crew;
 mod delays;
+mod drawing;
 mod groups;
 mod interrupt;
 mod load;
@@ -43,6 +46,7 @@ mod robust;
 mod shaped;
 mod sim;
 mod small;
+mod summary;
 mod sweep;
 mod timeline;
 mod traces;
@@ -58,7 +62,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 #[derive(Debug, Parser)]
 #[command(name = "rdmc-bench", version, about = "Measure rdmc on this machine")]
 struct Cli {
-    /// Write what each member does when, for https://ui.perfetto.dev or chrome://tracing; for
+    /// Write what each member does when, for ui.perfetto.dev or chrome://tracing; for
     /// commands that run members as processes
     #[arg(long, value_name = "FILE", global = true)]
     trace: Option<PathBuf>,
@@ -100,6 +104,8 @@ enum Command {
     Verify(verify::Args),
     /// A member that dies in the middle of a message
     Lose(lose::Args),
+    /// Who waited for whom, and how busy links were, by a trace file
+    TraceSummary(summary::Args),
     /// One member; started by the other commands
     #[command(hide = true)]
     Member(member::Args),
@@ -137,6 +143,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Memory(args) => memory::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Lose(args) => lose::run(&args),
+        Command::TraceSummary(args) => summary::run(&args),
         Command::Member(args) => member::run(&args),
     }
 }

@@ -66,7 +66,6 @@ pub fn run(args: &Args) -> Outcome<()> {
         "of_the_limit",
         "fairness",
         "first_group_s",
-        "last_group_s",
     ];
     let mut report = Report::new("overlapping", what, &columns);
     let mut found = Vec::new();
@@ -77,7 +76,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         "Together: length x groups / time until the last receiver of the last group has its message. \
          Limit: what the busiest port or uplink allows by the schedules. Fairness: Jain's index of \
          the groups' rates (length / time of the group), 1 if they are all the same and 1/groups if one gets \
-         everything. First, last group: when it was done.",
+         everything. First group: when it was done; the last one is the time.",
     );
     report.finding(
         "concurrent senders come close to full bisection bandwidth on Fractus with large messages, and \
@@ -131,7 +130,6 @@ fn measure(
             number(mbit / limit),
             number(fairness),
             number(first),
-            number(last),
         ]);
         found.push(format!(
             "{network}, {}, {groups} of {} sending {:.2} and {fairness:.3}",

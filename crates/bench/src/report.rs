@@ -4,29 +4,62 @@ use std::{fs, thread};
 
 use serde_json::{Map, Value, json};
 
-/// Rows of named values, all with the same names in the same order.
+/// One table or several, and what there is to say about them.
 #[derive(Debug)]
 pub struct Report {
     benchmark: &'static str,
     what: String,
-    columns: Vec<&'static str>,
-    rows: Vec<Vec<Value>>,
+    /// Facts, where they are those of the machine that was measured.
+    machine: Option<Value>,
+    tables: Vec<Table>,
     notes: Vec<String>,
 }
 
+/// Rows of named values, all with the same names in the same order.
+#[derive(Debug)]
+struct Table {
+    /// In JSON.
+    name: &'static str,
+    /// Stands above it; nothing above the first.
+    title: String,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<Value>>,
+}
+
 impl Report {
-    /// An empty report; `what` says in one line what was measured.
+    /// A report with an empty table, "rows"; `what` says in one line what was measured.
     pub fn new(benchmark: &'static str, what: String, columns: &[&'static str]) -> Self {
-        Self { benchmark, what, columns: columns.to_vec(), rows: Vec::new(), notes: Vec::new() }
+        let (machine, tables, notes) = (Some(machine()), Vec::new(), Vec::new());
+        let mut report = Self { benchmark, what, machine, tables, notes };
+        report.table("rows", "", columns);
+        report
+    }
+
+    /// The same about something that was measured before, wherever that was.
+    pub fn of_the_past(self) -> Self {
+        Self { machine: None, ..self }
+    }
+
+    /// Begins another table, which rows are added to from now on.
+    pub fn table(
+        &mut self,
+        name: &'static str,
+        title: impl Into<String>,
+        columns: &[&'static str],
+    ) {
+        let (title, columns) = (title.into(), columns.to_vec());
+        self.tables.push(Table { name, title, columns, rows: Vec::new() });
     }
 
     /// Adds a row: one value for each column.
     pub fn row(&mut self, values: Vec<Value>) {
-        assert_eq!(values.len(), self.columns.len(), "one value for each column");
-        self.rows.push(values);
+        if let Some(table) = self.tables.last_mut() {
+            assert_eq!(values.len(), table.columns.len(), "one value for each column");
+            table.rows.push(values);
+        }
     }
 
-    /// Adds a line that stands below the table.
+    /// Adds a line that stands below all tables.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
@@ -48,33 +81,54 @@ impl Report {
     }
 
     fn to_json(&self) -> Value {
-        let rows: Vec<Value> = self
-            .rows
-            .iter()
-            .map(|row| {
-                let named = self.columns.iter().map(ToString::to_string).zip(row.iter().cloned());
-                Value::Object(named.collect::<Map<_, _>>())
-            })
-            .collect();
-        json!({
+        let mut json = json!({
             "benchmark": self.benchmark,
             "what": self.what,
-            "machine": machine(),
-            "rows": rows,
             "notes": self.notes,
-        })
+        });
+        if let Some(machine) = &self.machine {
+            json["machine"] = machine.clone();
+        }
+        for table in &self.tables {
+            json[table.name] = table.to_json();
+        }
+        json
     }
 
     fn to_text(&self) -> String {
-        let machine = machine();
-        let mut text = format!(
-            "{}: {}\n{} cores, {}, Linux {}\n\n",
-            self.benchmark,
-            self.what,
-            machine["cores"],
-            machine["cpu"].as_str().unwrap_or("?"),
-            machine["kernel"].as_str().unwrap_or("?"),
-        );
+        let mut text = format!("{}: {}\n", self.benchmark, self.what);
+        if let Some(machine) = &self.machine {
+            text += &format!(
+                "{} cores, {}, Linux {}\n",
+                machine["cores"],
+                machine["cpu"].as_str().unwrap_or("?"),
+                machine["kernel"].as_str().unwrap_or("?"),
+            );
+        }
+        for table in &self.tables {
+            text += &table.to_text();
+        }
+        for note in &self.notes {
+            text += &format!("\n{note}\n");
+        }
+        text
+    }
+}
+
+impl Table {
+    fn to_json(&self) -> Value {
+        let named = |row: &Vec<Value>| {
+            let named = self.columns.iter().map(ToString::to_string).zip(row.iter().cloned());
+            Value::Object(named.collect::<Map<_, _>>())
+        };
+        self.rows.iter().map(named).collect()
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = match self.title.as_str() {
+            "" => "\n".to_owned(),
+            title => format!("\n{title}\n\n"),
+        };
         let head = self.columns.iter().map(|name| name.replace('_', " ")).collect();
         let lines: Vec<Vec<String>> = std::iter::once(head)
             .chain(self.rows.iter().map(|row| row.iter().map(cell).collect()))
@@ -93,9 +147,6 @@ impl Report {
             }
             text.truncate(text.trim_end().len());
             text.push('\n');
-        }
-        for note in &self.notes {
-            text += &format!("\n{note}\n");
         }
         text
     }
@@ -164,5 +215,9 @@ mod tests {
         report.row(vec![json!("x"), Value::Null]);
         assert!(report.to_text().ends_with("name   time s\nchain   1.235\nx           -\n"));
         assert_eq!(report.to_json()["rows"][0], json!({"name": "chain", "time_s": 1.2346}));
+        report.table("more", "And this:", &["count"]);
+        report.row(vec![json!(12)]);
+        assert!(report.to_text().ends_with("      -\n\nAnd this:\n\ncount\n   12\n"));
+        assert_eq!(report.to_json()["more"], json!([{"count": 12}]));
     }
 }

@@ -84,6 +84,85 @@ fn members_are_traced_in_one_file() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("nothing to trace"));
 }
 
+/// What a trace says agrees with what was sent.
+#[test]
+fn traces_are_summed_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (trace, picture) = (path("trace.json"), path("picture.svg"));
+    let arguments = "local --members 3 --bytes 1MiB --blocks 100KiB --repeats 1 --json --trace";
+    json_of(&bench(&format!("{arguments} {trace}")));
+    let list = json_of(&bench(&format!("trace-summary {trace} --list --json")));
+    let groups = list["rows"].as_array().unwrap();
+    // All 7 algorithms, each after a message that warms up.
+    assert_eq!(groups.len(), 7 * 2);
+    let json = json_of(&bench(&format!(
+        "trace-summary {trace} --group 2 --message 1 --rate 1gbit --draw {picture} --json"
+    )));
+    let rows = |name: &str| json[name].as_array().unwrap().clone();
+    let (mut sent, mut came) = (0, 0);
+    for link in rows("links") {
+        let blocks = link["blocks"].as_u64().unwrap();
+        *if link["direction"] == "out" { &mut sent } else { &mut came } += blocks;
+        let share = |name: &str| link[name].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&share("busy")), "{link}");
+        assert!(share("two_or_more") <= share("busy"), "{link}");
+    }
+    assert_eq!((sent, came), (2 * 11, 2 * 11));
+    assert_eq!(rows("members").len(), 3);
+    for wait in rows("rows") {
+        let (total, longest) =
+            (wait["total_ms"].as_f64().unwrap(), wait["longest_ms"].as_f64().unwrap());
+        assert!(wait["times"].as_u64().unwrap() > 0 && longest <= total, "{wait}");
+    }
+    // 100 KiB at 1 Gbit/s.
+    for block in rows("targets") {
+        let (ms, times) =
+            (block["max_ms"].as_f64().unwrap(), block["max_block_times"].as_f64().unwrap());
+        assert!((ms / times / 0.8192 - 1.0).abs() < 0.01, "{block}");
+    }
+    let drawn = std::fs::read_to_string(&picture).unwrap();
+    assert_eq!(drawn.matches("<title>block ").count(), 2 * 2 * 11);
+}
+
+#[test]
+fn what_cannot_be_summed_up_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace.json");
+    for (text, expected) in [
+        ("[\n\n]\n", "no blocks"),
+        ("hello\n", "line 1 is no event of a trace"),
+        ("[\n{\"ph\":\"M\"}\n]\n", "no blocks"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let output = bench(&format!("trace-summary {}", file.display()));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(errors.contains(expected), "{text}: {errors}");
+    }
+    let output = bench("trace-summary missing.json");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("missing.json: No such file"));
+}
+
+#[test]
+fn a_breakdown_has_every_member_and_a_picture() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("picture.svg");
+    let arguments = "breakdown --members 3 --bytes 1MiB --block 100KiB --repeats 2 --json --draw";
+    let json = json_of(&bench(&format!("{arguments} {}", file.display())));
+    let members = json["members"].as_array().unwrap();
+    assert_eq!(members.len(), 3);
+    for member in members {
+        let of = |name: &str| member[name].as_f64().unwrap();
+        let parts = ["remote_setup_us", "remote_transfers_us", "local_setup_us", "transfers_us"];
+        let sum: f64 = parts.iter().chain(&["waiting_us", "copying_us"]).map(|name| of(name)).sum();
+        assert!((sum - of("total_us")).abs() < 0.01, "{member}");
+        assert!((0.0..1.0).contains(&of("overhead")), "{member}");
+    }
+    let drawn = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(drawn.matches("<title>block ").count(), 2 * 2 * 11);
+}
+
 #[test]
 fn groups_of_every_length_are_verified() {
     let json = json_of(&bench("verify --members 3 --bytes 0,1,7KiB,20001 --block 7KiB --json"));
@@ -215,19 +294,90 @@ fn a_simulated_run_is_replayed_by_its_seed() {
 }
 
 /// With root: over shaped links between network namespaces, which are gone afterwards. Without: a
-/// clear refusal.
-#[test]
-fn shaped_links_need_root_and_carry_messages() {
-    let arguments = "shaped --members 3 --rate 200 --bytes 1MiB --blocks 64KiB --repeats 1 --json";
-    let output = bench(arguments);
+/// clear refusal, and nothing.
+fn rows_in_lab(arguments: &str) -> Option<Vec<serde_json::Value>> {
+    let output = bench(&format!("{arguments} --repeats 1 --json"));
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if errors.contains("need root") || errors.contains("iproute2") || errors.contains("netns") {
         println!("skipped: {errors}");
         assert!(!output.status.success());
-        return;
+        return None;
     }
-    let json = json_of(&output);
-    for row in json["rows"].as_array().unwrap() {
+    Some(json_of(&output)["rows"].as_array().unwrap().clone())
+}
+
+/// Counted, not timed: what crosses uplinks is what schedules say, and acknowledgements.
+#[test]
+fn rack_algorithms_cross_each_uplink_once() {
+    let arguments = "racks --members 8 --racks 2 --rate 200mbit --bytes 1MiB --layouts scattered";
+    let Some(rows) = rows_in_lab(arguments) else { return };
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let value = |name: &str| row[name].as_f64().unwrap();
+        let (crossed, scheduled) = (value("busiest_uplink"), value("scheduled"));
+        assert!((crossed / scheduled - 1.0).abs() < 0.2, "{row}");
+        match row["algorithm"].as_str().unwrap() {
+            "chain" => assert!(scheduled > 3.5, "{row}"),
+            "chain-of-racks" | "nested-pipelines" => assert_eq!(scheduled, 1.0, "{row}"),
+            _ => assert!(scheduled > 1.2, "{row}"),
+        }
+    }
+}
+
+#[test]
+fn groups_of_the_same_members_share_links() {
+    let arguments = "overlapping --members 4 --rate 400mbit --bytes 512KiB";
+    let Some(rows) = rows_in_lab(arguments) else { return };
+    let senders: Vec<_> = rows.iter().map(|row| row["senders"].as_u64().unwrap()).collect();
+    assert_eq!(senders, [4, 2, 1, 4, 2, 1]);
+    for row in rows {
+        let fairness = row["fairness"].as_f64().unwrap();
+        let least = 1.0 / row["senders"].as_f64().unwrap();
+        assert!(fairness >= least - 1e-3 && fairness <= 1.0 + 1e-9, "{row}");
+    }
+}
+
+#[test]
+fn slow_links_and_members_are_measured() {
+    let arguments = "robust --networks links --members 4 --rate 400mbit --bytes 1MiB";
+    let Some(rows) = rows_in_lab(arguments) else { return };
+    let disturbances: Vec<_> =
+        rows.iter().map(|row| row["disturbance"].as_str().unwrap()).collect();
+    let each = ["none", "link 2-3 at 1/2", "member 3 at 1/2"];
+    assert_eq!(disturbances, [each, each].concat());
+    assert!(rows[0]["slack_steps"].as_f64().unwrap() > 0.0);
+}
+
+/// In virtual time, where the paper's calculations can be met exactly.
+#[test]
+fn the_pipeline_is_as_robust_as_the_paper_says() {
+    let arguments = "robust --networks virtual --members 8 --blocks 120 --repeats 1 --json";
+    let json = json_of(&bench(arguments));
+    let row = |disturbance: &str, algorithm: &str| {
+        let rows = json["rows"].as_array().unwrap();
+        let mut found = rows.iter().filter(|row| {
+            row["algorithm"] == algorithm && row["disturbance"].as_str() == Some(disturbance)
+        });
+        found.next().unwrap_or_else(|| panic!("{disturbance} {algorithm}")).clone()
+    };
+    let value = |row: &serde_json::Value, name: &str| row[name].as_f64().unwrap();
+    let none = row("none", "binomial-pipeline");
+    // 2(1 - (l-1)/(n-2)) for 8 members.
+    assert!((value(&none, "slack_steps") - 4.0 / 3.0).abs() < 1e-3, "{none}");
+    for algorithm in ["binomial-pipeline", "chain"] {
+        let link = row("one link at 1/2", algorithm);
+        let (left, bound) = (value(&link, "of_undisturbed"), value(&link, "expected"));
+        assert!(left > 0.97 * bound, "{link}");
+    }
+    let late = row("one program late once by 2.5 blocks", "chain");
+    assert!(value(&late, "of_undisturbed") >= value(&late, "expected") - 1e-3, "{late}");
+}
+
+#[test]
+fn shaped_links_need_root_and_carry_messages() {
+    let arguments = "shaped --members 3 --rate 200 --bytes 1MiB --blocks 64KiB";
+    let Some(rows) = rows_in_lab(arguments) else { return };
+    for row in rows {
         let of_rate = row["of_rate"].as_f64().unwrap();
         assert!((0.01..1.5).contains(&of_rate), "the links are not shaped: {row}");
     }
@@ -243,6 +393,10 @@ fn nonsense_is_refused() {
         "offload --delays-ms 1",
         "offload --fabric sockets --delays 4",
         "shaped --rate 0",
+        "racks --racks 1",
+        "racks --rate 100",
+        "robust --members 3",
+        "overlapping --oversubscription 0",
     ] {
         let output = bench(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");

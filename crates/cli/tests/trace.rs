@@ -25,13 +25,60 @@ fn of_category<'a>(events: &'a [Value], category: &'a str) -> impl Iterator<Item
     events.iter().filter(move |event| event["ph"] == "X" && event["cat"] == category)
 }
 
+/// What the format (Trace Event Format) asks of an event of each phase, and nothing beside that.
+fn check_schema(event: &Value) {
+    let phase = event["ph"].as_str().unwrap_or_else(|| panic!("no phase: {event}"));
+    let fields: &[&str] = match phase {
+        "X" => &["ph", "pid", "tid", "name", "cat", "ts", "dur", "args"],
+        "i" => &["ph", "pid", "tid", "name", "cat", "ts", "s", "args"],
+        "s" => &["ph", "pid", "tid", "name", "cat", "ts", "id"],
+        "f" => &["ph", "pid", "tid", "name", "cat", "ts", "id", "bp"],
+        "M" => &["ph", "pid", "tid", "name", "args"],
+        _ => panic!("a phase that nobody knows: {event}"),
+    };
+    let object = event.as_object().unwrap();
+    let names: BTreeSet<&str> = object.keys().map(String::as_str).collect();
+    assert_eq!(names, fields.iter().copied().collect(), "{event}");
+    for (name, value) in object {
+        let count = value.as_u64();
+        let is_right = match name.as_str() {
+            // Readers keep these in 32 bits.
+            "pid" | "tid" => count.is_some_and(|number| (1..1 << 31).contains(&number)),
+            "id" => count.is_some_and(|number| number < 1 << 53),
+            "ts" | "dur" => value.as_f64().is_some_and(|time| (0.0..1e15).contains(&time)),
+            "s" => value == "t",
+            "bp" => value == "e",
+            "args" if phase == "M" => is_label(&event["name"], value),
+            "args" => value.as_object().is_some_and(|facts| facts.iter().all(is_fact)),
+            _ => value.as_str().is_some_and(|text| !text.is_empty()),
+        };
+        assert!(is_right, "{name} is wrong: {event}");
+    }
+}
+
+fn is_label(name: &Value, args: &Value) -> bool {
+    let is_alone = args.as_object().is_some_and(|args| args.len() == 1);
+    is_alone
+        && match name.as_str() {
+            Some("process_name" | "thread_name") => args["name"].is_string(),
+            Some("process_sort_index" | "thread_sort_index") => args["sort_index"].is_u64(),
+            _ => false,
+        }
+}
+
+fn is_fact((name, value): (&String, &Value)) -> bool {
+    if name == "unfinished" { value.is_boolean() } else { value.is_u64() }
+}
+
 /// What all traces promise: no time runs backwards, nothing on one track overlaps, every track and
-/// process has a name, and arrows have two ends.
+/// process has a name, and arrows have two ends, each in a slice.
 fn check(events: &[Value]) {
     let mut tracks: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
     let (mut used, mut named) = (BTreeSet::new(), BTreeSet::new());
     let mut arrows: BTreeMap<u64, Vec<(&str, f64)>> = BTreeMap::new();
+    let mut ends_of_arrows = Vec::new();
     for event in events {
+        check_schema(event);
         let (track, process) = (event["tid"].as_u64().unwrap(), event["pid"].as_u64().unwrap());
         let phase = event["ph"].as_str().unwrap();
         if phase == "M" {
@@ -49,10 +96,15 @@ fn check(events: &[Value]) {
             "s" | "f" => {
                 let arrow = arrows.entry(event["id"].as_u64().unwrap()).or_default();
                 arrow.push((phase, number(event, "ts")));
+                ends_of_arrows.push((track, number(event, "ts")));
             }
             "i" => {}
             other => panic!("{other} is not known"),
         }
+    }
+    for (track, at) in ends_of_arrows {
+        let has_slice = tracks[&track].iter().any(|&(start, end)| start <= at && at <= end);
+        assert!(has_slice, "an arrow ends on track {track} at {at}, where nothing is");
     }
     assert!(used.is_subset(&named), "{:?}", used.difference(&named));
     for (track, mut slices) in tracks {

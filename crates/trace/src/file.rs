@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 /// Longer lines are no events of ours.
-const LINE_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// What the process that writes a part has to know of the whole.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

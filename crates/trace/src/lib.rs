@@ -8,6 +8,7 @@
 //! - [`Writer`] writes the events of one process as they come, on a thread of its own, into a part
 //!   of a trace, which is itself a whole trace.
 //! - [`Trace`] joins the parts of several processes to one file.
+//! - [`read`] gives its slices to programs.
 //!
 //! Times in a file are microseconds since its origin, read from the real-time clock of each host
 //! when its part starts and counted monotonically from there. So processes of one host agree to
@@ -25,9 +26,11 @@
 mod event;
 mod file;
 mod moment;
+mod read;
 mod tracks;
 mod writer;
 
 pub use file::{Part, Process, Trace};
 pub use moment::{Moment, What, layer};
+pub use read::{Lasting, Reason, Shown, Slice, read};
 pub use writer::{Summary, Writer};

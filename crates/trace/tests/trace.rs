@@ -2,11 +2,12 @@
 
 use std::{
     fs::{self, File},
+    io::BufReader,
     path::PathBuf,
 };
 
 use serde_json::Value;
-use trace::{Part, Summary, Trace, Writer};
+use trace::{Lasting, Part, Reason, Shown, Slice, Summary, Trace, Writer};
 use tracing_subscriber::layer::SubscriberExt;
 
 /// An event as the library makes them.
@@ -141,4 +142,60 @@ fn nothing_is_written_once_it_is_closed() {
     assert_eq!(writer.close().unwrap().events, 0);
     tracing::subscriber::with_default(subscriber, || happens!("granted", peer = 1_u32));
     assert!(place.events("part").is_empty());
+}
+
+#[test]
+fn what_was_written_is_read_again() {
+    let place = Place::new();
+    place.record("part", &Part::alone(None), || {
+        happens!("send", peer = 3_u32, message = 1_u64, block = 4_u32, step = 5_u64, post = 1_u64);
+        happens!("waits_for_block", peer = 2_u32, message = 1_u64, block = 6_u32);
+        happens!("granted", peer = 1_u32);
+        happens!("waits_for_memory", message = 1_u64);
+        happens!("waits_no_more");
+    });
+    let shown = |name: &str| -> Vec<Slice> {
+        trace::read(BufReader::new(File::open(place.path(name)).unwrap()))
+            .map(|shown| match shown.unwrap() {
+                Shown::Slice(slice) => slice,
+                Shown::Lost(lost) => panic!("{lost} events were lost"),
+            })
+            .collect()
+    };
+    let slices = shown("part");
+    let what: Vec<Lasting> = slices.iter().map(|slice| slice.what).collect();
+    let expected = [Lasting::Wait(Reason::Block), Lasting::Wait(Reason::Memory), Lasting::Send];
+    assert_eq!(what, expected);
+    assert_eq!(slices[0].peer, Some(2));
+    let send = &slices[2];
+    let facts = (send.group, send.member, send.peer, send.message, send.step, send.block);
+    assert_eq!(facts, (7, 0, Some(3), Some(1), Some(5), Some(4)));
+    assert!(send.unfinished && send.start_ns <= slices[0].start_ns);
+    assert_eq!(slices[0].end_ns, slices[1].start_ns, "one wait follows the other");
+    // Somebody stopped it in the middle of its life.
+    let text = fs::read_to_string(place.path("part")).unwrap();
+    fs::write(place.path("cut"), text.strip_suffix("\n]\n").unwrap()).unwrap();
+    assert_eq!(shown("cut"), slices);
+}
+
+#[test]
+fn what_is_no_trace_is_named_by_its_line() {
+    let slice = |rest: &str| format!("[\n{{\"ph\":\"M\"}},\n{{\"ph\":\"X\",{rest}}}\n]\n");
+    let facts = r#""args":{"group":1,"member":2}"#;
+    for (rest, ok) in [
+        (format!(r#""name":"block 1","cat":"send","ts":1.5,"dur":2,{facts}"#), true),
+        (format!(r#""name":"block 1","cat":"send","ts":-1,"dur":2,{facts}"#), false),
+        (format!(r#""name":"block 1","cat":"send","ts":1e300,"dur":2,{facts}"#), false),
+        (format!(r#""name":"block 1","cat":"blob","ts":1,"dur":2,{facts}"#), false),
+        (r#""name":"block 1","cat":"send","ts":1,"dur":2,"args":{}"#.to_owned(), false),
+        ("]".to_owned(), false),
+    ] {
+        let read: Result<Vec<Shown>, _> = trace::read(slice(&rest).as_bytes()).collect();
+        match read {
+            Ok(shown) => assert!(ok && shown.len() == 1, "{rest}"),
+            Err(error) => assert!(!ok && error.to_string().starts_with("line 3 "), "{error}"),
+        }
+    }
+    let lost = br#"{"ph":"i","name":"17 events were lost"}"#;
+    assert_eq!(trace::read(&lost[..]).next().unwrap().unwrap(), Shown::Lost(17));
 }

@@ -1,0 +1,247 @@
+//! What a trace says: who waited for whom, how busy links were, how long blocks took.
+
+mod figures;
+mod messages;
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use lab::Rate;
+use rdmc::size;
+use serde_json::{Value, json};
+use trace::Reason;
+
+use crate::{
+    Outcome,
+    course::Course,
+    drawing,
+    report::{Report, number},
+};
+use figures::{Direction, Durations};
+use messages::Messages;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A file that --trace has written
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The group to look at; unless given, that of the largest message, of several the last
+    #[arg(long, value_name = "NUMBER")]
+    group: Option<u64>,
+    /// Its messages to look at; unless given, the largest, of several the last
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
+    message: Vec<u64>,
+    /// Only list the groups and messages of the trace
+    #[arg(long, conflicts_with_all = ["group", "message", "rate"])]
+    list: bool,
+    /// The rate of a link, as in 250mbit: shows times as multiples of a block's time at that rate
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+    /// Draw every block of these messages into this SVG file
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "list")]
+    draw: Option<PathBuf>,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads and prints.
+pub fn run(args: &Args) -> Outcome<()> {
+    let messages = Messages::in_file(&args.file)?;
+    if args.list {
+        messages.report(&args.file).print(args.json);
+        return Ok(());
+    }
+    let chosen = messages.choose(args.group, &args.message)?;
+    let course = messages::course(&args.file, &chosen)?;
+    if course.transfers.is_empty() {
+        return Err(format!("{chosen}: the trace has no block with both its ends").into());
+    }
+    if let Some(path) = &args.draw {
+        drawing::write(path, &course, &format!("{}: {chosen}", args.file.display()))?;
+    }
+    let what = format!("{}: {chosen}, of {} in the trace", args.file.display(), messages.count());
+    let mut report = Tables { course: &course, rate: args.rate }.report(what);
+    if messages.lost > 0 {
+        report.note(format!("{} events are missing in the trace.", messages.lost));
+    }
+    report.print(args.json);
+    Ok(())
+}
+
+/// What the tables are made from.
+struct Tables<'a> {
+    course: &'a Course,
+    rate: Option<Rate>,
+}
+
+const WAITS: [&str; 8] =
+    ["member", "waits_for", "of_member", "times", "total_ms", "share", "mean_ms", "longest_ms"];
+const MEMBERS: [&str; 6] =
+    ["member", "for_credit_ms", "for_block_ms", "for_memory_ms", "share", "others_wait_ms"];
+const LINKS: [&str; 8] =
+    ["member", "direction", "blocks", "first_ms", "last_ms", "busy", "idle_ms", "two_or_more"];
+const BLOCKS: [&str; 5] = ["member", "blocks", "median_ms", "p90_ms", "max_ms"];
+/// The same once more, where a block's time is known.
+const IN_BLOCK_TIMES: [&str; 3] = ["median_block_times", "p90_block_times", "max_block_times"];
+
+impl Tables<'_> {
+    fn report(&self, what: String) -> Report {
+        let mut report = Report::new("trace-summary", what, &WAITS).of_the_past();
+        self.add_waits(&mut report);
+        report.table("members", "Waiting by member, and of others for it:", &MEMBERS);
+        self.add_members(&mut report);
+        report.table("links", "Links, from a block's post to its arrival:", &LINKS);
+        self.add_links(&mut report);
+        for (name, title, direction) in [
+            ("sources", "Time of a block by its source:", Direction::Out),
+            ("targets", "Time of a block by its target:", Direction::In),
+        ] {
+            let more = if self.rate.is_some() { &IN_BLOCK_TIMES[..] } else { &[] };
+            report.table(name, title, &[&BLOCKS[..], more].concat());
+            self.add_durations(direction, &mut report);
+        }
+        self.add_notes(&mut report);
+        report
+    }
+
+    fn span_ns(&self) -> u64 {
+        let span = self.course.span();
+        span.end - span.start
+    }
+
+    fn share(&self, ns: u64) -> Value {
+        number(ns as f64 / self.span_ns().max(1) as f64)
+    }
+
+    /// A block's time at the rate.
+    fn block_ns(&self) -> Option<f64> {
+        let bits = self.course.block_bytes as f64 * 8.0;
+        self.rate.map(|rate| bits * 1e9 / rate.bits_per_s() as f64)
+    }
+
+    fn add_waits(&self, report: &mut Report) {
+        for waiting in figures::waiting(&self.course.waits) {
+            report.row(vec![
+                json!(waiting.member),
+                json!(name(waiting.reason)),
+                json!(waiting.peer),
+                json!(waiting.times),
+                ms(waiting.total_ns),
+                self.share(waiting.total_ns),
+                ms(waiting.total_ns / waiting.times),
+                ms(waiting.longest_ns),
+            ]);
+        }
+    }
+
+    fn add_members(&self, report: &mut Report) {
+        let all = figures::waiting(&self.course.waits);
+        for member in 0..self.course.members() {
+            let own = || all.iter().filter(move |waiting| waiting.member == member);
+            let why = |reason: Reason| -> u64 {
+                own().filter(|it| it.reason == reason).map(|it| it.total_ns).sum()
+            };
+            let of_others = all.iter().filter(|waiting| waiting.peer == Some(member));
+            report.row(vec![
+                json!(member),
+                ms(why(Reason::Credit)),
+                ms(why(Reason::Block)),
+                ms(why(Reason::Memory)),
+                self.share(own().map(|waiting| waiting.total_ns).sum()),
+                ms(of_others.map(|waiting| waiting.total_ns).sum()),
+            ]);
+        }
+    }
+
+    fn add_links(&self, report: &mut Report) {
+        let start = self.course.span().start;
+        for member in 0..self.course.members() {
+            for direction in [Direction::Out, Direction::In] {
+                let used = figures::use_of(self.course, member, direction);
+                if used.blocks == 0 {
+                    continue;
+                }
+                report.row(vec![
+                    json!(member),
+                    json!(direction.name()),
+                    json!(used.blocks),
+                    ms(used.time.start - start),
+                    ms(used.time.end - start),
+                    self.share(used.busy_ns),
+                    ms(used.idle_ns()),
+                    self.share(used.double_ns),
+                ]);
+            }
+        }
+    }
+
+    fn add_durations(&self, direction: Direction, report: &mut Report) {
+        for member in 0..self.course.members() {
+            let Some(durations) = figures::durations(self.course, member, direction) else {
+                continue;
+            };
+            let Durations { blocks, median_ns, p90_ns, max_ns } = durations;
+            let times = [median_ns, p90_ns, max_ns];
+            let mut row = vec![json!(member), json!(blocks)];
+            row.extend(times.map(ms));
+            if let Some(block_ns) = self.block_ns() {
+                row.extend(times.map(|ns| number(ns as f64 / block_ns)));
+            }
+            report.row(row);
+        }
+    }
+
+    fn add_notes(&self, report: &mut Report) {
+        let Course { transfers, block_bytes, without_send, backwards, .. } = self.course;
+        let distinct: BTreeSet<u32> = transfers.iter().map(|transfer| transfer.block).collect();
+        let mut total = format!(
+            "{} transfers of blocks of {} in {:.3} ms",
+            transfers.len(),
+            size::show(*block_bytes),
+            self.span_ns() as f64 / 1e6
+        );
+        if let Some(block_ns) = self.block_ns() {
+            total += &format!(
+                ": {:.2} block times of {:.3} ms; {} blocks",
+                self.span_ns() as f64 / block_ns,
+                block_ns / 1e6,
+                distinct.len()
+            );
+        }
+        report.note(total + ".");
+        report.note(
+            "waits: the member sends nothing meanwhile. share, busy, two or more: of the time from \
+             the first post to the last arrival. idle: without a block, between the first and the \
+             last. A block's time includes that behind others that were posted before it.",
+        );
+        if *without_send > 0 {
+            report.note(format!("{without_send} blocks are left out: no send of theirs is shown."));
+        }
+        if *backwards > 0 {
+            report.note(format!(
+                "{backwards} blocks came before they were sent: the hosts' clocks differ, and with \
+                 them the times of blocks."
+            ));
+        }
+    }
+}
+
+fn name(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Block => "block",
+        Reason::Credit => "credit",
+        Reason::Memory => "memory",
+    }
+}
+
+fn ms(ns: u64) -> Value {
+    number(ns as f64 / 1e6)
+}
+
+fn named(path: &Path) -> impl Fn(std::io::Error) -> String {
+    let path = path.display().to_string();
+    move |error| format!("{path}: {error}")
+}
