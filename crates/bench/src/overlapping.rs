@@ -84,9 +84,9 @@ pub fn run(args: &Args) -> Outcome<()> {
          bandwidth fairly, without a figure.",
         &format!("share of the limit, and fairness: {}.", found.join("; ")),
         "while one group's member waits for a block or a credit, its port serves another group, so \
-         that several groups fill ports which one leaves idle at its start and end. Groups are \
-         connections of TCP to the same peers: nobody orders them, and TCP shares a port \
-         evenly only over times that are long beside a message.",
+         that several groups fill ports which one leaves idle at its start and end. Nobody orders \
+         groups: their connections share ports as TCP does. Where uplinks are oversubscribed, a \
+         group whose hypercube follows the racks has less to send through them, and tends to end first.",
     );
     report.print(args.json);
     Ok(())
