@@ -18,13 +18,17 @@ use rdmc::Secret;
 
 use crate::{
     Outcome,
+    clock::{ClockId, now_ns},
     interrupt::Interrupt,
-    member::{Answer, Done, Equipment, Fate, Job, Order},
+    member::{Answer, Done, Equipment, Fate, Job, Order, Together},
     traces::{self, MemberPart},
 };
 
 /// Longer than members wait themselves, so that they get to say what went wrong.
 const PATIENCE: Duration = Duration::from_secs(660);
+
+/// Longer than it takes to tell all members when to begin.
+const HEAD_START: Duration = Duration::from_millis(50);
 
 /// How long members may take to finish their traces.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -108,6 +112,7 @@ impl Crew {
         host: &Host,
         equipment: &Equipment,
     ) -> Outcome<(ChildStdin, ChildStdout)> {
+        let racks: Vec<String> = equipment.racks.iter().map(ToString::to_string).collect();
         let trace = traces::part(rank)?;
         let traced = trace.as_ref().map(MemberPart::arguments).transpose()?;
         self.traces.extend(trace);
@@ -120,6 +125,7 @@ impl Crew {
             .args(["--completion", equipment.completion.name()])
             .args(equipment.offload.then_some("--offload"))
             .args(equipment.timeline.then_some("--timeline"))
+            .args((!racks.is_empty()).then(|| format!("--racks={}", racks.join(","))))
             .args(traced.iter().flatten())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -136,7 +142,18 @@ impl Crew {
 
     /// [`Crew::run`] with what each member measured, by rank.
     pub fn run_all(&mut self, job: &Job) -> Outcome<Vec<Done>> {
-        self.begin(job)?;
+        self.run_after(job, || Ok(()))
+    }
+
+    /// [`Crew::run_all`] that calls `before` when everybody is warm and nothing has been sent.
+    pub fn run_after(
+        &mut self,
+        job: &Job,
+        before: impl FnOnce() -> Outcome<()>,
+    ) -> Outcome<Vec<Done>> {
+        self.prepare(job)?;
+        before()?;
+        self.tell(0, &Order::Go)?;
         let mut all = BTreeMap::new();
         for _ in 0..self.orders.len() {
             match self.next_answer()? {
@@ -149,11 +166,37 @@ impl Crew {
         Ok(all.into_values().collect())
     }
 
+    /// Runs several groups at once, with numbers of their own. Answers how long each took from the
+    /// moment at which all roots sent, in seconds.
+    pub fn run_together(&mut self, together: &Together) -> Outcome<Vec<f64>> {
+        let number = JOBS.fetch_add(together.roots.len() as u64, Ordering::Relaxed) + 1;
+        self.tell_all(&Order::JoinAll(Together { number, ..together.clone() }))?;
+        self.await_ready()?;
+        let start_ns = now_ns(ClockId::Monotonic) + HEAD_START.as_nanos() as u64;
+        self.tell_all(&Order::GoAt(start_ns))?;
+        let mut last_ns = vec![None; together.roots.len()];
+        for _ in 0..self.orders.len() {
+            let (rank, Answer::AllDone(times_ns)) = self.next_answer()? else {
+                return Err("a member did something else than was asked".into());
+            };
+            if times_ns.len() != last_ns.len() {
+                return Err(format!("member {rank} was not in all groups").into());
+            }
+            for (last, time) in last_ns.iter_mut().zip(times_ns) {
+                *last = time.max(*last);
+            }
+        }
+        let seconds = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e9;
+        let all: Option<Vec<f64>> = last_ns.into_iter().map(|ns| ns.map(seconds)).collect();
+        all.ok_or_else(|| "nobody received".into())
+    }
+
     /// Runs one job in which a member comes to harm, until all `others` have reported that the
     /// group has failed.
     pub fn lose(&mut self, job: &Job, victim: usize, fate: &Fate) -> Outcome<Mourning> {
         self.tell(victim, &Order::Perish(fate.clone()))?;
-        self.begin(job)?;
+        self.prepare(job)?;
+        self.tell(0, &Order::Go)?;
         let mut harmed = None;
         let mut failures = Vec::new();
         let is_other = |(rank, _): &&(usize, String)| *rank != victim;
@@ -176,20 +219,25 @@ impl Crew {
         Ok(Mourning { failures, seconds })
     }
 
-    /// Lets everybody join, and the root send.
-    fn begin(&mut self, job: &Job) -> Outcome<()> {
+    /// Lets everybody join and get warm.
+    fn prepare(&mut self, job: &Job) -> Outcome<()> {
         let number = JOBS.fetch_add(1, Ordering::Relaxed) + 1;
-        let order = Order::Join(Job { number, ..job.clone() });
-        for rank in 0..self.orders.len() {
-            self.tell(rank, &order)?;
-        }
+        self.tell_all(&Order::Join(Job { number, ..job.clone() }))?;
+        self.await_ready()
+    }
+
+    fn await_ready(&mut self) -> Outcome<()> {
         for _ in 0..self.orders.len() {
             let (rank, answer) = self.next_answer()?;
             if !matches!(answer, Answer::Ready) {
                 return Err(format!("member {rank} was not ready but {answer:?}").into());
             }
         }
-        self.tell(0, &Order::Go)
+        Ok(())
+    }
+
+    fn tell_all(&mut self, order: &Order) -> Outcome<()> {
+        (0..self.orders.len()).try_for_each(|rank| self.tell(rank, order))
     }
 
     fn tell(&mut self, rank: usize, order: &Order) -> Outcome<()> {
@@ -255,7 +303,8 @@ impl Drop for Crew {
 }
 
 impl Measured {
-    fn of(all: &[Done]) -> Outcome<Self> {
+    /// What the members' times say together. Errors: times are missing.
+    pub fn of(all: &[Done]) -> Outcome<Self> {
         let seconds = |ns: u64| ns as f64 / 1e9;
         let received = || all.iter().filter_map(|done| done.received_ns);
         let started =

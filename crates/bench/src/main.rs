@@ -2,9 +2,12 @@
 //!
 //! - `local`: every algorithm and several block sizes, members as processes on this host.
 //! - `shaped`: members in network namespaces, over links of a known rate ([`lab`]).
+//! - `racks`: racks whose uplinks are oversubscribed, and what crosses these.
+//! - `robust`: a slow link, a slow member and late programs, over shaped links and in virtual time.
 //! - `overlap`: what several messages in flight give.
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
 //! - `groups`: hundreds of overlapping groups through one completion queue per member.
+//! - `overlapping`: several groups of the same members at once, over shaped links.
 //! - `breakdown`: where the time of one transfer goes.
 //! - `modes`: what polling, hybrid and event-driven completion cost.
 //! - `small`: one-byte messages, relayed and written to every receiver at once.
@@ -26,6 +29,7 @@ mod delays;
 mod drawing;
 mod groups;
 mod interrupt;
+mod load;
 mod local;
 mod lose;
 mod member;
@@ -34,8 +38,11 @@ mod modes;
 mod offload;
 mod overhead;
 mod overlap;
+mod overlapping;
 mod plain;
+mod racks;
 mod report;
+mod robust;
 mod shaped;
 mod sim;
 mod small;
@@ -69,12 +76,18 @@ enum Command {
     Local(local::Args),
     /// Members in network namespaces, over links of a known rate (needs root)
     Shaped(shaped::Args),
+    /// Racks with oversubscribed uplinks: time, and what crosses the uplinks (needs root)
+    Racks(racks::Args),
+    /// A slow link, a slow member, late programs: what they cost (over links needs root)
+    Robust(robust::Args),
     /// What several messages in flight give
     Overlap(overlap::Args),
     /// A simulated group in virtual time, with the real engine at every member
     Sim(sim::Args),
     /// Hundreds of overlapping groups on a few members
     Groups(groups::Args),
+    /// Several groups of the same members at once: bandwidth and fairness (needs root)
+    Overlapping(overlapping::Args),
     /// Where the time of one transfer goes
     Breakdown(breakdown::Args),
     /// Bandwidth and processor time of the three completion modes
@@ -116,9 +129,12 @@ fn run(command: Command) -> Outcome<()> {
     match command {
         Command::Local(args) => local::run(&args),
         Command::Shaped(args) => shaped::run(&args),
+        Command::Racks(args) => racks::run(&args),
+        Command::Robust(args) => robust::run(&args),
         Command::Overlap(args) => overlap::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Groups(args) => groups::run(&args),
+        Command::Overlapping(args) => overlapping::run(&args),
         Command::Breakdown(args) => breakdown::run(&args),
         Command::Modes(args) => modes::run(&args),
         Command::Small(args) => small::run(&args),

@@ -5,6 +5,8 @@
 //! answer an [`Answer`], in JSON. The process ends when its input does, also in the middle of a
 //! transfer: no member outlives the program that started it.
 
+mod together;
+
 use std::{
     io::{self, BufRead, Write},
     net::{IpAddr, SocketAddr, TcpListener},
@@ -29,6 +31,8 @@ use crate::{
     clock::{ClockId, now_ns},
     timeline, traces,
 };
+
+pub use together::Together;
 
 /// How long anything may take that is not a transfer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -71,6 +75,9 @@ pub struct Equipment {
     /// Members record what happens when, and answer it with their times
     #[arg(long, hide = true)]
     pub timeline: bool,
+    /// The rack of each member, by rank; two racks of equal size unless given
+    #[arg(long, hide = true, value_delimiter = ',')]
+    pub racks: Vec<u32>,
 }
 
 impl Equipment {
@@ -86,8 +93,12 @@ impl Equipment {
 pub enum Order {
     /// Join a group, and warm up; the root then waits for [`Order::Go`].
     Join(Job),
+    /// Join several groups, and warm up; then wait for [`Order::GoAt`].
+    JoinAll(Together),
     /// At the root only: send.
     Go,
+    /// Where a group has its root: send, at this time by `CLOCK_MONOTONIC`.
+    GoAt(u64),
     /// Come to harm in the next group.
     Perish(Fate),
 }
@@ -132,6 +143,8 @@ pub enum Answer {
     Ready,
     /// Every message has arrived everywhere, and is what it should be.
     Done(Done),
+    /// The same of several groups: when each message was all here, unless it was sent from here.
+    AllDone(Vec<Option<u64>>),
     Failed(String),
     /// What [`Order::Perish`] asked for happens now.
     Perishing,
@@ -153,9 +166,14 @@ pub struct Done {
 impl Job {
     /// The schedule that all members use; the rack algorithms get two racks of equal size.
     pub fn schedule(&self, members: u32) -> Outcome<Schedule> {
-        let algorithm: Algorithm = self.algorithm.parse()?;
         let racks: Vec<u32> = (0..members).map(|rank| rank * 2 / members).collect();
-        Ok(Schedule::with_racks(algorithm, &racks, 0)?)
+        self.schedule_in(&racks)
+    }
+
+    /// The same with one member for each of these racks.
+    pub fn schedule_in(&self, racks: &[u32]) -> Outcome<Schedule> {
+        let algorithm: Algorithm = self.algorithm.parse()?;
+        Ok(Schedule::with_racks(algorithm, racks, 0)?)
     }
 
     /// How many blocks a message has.
@@ -239,19 +257,16 @@ pub fn run(args: &Args) -> Outcome<()> {
     let addresses = meet(args, &secret, context.address(), &orders)?;
     let mut member = Member { args, addresses, context, pool: None, fate: None };
     while let Ok(line) = orders.recv() {
-        let job = match serde_json::from_str(&line)? {
-            Order::Join(job) => job,
+        let outcome = match serde_json::from_str(&line)? {
+            Order::Join(job) => member.take_part(&job, &orders).map(Answer::Done),
+            Order::JoinAll(all) => member.take_part_in_all(&all, &orders).map(Answer::AllDone),
             Order::Perish(fate) => {
                 member.fate = Some(fate);
                 continue;
             }
-            Order::Go => return Err("told to go before joining".into()),
+            Order::Go | Order::GoAt(_) => return Err("told to go before joining".into()),
         };
-        let answer = match member.take_part(&job, &orders) {
-            Ok(done) => Answer::Done(done),
-            Err(error) => Answer::Failed(error.to_string()),
-        };
-        say(&answer)?;
+        say(&outcome.unwrap_or_else(|error| Answer::Failed(error.to_string())))?;
     }
     Ok(())
 }
@@ -284,14 +299,17 @@ struct Member<'a> {
 
 impl Member<'_> {
     fn take_part(&mut self, job: &Job, orders: &Receiver<String>) -> Outcome<Done> {
-        let pool = self.memory_for(job);
+        let pool = self.memory_for(job.messages as usize, job.message_bytes);
         let context = &self.context;
         let (sender, told) = mpsc::channel();
         let fate = self.fate.take();
         let report_blocks = fate.is_some();
         let recorder = Recorder { memory: pool.clone(), told: sender, fate, blocks: 0 };
-        let mut settings =
-            GroupSettings::new(job.number, self.args.rank, job.schedule(self.args.members)?);
+        let schedule = match &self.args.equipment.racks[..] {
+            [] => job.schedule(self.args.members)?,
+            racks => job.schedule_in(racks)?,
+        };
+        let mut settings = GroupSettings::new(job.number, self.args.rank, schedule);
         settings.block_bytes = job.block_bytes;
         settings.window = Window { receives: job.window, sends: job.window };
         settings.messages_in_flight = job.messages_in_flight;
@@ -306,7 +324,7 @@ impl Member<'_> {
         if is_root {
             for message in 1..=job.messages {
                 let object = pool.take().ok_or("no memory is left")?;
-                fill(&mut object.write(0..object.len())?, seed(job, message));
+                fill(&mut object.write(0..object.len())?, seed(job.number, message));
                 objects.push(object);
             }
             group.send(Region::zeroed(job.message_bytes.min(WARM_UP_BYTES) as usize))?;
@@ -331,7 +349,7 @@ impl Member<'_> {
         group.close(PATIENCE)?;
         for (message, region) in all.completed {
             if !is_root {
-                check(&region.read(0..region.len())?, seed(job, message))?;
+                check(&region.read(0..region.len())?, seed(job.number, message))?;
             }
             pool.put(region);
         }
@@ -344,8 +362,8 @@ impl Member<'_> {
     }
 
     /// A touched region for each message; those of the job before, if they fit.
-    fn memory_for(&mut self, job: &Job) -> RegionPool {
-        let (count, bytes) = (job.messages as usize, job.message_bytes as usize);
+    fn memory_for(&mut self, count: usize, message_bytes: u64) -> RegionPool {
+        let bytes = message_bytes as usize;
         let fits = |pool: &RegionPool| pool.region_bytes() == bytes && pool.available() >= count;
         let pool = match self.pool.take().filter(fits) {
             Some(pool) => pool,
@@ -414,9 +432,9 @@ fn next_line(lines: &Receiver<String>) -> Outcome<String> {
     lines.recv().map_err(|_| "standard input ended early".into())
 }
 
-/// Where the contents of a message start from; different for every message of every job.
-fn seed(job: &Job, message: u64) -> u64 {
-    (job.number << 20 | message).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+/// Where the contents of a message start from; different for every message of every group.
+fn seed(group: u64, message: u64) -> u64 {
+    (group << 20 | message).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
 /// Contents that differ by place, so that blocks that are swapped, stale or missing show.

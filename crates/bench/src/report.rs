@@ -64,6 +64,13 @@ impl Report {
         self.notes.push(text.into());
     }
 
+    /// Adds what the paper found, what was found here, and why that differs or not.
+    pub fn finding(&mut self, paper: &str, here: &str, why: &str) {
+        self.note(format!("The paper: {paper}"));
+        self.note(format!("Here: {here}"));
+        self.note(format!("Why: {why}"));
+    }
+
     /// Prints all of it.
     pub fn print(&self, as_json: bool) {
         if as_json {

@@ -82,17 +82,26 @@ impl Repeated {
     }
 }
 
-/// Runs all jobs once, then once more in the opposite order, and so on, so that whatever drifts
-/// meets all of them alike.
+/// Runs all jobs several times, in [alternating](alternate) order.
 pub fn sweep(crew: &mut Crew, jobs: &[Job], repeats: u32, name: &str) -> Outcome<Vec<Repeated>> {
-    let mut results: Vec<Repeated> = jobs.iter().map(|_| Repeated(Vec::new())).collect();
-    let total = jobs.len() * repeats as usize;
+    let results = alternate(jobs.len(), repeats, name, |index| crew.run(&jobs[index]))?;
+    Ok(results.into_iter().map(Repeated).collect())
+}
+
+/// Does `count` things once, then once more in the opposite order, and so on, so that whatever
+/// drifts meets all of them alike. Answers what each gave, in the order in which it was done.
+pub fn alternate<T>(
+    count: usize,
+    repeats: u32,
+    name: &str,
+    mut run: impl FnMut(usize) -> Outcome<T>,
+) -> Outcome<Vec<Vec<T>>> {
+    let mut results: Vec<Vec<T>> = (0..count).map(|_| Vec::new()).collect();
     for round in 0..repeats as usize {
-        for position in 0..jobs.len() {
-            let index = if round % 2 == 0 { position } else { jobs.len() - 1 - position };
-            progress(name, round * jobs.len() + position + 1, total);
-            let measured = crew.run(&jobs[index])?;
-            results[index].0.push(measured);
+        for position in 0..count {
+            let index = if round % 2 == 0 { position } else { count - 1 - position };
+            progress(name, round * count + position + 1, count * repeats as usize);
+            results[index].push(run(index)?);
         }
     }
     Ok(results)

@@ -294,19 +294,90 @@ fn a_simulated_run_is_replayed_by_its_seed() {
 }
 
 /// With root: over shaped links between network namespaces, which are gone afterwards. Without: a
-/// clear refusal.
-#[test]
-fn shaped_links_need_root_and_carry_messages() {
-    let arguments = "shaped --members 3 --rate 200 --bytes 1MiB --blocks 64KiB --repeats 1 --json";
-    let output = bench(arguments);
+/// clear refusal, and nothing.
+fn rows_in_lab(arguments: &str) -> Option<Vec<serde_json::Value>> {
+    let output = bench(&format!("{arguments} --repeats 1 --json"));
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if errors.contains("need root") || errors.contains("iproute2") || errors.contains("netns") {
         println!("skipped: {errors}");
         assert!(!output.status.success());
-        return;
+        return None;
     }
-    let json = json_of(&output);
-    for row in json["rows"].as_array().unwrap() {
+    Some(json_of(&output)["rows"].as_array().unwrap().clone())
+}
+
+/// Counted, not timed: what crosses uplinks is what schedules say, and acknowledgements.
+#[test]
+fn rack_algorithms_cross_each_uplink_once() {
+    let arguments = "racks --members 8 --racks 2 --rate 200mbit --bytes 1MiB --layouts scattered";
+    let Some(rows) = rows_in_lab(arguments) else { return };
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let value = |name: &str| row[name].as_f64().unwrap();
+        let (crossed, scheduled) = (value("busiest_uplink"), value("scheduled"));
+        assert!((crossed / scheduled - 1.0).abs() < 0.2, "{row}");
+        match row["algorithm"].as_str().unwrap() {
+            "chain" => assert!(scheduled > 3.5, "{row}"),
+            "chain-of-racks" | "nested-pipelines" => assert_eq!(scheduled, 1.0, "{row}"),
+            _ => assert!(scheduled > 1.2, "{row}"),
+        }
+    }
+}
+
+#[test]
+fn groups_of_the_same_members_share_links() {
+    let arguments = "overlapping --members 4 --rate 400mbit --bytes 512KiB";
+    let Some(rows) = rows_in_lab(arguments) else { return };
+    let senders: Vec<_> = rows.iter().map(|row| row["senders"].as_u64().unwrap()).collect();
+    assert_eq!(senders, [4, 2, 1, 4, 2, 1]);
+    for row in rows {
+        let fairness = row["fairness"].as_f64().unwrap();
+        let least = 1.0 / row["senders"].as_f64().unwrap();
+        assert!(fairness >= least - 1e-3 && fairness <= 1.0 + 1e-9, "{row}");
+    }
+}
+
+#[test]
+fn slow_links_and_members_are_measured() {
+    let arguments = "robust --networks links --members 4 --rate 400mbit --bytes 1MiB";
+    let Some(rows) = rows_in_lab(arguments) else { return };
+    let disturbances: Vec<_> =
+        rows.iter().map(|row| row["disturbance"].as_str().unwrap()).collect();
+    let each = ["none", "link 2-3 at 1/2", "member 3 at 1/2"];
+    assert_eq!(disturbances, [each, each].concat());
+    assert!(rows[0]["slack_steps"].as_f64().unwrap() > 0.0);
+}
+
+/// In virtual time, where the paper's calculations can be met exactly.
+#[test]
+fn the_pipeline_is_as_robust_as_the_paper_says() {
+    let arguments = "robust --networks virtual --members 8 --blocks 120 --repeats 1 --json";
+    let json = json_of(&bench(arguments));
+    let row = |disturbance: &str, algorithm: &str| {
+        let rows = json["rows"].as_array().unwrap();
+        let mut found = rows.iter().filter(|row| {
+            row["algorithm"] == algorithm && row["disturbance"].as_str() == Some(disturbance)
+        });
+        found.next().unwrap_or_else(|| panic!("{disturbance} {algorithm}")).clone()
+    };
+    let value = |row: &serde_json::Value, name: &str| row[name].as_f64().unwrap();
+    let none = row("none", "binomial-pipeline");
+    // 2(1 - (l-1)/(n-2)) for 8 members.
+    assert!((value(&none, "slack_steps") - 4.0 / 3.0).abs() < 1e-3, "{none}");
+    for algorithm in ["binomial-pipeline", "chain"] {
+        let link = row("one link at 1/2", algorithm);
+        let (left, bound) = (value(&link, "of_undisturbed"), value(&link, "expected"));
+        assert!(left > 0.97 * bound, "{link}");
+    }
+    let late = row("one program late once by 2.5 blocks", "chain");
+    assert!(value(&late, "of_undisturbed") >= value(&late, "expected") - 1e-3, "{late}");
+}
+
+#[test]
+fn shaped_links_need_root_and_carry_messages() {
+    let arguments = "shaped --members 3 --rate 200 --bytes 1MiB --blocks 64KiB";
+    let Some(rows) = rows_in_lab(arguments) else { return };
+    for row in rows {
         let of_rate = row["of_rate"].as_f64().unwrap();
         assert!((0.01..1.5).contains(&of_rate), "the links are not shaped: {row}");
     }
@@ -322,6 +393,10 @@ fn nonsense_is_refused() {
         "offload --delays-ms 1",
         "offload --fabric sockets --delays 4",
         "shaped --rate 0",
+        "racks --racks 1",
+        "racks --rate 100",
+        "robust --members 3",
+        "overlapping --oversubscription 0",
     ] {
         let output = bench(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");

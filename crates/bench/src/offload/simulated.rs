@@ -75,7 +75,9 @@ fn block_times(
     let times = (0..args.repeats()).map(|seed| {
         let mut world = World::new(&shape, &schedule)?;
         let late = Late::new(args.late as usize, delay, probability, u64::from(seed));
-        world.deliver_late(late)
+        world.be_late(vec![late]);
+        world.deliver()?;
+        Ok(world.block_times_without(Some(args.late)))
     });
     Ok(median(times.collect::<Outcome<Vec<f64>>>()?))
 }

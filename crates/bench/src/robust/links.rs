@@ -1,0 +1,186 @@
+//! Over shaped links: one of them slow, or all of one member's.
+
+use lab::{Lab, LabSettings, Link, Rate, SlowHost, SlowLink};
+use rdmc::Algorithm;
+
+use super::{Args, Row, common_link, slack, slow_link_bound};
+use crate::{
+    Outcome,
+    crew::Crew,
+    interrupt::Interrupt,
+    member::{Done, Equipment, Job},
+    report::median,
+    sweep::alternate,
+};
+use trace::What;
+
+/// What is slow in a lab.
+#[derive(Clone, Copy, Debug)]
+enum Slow {
+    Nothing,
+    Link([u32; 2]),
+    Member(u32),
+}
+
+/// Two times of one run, in seconds: until all have the message, and all but the slow member.
+type Times = (f64, f64);
+
+/// One row for each algorithm and disturbance.
+pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
+    let interrupt = Interrupt::watch()?;
+    let jobs: Vec<Job> = args.algorithms.iter().map(|algorithm| job(args, *algorithm)).collect();
+    let schedules =
+        jobs.iter().map(|job| job.schedule(args.members)).collect::<Outcome<Vec<_>>>()?;
+    let link = common_link(&schedules, args.members)
+        .ok_or("these algorithms have no link in common: name fewer of them")?;
+    let cases = [Slow::Nothing, Slow::Link(link), Slow::Member(link[1])];
+    let mut labs = Vec::new();
+    for slow in cases {
+        let lab = Lab::create(&settings(args, slow))?;
+        let crew = Crew::start(&lab.hosts(), &interrupt)?;
+        labs.push((crew, lab));
+    }
+    let results = alternate(jobs.len() * cases.len(), args.repeats, "links", |index| {
+        let (crew, _) = &mut labs[index % cases.len()];
+        times(&crew.run_all(&jobs[index / cases.len()])?, link[1] as usize)
+    })?;
+    let medians: Vec<Times> = results
+        .iter()
+        .map(|runs| {
+            let of = |one: fn(&Times) -> f64| median(runs.iter().map(one).collect());
+            (of(|times| times.0), of(|times| times.1))
+        })
+        .collect();
+    let labs: Vec<Lab> = labs.into_iter().map(|(_, lab)| lab).collect();
+    let mut rows = Vec::new();
+    for (job, times) in jobs.iter().zip(medians.chunks(cases.len())) {
+        let algorithm = job.algorithm.parse()?;
+        let undisturbed = Row::undisturbed("links", algorithm, times[0].0, "s");
+        for ((slow, lab), (all, others)) in cases.into_iter().zip(&labs).zip(times) {
+            rows.push(Row {
+                expected: slow.expected(algorithm, args),
+                others_of_undisturbed: matches!(slow, Slow::Member(_)).then(|| times[0].1 / others),
+                slack: slack_of(lab, job, args, &interrupt)?,
+                ..undisturbed.disturbed(slow.name(args.times_slower), *all)
+            });
+        }
+    }
+    Ok(rows)
+}
+
+/// The slack of one more run, whose members record what they do; it is not among those timed.
+fn slack_of(lab: &Lab, job: &Job, args: &Args, interrupt: &Interrupt) -> Outcome<Option<f64>> {
+    let schedule = job.schedule(args.members)?;
+    if schedule.algorithm() != Algorithm::BinomialPipeline {
+        return Ok(None);
+    }
+    let equipment = Equipment { timeline: true, ..Equipment::default() };
+    let all = Crew::start_with(&lab.hosts(), interrupt, &equipment)?.run_all(job)?;
+    let block_ns = job.block_bytes as f64 * 8e9 / lab.settings().link.rate.bits_per_s() as f64;
+    let arrivals = arrivals(&all, job.blocks(), block_ns).ok_or("a member's timeline has gaps")?;
+    Ok(slack::measured(&schedule, job.blocks(), &arrivals))
+}
+
+/// When each member had each block, in block times; `None` if a receiver did not say so of some.
+fn arrivals(all: &[Done], blocks: u32, block_ns: f64) -> Option<Vec<Vec<f64>>> {
+    let of_member = |done: &Done| {
+        let mut arrivals = vec![None; blocks as usize];
+        for moment in done.timeline.iter().filter(|moment| moment.what == What::Received) {
+            let block = arrivals.get_mut(moment.block? as usize)?;
+            *block = Some(moment.at_ns as f64 / block_ns);
+        }
+        // The root has had all of them.
+        let default = done.started_ns.map(|_| 0.0);
+        arrivals.into_iter().map(|arrival| arrival.or(default)).collect()
+    };
+    all.iter().map(of_member).collect()
+}
+
+impl Slow {
+    fn name(self, times: u32) -> String {
+        match self {
+            Self::Nothing => "none".into(),
+            Self::Link([one, other]) => format!("link {one}-{other} at 1/{times}"),
+            Self::Member(member) => format!("member {member} at 1/{times}"),
+        }
+    }
+
+    fn expected(self, algorithm: Algorithm, args: &Args) -> Option<f64> {
+        match self {
+            Self::Nothing => None,
+            Self::Link(_) => slow_link_bound(algorithm, args.members, args.times_slower),
+            Self::Member(_) => Some(1.0 / f64::from(args.times_slower)),
+        }
+    }
+}
+
+fn settings(args: &Args, slow: Slow) -> LabSettings {
+    let rate = args.rate.unwrap_or(Rate::from_mbit(u64::from(4_000 / args.members).min(1_000)));
+    let slow_rate = Rate::from_mbit(rate.bits_per_s() / 1_000_000 / u64::from(args.times_slower));
+    let mut settings = LabSettings::new(args.members, Link::of_rate(rate));
+    match slow {
+        Slow::Nothing => {}
+        Slow::Link(hosts) => settings.slow_links.push(SlowLink { hosts, rate: slow_rate }),
+        Slow::Member(host) => settings.slow_hosts.push(SlowHost { host, rate: slow_rate }),
+    }
+    settings
+}
+
+fn job(args: &Args, algorithm: Algorithm) -> Job {
+    Job {
+        number: 0,
+        algorithm: algorithm.to_string(),
+        block_bytes: args.block,
+        window: rdmc::Window::default().receives,
+        messages_in_flight: 1,
+        messages: 1,
+        message_bytes: args.bytes,
+        small: false,
+    }
+}
+
+fn times(all: &[Done], slow: usize) -> Outcome<Times> {
+    let started = all.iter().find_map(|done| done.started_ns).ok_or("the root did not start")?;
+    let last = |with_slow: bool| {
+        let some = all.iter().enumerate().filter(|(rank, _)| with_slow || *rank != slow);
+        some.filter_map(|(_, done)| done.received_ns).max().ok_or("nobody received")
+    };
+    let seconds = |ns: u64| ns.saturating_sub(started) as f64 / 1e9;
+    Ok((seconds(last(true)?), seconds(last(false)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use trace::Moment;
+
+    use super::*;
+
+    fn done(started_s: Option<u64>, received_s: Option<u64>) -> Done {
+        let ns = |seconds| seconds * 1_000_000_000;
+        let timeline = Vec::new();
+        Done { started_ns: started_s.map(ns), received_ns: received_s.map(ns), cpu_ns: 0, timeline }
+    }
+
+    #[test]
+    fn the_slow_member_does_not_count_among_the_others() {
+        let all = [done(Some(1), None), done(None, Some(5)), done(None, Some(3))];
+        assert_eq!(times(&all, 1).unwrap(), (4.0, 2.0));
+        assert!(times(&all[1..], 1).is_err());
+    }
+
+    #[test]
+    fn arrivals_are_taken_from_timelines() {
+        let received = |at_ns, block| Moment {
+            at_ns,
+            what: What::Received,
+            block: Some(block),
+            ..Moment::default()
+        };
+        let mut receiver = done(None, Some(1));
+        receiver.timeline = vec![received(10, 1), received(20, 0)];
+        let all = [done(Some(1), None), receiver];
+        assert_eq!(arrivals(&all, 2, 10.0).unwrap(), [[0.0, 0.0], [2.0, 1.0]]);
+        assert_eq!(arrivals(&all, 3, 10.0), None);
+        assert_eq!(arrivals(&all, 1, 10.0), None);
+    }
+}
