@@ -8,6 +8,7 @@
 //! - `breakdown`: where the time of one transfer goes.
 //! - `modes`: what polling, hybrid and event-driven completion cost.
 //! - `small`: one-byte messages, relayed and written to every receiver at once.
+//! - `peers`: others beside rdmc, in the same namespaces and the same run.
 //! - `offload`: what a member that relays late costs, with and without offload.
 //! - `overhead`: what rdmc's own code costs per block, without a network.
 //! - `memory`: peak resident memory of `rdmc push` and its receivers.
@@ -32,6 +33,7 @@ mod modes;
 mod offload;
 mod overhead;
 mod overlap;
+mod peers;
 mod plain;
 mod report;
 mod shaped;
@@ -77,12 +79,17 @@ enum Command {
     Offload(offload::Args),
     /// What rdmc's own code costs per block
     Overhead(overhead::Args),
+    /// Others beside rdmc: MPI, Gloo, plain sockets, IP multicast
+    Peers(peers::Args),
     /// Peak resident memory of `rdmc push` and its receivers
     Memory(memory::Args),
     /// Groups in which every receiver checks every byte
     Verify(verify::Args),
     /// A member that dies in the middle of a message
     Lose(lose::Args),
+    /// One member of a peer; started by `peers`
+    #[command(hide = true)]
+    Peer(peers::PeerArgs),
     /// One member; started by the other commands
     #[command(hide = true)]
     Member(member::Args),
@@ -100,6 +107,8 @@ fn main() -> ExitCode {
         Command::Small(args) => small::run(&args),
         Command::Offload(args) => offload::run(&args),
         Command::Overhead(args) => overhead::run(&args),
+        Command::Peers(args) => peers::run(&args),
+        Command::Peer(args) => peers::run_peer(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Lose(args) => lose::run(&args),
