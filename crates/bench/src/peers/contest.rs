@@ -59,6 +59,7 @@ impl Contestant {
             Self::Own(Way::Copies) => "copies",
             Self::Own(Way::Chain) => "chain",
             Self::Own(Way::Udpcast) => "udpcast",
+            Self::Own(Way::Uftp) => "uftp",
         }
     }
 
@@ -72,6 +73,7 @@ impl Contestant {
             Self::Own(Way::Copies) => "copies, parallel",
             Self::Own(Way::Chain) => "chain of sockets",
             Self::Own(Way::Udpcast) => "udpcast",
+            Self::Own(Way::Uftp) => "uftp",
         }
     }
 
@@ -83,6 +85,7 @@ impl Contestant {
             }
             Self::Mpi { mpi, over_tcp: true } => mpi.settings(),
             Self::Mpi { mpi, over_tcp: false } => format!("{}, shared memory", mpi.settings()),
+            Self::Own(Way::Uftp) => "at the links' rate".to_owned(),
             Self::Gloo | Self::Own(_) => "default".to_owned(),
         }
     }
@@ -101,8 +104,8 @@ impl Contestant {
             Self::Mpi { mpi, over_tcp } => mpi.launches(site, workshop, load, *over_tcp)?,
             Self::Gloo => gloo::launches(site, workshop, load)?,
             Self::Own(way) => {
-                if *way == Way::Udpcast {
-                    need("udp-sender", "udpcast")?;
+                if let Some((program, package)) = way.needs() {
+                    need(program, package)?;
                 }
                 own::launches(*way, site, workshop, load)?
             }
@@ -170,7 +173,7 @@ pub fn field(rdmc: &[(Algorithm, u64)], site: &Site, load: &Load) -> Vec<Contest
     all.extend(mpis.into_iter().map(|(mpi, over_tcp)| Contestant::Mpi { mpi, over_tcp }));
     all.extend([Contestant::Gloo, Contestant::Own(Way::Copies), Contestant::Own(Way::Chain)]);
     if site.is_lab {
-        all.push(Contestant::Own(Way::Udpcast));
+        all.extend([Contestant::Own(Way::Udpcast), Contestant::Own(Way::Uftp)]);
     }
     all
 }

@@ -29,7 +29,7 @@ use crate::{
 pub use self::own::{Args as PeerArgs, run as run_peer};
 
 /// Names that `--only` takes.
-const NAMES: [&str; 7] = ["rdmc", "openmpi", "mpich", "gloo", "copies", "chain", "udpcast"];
+const NAMES: [&str; 8] = ["rdmc", "openmpi", "mpich", "gloo", "copies", "chain", "udpcast", "uftp"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -14,7 +14,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::{
     contest::{Load, Site},
-    multicast::Udpcast,
+    multicast::{Udpcast, Uftp},
     sockets::Sockets,
     times::Times,
     turn::Launch,
@@ -40,6 +40,19 @@ pub enum Way {
     Chain,
     /// By udp-sender and udp-receiver over IP multicast.
     Udpcast,
+    /// By uftp and uftpd over IP multicast, from a file to files.
+    Uftp,
+}
+
+impl Way {
+    /// The program that it needs, and the package that has it.
+    pub fn needs(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Copies | Self::Chain => None,
+            Self::Udpcast => Some(("udp-sender", "udpcast")),
+            Self::Uftp => Some(("uftp", "uftp")),
+        }
+    }
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -59,6 +72,12 @@ pub struct Args {
     /// The directory in which members find each other
     #[arg(long)]
     pub meeting: PathBuf,
+    /// Where files are kept that ought to be in memory
+    #[arg(long)]
+    pub memory: PathBuf,
+    /// Rate of the links in Mbit/s
+    #[arg(long)]
+    pub mbit: u64,
     #[arg(long)]
     pub bytes: usize,
     #[arg(long)]
@@ -68,9 +87,16 @@ pub struct Args {
 /// What differs between the ways.
 pub trait Transfer {
     /// What has to be there before the clock starts; everybody is ready when all have done it.
-    fn prepare(&mut self) -> Outcome<()>;
-    /// The root's object to this member, or its own part in that.
-    fn transfer(&mut self, object: &mut [u8]) -> Outcome<()>;
+    fn prepare(&mut self, _object: &[u8]) -> Outcome<()> {
+        Ok(())
+    }
+    /// At the root: sends the object. At others: receives it. Returns when that began, by
+    /// `CLOCK_MONOTONIC`.
+    fn transfer(&mut self, object: &mut [u8]) -> Outcome<u64>;
+    /// What remains when the clock has stopped.
+    fn finish(&mut self, _object: &mut [u8]) -> Outcome<()> {
+        Ok(())
+    }
     /// Processor time so far of what carries the object.
     fn cpu_ns(&self) -> Outcome<u64>;
 }
@@ -84,6 +110,8 @@ pub fn launches(
 ) -> Outcome<Vec<Launch>> {
     let program = std::env::current_exe()?;
     let meeting = workshop.meeting()?.display().to_string();
+    let memory = workshop.memory()?.display().to_string();
+    let has_children = way.needs().is_some();
     let way = way.to_possible_value().ok_or("no such way")?.get_name().to_owned();
     let mut launches = Vec::new();
     for (rank, host) in site.hosts.iter().enumerate() {
@@ -94,6 +122,8 @@ pub fn launches(
             ("--address", host.address.to_string()),
             ("--device", site.device.to_owned()),
             ("--meeting", meeting.clone()),
+            ("--memory", memory.clone()),
+            ("--mbit", site.mbit.unwrap_or_default().to_string()),
             ("--bytes", load.bytes.to_string()),
             ("--repeats", load.repeats.to_string()),
         ];
@@ -104,7 +134,7 @@ pub fn launches(
             program: program.clone(),
             arguments,
             environment: Vec::new(),
-            has_children: false,
+            has_children,
         });
     }
     Ok(launches)
@@ -123,20 +153,22 @@ pub fn run(args: &Args) -> Outcome<()> {
             Box::new(sockets)
         }
         Way::Udpcast => Box::new(Udpcast::new(args)),
+        Way::Uftp => Box::new(Uftp::new(args)?),
     };
     for repeat in 0..args.repeats {
         let seed = u64::from(repeat + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         if args.rank == 0 {
             fill(&mut object[..args.bytes], seed);
         }
-        way.prepare()?;
+        way.prepare(&object[..args.bytes])?;
         circle.wait_for_all()?;
-        let (cpu_ns, started_ns) = (way.cpu_ns()?, now_ns(ClockId::Monotonic));
-        way.transfer(&mut object[..args.bytes])?;
+        let cpu_ns = way.cpu_ns()?;
+        let started_ns = way.transfer(&mut object[..args.bytes])?;
         let ended_ns = now_ns(ClockId::Monotonic);
         let cpu_ns = way.cpu_ns()? - cpu_ns;
         // Only when all have it is checking it in nobody's way.
         circle.wait_for_all()?;
+        way.finish(&mut object[..args.bytes])?;
         check(&object[..args.bytes], seed)?;
         println!("{}", Times { repeat, rank: args.rank, started_ns, ended_ns, cpu_ns });
     }

@@ -41,15 +41,13 @@ impl Sockets {
 }
 
 impl Transfer for Sockets {
-    fn prepare(&mut self) -> Outcome<()> {
-        Ok(())
-    }
-
-    fn transfer(&mut self, object: &mut [u8]) -> Outcome<()> {
+    fn transfer(&mut self, object: &mut [u8]) -> Outcome<u64> {
+        let started_ns = now_ns(ClockId::Monotonic);
         match &mut self.source {
-            None => write_to_all(&mut self.targets, object),
-            Some(source) => pass_on(source, &mut self.targets, object),
+            None => write_to_all(&mut self.targets, object)?,
+            Some(source) => pass_on(source, &mut self.targets, object)?,
         }
+        Ok(started_ns)
     }
 
     fn cpu_ns(&self) -> Outcome<u64> {

@@ -1,23 +1,30 @@
-//! A directory of one run: the peers' programs are compiled into it, and it goes with everything in
-//! it when the run ends.
+//! Directories of one run: the peers' programs are compiled into them, and they go with everything
+//! in them when the run ends. Their names have the process's number, so that what a killed run has
+//! left behind is found and removed by the next.
 
 use std::{
     env, fs,
     io::Write,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{self, Command, Stdio},
 };
+
+use tempfile::TempDir;
 
 use crate::Outcome;
 
+const PREFIX: &str = "rdmc-peers-";
+/// Where files are in memory, on Linux.
+const MEMORY: &str = "/dev/shm";
 /// The clocks, contents and lines that all programs of peers share.
 const MEASURE: &str = include_str!("../../peers/measure.h");
 
 /// Where a run keeps its files.
 #[derive(Debug)]
 pub struct Workshop {
-    directory: tempfile::TempDir,
+    directory: TempDir,
+    memory: Option<TempDir>,
     meetings: u32,
 }
 
@@ -38,13 +45,22 @@ pub struct Recipe {
 impl Workshop {
     /// An empty one in the system's directory for temporary files.
     pub fn open() -> Outcome<Self> {
-        let directory = tempfile::Builder::new().prefix("rdmc-peers-").tempdir()?;
+        let directory = fresh_directory(&env::temp_dir())?;
         fs::write(directory.path().join("measure.h"), MEASURE)?;
-        Ok(Self { directory, meetings: 0 })
+        Ok(Self { directory, memory: None, meetings: 0 })
     }
 
     pub fn path(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// A directory for objects as files, in memory where the system has such a place.
+    pub fn memory(&mut self) -> Outcome<&Path> {
+        let place = Path::new(MEMORY);
+        if self.memory.is_none() && place.is_dir() {
+            self.memory = Some(fresh_directory(place)?);
+        }
+        Ok(self.memory.as_ref().map_or(self.directory.path(), TempDir::path))
     }
 
     /// A fresh directory in which the members of one turn find each other.
@@ -92,6 +108,22 @@ impl Workshop {
         let (name, packages) = (recipe.program, recipe.packages);
         Err(format!("{name} does not compile ({first}); Debian packages: {packages}").into())
     }
+}
+
+/// Makes a directory there, and removes those of runs whose process is gone.
+fn fresh_directory(place: &Path) -> Outcome<TempDir> {
+    for entry in fs::read_dir(place)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(rest) = name.strip_prefix(PREFIX) else { continue };
+        let owner = rest.split('-').next().unwrap_or_default();
+        if !Path::new("/proc").join(owner).exists() {
+            // Somebody else's may stay.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    let prefix = format!("{PREFIX}{}-", process::id());
+    Ok(tempfile::Builder::new().prefix(&prefix).tempdir_in(place)?)
 }
 
 /// An error that says what to install if this command is missing.
