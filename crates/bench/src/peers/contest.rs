@@ -85,7 +85,8 @@ impl Contestant {
             }
             Self::Mpi { mpi, over_tcp: true } => mpi.settings(),
             Self::Mpi { mpi, over_tcp: false } => format!("{}, shared memory", mpi.settings()),
-            Self::Own(Way::Uftp) => "at the links' rate".to_owned(),
+            Self::Own(Way::Udpcast) => "4 MiB buffers".to_owned(),
+            Self::Own(Way::Uftp) => "4 MiB buffers, at the links' rate".to_owned(),
             Self::Gloo | Self::Own(_) => "default".to_owned(),
         }
     }

@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         };
         for &bytes in &args.bytes {
             // Short transfers come several to a turn, since starting takes longer than they do.
-            let load = Load { bytes, repeats: if bytes >= 64 << 20 { 1 } else { 5 } };
+            let load = Load { bytes, repeats: if bytes >= 64 << 20 { 1 } else { 3 } };
             let mut contestants = field(&args.rdmc(bytes), &site, &load);
             contestants.retain(|contestant| args.is_wanted(contestant));
             let standings =
@@ -139,8 +139,21 @@ pub fn run(args: &Args) -> Outcome<()> {
          lowest and highest. skew: from the first receiver to the last. cpu: processor time of all \
          members. docs/peers.md says how each is run.",
     );
+    if let Some(versions) = versions() {
+        report.note(versions);
+    }
     report.print(args.json);
     Ok(())
+}
+
+/// Which versions of the peers are installed, by Debian's account.
+fn versions() -> Option<String> {
+    let packages = ["openmpi-bin", "mpich", "libgloo-dev", "udpcast", "uftp"];
+    let mut query = std::process::Command::new("dpkg-query");
+    let output =
+        query.args(["-W", "-f", "${Package} ${Version}, "]).args(packages).output().ok()?;
+    let list = String::from_utf8(output.stdout).ok()?;
+    Some(format!("Installed: {}.", list.trim_end_matches(", ")))
 }
 
 const COMMON: [&str; 4] = ["members", "length", "peer", "settings"];

@@ -219,3 +219,31 @@ fn agent(workshop: &Workshop, hosts: &[Host]) -> Outcome<PathBuf> {
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_enters_the_host_that_it_is_told() {
+        let workshop = Workshop::open().unwrap();
+        // `env` stands for a network namespace.
+        let host = |last: u8, enter: &[&str]| Host {
+            enter: enter.iter().map(ToString::to_string).collect(),
+            address: [10, 77, 0, last].into(),
+        };
+        let hosts = [host(1, &["env", "HERE=first"]), host(2, &["env", "HERE=second"])];
+        let agent = agent(&workshop, &hosts).unwrap();
+        let text = std::fs::read_to_string(&agent).unwrap();
+        // Other names of hosts need root, which this test does not.
+        let text = text.replace("unshare --uts ", "").replace("hostname host", "true ");
+        let agent = workshop.script("agent-without-names", &text).unwrap();
+        let run = |arguments: &[&str]| {
+            let output = std::process::Command::new(&agent).args(arguments).output().unwrap();
+            (output.status.success(), String::from_utf8(output.stdout).unwrap())
+        };
+        let answer = run(&["-x", "10.77.0.2", "echo", "\"$HERE\"", "--flag"]);
+        assert_eq!(answer, (true, "second --flag\n".to_owned()));
+        assert_eq!(run(&["10.77.0.3", "true"]), (false, String::new()));
+    }
+}

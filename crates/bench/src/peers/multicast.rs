@@ -21,6 +21,8 @@ use crate::{
 /// The multicast address at which sender and receivers of udpcast find each other. Unless told,
 /// receivers call the network's broadcast address, which need not be set.
 const MEETING_ADDRESS: &str = "239.77.0.1";
+/// What receivers buffer, in bytes: by default too little for processes that wait for a core.
+const RECEIVE_BUFFER: &str = "4194304";
 /// What udp-sender says when all receivers are there.
 const UDPCAST_STARTS: &str = "Starting transfer";
 /// What uftp says when all receivers are there.
@@ -106,6 +108,8 @@ impl Transfer for Udpcast {
         command.args(["--mcast-rdv-address", MEETING_ADDRESS]);
         if self.is_root {
             command.args(["--min-receivers", &self.receivers.to_string()]);
+        } else {
+            command.args(["--rcvbuf", RECEIVE_BUFFER]);
         }
         // The one before lingers for half a second after its last byte: it is not needed any more.
         self.program = None;
@@ -168,7 +172,8 @@ impl Transfer for Uftp {
             return Ok(());
         }
         let mut command = Command::new("uftpd");
-        command.args(["-d", "-q", "-F", "@LOG", "-I", &self.device, "-D"]).arg(&self.directory);
+        command.args(["-d", "-q", "-F", "@LOG", "-B", RECEIVE_BUFFER, "-I", &self.device]);
+        command.arg("-D").arg(&self.directory);
         self.program = Some(Program::start(&mut command)?);
         Ok(())
     }

@@ -177,3 +177,69 @@ fn first_child(parent: u32) -> Option<Pid> {
     let children = fs::read_to_string(path).ok()?;
     Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, has_children: bool) -> Launch {
+        Launch {
+            enter: Vec::new(),
+            program: "sh".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned()],
+            environment: Vec::new(),
+            has_children,
+        }
+    }
+
+    /// How many transfers were measured in a turn of two members.
+    fn outcome_of(launch: Launch, patience: Duration) -> Result<usize, String> {
+        let terms = Terms { members: 2, repeats: 1, patience };
+        let interrupt = Interrupt::watch().unwrap();
+        let times = take(&[launch], terms, &interrupt).map_err(|error| error.to_string())?;
+        Ok(times.len())
+    }
+
+    /// No test waits for it.
+    const LONG: Duration = Duration::from_secs(600);
+    const TELL: &str = "echo times 0 0 1 2 3; echo times 0 1 1 2 3";
+
+    #[test]
+    fn a_turn_ends_when_all_times_are_told() {
+        let lingers = format!("echo hello; {TELL}; sleep 600");
+        assert_eq!(outcome_of(shell(&lingers, false), LONG), Ok(1));
+    }
+
+    #[test]
+    fn who_ends_early_is_quoted() {
+        let error = outcome_of(shell("echo ----; echo out of luck >&2; exit 3", false), LONG);
+        assert_eq!(error, Err("ended early: out of luck".to_owned()));
+        let error = outcome_of(shell("echo times 0 9 1 2 3; sleep 600", false), LONG);
+        assert_eq!(error, Err("these times cannot be: times 0 9 1 2 3".to_owned()));
+    }
+
+    #[test]
+    fn who_hangs_is_killed() {
+        let error = outcome_of(shell("echo thinking; sleep 600", false), Duration::from_secs(1));
+        assert_eq!(error, Err("hung: killed after 1 s: thinking".to_owned()));
+    }
+
+    /// Also those that left their parent.
+    #[test]
+    fn children_end_with_their_peer() {
+        let mark = format!("600.{}", std::process::id());
+        let script = format!("(setsid sleep {mark} >/dev/null 2>&1 &); {TELL}; sleep 600");
+        match outcome_of(shell(&script, true), LONG) {
+            Ok(measured) => assert_eq!(measured, 1),
+            Err(error) if error.contains("unshare") => {
+                eprintln!("SKIPPED: no process namespaces here ({error})");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        let left = lines.filter(|line| String::from_utf8_lossy(line).contains(&mark)).count();
+        assert_eq!(left, 0);
+    }
+}
