@@ -45,6 +45,8 @@ pub struct Recipe {
 impl Workshop {
     /// An empty one in the system's directory for temporary files.
     pub fn open() -> Outcome<Self> {
+        remove_leftovers(&env::temp_dir());
+        remove_leftovers(Path::new(MEMORY));
         let directory = fresh_directory(&env::temp_dir())?;
         fs::write(directory.path().join("measure.h"), MEASURE)?;
         Ok(Self { directory, memory: None, meetings: 0 })
@@ -110,10 +112,9 @@ impl Workshop {
     }
 }
 
-/// Makes a directory there, and removes those of runs whose process is gone.
-fn fresh_directory(place: &Path) -> Outcome<TempDir> {
-    for entry in fs::read_dir(place)? {
-        let entry = entry?;
+/// Removes directories of runs whose process is gone.
+fn remove_leftovers(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some(rest) = name.strip_prefix(PREFIX) else { continue };
         let owner = rest.split('-').next().unwrap_or_default();
@@ -122,6 +123,9 @@ fn fresh_directory(place: &Path) -> Outcome<TempDir> {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
+}
+
+fn fresh_directory(place: &Path) -> Outcome<TempDir> {
     let prefix = format!("{PREFIX}{}-", process::id());
     Ok(tempfile::Builder::new().prefix(&prefix).tempdir_in(place)?)
 }
