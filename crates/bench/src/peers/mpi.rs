@@ -179,7 +179,8 @@ fn hydra_options(site: &Site, agent: Option<&Path>) -> Vec<String> {
 }
 
 fn mpich_environment(settings: Mpich, site: &Site, over_tcp: bool) -> Vec<(&'static str, String)> {
-    let mut environment = Vec::new();
+    // As for Open MPI: who waits lets others run.
+    let mut environment = vec![("MPIR_CVAR_POLLS_BEFORE_YIELD", "1".to_owned())];
     if over_tcp {
         // Left alone it would see that all hosts are one machine, and use its memory.
         environment.push(("UCX_TLS", "tcp".to_owned()));
