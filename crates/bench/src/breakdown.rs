@@ -5,6 +5,7 @@ use std::{net::IpAddr, ops::Range};
 
 use rdmc::{Algorithm, size};
 use serde_json::json;
+use trace::What;
 
 use crate::{
     Outcome,
@@ -107,7 +108,7 @@ struct Parts {
 struct Transfer {
     from: usize,
     to: usize,
-    block: u64,
+    block: Option<u32>,
     time: Range<u64>,
 }
 
@@ -135,13 +136,13 @@ impl Parts {
         parts.remote_transfers = remote - parts.remote_setup;
 
         let own = &members[first.to].timeline;
-        let after = |step: &str| {
+        let after = |what: What| {
             let since = own.iter().filter(|moment| moment.at_ns >= first.time.end);
-            since.filter(|moment| moment.step == step).map(|moment| moment.at_ns).next()
+            since.filter(|moment| moment.what == what).map(|moment| moment.at_ns).next()
         };
         // A message of one block is never granted for.
-        let setup = first.time.end..after("grant").unwrap_or(first.time.end);
-        let copying = after("copy")?..after("copied")?;
+        let setup = first.time.end..after(What::Grant).unwrap_or(first.time.end);
+        let copying = after(What::Copy)?..after(What::Copied)?;
         let touching: Vec<&Range<u64>> = transfers
             .iter()
             .filter(|transfer| transfer.from == first.to || transfer.to == first.to)
@@ -190,10 +191,12 @@ impl Parts {
 fn transfers(members: &[Done]) -> Option<Vec<Transfer>> {
     let mut all = Vec::new();
     for (to, member) in members.iter().enumerate() {
-        for received in member.timeline.iter().filter(|moment| moment.step == "received") {
-            let from = usize::try_from(received.peer).ok()?;
+        for received in member.timeline.iter().filter(|moment| moment.what == What::Received) {
+            let from = usize::try_from(received.peer?).ok()?;
             let sent = members.get(from)?.timeline.iter().find(|moment| {
-                moment.step == "send" && moment.peer == to as u64 && moment.block == received.block
+                moment.what == What::Send
+                    && moment.peer == Some(to as u32)
+                    && moment.block == received.block
             })?;
             // A word that was late does not make time run backwards.
             let time = sent.at_ns.min(received.at_ns)..received.at_ns;
@@ -216,10 +219,10 @@ fn pieces<'a>(range: Range<u64>, others: impl Iterator<Item = &'a Range<u64>>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::Moment;
+    use trace::Moment;
 
-    fn moment(at_ns: u64, step: &str, peer: u64, block: u64) -> Moment {
-        Moment { at_ns, step: step.into(), peer, block }
+    fn moment(at_ns: u64, what: What, peer: u32, block: u32) -> Moment {
+        Moment { at_ns, what, peer: Some(peer), block: Some(block), ..Moment::default() }
     }
 
     fn member(received_ns: Option<u64>, timeline: Vec<Moment>) -> Done {
@@ -228,19 +231,19 @@ mod tests {
 
     #[test]
     fn every_nanosecond_belongs_to_one_part() {
-        let root = vec![moment(103, "send", 1, 0), moment(140, "send", 1, 1)];
+        let root = vec![moment(103, What::Send, 1, 0), moment(140, What::Send, 1, 1)];
         let relay = vec![
-            moment(113, "received", 0, 0),
-            moment(115, "send", 2, 0),
-            moment(150, "received", 0, 1),
-            moment(151, "send", 2, 1),
+            moment(113, What::Received, 0, 0),
+            moment(115, What::Send, 2, 0),
+            moment(150, What::Received, 0, 1),
+            moment(151, What::Send, 2, 1),
         ];
         let last = vec![
-            moment(125, "received", 1, 0),
-            moment(127, "grant", 1, 0),
-            moment(127, "copy", 2, 0),
-            moment(132, "copied", 2, 0),
-            moment(170, "received", 1, 1),
+            moment(125, What::Received, 1, 0),
+            moment(127, What::Grant, 1, 0),
+            moment(127, What::Copy, 2, 0),
+            moment(132, What::Copied, 2, 0),
+            moment(170, What::Received, 1, 1),
         ];
         let members = [member(None, root), member(Some(151), relay), member(Some(171), last)];
         let parts = Parts::of(&members).unwrap();
@@ -259,7 +262,7 @@ mod tests {
     #[test]
     fn a_block_that_nobody_sent_is_a_gap() {
         let members =
-            [member(None, Vec::new()), member(Some(9), vec![moment(5, "received", 0, 0)])];
+            [member(None, Vec::new()), member(Some(9), vec![moment(5, What::Received, 0, 0)])];
         assert_eq!(Parts::of(&members), None);
     }
 }

@@ -4,45 +4,27 @@ use std::{
     collections::BTreeMap,
     env,
     io::{BufRead, BufReader, Write},
-    net::{IpAddr, Ipv4Addr},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
 
+pub use lab::Host;
 use rdmc::Secret;
 
 use crate::{
     Outcome,
     interrupt::Interrupt,
     member::{Answer, Done, Equipment, Fate, Job, Order},
+    traces::{self, MemberPart},
 };
 
 /// Longer than members wait themselves, so that they get to say what went wrong.
 const PATIENCE: Duration = Duration::from_secs(660);
 
-/// Where one member runs.
-#[derive(Clone, Debug)]
-pub struct Host {
-    /// The command that starts a program there; empty for this host.
-    pub enter: Vec<String>,
-    /// Its address.
-    pub address: IpAddr,
-}
-
-impl Host {
-    /// This host, by loopback.
-    pub fn here() -> Self {
-        Self { enter: Vec::new(), address: Ipv4Addr::LOCALHOST.into() }
-    }
-
-    /// This host as `members` hosts, which have its addresses by turns.
-    pub fn here_at(addresses: &[IpAddr], members: u32) -> Vec<Self> {
-        let hosts = addresses.iter().cycle().take(members as usize);
-        hosts.map(|&address| Self { address, ..Self::here() }).collect()
-    }
-}
+/// How long members may take to finish their traces.
+const FAREWELL: Duration = Duration::from_secs(10);
 
 /// What one job gave.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +49,7 @@ pub struct Mourning {
 /// Running members, ended when dropped.
 pub struct Crew {
     processes: Vec<Child>,
+    traces: Vec<MemberPart>,
     orders: Vec<ChildStdin>,
     answers: Receiver<(usize, Option<String>)>,
     interrupt: Interrupt,
@@ -89,6 +72,7 @@ impl Crew {
         let (sender, answers) = mpsc::channel();
         let mut crew = Self {
             processes: Vec::new(),
+            traces: Vec::new(),
             orders: Vec::new(),
             answers,
             interrupt: interrupt.clone(),
@@ -120,16 +104,11 @@ impl Crew {
         host: &Host,
         equipment: &Equipment,
     ) -> Outcome<(ChildStdin, ChildStdout)> {
-        let program = env::current_exe()?;
-        let mut command = match host.enter.split_first() {
-            Some((first, rest)) => {
-                let mut command = Command::new(first);
-                command.args(rest).arg(program);
-                command
-            }
-            None => Command::new(program),
-        };
-        let mut process = command
+        let trace = traces::part(rank)?;
+        let traced = trace.as_ref().map(MemberPart::arguments).transpose()?;
+        self.traces.extend(trace);
+        let mut process = host
+            .command(env::current_exe()?)
             .arg("member")
             .args(["--rank", &rank.to_string(), "--members", &members.to_string()])
             .args(["--listen", &host.address.to_string()])
@@ -137,6 +116,7 @@ impl Crew {
             .args(["--completion", equipment.completion.name()])
             .args(equipment.offload.then_some("--offload"))
             .args(equipment.timeline.then_some("--timeline"))
+            .args(traced.iter().flatten())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -228,6 +208,15 @@ impl Crew {
         }
     }
 
+    /// Members end when they get no more orders; those that are traced may finish that.
+    fn await_end(&mut self) {
+        let start = Instant::now();
+        let runs = |process: &mut Child| matches!(process.try_wait(), Ok(None));
+        while self.processes.iter_mut().any(runs) && start.elapsed() < FAREWELL {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// The next line of any member, or the end of its output.
     fn next_event(&mut self) -> Outcome<(usize, Option<String>)> {
         let start = Instant::now();
@@ -246,9 +235,17 @@ impl Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         self.orders.clear();
+        if !self.traces.is_empty() {
+            self.await_end();
+        }
         for process in &mut self.processes {
             let _ = process.kill();
             let _ = process.wait();
+        }
+        for trace in self.traces.drain(..) {
+            if let Err(error) = trace.join() {
+                eprintln!("rdmc-bench: the trace is not complete: {error}");
+            }
         }
     }
 }

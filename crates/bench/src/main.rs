@@ -24,7 +24,6 @@ mod crew;
 mod delays;
 mod groups;
 mod interrupt;
-mod lab;
 mod local;
 mod lose;
 mod member;
@@ -41,9 +40,10 @@ mod sim;
 mod small;
 mod sweep;
 mod timeline;
+mod traces;
 mod verify;
 
-use std::{error::Error, process::ExitCode};
+use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -53,6 +53,10 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 #[derive(Debug, Parser)]
 #[command(name = "rdmc-bench", version, about = "Measure rdmc on this machine")]
 struct Cli {
+    /// Write what each member does when, for https://ui.perfetto.dev or chrome://tracing; for
+    /// commands that run members as processes
+    #[arg(long, value_name = "FILE", global = true)]
+    trace: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -96,7 +100,21 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let cli = Cli::parse();
+    let begun = cli.trace.as_deref().map_or(Ok(()), traces::begin);
+    let outcome = begun.and_then(|()| run(cli.command));
+    let finished = traces::finish();
+    match outcome.and(finished) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rdmc-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome<()> {
+    match command {
         Command::Local(args) => local::run(&args),
         Command::Shaped(args) => shaped::run(&args),
         Command::Overlap(args) => overlap::run(&args),
@@ -113,12 +131,5 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Lose(args) => lose::run(&args),
         Command::Member(args) => member::run(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rdmc-bench: {error}");
-            ExitCode::FAILURE
-        }
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! The first line in is the session's secret; the second, at every member but rank 0, where to
 //! meet. Rank 0 answers the first with that address. Every later line is an [`Order`], and every
-//! answer an [`Answer`], in JSON. The process ends when its input does.
+//! answer an [`Answer`], in JSON. The process ends when its input does, also in the middle of a
+//! transfer: no member outlives the program that started it.
 
 use std::{
-    io::{self, BufRead, Lines, StdinLock, Write},
+    io::{self, BufRead, Write},
     net::{IpAddr, SocketAddr, TcpListener},
-    process::Command,
+    path::PathBuf,
+    process::{self, Command},
     sync::mpsc::{self, Receiver, Sender},
+    thread,
     time::Duration,
 };
 
@@ -19,11 +22,12 @@ use rdmc::{
 };
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
+use trace::{Moment, Writer};
 
 use crate::{
     Outcome,
     clock::{ClockId, now_ns},
-    timeline::{self, Moment},
+    timeline, traces,
 };
 
 /// How long anything may take that is not a transfer.
@@ -44,6 +48,12 @@ pub struct Args {
     listen: IpAddr,
     #[command(flatten)]
     equipment: Equipment,
+    /// The file for its part of a trace
+    #[arg(long = "trace-to", requires = "trace_part")]
+    trace_to: Option<PathBuf>,
+    /// Which part that is, in JSON
+    #[arg(long)]
+    trace_part: Option<String>,
 }
 
 /// How the contexts of all members are made.
@@ -213,19 +223,23 @@ fn perish(harm: &Harm) -> Outcome<()> {
 
 /// Serves until standard input ends.
 pub fn run(args: &Args) -> Outcome<()> {
-    if args.equipment.timeline {
-        timeline::record();
+    let writer = match (&args.trace_to, &args.trace_part) {
+        (Some(path), Some(part)) => Some(traces::write(path, part)?),
+        _ => None,
+    };
+    if args.equipment.timeline || writer.is_some() {
+        timeline::record(args.equipment.timeline, writer.as_ref());
     }
-    let mut orders = io::stdin().lock().lines();
-    let secret = Secret::from_hex(&next_line(&mut orders)?)?;
+    let orders = listen(writer);
+    let secret = Secret::from_hex(&next_line(&orders)?)?;
     let mut settings = ContextSettings::new((args.listen, 0).into(), secret.clone());
     settings.fabric = args.equipment.fabric.clone();
     settings.completion = args.equipment.completion;
     let context = Context::start(settings)?;
-    let addresses = meet(args, &secret, context.address(), &mut orders)?;
+    let addresses = meet(args, &secret, context.address(), &orders)?;
     let mut member = Member { args, addresses, context, pool: None, fate: None };
-    while let Some(line) = orders.next() {
-        let job = match serde_json::from_str(&line?)? {
+    while let Ok(line) = orders.recv() {
+        let job = match serde_json::from_str(&line)? {
             Order::Join(job) => job,
             Order::Perish(fate) => {
                 member.fate = Some(fate);
@@ -233,7 +247,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             }
             Order::Go => return Err("told to go before joining".into()),
         };
-        let answer = match member.take_part(&job, &mut orders) {
+        let answer = match member.take_part(&job, &orders) {
             Ok(done) => Answer::Done(done),
             Err(error) => Answer::Failed(error.to_string()),
         };
@@ -247,7 +261,7 @@ fn meet(
     args: &Args,
     secret: &Secret,
     own: SocketAddr,
-    orders: &mut Lines<StdinLock<'static>>,
+    orders: &Receiver<String>,
 ) -> Outcome<Vec<SocketAddr>> {
     let deadline = Deadline::after(PATIENCE);
     if args.rank == 0 {
@@ -269,7 +283,7 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    fn take_part(&mut self, job: &Job, orders: &mut Lines<StdinLock<'static>>) -> Outcome<Done> {
+    fn take_part(&mut self, job: &Job, orders: &Receiver<String>) -> Outcome<Done> {
         let pool = self.memory_for(job);
         let context = &self.context;
         let (sender, told) = mpsc::channel();
@@ -377,8 +391,27 @@ fn say(answer: &Answer) -> Outcome<()> {
     Ok(())
 }
 
-fn next_line(lines: &mut Lines<StdinLock<'static>>) -> Outcome<String> {
-    Ok(lines.next().ok_or("standard input ended early")??)
+/// Lines of standard input, at whose end this process ends, with its part of a trace.
+fn listen(trace: Option<Writer>) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+        match trace.map(Writer::close).transpose() {
+            Ok(Some(summary)) if summary.lost > 0 => {
+                eprintln!("rdmc-bench: a trace lacks {} events: the disk was slow", summary.lost);
+            }
+            Ok(_) => {}
+            Err(error) => eprintln!("rdmc-bench: a trace is not complete: {error}"),
+        }
+        process::exit(0);
+    });
+    lines
+}
+
+fn next_line(lines: &Receiver<String>) -> Outcome<String> {
+    lines.recv().map_err(|_| "standard input ended early".into())
 }
 
 /// Where the contents of a message start from; different for every message of every job.

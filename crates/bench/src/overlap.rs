@@ -1,5 +1,6 @@
 //! What it gives when the head of a message overlaps the tail of the one before.
 
+use lab::{Lab, LabSettings, Link, Rate};
 use rdmc::{Algorithm, size};
 use serde_json::json;
 
@@ -7,7 +8,6 @@ use crate::{
     Outcome,
     crew::{Crew, Host},
     interrupt::Interrupt,
-    lab::{Lab, Link},
     member::Job,
     report::{Report, number},
     sweep::{algorithms, sweep},
@@ -45,7 +45,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let lab = match args.rate {
-        Some(mbit) => Some(Lab::create(args.members, Link::of_rate(mbit))?),
+        Some(mbit) => {
+            let link = Link::of_rate(Rate::from_mbit(mbit));
+            Some(Lab::create(&LabSettings::new(args.members, link))?)
+        }
         None => None,
     };
     let hosts = match &lab {

@@ -1,5 +1,6 @@
 //! Members in network namespaces over links of a known rate: what part of it each copy gets.
 
+use lab::{Lab, LabSettings, Link, Rate};
 use rdmc::{Algorithm, size};
 use serde_json::json;
 
@@ -7,7 +8,6 @@ use crate::{
     Outcome,
     crew::Crew,
     interrupt::Interrupt,
-    lab::{Lab, Link},
     report::{Report, number},
     sweep::{Choice, Repeated, algorithms, sweep},
 };
@@ -41,7 +41,7 @@ impl Args {
     fn link(&self, index: usize, members: u32) -> Link {
         let usual = u64::from(4_000 / members).min(1_000);
         let given = self.rate.get(index).or(self.rate.last());
-        let link = Link::of_rate(given.copied().unwrap_or(usual));
+        let link = Link::of_rate(Rate::from_mbit(given.copied().unwrap_or(usual)));
         if self.small_burst { link.with_small_burst() } else { link }
     }
 }
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let mut report = Report::new("shaped", what, &columns);
     for (index, &members) in args.members.iter().enumerate() {
         let link = args.link(index, members);
-        let lab = Lab::create(members, link)?;
+        let lab = Lab::create(&LabSettings::new(members, link))?;
         for &bytes in &args.bytes {
             // One copy, with the same block size, to compare with.
             let single_jobs = args.choice.jobs(&[Algorithm::Chain], bytes);
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             let name = format!("{members} members, {}", size::show(bytes));
             let results = sweep(&mut crew, &jobs, args.choice.repeats, &name)?;
             for (job, result) in jobs.iter().zip(&results) {
-                let fraction = bytes as f64 * 8.0 / 1e6 / result.seconds() / link.mbit as f64;
+                let fraction = bytes as f64 * 8.0 / 1e6 / result.seconds() / link.rate.mbit();
                 let steps = job.schedule(members)?.steps(job.blocks()) as f64;
                 let single: Option<&Repeated> = single_jobs
                     .iter()
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Outcome<()> {
                     .map(|index| &singles[index]);
                 report.row(vec![
                     json!(members),
-                    json!(link.mbit),
+                    json!(link.rate.bits_per_s() / 1_000_000),
                     json!(size::show(bytes)),
                     json!(job.algorithm),
                     json!(size::show(job.block_bytes)),

@@ -1,76 +1,32 @@
-//! What happens when at a member: the library's events of `rdmc::timeline`, kept in memory.
+//! What happens when at a member: the library's events of `rdmc::timeline`, kept in memory or
+//! written to a trace.
 
-use std::{
-    fmt::Debug,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
-use tracing::{
-    Event, Level, Subscriber,
-    field::{Field, Visit},
-};
-use tracing_subscriber::{
-    Layer,
-    filter::Targets,
-    layer::{Context, SubscriberExt},
-    util::SubscriberInitExt,
-};
+use trace::{Moment, Writer};
+use tracing_subscriber::{layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::clock::{ClockId, now_ns};
 
-/// One thing that a member did.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moment {
-    /// By `CLOCK_MONOTONIC`, which all processes of a host share.
-    pub at_ns: u64,
-    /// `grant`, `send`, `received`, `copy` or `copied`.
-    pub step: String,
-    pub peer: u64,
-    pub block: u64,
-}
-
 static MOMENTS: Mutex<Vec<Moment>> = Mutex::new(Vec::new());
 
-/// Records from now on, for the whole process.
-pub fn record() {
-    let only = Targets::new().with_target("rdmc::timeline", Level::TRACE);
-    tracing_subscriber::registry().with(Recorder.with_filter(only)).init();
+/// Records from now on, for the whole process: in memory if `keep`, and to a trace if there is one.
+pub fn record(keep: bool, writer: Option<&Writer>) {
+    let kept = keep.then(|| {
+        trace::layer(|moment| {
+            // By the clock that all processes of a host share.
+            let at_ns = now_ns(ClockId::Monotonic);
+            moments().push(Moment { at_ns, ..moment });
+        })
+    });
+    tracing_subscriber::registry().with(kept).with(writer.map(Writer::layer)).init();
 }
 
-/// All that was recorded since this was last called.
+/// All that was kept since this was last called.
 pub fn take() -> Vec<Moment> {
     std::mem::take(&mut moments())
 }
 
 fn moments() -> MutexGuard<'static, Vec<Moment>> {
     MOMENTS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-struct Recorder;
-
-impl<S: Subscriber> Layer<S> for Recorder {
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut moment = Moment { at_ns: now_ns(ClockId::Monotonic), ..Default::default() };
-        event.record(&mut moment);
-        moments().push(moment);
-    }
-}
-
-impl Visit for Moment {
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        match field.name() {
-            "peer" => self.peer = value,
-            "block" => self.block = value,
-            _ => {}
-        }
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "step" {
-            self.step = value.to_owned();
-        }
-    }
-
-    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
 }

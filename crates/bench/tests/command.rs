@@ -1,6 +1,10 @@
 //! The program itself, with loads so small that nothing is measured.
 
-use std::process::{Command, Output};
+use std::{
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
 fn bench(arguments: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_rdmc-bench"))
@@ -24,6 +28,60 @@ fn processes_deliver_by_every_algorithm() {
     assert_eq!(rows.len(), 2 * (1 + 7));
     assert!(rows.iter().all(|row| row["time_s"].as_f64().unwrap() >= 0.0));
     assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
+}
+
+/// Not even in the middle of a transfer.
+#[test]
+fn members_end_when_their_program_is_killed() {
+    let arguments = "overlap --members 3 --repeats 1000";
+    let mut program = Command::new(env!("CARGO_BIN_EXE_rdmc-bench"))
+        .args(arguments.split_whitespace())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut members = Vec::new();
+    while members.len() < 3 {
+        assert!(Instant::now() < deadline, "there are {members:?} only");
+        members = children(program.id());
+    }
+    program.kill().expect("it is our child");
+    program.wait().expect("it ends");
+    while let Some(member) = members.iter().find(|&&member| is_member(member)) {
+        assert!(Instant::now() < deadline, "process {member} has outlived its program");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().map(|number| number.parse().expect("a process")).collect()
+}
+
+fn is_member(process: u32) -> bool {
+    let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    words.split(|&byte| byte == 0).any(|word| word == b"member")
+}
+
+#[test]
+fn members_are_traced_in_one_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace.json");
+    let trace = format!("--trace {}", file.display());
+    json_of(&bench(&format!("modes --members 3 --less 100 --repeats 1 --json {trace}")));
+    let events: Vec<serde_json::Value> =
+        serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let members: std::collections::BTreeSet<_> = events
+        .iter()
+        .filter(|event| event["cat"] == "receive")
+        .map(|event| event["args"]["member"].as_u64())
+        .collect();
+    assert_eq!(members, [Some(1), Some(2)].into());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "parts are left behind");
+    let refused = bench(&format!("overhead --blocks 10 --repeats 1 {trace}"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("nothing to trace"));
 }
 
 #[test]

@@ -10,17 +10,31 @@ const SOURCE_LINES_MAX: usize = 600;
 const TEST_LINES_MAX: usize = 800;
 
 /// Crates of this workspace that each crate may use in what it ships. Tests may use more.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("schedule", &[]),
     ("relay", &["schedule"]),
     ("transport", &[]),
     ("transport-sim", &["transport"]),
     ("transport-tcp", &["transport"]),
     ("transport-fabric", &["transport", "transport-tcp"]),
+    ("trace", &[]),
     ("rdmc", &["schedule", "relay", "transport", "transport-tcp", "transport-fabric"]),
     ("files", &["rdmc"]),
-    ("cli", &["files", "rdmc", "schedule"]),
-    ("bench", &["rdmc", "schedule", "transport", "transport-sim", "transport-tcp", "files"]),
+    ("cli", &["files", "rdmc", "schedule", "trace"]),
+    ("lab", &[]),
+    (
+        "bench",
+        &[
+            "rdmc",
+            "schedule",
+            "transport",
+            "transport-sim",
+            "transport-tcp",
+            "files",
+            "lab",
+            "trace",
+        ],
+    ),
 ];
 
 fn root() -> PathBuf {

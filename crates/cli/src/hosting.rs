@@ -1,6 +1,6 @@
 //! Options of commands that start receivers on hosts and replicate to them.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use files::{HostPlan, PushSettings, Reach};
@@ -10,6 +10,7 @@ use crate::{
     failure::Failure,
     hosts::{self, Host},
     launch::Launcher,
+    recording::Recording,
 };
 
 /// How receivers are started and found.
@@ -48,20 +49,30 @@ pub struct Hosting {
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 
+    /// Write what each member does when, for https://ui.perfetto.dev or chrome://tracing. Receivers
+    /// that listen write traces of their own: see `rdmc help receive`
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
     /// Say on standard error what happens (or choose by RUST_LOG)
     #[arg(short, long)]
     pub verbose: bool,
 }
 
 impl Hosting {
-    /// What starts receivers: on this machine, or on the hosts.
+    /// What starts receivers: on this machine, or on the hosts; they take part in the recording.
     ///
     /// Errors: the launcher is no command.
-    pub fn launcher(&self, local: bool) -> Result<Launcher, Failure> {
-        match local {
-            true => Launcher::local(self.verbose),
-            false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose),
-        }
+    pub fn launcher(
+        &self,
+        local: bool,
+        recording: Option<&Arc<Recording>>,
+    ) -> Result<Launcher, Failure> {
+        let launcher = match local {
+            true => Launcher::local(self.verbose)?,
+            false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose)?,
+        };
+        Ok(launcher.recorded(recording))
     }
 
     /// Settings for these hosts, with all of these options.

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use rdmc::Secret;
 use serde::{Deserialize, Serialize};
+use trace::Part;
 use zeroize::Zeroizing;
 
 /// Longer lines are not invitations.
@@ -22,6 +23,8 @@ pub struct Invitation {
     pub addresses: Vec<IpAddr>,
     /// The port at which the root waits.
     pub port: u16,
+    /// The part of a trace that the receiver writes to standard output.
+    pub trace: Option<Part>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -31,6 +34,8 @@ struct Line {
     secret: Zeroizing<String>,
     addresses: Vec<IpAddr>,
     port: u16,
+    #[serde(default)]
+    trace: Option<Part>,
 }
 
 impl Invitation {
@@ -42,6 +47,7 @@ impl Invitation {
             secret: self.secret.to_hex(),
             addresses: self.addresses.clone(),
             port: self.port,
+            trace: self.trace.clone(),
         };
         let mut text = Zeroizing::new(serde_json::to_string(&line).unwrap_or_default());
         text.push('\n');
@@ -64,7 +70,8 @@ impl Invitation {
             ));
         }
         let secret = Secret::from_hex(&line.secret)?;
-        Ok(Self { host: line.host, secret, addresses: line.addresses, port: line.port })
+        let Line { host, addresses, port, trace, .. } = line;
+        Ok(Self { host, secret, addresses, port, trace })
     }
 }
 
@@ -76,18 +83,22 @@ mod tests {
     fn an_invitation_is_one_line_and_comes_back() {
         let secret = Secret::from_bytes([9; 32]);
         let addresses = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
-        let line = Invitation { host: "a\nb".into(), secret, addresses, port: 7 }.to_line();
+        let part = Part::alone(None);
+        let trace = Some(part.clone());
+        let line = Invitation { host: "a\nb".into(), secret, addresses, port: 7, trace }.to_line();
         assert_eq!(line.lines().count(), 1);
         let again = Invitation::from_line(&line).unwrap();
         assert_eq!((again.host.as_str(), again.port, again.addresses.len()), ("a\nb", 7, 2));
         assert_eq!(*again.secret.to_hex(), "09".repeat(32));
+        assert_eq!(again.trace, Some(part));
     }
 
     #[test]
     fn other_lines_and_versions_are_refused() {
         assert!(Invitation::from_line("").is_err());
         let secret = Secret::from_bytes([9; 32]);
-        let line = Invitation { host: "a".into(), secret, addresses: vec![], port: 7 }.to_line();
+        let (addresses, trace) = (Vec::new(), None);
+        let line = Invitation { host: "a".into(), secret, addresses, port: 7, trace }.to_line();
         let own = format!("\"version\":{}", rdmc::bootstrap::PROTOCOL_VERSION);
         let other = line.replace(&own, "\"version\":99");
         assert!(Invitation::from_line(&other).err().unwrap().contains("version 99"));

@@ -18,6 +18,7 @@ use rdmc::Secret;
 use crate::{
     failure::{Failure, say},
     invitation::Invitation,
+    recording::Recording,
 };
 
 /// How often processes are looked at.
@@ -33,6 +34,7 @@ pub struct Launcher {
     /// The receiver's program.
     rdmc: String,
     verbose: bool,
+    recording: Option<Arc<Recording>>,
 }
 
 impl Launcher {
@@ -45,7 +47,7 @@ impl Launcher {
             let why = "has no {host}, so all receivers would start in the same place";
             return Err(Failure::Usage(format!("--launcher \"{template}\" {why}")));
         }
-        Ok(Self { words, rdmc: rdmc.to_owned(), verbose })
+        Ok(Self { words, rdmc: rdmc.to_owned(), verbose, recording: None })
     }
 
     /// Starts this very program, on this machine.
@@ -54,7 +56,12 @@ impl Launcher {
         let rdmc = own.to_str().map(str::to_owned).ok_or_else(|| {
             Failure::Failed(format!("the path of this program, {own:?}, is not UTF-8"))
         })?;
-        Ok(Self { words: Vec::new(), rdmc, verbose })
+        Ok(Self { words: Vec::new(), rdmc, verbose, recording: None })
+    }
+
+    /// Receivers write their parts of this trace.
+    pub fn recorded(self, recording: Option<&Arc<Recording>>) -> Self {
+        Self { recording: recording.cloned(), ..self }
     }
 
     fn command(&self, host: &str) -> Command {
@@ -108,7 +115,7 @@ impl Receivers {
     ) -> Result<Self, Failure> {
         let mut launched = Vec::new();
         for (host, name) in hosts {
-            match start(launcher, name, callback) {
+            match start(launcher, *host, name, callback) {
                 Ok((child, last_words)) => {
                     launched.push(Launched { host: *host, child, status: None, last_words });
                 }
@@ -199,10 +206,19 @@ impl Launched {
 
 fn start(
     launcher: &Launcher,
+    index: usize,
     host: &str,
     callback: &Callback,
 ) -> Result<(Child, Arc<Mutex<String>>), String> {
     let mut command = launcher.command(host);
+    let mut trace = None;
+    if let Some(recording) = &launcher.recording {
+        let (part, out) = recording
+            .part(index, host)
+            .map_err(|error| format!("there is no file for its part of the trace: {error}"))?;
+        trace = Some(part);
+        command.stdout(out);
+    }
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
@@ -215,6 +231,7 @@ fn start(
         secret: callback.secret.clone(),
         addresses: callback.addresses.clone(),
         port: callback.port,
+        trace,
     };
     if let Some(mut stdin) = child.stdin.take() {
         // Fits into the pipe, so this does not wait. A process that is gone already reports itself.

@@ -19,6 +19,7 @@ mod launch;
 mod plan;
 mod push;
 mod receive;
+mod recording;
 mod replicate;
 
 use failure::Failure;
@@ -68,19 +69,21 @@ fn secret() -> Result<(), Failure> {
 }
 
 /// Logs go to standard error: everything of rdmc's with --verbose, else what RUST_LOG asks for.
-fn start_logging(verbose: bool) {
-    use tracing_subscriber::EnvFilter;
+/// What belongs on the timeline goes to the trace, if there is one.
+fn start_logging(verbose: bool, trace: Option<&trace::Writer>) {
+    use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
     let wanted = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
-    let filter = match (wanted, verbose) {
-        (Some(filter), _) => EnvFilter::new(filter),
-        (None, true) => EnvFilter::new("debug"),
-        (None, false) => return,
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    let wanted = wanted.or_else(|| verbose.then(|| "debug".to_owned()));
+    if wanted.is_none() && trace.is_none() {
+        return;
+    }
+    let logs = wanted.map(|filter| {
+        tracing_subscriber::fmt::layer()
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_writer(std::io::stderr)
+            .with_filter(EnvFilter::new(filter))
+    });
+    tracing_subscriber::registry().with(logs).with(trace.map(trace::Writer::layer)).init();
 }
 
 fn main() -> ExitCode {

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufRead, IsTerminal, Read},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool, atomic::Ordering},
     thread,
@@ -14,12 +14,14 @@ use rdmc::{
     Secret,
     bootstrap::{Channel, Deadline},
 };
+use trace::Writer;
 
 use crate::{
     failure::{Failure, say},
     hosting::read_secret,
     interrupt,
     invitation::{Invitation, LINE_BYTES_MAX},
+    recording,
 };
 
 /// How long a root may take to let a receiver in.
@@ -44,7 +46,7 @@ not encrypted on their way.";
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Read an invitation from standard input and call back: what a launcher runs
-    #[arg(long, conflicts_with_all = ["listen", "secret_file", "dir", "once"],
+    #[arg(long, conflicts_with_all = ["listen", "secret_file", "dir", "trace", "once"],
           required_unless_present = "listen")]
     session: bool,
 
@@ -60,6 +62,10 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
+    /// Write what this member does when, for https://ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
     /// End after one push, with its outcome
     #[arg(long)]
     once: bool,
@@ -71,7 +77,6 @@ pub struct Args {
 
 /// Receives until done, or for ever with `--listen`.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    crate::start_logging(args.verbose);
     let stop = interrupt::flag().map_err(Failure::while_doing("catching signals"))?;
     match (args.listen, &args.secret_file, &args.dir) {
         (Some(address), Some(secret_file), Some(directory)) => {
@@ -85,13 +90,31 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 placement: Placement::Below(directory.clone()),
                 stop,
             };
-            listen(address, &settings, args.once)
+            let writer = args.trace.as_ref().map(|path| {
+                recording::alone(path, format!("receiver {address}"))
+                    .map_err(Failure::while_doing(format_args!("--trace {}", path.display())))
+            });
+            recorded(writer.transpose()?, args.verbose, || listen(address, &settings, args.once))
         }
-        _ => answer_invitation(stop),
+        _ => answer_invitation(stop, args.verbose),
     }
 }
 
-fn answer_invitation(stop: Arc<AtomicBool>) -> Result<(), Failure> {
+/// Runs with logs, and with a trace if there is one.
+fn recorded<T>(
+    writer: Option<Writer>,
+    verbose: bool,
+    run: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    crate::start_logging(verbose, writer.as_ref());
+    let outcome = run();
+    if let Some(Err(error)) = writer.map(recording::close) {
+        say(format_args!("the trace is not complete: {error}"));
+    }
+    outcome
+}
+
+fn answer_invitation(stop: Arc<AtomicBool>, verbose: bool) -> Result<(), Failure> {
     if io::stdin().is_terminal() {
         let hint = "is for launchers, which pass an invitation on; people use --listen";
         return Err(Failure::Usage(format!("receive --session {hint}")));
@@ -103,12 +126,21 @@ fn answer_invitation(stop: Arc<AtomicBool>) -> Result<(), Failure> {
         .read_line(&mut line)
         .map_err(Failure::while_doing("standard input"))?;
     let invitation = Invitation::from_line(&line).map_err(Failure::Failed)?;
-    let Invitation { host, secret, addresses, port } = invitation;
-    let channel = receiver::call(&addresses, port, &secret, CALL_TIMEOUT).map_err(|error| {
+    let Invitation { host, secret, addresses, port, trace } = invitation;
+    let writer = trace.as_ref().map(recording::to_standard_output).transpose();
+    let writer = writer.map_err(Failure::while_doing("its part of the trace"))?;
+    recorded(writer, verbose, || {
+        let settings = ReceiverSettings { host, secret, placement: Placement::Anywhere, stop };
+        call(&addresses, port, &settings)
+    })
+}
+
+fn call(addresses: &[IpAddr], port: u16, settings: &ReceiverSettings) -> Result<(), Failure> {
+    let secret = &settings.secret;
+    let channel = receiver::call(addresses, port, secret, CALL_TIMEOUT).map_err(|error| {
         Failure::Failed(format!("cannot call the root back: {error} (see --advertise)"))
     })?;
-    let settings = ReceiverSettings { host, secret, placement: Placement::Anywhere, stop };
-    receiver::serve(channel, &settings).map(drop).map_err(failure)
+    receiver::serve(channel, settings).map(drop).map_err(failure)
 }
 
 fn failure(error: ReceiveError) -> Failure {

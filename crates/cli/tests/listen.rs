@@ -119,6 +119,21 @@ fn a_listener_takes_nothing_from_strangers() {
 }
 
 #[test]
+fn a_listener_writes_a_trace_of_its_own() {
+    let place = place_with_secret(100_000);
+    let mut listener = Listener::start(&place, "in", &["--once", "--trace", "trace.json"]);
+    let host = format!("127.0.0.1:{}", listener.port);
+    let outcome = place.run(&["push", "object", "--to", &host, "--secret-file", "secret"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(listener.child.wait().unwrap().success());
+    let trace = fs::read(place.path("trace.json")).unwrap();
+    let events: Vec<serde_json::Value> = serde_json::from_slice(&trace).unwrap();
+    let name = &events[0]["args"]["name"];
+    assert_eq!(name, "receiver 127.0.0.1:0", "{events:?}");
+    assert!(events.iter().any(|event| event["cat"] == "receive" && event["name"] == "block 0"));
+}
+
+#[test]
 fn a_listener_ends_on_a_signal() {
     let place = place_with_secret(10);
     let mut listener = Listener::start(&place, "in", &[]);

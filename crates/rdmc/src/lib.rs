@@ -15,6 +15,29 @@
 //! # Promises
 //! Messages arrive whole, once, and in order, at all members if none fails. If one fails, the group
 //! ends at all survivors with one event that names the cause. Other groups go on.
+//!
+//! # Timeline
+//! What happens when is told to [`tracing`]: events of the target `rdmc::timeline` at level TRACE,
+//! on the thread that makes progress. Nothing is computed while nobody listens. The crate
+//! `rdmc-trace` makes a file of them that ui.perfetto.dev opens. Fields, where they are known:
+//! `what` (text); `group`, `member` (this one), `peer`, `message`, `step` and `block` (numbers);
+//! `bytes` (length of the block or message); `post` (matches the two ends of a send or receive).
+//!
+//! | `what` | |
+//! |---|---|
+//! | `message` | the root's application has given a message |
+//! | `announce` | `peer` is told of a message |
+//! | `incoming`, `accepted` | the application is asked for memory, and has given it |
+//! | `grant`, `received` | a receive is posted and `peer` told so; its block has come |
+//! | `granted` | `peer` has posted receives for blocks from here |
+//! | `send`, `sent` | a send is posted; the network has taken its block |
+//! | `copy`, `copied` | the first block is copied to where it belongs |
+//! | `waits_for_block`, `waits_for_credit`, `waits_for_memory` | nothing is being sent, since the next block of the schedule has not come from `peer`, `peer` has granted no credit for it, or the application has given no memory |
+//! | `waits_no_more` | something is being sent again, or nothing is left to send |
+//! | `whole`, `complete` | the application is told that a message is here, and done |
+//! | `failed` | the group fails; `peer` is to blame, if anybody is |
+//!
+//! With offload the network starts the sends, and members see neither `grant` nor `send` nor waits.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,13 @@
 //! The state machine: messages in order, windows, credits.
 
 mod offload;
+mod waits;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use schedule::Transfer;
+
+pub use waits::Wait;
 
 use crate::{Action, ReceiveId, RelayError, SendId, Settings, message::Message};
 
@@ -72,34 +75,6 @@ struct Arrival {
 struct Send {
     message: u64,
     transfer: Transfer,
-}
-
-/// What a member waits for; tells who holds a stalled group up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wait {
-    /// A block that `source` has not sent.
-    Block {
-        /// Who has to send.
-        source: u32,
-        /// Message number.
-        message: u64,
-        /// Step of the schedule; `None` while the message's length is not known.
-        step: Option<u64>,
-    },
-    /// A credit that `target` has not granted.
-    Credit {
-        /// Who has to grant.
-        target: u32,
-        /// Message number.
-        message: u64,
-        /// Step of the schedule.
-        step: u64,
-    },
-    /// Memory that the application has not given.
-    Memory {
-        /// Message number.
-        message: u64,
-    },
 }
 
 impl Relay {
@@ -265,31 +240,6 @@ impl Relay {
             message.sends_open -= 1;
         }
         self.advance()
-    }
-
-    /// What this member waits for right now, nearest first; for error messages and traces.
-    pub fn waits(&self) -> impl Iterator<Item = Wait> + '_ {
-        let memory = self.messages.iter().zip(self.completed..).filter_map(|(message, number)| {
-            (!message.has_memory()).then_some(Wait::Memory { message: number })
-        });
-        let blocks =
-            self.receives.values().filter(|receive| receive.arrived.is_none()).map(|receive| {
-                Wait::Block {
-                    source: receive.source,
-                    message: receive.message,
-                    step: receive.transfer.map(|transfer| transfer.step),
-                }
-            });
-        let credits = self
-            .sends_waiting
-            .iter()
-            .filter(|send| self.holds(send) && self.credits(send.transfer.target) == 0)
-            .map(|send| Wait::Credit {
-                target: send.transfer.target,
-                message: send.message,
-                step: send.transfer.step,
-            });
-        memory.chain(credits).chain(blocks)
     }
 
     /// Does whatever has become possible, until nothing more is.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Window};
+use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Wait, Window};
 use schedule::{Algorithm, Schedule};
 
 /// Something that may happen next.
@@ -516,6 +516,36 @@ fn a_block_that_arrives_before_its_announcement_waits_for_it() {
     relay.accepted(0).unwrap();
     let placed = Action::PlaceFirst { id, message: 0, offset: 0, bytes: 10 };
     assert_eq!(actions(&mut relay)[0], placed);
+}
+
+#[test]
+fn a_relay_says_why_it_sends_nothing() {
+    let mut relay = relay_of(1, 4);
+    let [Action::PostFirst { id, .. }] = actions(&mut relay)[..] else { panic!() };
+    assert_eq!(relay.sends_wait_for(), None, "nothing is known to be sent");
+    relay.announced(0, 30).unwrap();
+    let waits_for = |relay: &Relay| match relay.sends_wait_for().unwrap() {
+        Wait::Block { source, transfer, .. } => ("block", source, transfer.unwrap().block),
+        Wait::Credit { target, transfer, .. } => ("credit", target, transfer.block),
+        Wait::Memory { .. } => ("memory", 1, 0),
+    };
+    assert_eq!(waits_for(&relay), ("block", 0, 0));
+    relay.received(id, 10, 0).unwrap();
+    assert_eq!(waits_for(&relay), ("memory", 1, 0));
+    relay.accepted(0).unwrap();
+    assert_eq!(waits_for(&relay), ("credit", 3, 0));
+    relay.granted(3, 1).unwrap();
+    let posted = actions(&mut relay);
+    let send = posted.iter().find_map(|action| match action {
+        Action::PostSend { id, block: 0, .. } => Some(*id),
+        _ => None,
+    });
+    let send = send.expect("block 0 is sent");
+    assert_eq!(relay.open_send(send).map(|(message, send)| (message, send.target)), Some((0, 3)));
+    assert_eq!(relay.sends_wait_for(), None, "something is being sent");
+    relay.sent(send).unwrap();
+    assert_eq!(relay.open_send(send), None);
+    assert_eq!(waits_for(&relay).0, "block");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Who takes part, and turns of all by turns.
 
+use lab::Rate;
 use rdmc::{Algorithm, size};
 
 use super::{
@@ -27,8 +28,8 @@ pub struct Site {
     pub device: &'static str,
     /// Whether each host is a network namespace, not this machine.
     pub is_lab: bool,
-    /// Rate of each link in Mbit/s, if it is shaped.
-    pub mbit: Option<u64>,
+    /// Rate of each link, if it is shaped.
+    pub rate: Option<Rate>,
 }
 
 /// What is sent in one turn.
@@ -142,7 +143,7 @@ fn rdmc_turn(
 /// Twice what the slowest way takes, copies one after another, and time to start; on one machine
 /// at least 100 MB/s in sum.
 fn patience(site: &Site, load: &Load) -> Duration {
-    let bytes_per_second = site.mbit.map_or(100e6, |mbit| mbit as f64 * 1e6 / 8.0);
+    let bytes_per_second = site.rate.map_or(100e6, |rate| rate.bits_per_s() as f64 / 8.0);
     let all_bytes = load.bytes as f64 * f64::from(load.repeats) * site.hosts.len() as f64;
     Duration::from_secs_f64(60.0 + 2.0 * all_bytes / bytes_per_second)
 }

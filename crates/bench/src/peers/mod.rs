@@ -11,6 +11,7 @@ mod times;
 mod turn;
 mod workshop;
 
+use lab::{Lab, LabSettings, Link, Rate};
 use rdmc::{Algorithm, size};
 use serde_json::{Value, json};
 
@@ -22,7 +23,6 @@ use crate::{
     Outcome,
     crew::{Host, Measured},
     interrupt::Interrupt,
-    lab::{Lab, Link},
     report::{Report, median, number},
 };
 
@@ -84,7 +84,7 @@ impl Args {
     fn link(&self, index: usize, members: u32) -> Link {
         let usual = u64::from(4_000 / members).min(1_000);
         let given = self.rate.get(index).or(self.rate.last());
-        let link = Link::of_rate(given.copied().unwrap_or(usual));
+        let link = Link::of_rate(Rate::from_mbit(given.copied().unwrap_or(usual)));
         if self.small_burst { link.with_small_burst() } else { link }
     }
 
@@ -116,11 +116,11 @@ pub fn run(args: &Args) -> Outcome<()> {
         let (link, lab);
         let site = if args.local {
             let hosts = vec![Host::here(); members as usize];
-            Site { hosts, device: "lo", is_lab: false, mbit: None }
+            Site { hosts, device: "lo", is_lab: false, rate: None }
         } else {
             link = args.link(index, members);
-            lab = Lab::create(members, link)?;
-            Site { hosts: lab.hosts(), device: "eth0", is_lab: true, mbit: Some(link.mbit) }
+            lab = Lab::create(&LabSettings::new(members, link))?;
+            Site { hosts: lab.hosts(), device: "eth0", is_lab: true, rate: Some(link.rate) }
         };
         for &bytes in &args.bytes {
             // Short transfers come several to a turn, since starting takes longer than they do.
@@ -208,10 +208,10 @@ fn row(site: &Site, bytes: u64, contestant: &Contestant, standing: &Standing) ->
     } else {
         let middle = median(seconds);
         row.push(number(middle));
-        match site.mbit {
-            Some(mbit) => {
+        match site.rate {
+            Some(rate) => {
                 let of_rate =
-                    |seconds: f64| number(bytes as f64 * 8.0 / 1e6 / seconds / mbit as f64);
+                    |seconds: f64| number(bytes as f64 * 8.0 / seconds / rate.bits_per_s() as f64);
                 row.extend([middle, slowest, fastest].map(of_rate));
             }
             None => row.extend([fastest, slowest].map(number)),

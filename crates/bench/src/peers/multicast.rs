@@ -142,7 +142,7 @@ impl Transfer for Udpcast {
 pub struct Uftp {
     rank: u32,
     device: String,
-    mbit: u64,
+    rate_kbit: u64,
     object: PathBuf,
     directory: PathBuf,
     program: Option<Program>,
@@ -156,7 +156,7 @@ impl Uftp {
         Ok(Self {
             rank: args.rank,
             device: args.device.clone(),
-            mbit: args.mbit,
+            rate_kbit: args.rate_kbit,
             object: directory.join("object"),
             directory,
             program: None,
@@ -185,7 +185,7 @@ impl Transfer for Uftp {
             return Ok(started_ns);
         }
         let mut command = Command::new("uftp");
-        let kbit = (self.mbit * 1_000).to_string();
+        let kbit = self.rate_kbit.to_string();
         command.args(["-q", "-R", &kbit, "-I", &self.device, "-D", "object"]).arg(&self.object);
         let mut program = Program::start(&mut command)?;
         let mut output = await_line(program.0.stderr.take(), UFTP_STARTS)?;

@@ -75,9 +75,9 @@ pub struct Args {
     /// Where files are kept that ought to be in memory
     #[arg(long)]
     pub memory: PathBuf,
-    /// Rate of the links in Mbit/s
+    /// Rate of the links in kbit/s
     #[arg(long)]
-    pub mbit: u64,
+    pub rate_kbit: u64,
     #[arg(long)]
     pub bytes: usize,
     #[arg(long)]
@@ -112,6 +112,7 @@ pub fn launches(
     let meeting = workshop.meeting()?.display().to_string();
     let memory = workshop.memory()?.display().to_string();
     let has_children = way.needs().is_some();
+    let rate_kbit = site.rate.map_or(0, |rate| rate.bits_per_s() / 1_000);
     let way = way.to_possible_value().ok_or("no such way")?.get_name().to_owned();
     let mut launches = Vec::new();
     for (rank, host) in site.hosts.iter().enumerate() {
@@ -123,7 +124,7 @@ pub fn launches(
             ("--device", site.device.to_owned()),
             ("--meeting", meeting.clone()),
             ("--memory", memory.clone()),
-            ("--mbit", site.mbit.unwrap_or_default().to_string()),
+            ("--rate-kbit", rate_kbit.to_string()),
             ("--bytes", load.bytes.to_string()),
             ("--repeats", load.repeats.to_string()),
         ];

@@ -7,6 +7,7 @@ use std::{
     io::{self, IsTerminal, Write},
     path::PathBuf,
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,6 +20,7 @@ use crate::{
     hosting::{self, FabricChoice, Hosting, algorithms, local_name, parse_fabric},
     interrupt::Interrupt,
     launch::Launcher,
+    recording::{self, Recording},
     replicate::{Start, add_last_words},
 };
 use report::{Document, Run};
@@ -104,7 +106,12 @@ pub struct Args {
 
 /// Measures over one fabric after another, and reports on standard output.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    crate::start_logging(args.hosting.verbose);
+    recording::around(args.hosting.trace.as_ref(), args.hosting.verbose, |recording| {
+        measure_all(args, recording)
+    })
+}
+
+fn measure_all(args: &Args, recording: Option<&Arc<Recording>>) -> Result<ExitCode, Failure> {
     let plan = BenchPlan {
         bytes: args.size,
         repeats: args.repeats,
@@ -113,7 +120,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     check(args)?;
     let local = args.local.is_some();
-    let launcher = args.hosting.launcher(local)?;
+    let launcher = args.hosting.launcher(local, recording)?;
     let hosts = hosts(args)?;
     let interrupt = Interrupt::catch()?;
     let mut document = Document::new(args, &hosts);

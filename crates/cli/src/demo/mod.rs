@@ -7,6 +7,7 @@ use std::{
     fmt,
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use files::{HostReport, PushReport, PushSettings, Source};
@@ -17,6 +18,7 @@ use crate::{
     interrupt::Interrupt,
     launch::Launcher,
     push::{Display, local_hosts, summary},
+    recording::{self, Recording},
     replicate::replicate,
 };
 use object::Object;
@@ -57,6 +59,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse_block)]
     block_size: u64,
 
+    /// Write what each member does when, for https://ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
     /// No progress; the table is still printed
     #[arg(short, long)]
     quiet: bool,
@@ -64,6 +70,10 @@ pub struct Args {
 
 /// Runs all algorithms and prints the table. Errors: any copy is missing or wrong.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    recording::around(args.trace.as_ref(), false, |recording| run_all(args, recording))
+}
+
+fn run_all(args: &Args, recording: Option<&Arc<Recording>>) -> Result<(), Failure> {
     let interrupt = Interrupt::catch()?;
     let directory = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let receivers = usize::from(args.receivers);
@@ -77,7 +87,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let (bytes, block) = (size::show(object.bytes), size::show(args.block_size));
     print(format_args!("{bytes} to {receivers} receivers on this machine, blocks of {block}\n"))?;
-    let stage = Stage { args, object: &object, room: room.path(), interrupt: &interrupt };
+    let stage =
+        Stage { args, object: &object, room: room.path(), interrupt: &interrupt, recording };
     let mut rows = vec![stage.run("one copy", Algorithm::BinomialPipeline, 1)?];
     for (algorithm, name) in RUNS {
         rows.push(stage.run(name, algorithm, receivers)?);
@@ -100,6 +111,7 @@ struct Stage<'a> {
     object: &'a Object,
     room: &'a Path,
     interrupt: &'a Interrupt,
+    recording: Option<&'a Arc<Recording>>,
 }
 
 impl Stage<'_> {
@@ -160,7 +172,7 @@ impl Stage<'_> {
         let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let mut display = Display::new(&names, self.object.bytes, self.args.quiet);
         display.set_title(name);
-        let launcher = Launcher::local(false)?;
+        let launcher = Launcher::local(false)?.recorded(self.recording);
         let report = replicate(source, settings, &launcher, self.interrupt, &mut |event| {
             display.show(&event);
         });

@@ -4,7 +4,7 @@ mod placing;
 mod progress;
 pub mod summary;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use files::{PushSettings, Source};
 use rdmc::{Algorithm, size};
@@ -13,6 +13,7 @@ use crate::{
     failure::Failure,
     hosting::{FabricChoice, Hosting, algorithms, parse_fabric, usual_block_bytes},
     interrupt::Interrupt,
+    recording::{self, Recording},
     replicate::replicate,
 };
 pub use placing::local_hosts;
@@ -108,10 +109,15 @@ pub struct Args {
 
 /// Replicates, and says how it went.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    crate::start_logging(args.hosting.verbose);
+    recording::around(args.hosting.trace.as_ref(), args.hosting.verbose, |recording| {
+        push(args, recording)
+    })
+}
+
+fn push(args: &Args, recording: Option<&Arc<Recording>>) -> Result<ExitCode, Failure> {
     let source = Source::open(&args.file).map_err(Failure::because)?;
     let settings = settings(args)?;
-    let launcher = args.hosting.launcher(args.local.is_some())?;
+    let launcher = args.hosting.launcher(args.local.is_some(), recording)?;
     if args.local.is_some() && args.dest.is_none() {
         placing::make_local_directories(&settings.hosts)?;
     }

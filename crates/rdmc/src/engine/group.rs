@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
-use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Wait};
-use transport::{Cause, Completion, EndpointId, LeaseError, Region, RegionPool, Token, Transport};
+use relay::{ReceiveId, Relay, RelayError, SendId, Settings, Wait};
+use transport::{Cause, Completion, EndpointId, Region, RegionPool, Transport};
 
 use super::{
-    Counters, Event, Offload, close::Closing, order::Order, small::Small, timeline::Step,
+    Counters, Event, Offload, close::Closing, order::Order, small::Small, timeline::Facts,
     words::Word,
 };
 use crate::{Error, Failure, FailureKind, GroupSettings, settings::check_region};
@@ -28,18 +28,20 @@ pub(super) struct Group {
     pub(super) order: Order,
     pub(super) small: Option<Small>,
     /// How many relayed messages each neighbour was told of.
-    announced: BTreeMap<u32, u64>,
+    pub(super) announced: BTreeMap<u32, u64>,
     /// Memory of messages that are not complete.
     pub(super) memory: BTreeMap<u64, Region>,
     /// Memory for first blocks of messages whose own is not known yet.
-    spare: RegionPool,
-    spare_used: BTreeMap<ReceiveId, Region>,
+    pub(super) spare: RegionPool,
+    pub(super) spare_used: BTreeMap<ReceiveId, Region>,
     /// Posts that have not completed: while there are any, the transport may touch memory.
     pub(super) posts_open: usize,
     phase: Phase,
     pub(super) events: VecDeque<Event>,
     last_progress: Duration,
     moved_bytes: u64,
+    /// What was last said of it on the timeline.
+    pub(super) waiting: Option<Wait>,
 }
 
 #[derive(Debug)]
@@ -87,6 +89,7 @@ impl Group {
             events: VecDeque::new(),
             last_progress: now,
             moved_bytes: 0,
+            waiting: None,
         })
     }
 
@@ -124,6 +127,7 @@ impl Group {
                 self.order.number(true)
             }
         };
+        self.note("message", |_| Facts::default().message(number).bytes(bytes));
         self.memory.insert(number, region);
         Ok(number)
     }
@@ -135,6 +139,7 @@ impl Group {
         counters: &mut Counters,
     ) -> Result<(), Error> {
         self.check_running()?;
+        self.note("accepted", |_| Facts::default().message(message));
         if let Some(answer) = self.accept_small(message, &region, counters) {
             return answer;
         }
@@ -180,16 +185,21 @@ impl Group {
     ) {
         self.note_progress(now);
         let outcome = match completion {
+            Completion::Sent { token, .. } if Small::made(token) => {
+                self.posts_open -= 1;
+                Ok(())
+            }
             Completion::Sent { token, .. } => {
                 self.posts_open -= 1;
-                if Small::made(token) { Ok(()) } else { self.relay.sent(SendId(token.0)) }
+                self.note_send("sent", rank, SendId(token.0), None);
+                self.relay.sent(SendId(token.0))
             }
             Completion::Received { token, bytes, immediate, .. } => {
                 self.posts_open -= 1;
                 counters.blocks_received += 1;
                 counters.bytes_received += bytes;
                 self.note_moved(bytes);
-                self.trace(Step::Received, rank, immediate);
+                self.note_receive("received", rank, ReceiveId(token.0), Some((bytes, immediate)));
                 self.relay.received(ReceiveId(token.0), bytes, immediate)
             }
             Completion::Cancelled { .. } => {
@@ -228,7 +238,10 @@ impl Group {
                 Some(small) => small.heard(rank, count),
                 None => Err(peer_error(rank, "has a ring for small messages")),
             },
-            Some(Word::Grant { count }) => self.relay.granted(rank, count),
+            Some(Word::Grant { count }) => {
+                self.note("granted", |_| Facts::of(rank));
+                self.relay.granted(rank, count)
+            }
             Some(Word::Failed { member, reporter, kind, detail }) => {
                 let failure =
                     Failure { group: self.settings.number, member, reporter, kind, detail };
@@ -306,6 +319,7 @@ impl Group {
         if !matches!(self.phase, Phase::Running) {
             return;
         }
+        self.note_wait();
         match self.carry_out_small(transport, counters) {
             Ok(()) => self.go_on_closing(transport),
             Err(error) => {
@@ -316,106 +330,6 @@ impl Group {
         }
     }
 
-    fn act<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-        action: Action,
-    ) -> Result<(), LeaseError> {
-        let group = self.settings.number;
-        match action {
-            Action::PostFirst { source, id } => {
-                // The relay never asks for more than the pool holds; were it ever to, a fresh
-                // region costs an allocation and nothing else.
-                let block_bytes = self.settings.block_bytes as usize;
-                let region = self.spare.take().unwrap_or_else(|| Region::zeroed(block_bytes));
-                let lease = region.write(0..block_bytes)?;
-                self.spare_used.insert(id, region);
-                self.post_receive(transport, source, id, lease);
-            }
-            Action::PostReceive { source, id, message, offset, bytes } => {
-                let lease = self.region(message).write(range(offset, bytes))?;
-                self.post_receive(transport, source, id, lease);
-            }
-            Action::PostSend { target, id, message, block, offset, bytes } => {
-                let lease = self.region(message).read(range(offset, bytes))?;
-                counters.blocks_sent += 1;
-                counters.bytes_sent += bytes;
-                self.note_moved(bytes);
-                self.trace(Step::Send, target, block);
-                if let Some(&endpoint) = self.peers.get(&target)
-                    && transport.post_send(endpoint, lease, block, Token(id.0)).is_ok()
-                {
-                    self.posts_open += 1;
-                }
-            }
-            Action::Announce { target, bytes } => {
-                let told = self.announced.entry(target).or_default();
-                let number = self.order.number_of(*told).unwrap_or(u64::MAX);
-                *told += 1;
-                self.write_word(transport, target, &Word::Announce { number, bytes });
-            }
-            Action::PlaceFirst { id, message, offset, bytes } => {
-                counters.bytes_copied += bytes;
-                self.trace(Step::Copy, self.settings.rank, 0);
-                self.place_first(id, message, offset, bytes)?;
-                self.trace(Step::Copied, self.settings.rank, 0);
-            }
-            Action::Incoming { message, bytes } => {
-                self.order.incoming(self.number_of(message), bytes);
-            }
-            Action::BlockReady { message, offset, bytes, .. } => {
-                let message = self.number_of(message);
-                if self.settings.report_blocks {
-                    self.events.push_back(Event::Block { group, message, offset, bytes });
-                }
-            }
-            Action::Received { message } => self.order.received(self.number_of(message)),
-            Action::Complete { message } => {
-                self.order.complete(self.number_of(message));
-                self.order.retire();
-            }
-            offloaded => self.act_offloaded(transport, counters, offloaded)?,
-        }
-        Ok(())
-    }
-
-    fn post_receive<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        source: u32,
-        id: ReceiveId,
-        lease: transport::WriteLease,
-    ) {
-        // A refused post needs no care here: its endpoint is gone, and says so by a completion.
-        if let Some(&endpoint) = self.peers.get(&source)
-            && transport.post_receive(endpoint, lease, Token(id.0)).is_ok()
-        {
-            self.posts_open += 1;
-            self.write_word(transport, source, &Word::Grant { count: 1 });
-            self.trace(Step::Grant, source, 0);
-        }
-    }
-
-    fn trace(&self, step: Step, peer: u32, block: u32) {
-        step.trace(self.settings.number, peer, block);
-    }
-
-    fn place_first(
-        &mut self,
-        id: ReceiveId,
-        message: u64,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<(), LeaseError> {
-        let Some(spare) = self.spare_used.remove(&id) else { return Ok(()) };
-        let source = spare.read(range(0, bytes))?;
-        self.region(message).write(range(offset, bytes))?.copy_from_slice(&source);
-        drop(source);
-        self.spare.put(spare);
-        Ok(())
-    }
-
     /// The memory of a message in flight; an empty region stands in for one that is not there, so
     /// that a lease of it fails with a clear error.
     pub(super) fn region(&self, message: u64) -> Region {
@@ -423,7 +337,7 @@ impl Group {
     }
 
     /// The group's number of a message of the relay.
-    fn number_of(&self, message: u64) -> u64 {
+    pub(super) fn number_of(&self, message: u64) -> u64 {
         self.order.number_of(message).unwrap_or(u64::MAX)
     }
 
@@ -454,11 +368,7 @@ impl Group {
     fn occupation(&self) -> String {
         let message = self.order.completed();
         let relays = self.relay.known() > self.relay.completed();
-        let step = self.relay.waits().find_map(|wait| match wait {
-            Wait::Block { step, .. } => step,
-            Wait::Credit { step, .. } => Some(step),
-            _ => None,
-        });
+        let step = self.relay.waits().find_map(|wait| wait.step());
         match (relays, step) {
             (true, Some(step)) => format!("relaying message {message} at step {step}"),
             (true, None) => format!("relaying message {message}"),
@@ -485,6 +395,7 @@ impl Group {
             return;
         }
         tracing::debug!(%failure, "group failed");
+        self.note("failed", |_| Facts::of(failure.member));
         let word = Word::of_failure(&failure);
         for &rank in self.peers.keys() {
             self.write_word(transport, rank, &word);

@@ -5,6 +5,7 @@
 //! [`Transport`], so the same code serves real networks and simulated ones. One thread at a time
 //! calls it; only [`Engine::progress`] waits.
 
+mod actions;
 mod close;
 mod group;
 mod offload;

@@ -321,6 +321,7 @@ impl Group {
     fn tell(&mut self) {
         let group = self.settings.number;
         while let Some(due) = self.order.take_due() {
+            self.note_due(&due);
             self.events.push_back(match due {
                 Due::Incoming { message, bytes } => Event::Incoming { group, message, bytes },
                 Due::Received { message } => Event::Received { group, message },

@@ -1,0 +1,166 @@
+//! What the links of a lab let through. Needs root, and says so otherwise.
+
+mod common;
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{is_skipped, namespaces};
+use lab::{Lab, LabSettings, Link, Rate};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+const BYTES: usize = 1_000_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection between two hosts, from a thread that is on the one and a thread that is on the
+/// other.
+fn connect(lab: &Lab, from: u32, to: u32) -> (TcpStream, TcpStream) {
+    let on = |host| {
+        let path = format!("/run/netns/{}", lab.host_name(host));
+        let namespace = File::open(path).expect("the host is there");
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+            .expect("as root");
+    };
+    let address = SocketAddr::new(lab.hosts()[to as usize].address, 0);
+    thread::scope(|scope| {
+        let listen = || {
+            on(to);
+            TcpListener::bind(address).expect("its own address")
+        };
+        let listener = scope.spawn(listen).join().expect("listening");
+        let address = listener.local_addr().expect("an address");
+        let call = move || {
+            on(from);
+            TcpStream::connect_timeout(&address, PATIENCE).expect("they can reach each other")
+        };
+        let stream = scope.spawn(call).join().expect("calling");
+        (stream, listener.accept().expect("the call").0)
+    })
+}
+
+/// How long it takes to send [`BYTES`] from one host to another.
+fn time(lab: &Lab, from: u32, to: u32) -> Duration {
+    let (mut source, mut target) = connect(lab, from, to);
+    target.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let start = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(move || source.write_all(&vec![7; BYTES]).expect("the target reads"));
+        target.read_exact(&mut vec![0; BYTES]).expect("all arrives");
+    });
+    start.elapsed()
+}
+
+/// What it takes at least, once the burst has passed, and one more packet of TCP.
+fn least(mbit: u64) -> Duration {
+    let burst = Link::of_rate(Rate::from_mbit(mbit)).burst_bytes();
+    Duration::from_micros((BYTES as u64 - 2 * burst) * 8 / mbit)
+}
+
+fn link(mbit: u64) -> Link {
+    Link::of_rate(Rate::from_mbit(mbit))
+}
+
+/// Racks of two hosts: links are of 80 Mbit/s, uplinks of 20, and host 3's of 10.
+fn racks() -> LabSettings {
+    LabSettings {
+        racks: 3,
+        uplink: Some(link(20)),
+        slow_hosts: vec!["3:10mbit".parse().expect("a slow host")],
+        ..LabSettings::new(6, link(80))
+    }
+}
+
+#[test]
+fn uplinks_and_slow_hosts_have_rates_of_their_own() {
+    if is_skipped() {
+        return;
+    }
+    let lab = Lab::create(&racks()).expect("a lab");
+    let within = time(&lab, 0, 1);
+    assert!(within >= least(80), "{within:?}");
+    let across = time(&lab, 0, 4);
+    assert!(across >= least(20) && across > within, "{across:?} {within:?}");
+    for (from, to) in [(2, 3), (3, 2)] {
+        let slow = time(&lab, from, to);
+        assert!(slow >= least(10) && slow > across, "{slow:?} {across:?}");
+    }
+}
+
+#[test]
+fn uplinks_count_what_crosses_them() {
+    if is_skipped() {
+        return;
+    }
+    let lab = Lab::create(&racks()).expect("a lab");
+    let mut before = lab.uplink_bytes().expect("counters");
+    assert_eq!(before.len(), 3);
+    let mut crossed = |from, to| {
+        time(&lab, from, to);
+        let now = lab.uplink_bytes().expect("counters");
+        let grown = now
+            .iter()
+            .zip(&before)
+            .map(|(now, before)| (now.leaving - before.leaving, now.entering - before.entering));
+        let grown: Vec<_> = grown.collect();
+        before = now;
+        grown
+    };
+    let is_all = |bytes: u64| (BYTES as u64..BYTES as u64 * 3 / 2).contains(&bytes);
+    let is_little = |bytes: u64| bytes < BYTES as u64 / 4;
+    let grown = crossed(0, 1);
+    assert!(grown.iter().all(|&(leaving, entering)| is_little(leaving) && is_little(entering)));
+    let grown = crossed(1, 4);
+    assert!(is_all(grown[0].0) && is_little(grown[0].1), "{grown:?}");
+    assert!(is_all(grown[2].1) && is_little(grown[2].0), "{grown:?}");
+    assert!(is_little(grown[1].0) && is_little(grown[1].1), "{grown:?}");
+}
+
+#[test]
+fn a_slow_link_slows_nothing_else() {
+    if is_skipped() {
+        return;
+    }
+    let slow_links = vec!["2-0:10mbit".parse().expect("a slow link")];
+    let settings = LabSettings { slow_links, ..LabSettings::new(3, link(80)) };
+    let lab = Lab::create(&settings).expect("a lab");
+    thread::scope(|scope| {
+        let slow = [(0, 2), (2, 0)].map(|(from, to)| {
+            scope.spawn({
+                let lab = &lab;
+                move || time(lab, from, to)
+            })
+        });
+        // One after the other, while both directions of the slow link are full.
+        let others: Duration =
+            [(0, 1), (1, 0), (2, 1)].map(|(from, to)| time(&lab, from, to)).iter().sum();
+        for slow in slow {
+            let slow = slow.join().expect("a time");
+            assert!(slow >= least(10) && slow > others, "{slow:?} {others:?}");
+        }
+    });
+}
+
+#[test]
+fn a_temporary_lab_goes_when_it_is_dropped_or_abandoned() {
+    if is_skipped() {
+        return;
+    }
+    // No process has such a number.
+    let abandoned = "bench-4294967295-0";
+    let host = format!("rdmc-{abandoned}-0");
+    assert!(Command::new("ip").args(["netns", "add", &host]).status().expect("ip runs").success());
+    let lab = Lab::create(&LabSettings::new(2, link(100).with_small_burst())).expect("a lab");
+    assert!(namespaces(abandoned).is_empty());
+    let name = lab.name().to_owned();
+    assert_eq!((namespaces(&name).len(), lab.hosts().len()), (3, 2));
+    assert_eq!(lab.uplink_bytes().expect("none"), []);
+    drop(lab);
+    assert!(namespaces(&name).is_empty());
+}

@@ -1,0 +1,112 @@
+//! Carrying out what the relay asks for.
+
+use relay::{Action, ReceiveId};
+use transport::{LeaseError, Region, Token, Transport};
+
+use super::{
+    Counters, Event,
+    group::{Group, range},
+    timeline::Facts,
+    words::Word,
+};
+
+impl Group {
+    /// Carries out one action. Errors: memory that cannot be leased.
+    pub(super) fn act<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+        action: Action,
+    ) -> Result<(), LeaseError> {
+        let group = self.settings.number;
+        match action {
+            Action::PostFirst { source, id } => {
+                // The relay never asks for more than the pool holds; were it ever to, a fresh
+                // region costs an allocation and nothing else.
+                let block_bytes = self.settings.block_bytes as usize;
+                let region = self.spare.take().unwrap_or_else(|| Region::zeroed(block_bytes));
+                let lease = region.write(0..block_bytes)?;
+                self.spare_used.insert(id, region);
+                self.post_receive(transport, source, id, lease);
+            }
+            Action::PostReceive { source, id, message, offset, bytes } => {
+                let lease = self.region(message).write(range(offset, bytes))?;
+                self.post_receive(transport, source, id, lease);
+            }
+            Action::PostSend { target, id, message, block, offset, bytes } => {
+                let lease = self.region(message).read(range(offset, bytes))?;
+                counters.blocks_sent += 1;
+                counters.bytes_sent += bytes;
+                self.note_moved(bytes);
+                self.note_send("send", target, id, bytes);
+                if let Some(&endpoint) = self.peers.get(&target)
+                    && transport.post_send(endpoint, lease, block, Token(id.0)).is_ok()
+                {
+                    self.posts_open += 1;
+                }
+            }
+            Action::Announce { target, bytes } => {
+                let told = self.announced.entry(target).or_default();
+                let number = self.order.number_of(*told).unwrap_or(u64::MAX);
+                *told += 1;
+                self.note("announce", |_| Facts::of(target).message(number).bytes(bytes));
+                self.write_word(transport, target, &Word::Announce { number, bytes });
+            }
+            Action::PlaceFirst { id, message, offset, bytes } => {
+                counters.bytes_copied += bytes;
+                let facts = |group: &Self| Facts::default().relayed(group, message).bytes(bytes);
+                self.note("copy", facts);
+                self.place_first(id, message, offset, bytes)?;
+                self.note("copied", facts);
+            }
+            Action::Incoming { message, bytes } => {
+                self.order.incoming(self.number_of(message), bytes);
+            }
+            Action::BlockReady { message, offset, bytes, .. } => {
+                let message = self.number_of(message);
+                if self.settings.report_blocks {
+                    self.events.push_back(Event::Block { group, message, offset, bytes });
+                }
+            }
+            Action::Received { message } => self.order.received(self.number_of(message)),
+            Action::Complete { message } => {
+                self.order.complete(self.number_of(message));
+                self.order.retire();
+            }
+            offloaded => self.act_offloaded(transport, counters, offloaded)?,
+        }
+        Ok(())
+    }
+
+    fn post_receive<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        source: u32,
+        id: ReceiveId,
+        lease: transport::WriteLease,
+    ) {
+        // A refused post needs no care here: its endpoint is gone, and says so by a completion.
+        if let Some(&endpoint) = self.peers.get(&source)
+            && transport.post_receive(endpoint, lease, Token(id.0)).is_ok()
+        {
+            self.posts_open += 1;
+            self.write_word(transport, source, &Word::Grant { count: 1 });
+            self.note_receive("grant", source, id, None);
+        }
+    }
+
+    fn place_first(
+        &mut self,
+        id: ReceiveId,
+        message: u64,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), LeaseError> {
+        let Some(spare) = self.spare_used.remove(&id) else { return Ok(()) };
+        let source = spare.read(range(0, bytes))?;
+        self.region(message).write(range(offset, bytes))?.copy_from_slice(&source);
+        drop(source);
+        self.spare.put(spare);
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! What a relay is doing and what it waits for; for error messages and traces.
+
+use schedule::Transfer;
+
+use super::{Relay, Send};
+use crate::{ReceiveId, SendId};
+
+/// What a member waits for; tells who holds a stalled group up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// A block that `source` has not sent.
+    Block {
+        /// Who has to send.
+        source: u32,
+        /// Message number.
+        message: u64,
+        /// The transfer that brings it; `None` while the message's length is not known.
+        transfer: Option<Transfer>,
+    },
+    /// A credit that `target` has not granted.
+    Credit {
+        /// Who has to grant.
+        target: u32,
+        /// Message number.
+        message: u64,
+        /// The transfer that it is for.
+        transfer: Transfer,
+    },
+    /// Memory that the application has not given.
+    Memory {
+        /// Message number.
+        message: u64,
+    },
+}
+
+impl Wait {
+    /// The step of the schedule, where it is known.
+    pub fn step(&self) -> Option<u64> {
+        match self {
+            Self::Block { transfer, .. } => transfer.map(|transfer| transfer.step),
+            Self::Credit { transfer, .. } => Some(transfer.step),
+            Self::Memory { .. } => None,
+        }
+    }
+}
+
+impl Relay {
+    /// What this member waits for right now, nearest first.
+    pub fn waits(&self) -> impl Iterator<Item = Wait> + '_ {
+        let memory = self.messages.iter().zip(self.completed..).filter_map(|(message, number)| {
+            (!message.has_memory()).then_some(Wait::Memory { message: number })
+        });
+        let blocks =
+            self.receives.values().filter(|receive| receive.arrived.is_none()).map(|receive| {
+                let (source, message) = (receive.source, receive.message);
+                Wait::Block { source, message, transfer: receive.transfer }
+            });
+        let credits = self
+            .sends_waiting
+            .iter()
+            .filter(|send| self.holds(send) && self.credits(send.transfer.target) == 0)
+            .map(|send| self.wait_for_credit(send));
+        memory.chain(credits).chain(blocks)
+    }
+
+    /// Why this member sends nothing: what the first send of the schedule that is not done waits
+    /// for. `None` while something is being sent, and while there is nothing to send.
+    pub fn sends_wait_for(&self) -> Option<Wait> {
+        let send = self.sends_waiting.front().filter(|_| self.sends.is_empty())?;
+        if self.holds(send) {
+            return Some(self.wait_for_credit(send));
+        }
+        let message = self.messages.get((send.message - self.completed) as usize)?;
+        let (rank, block, blocks) =
+            (self.settings.rank, send.transfer.block, message.blocks.count());
+        let schedule = &self.settings.schedule;
+        let step = schedule.received_at(rank, block, blocks)?;
+        let transfer = schedule.next_receive(rank, step, blocks)?;
+        let has_come = || {
+            self.receives
+                .values()
+                .any(|receive| receive.arrived.is_some() && receive.transfer == Some(transfer))
+        };
+        if !message.has_memory() && has_come() {
+            return Some(Wait::Memory { message: send.message });
+        }
+        let (source, message) = (transfer.source, send.message);
+        Some(Wait::Block { source, message, transfer: Some(transfer) })
+    }
+
+    /// The message of a receive that has not been used, and its transfer once it is known.
+    pub fn receive(&self, id: ReceiveId) -> Option<(u64, Option<Transfer>)> {
+        self.receives.get(&id).map(|receive| (receive.message, receive.transfer))
+    }
+
+    /// The message and the transfer of a send that is not done.
+    pub fn open_send(&self, id: SendId) -> Option<(u64, Transfer)> {
+        self.sends.get(&id).map(|send| (send.message, send.transfer))
+    }
+
+    fn wait_for_credit(&self, send: &Send) -> Wait {
+        let Send { message, transfer } = *send;
+        Wait::Credit { target: transfer.target, message, transfer }
+    }
+}
