@@ -105,6 +105,7 @@ fn nonsense_is_refused() {
         "--only nobody",
         "--rdmc chain",
         "--rdmc fast:1KiB",
+        "--rdmc chain:1KiB:0",
         "--local --rate 100",
         "--local --small-burst",
     ] {

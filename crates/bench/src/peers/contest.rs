@@ -40,10 +40,19 @@ pub struct Load {
     pub repeats: u32,
 }
 
+/// What rdmc is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rdmc {
+    pub algorithm: Algorithm,
+    pub block_bytes: u64,
+    /// Receives and sends that each member posts ahead.
+    pub window: u32,
+}
+
 /// Somebody with certain settings.
 #[derive(Clone, Debug)]
 pub enum Contestant {
-    Rdmc { algorithm: Algorithm, block_bytes: u64 },
+    Rdmc(Rdmc),
     Mpi { mpi: Mpi, over_tcp: bool },
     Gloo,
     Own(Way),
@@ -53,7 +62,7 @@ impl Contestant {
     /// What `--only` takes.
     pub fn key(&self) -> &'static str {
         match self {
-            Self::Rdmc { .. } => "rdmc",
+            Self::Rdmc(_) => "rdmc",
             Self::Mpi { mpi: Mpi::Open(_), .. } => "openmpi",
             Self::Mpi { mpi: Mpi::Mpich(_), .. } => "mpich",
             Self::Gloo => "gloo",
@@ -67,7 +76,7 @@ impl Contestant {
     /// What the table calls it.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Rdmc { .. } => "rdmc",
+            Self::Rdmc(_) => "rdmc",
             Self::Mpi { mpi: Mpi::Open(_), .. } => "Open MPI",
             Self::Mpi { mpi: Mpi::Mpich(_), .. } => "MPICH",
             Self::Gloo => "Gloo",
@@ -81,8 +90,8 @@ impl Contestant {
     /// Its settings, for the table.
     pub fn settings(&self) -> String {
         match self {
-            Self::Rdmc { algorithm, block_bytes } => {
-                format!("{}, {}", algorithm.name(), size::show(*block_bytes))
+            Self::Rdmc(Rdmc { algorithm, block_bytes, window }) => {
+                format!("{}, {}, window {window}", algorithm.name(), size::show(*block_bytes))
             }
             Self::Mpi { mpi, over_tcp: true } => mpi.settings(),
             Self::Mpi { mpi, over_tcp: false } => format!("{}, shared memory", mpi.settings()),
@@ -100,9 +109,7 @@ impl Contestant {
         interrupt: &Interrupt,
     ) -> Outcome<Vec<Measured>> {
         let launches = match self {
-            Self::Rdmc { algorithm, block_bytes } => {
-                return rdmc_turn(*algorithm, *block_bytes, site, load, interrupt);
-            }
+            Self::Rdmc(settings) => return rdmc_turn(settings, site, load, interrupt),
             Self::Mpi { mpi, over_tcp } => mpi.launches(site, workshop, load, *over_tcp)?,
             Self::Gloo => gloo::launches(site, workshop, load)?,
             Self::Own(way) => {
@@ -120,17 +127,16 @@ impl Contestant {
 
 /// Members of rdmc as the other benches start them.
 fn rdmc_turn(
-    algorithm: Algorithm,
-    block_bytes: u64,
+    settings: &Rdmc,
     site: &Site,
     load: &Load,
     interrupt: &Interrupt,
 ) -> Outcome<Vec<Measured>> {
     let job = Job {
         number: 0,
-        algorithm: algorithm.to_string(),
-        block_bytes,
-        window: rdmc::Window::default().receives,
+        algorithm: settings.algorithm.to_string(),
+        block_bytes: settings.block_bytes,
+        window: settings.window,
         messages_in_flight: 1,
         messages: 1,
         message_bytes: load.bytes,
@@ -149,7 +155,7 @@ fn patience(site: &Site, load: &Load) -> Duration {
 }
 
 /// Everybody, with the settings that suit this length; over shaped links, or on one machine.
-pub fn field(rdmc: &[(Algorithm, u64)], site: &Site, load: &Load) -> Vec<Contestant> {
+pub fn field(rdmc: &[Rdmc], site: &Site, load: &Load) -> Vec<Contestant> {
     let is_large = load.bytes >= 64 << 20;
     let tuned_bytes = if is_large { 128 << 10 } else { 32 << 10 };
     let open = |settings| (Mpi::Open(settings), true);
@@ -168,10 +174,7 @@ pub fn field(rdmc: &[(Algorithm, u64)], site: &Site, load: &Load) -> Vec<Contest
             (Mpi::Mpich(Mpich::Default), false),
         ]);
     }
-    let mut all: Vec<Contestant> = rdmc
-        .iter()
-        .map(|&(algorithm, block_bytes)| Contestant::Rdmc { algorithm, block_bytes })
-        .collect();
+    let mut all: Vec<Contestant> = rdmc.iter().copied().map(Contestant::Rdmc).collect();
     all.extend(mpis.into_iter().map(|(mpi, over_tcp)| Contestant::Mpi { mpi, over_tcp }));
     all.extend([Contestant::Gloo, Contestant::Own(Way::Copies), Contestant::Own(Way::Chain)]);
     if site.is_lab {

@@ -12,11 +12,11 @@ mod turn;
 mod workshop;
 
 use lab::{Lab, LabSettings, Link, Rate};
-use rdmc::{Algorithm, size};
+use rdmc::{Algorithm, Window, size};
 use serde_json::{Value, json};
 
 use self::{
-    contest::{Contestant, Load, Site, Standing, field, rounds},
+    contest::{Contestant, Load, Rdmc, Site, Standing, field, rounds},
     workshop::Workshop,
 };
 use crate::{
@@ -55,10 +55,10 @@ pub struct Args {
     #[arg(long, value_name = "NAMES", value_delimiter = ',',
           value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
     only: Vec<String>,
-    /// Algorithm and block size of rdmc, such as chain:64KiB. Unless given: binomial-pipeline and
-    /// chain, with 64 KiB from 64 MiB on and 32 KiB below
-    #[arg(long, value_name = "ALGORITHM:BLOCK", value_delimiter = ',', value_parser = algorithm_and_block)]
-    rdmc: Vec<(Algorithm, u64)>,
+    /// Algorithm, block size and window of rdmc, such as chain:64KiB or chain:64KiB:16. Unless given:
+    /// binomial-pipeline and chain, with 64 KiB from 64 MiB on and 32 KiB below
+    #[arg(long, value_name = "ALGORITHM:BLOCK[:WINDOW]", value_delimiter = ',', value_parser = rdmc_settings)]
+    rdmc: Vec<Rdmc>,
     /// How many turns each of them has; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
@@ -74,10 +74,19 @@ fn whole_words(text: &str) -> Result<u64, String> {
     }
 }
 
-fn algorithm_and_block(text: &str) -> Result<(Algorithm, u64), String> {
-    let (algorithm, block) = text.split_once(':').ok_or("ALGORITHM:BLOCK, such as chain:64KiB")?;
+fn rdmc_settings(text: &str) -> Result<Rdmc, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let (algorithm, block, window) = match parts[..] {
+        [algorithm, block] => (algorithm, block, Window::default().receives),
+        [algorithm, block, window] => {
+            let window = window.parse().ok().filter(|window| (1..=1024).contains(window));
+            (algorithm, block, window.ok_or("a window is 1 to 1024")?)
+        }
+        _ => return Err("ALGORITHM:BLOCK[:WINDOW], such as chain:64KiB".to_owned()),
+    };
     let algorithm = algorithm.parse().map_err(|error| format!("{error}"))?;
-    Ok((algorithm, size::parse_nonzero(block).map_err(|error| error.to_string())?))
+    let block_bytes = size::parse_nonzero(block).map_err(|error| error.to_string())?;
+    Ok(Rdmc { algorithm, block_bytes, window })
 }
 
 impl Args {
@@ -88,12 +97,15 @@ impl Args {
         if self.small_burst { link.with_small_burst() } else { link }
     }
 
-    fn rdmc(&self, bytes: u64) -> Vec<(Algorithm, u64)> {
+    fn rdmc(&self, bytes: u64) -> Vec<Rdmc> {
         if !self.rdmc.is_empty() {
             return self.rdmc.clone();
         }
         let block_bytes = if bytes >= 64 << 20 { 64 << 10 } else { 32 << 10 };
-        [Algorithm::BinomialPipeline, Algorithm::Chain].map(|one| (one, block_bytes)).to_vec()
+        let window = Window::default().receives;
+        [Algorithm::BinomialPipeline, Algorithm::Chain]
+            .map(|algorithm| Rdmc { algorithm, block_bytes, window })
+            .to_vec()
     }
 
     fn is_wanted(&self, contestant: &Contestant) -> bool {
