@@ -192,7 +192,7 @@ fn mpich_environment(settings: Mpich, site: &Site, over_tcp: bool) -> Vec<(&'sta
             ("MPIR_CVAR_BCAST_INTRA_ALGORITHM", "nb".to_owned()),
             ("MPIR_CVAR_IBCAST_INTRA_ALGORITHM", "tsp_ring".to_owned()),
             ("MPIR_CVAR_IBCAST_RING_CHUNK_SIZE", chunk_bytes.to_string()),
-            // With rendezvous UCX serves all chunks by turns, so that all arrive at the end.
+            // By rendezvous, UCX's choice for chunks of this size, the ring does not pipeline.
             ("UCX_RNDV_THRESH", "1m".to_owned()),
         ]);
     }
