@@ -11,6 +11,7 @@
 //! - `breakdown`: where the time of one transfer goes.
 //! - `modes`: what polling, hybrid and event-driven completion cost.
 //! - `small`: one-byte messages, relayed and written to every receiver at once.
+//! - `peers`: others beside rdmc, in the same namespaces and the same run.
 //! - `offload`: what a member that relays late costs, with and without offload.
 //! - `overhead`: what rdmc's own code costs per block, without a network.
 //! - `trace-summary`: what a trace of any of them, or of `rdmc`, says in numbers.
@@ -39,6 +40,7 @@ mod offload;
 mod overhead;
 mod overlap;
 mod overlapping;
+mod peers;
 mod plain;
 mod racks;
 mod report;
@@ -98,6 +100,8 @@ enum Command {
     Offload(offload::Args),
     /// What rdmc's own code costs per block
     Overhead(overhead::Args),
+    /// Others beside rdmc: MPI, Gloo, plain sockets, IP multicast
+    Peers(peers::Args),
     /// Peak resident memory of `rdmc push` and its receivers
     Memory(memory::Args),
     /// Groups in which every receiver checks every byte
@@ -106,6 +110,9 @@ enum Command {
     Lose(lose::Args),
     /// Who waited for whom, and how busy links were, by a trace file
     TraceSummary(summary::Args),
+    /// One member of a peer; started by `peers`
+    #[command(hide = true)]
+    Peer(peers::PeerArgs),
     /// One member; started by the other commands
     #[command(hide = true)]
     Member(member::Args),
@@ -140,6 +147,8 @@ fn run(command: Command) -> Outcome<()> {
         Command::Small(args) => small::run(&args),
         Command::Offload(args) => offload::run(&args),
         Command::Overhead(args) => overhead::run(&args),
+        Command::Peers(args) => peers::run(&args),
+        Command::Peer(args) => peers::run_peer(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Lose(args) => lose::run(&args),

@@ -442,13 +442,15 @@ fn word(seed: u64, index: u64) -> [u8; 8] {
     (seed ^ index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_le_bytes()
 }
 
-fn fill(bytes: &mut [u8], seed: u64) {
+/// Contents that [`check`] knows again.
+pub fn fill(bytes: &mut [u8], seed: u64) {
     for (index, chunk) in (0..).zip(bytes.chunks_mut(8)) {
         chunk.copy_from_slice(&word(seed, index)[..chunk.len()]);
     }
 }
 
-fn check(bytes: &[u8], seed: u64) -> Outcome<()> {
+/// Whether these are the contents of [`fill`].
+pub fn check(bytes: &[u8], seed: u64) -> Outcome<()> {
     let wrong = (0..)
         .zip(bytes.chunks(8))
         .find(|(index, chunk)| *chunk != &word(seed, *index)[..chunk.len()]);

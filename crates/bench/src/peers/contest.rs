@@ -1,0 +1,228 @@
+//! Who takes part, and turns of all by turns.
+
+use lab::Rate;
+use rdmc::{Algorithm, size};
+
+use super::{
+    gloo,
+    mpi::{self, Mpi, Mpich, OpenMpi},
+    own::{self, Way},
+    turn::{self, Terms},
+    workshop::{Workshop, need},
+};
+use crate::{
+    Outcome,
+    crew::{Crew, Host, Measured},
+    interrupt::Interrupt,
+    member::Job,
+    sweep::progress,
+};
+use std::time::Duration;
+
+/// Where a contest takes place.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// One for each member, the root first.
+    pub hosts: Vec<Host>,
+    /// The network device that has their addresses.
+    pub device: &'static str,
+    /// Whether each host is a network namespace, not this machine.
+    pub is_lab: bool,
+    /// Rate of each link, if it is shaped.
+    pub rate: Option<Rate>,
+}
+
+/// What is sent in one turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub bytes: u64,
+    /// How many transfers one after another.
+    pub repeats: u32,
+}
+
+/// What rdmc is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rdmc {
+    pub algorithm: Algorithm,
+    pub block_bytes: u64,
+    /// Receives and sends that each member posts ahead.
+    pub window: u32,
+}
+
+/// Somebody with certain settings.
+#[derive(Clone, Debug)]
+pub enum Contestant {
+    Rdmc(Rdmc),
+    Mpi { mpi: Mpi, over_tcp: bool },
+    Gloo,
+    Own(Way),
+}
+
+impl Contestant {
+    /// What `--only` takes.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Rdmc(_) => "rdmc",
+            Self::Mpi { mpi: Mpi::Open(_), .. } => "openmpi",
+            Self::Mpi { mpi: Mpi::Mpich(_), .. } => "mpich",
+            Self::Gloo => "gloo",
+            Self::Own(Way::Copies) => "copies",
+            Self::Own(Way::Chain) => "chain",
+            Self::Own(Way::Udpcast) => "udpcast",
+            Self::Own(Way::Uftp) => "uftp",
+        }
+    }
+
+    /// What the table calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Rdmc(_) => "rdmc",
+            Self::Mpi { mpi: Mpi::Open(_), .. } => "Open MPI",
+            Self::Mpi { mpi: Mpi::Mpich(_), .. } => "MPICH",
+            Self::Gloo => "Gloo",
+            Self::Own(Way::Copies) => "copies, parallel",
+            Self::Own(Way::Chain) => "chain of sockets",
+            Self::Own(Way::Udpcast) => "udpcast",
+            Self::Own(Way::Uftp) => "uftp",
+        }
+    }
+
+    /// Its settings, for the table.
+    pub fn settings(&self) -> String {
+        match self {
+            Self::Rdmc(Rdmc { algorithm, block_bytes, window }) => {
+                format!("{}, {}, window {window}", algorithm.name(), size::show(*block_bytes))
+            }
+            Self::Mpi { mpi, over_tcp: true } => mpi.settings(),
+            Self::Mpi { mpi, over_tcp: false } => format!("{}, shared memory", mpi.settings()),
+            Self::Own(Way::Udpcast) => "4 MiB buffers".to_owned(),
+            Self::Own(Way::Uftp) => "4 MiB buffers, at the links' rate".to_owned(),
+            Self::Gloo | Self::Own(_) => "default".to_owned(),
+        }
+    }
+
+    fn take_turn(
+        &self,
+        site: &Site,
+        workshop: &mut Workshop,
+        load: &Load,
+        interrupt: &Interrupt,
+    ) -> Outcome<Vec<Measured>> {
+        let launches = match self {
+            Self::Rdmc(settings) => return rdmc_turn(settings, site, load, interrupt),
+            Self::Mpi { mpi, over_tcp } => mpi.launches(site, workshop, load, *over_tcp)?,
+            Self::Gloo => gloo::launches(site, workshop, load)?,
+            Self::Own(way) => {
+                if let Some((program, package)) = way.needs() {
+                    need(program, package)?;
+                }
+                own::launches(*way, site, workshop, load)?
+            }
+        };
+        let members = u32::try_from(site.hosts.len())?;
+        let terms = Terms { members, repeats: load.repeats, patience: patience(site, load) };
+        turn::take(&launches, terms, interrupt)
+    }
+}
+
+/// Members of rdmc as the other benches start them.
+fn rdmc_turn(
+    settings: &Rdmc,
+    site: &Site,
+    load: &Load,
+    interrupt: &Interrupt,
+) -> Outcome<Vec<Measured>> {
+    let job = Job {
+        number: 0,
+        algorithm: settings.algorithm.to_string(),
+        block_bytes: settings.block_bytes,
+        window: settings.window,
+        messages_in_flight: 1,
+        messages: 1,
+        message_bytes: load.bytes,
+        small: false,
+    };
+    let mut crew = Crew::start(&site.hosts, interrupt)?;
+    (0..load.repeats).map(|_| crew.run(&job)).collect()
+}
+
+/// Twice what the slowest way takes, copies one after another, and time to start; on one machine
+/// at least 100 MB/s in sum.
+fn patience(site: &Site, load: &Load) -> Duration {
+    let bytes_per_second = site.rate.map_or(100e6, |rate| rate.bits_per_s() as f64 / 8.0);
+    let all_bytes = load.bytes as f64 * f64::from(load.repeats) * site.hosts.len() as f64;
+    Duration::from_secs_f64(60.0 + 2.0 * all_bytes / bytes_per_second)
+}
+
+/// Everybody, with the settings that suit this length; over shaped links, or on one machine.
+pub fn field(rdmc: &[Rdmc], site: &Site, load: &Load) -> Vec<Contestant> {
+    let is_large = load.bytes >= 64 << 20;
+    let tuned_bytes = if is_large { 128 << 10 } else { 32 << 10 };
+    let open = |settings| (Mpi::Open(settings), true);
+    let forced = |algorithm| OpenMpi::Forced { algorithm, segment_bytes: tuned_bytes };
+    let mut mpis = vec![
+        open(OpenMpi::Default),
+        open(forced(mpi::Algorithm::Pipeline)),
+        open(forced(mpi::Algorithm::Chain)),
+        (Mpi::Mpich(Mpich::Default), true),
+        (Mpi::Mpich(Mpich::Ring { chunk_bytes: tuned_bytes }), true),
+    ];
+    if !site.is_lab {
+        mpis.extend([
+            (Mpi::Open(OpenMpi::Default), false),
+            (Mpi::Open(forced(mpi::Algorithm::ScatterAllgather)), false),
+            (Mpi::Mpich(Mpich::Default), false),
+        ]);
+    }
+    let mut all: Vec<Contestant> = rdmc.iter().copied().map(Contestant::Rdmc).collect();
+    all.extend(mpis.into_iter().map(|(mpi, over_tcp)| Contestant::Mpi { mpi, over_tcp }));
+    all.extend([Contestant::Gloo, Contestant::Own(Way::Copies), Contestant::Own(Way::Chain)]);
+    if site.is_lab {
+        all.extend([Contestant::Own(Way::Udpcast), Contestant::Own(Way::Uftp)]);
+    }
+    all
+}
+
+/// What one contestant has to show.
+#[derive(Debug, Default)]
+pub struct Standing {
+    pub measured: Vec<Measured>,
+    /// Why it takes no more turns.
+    pub trouble: Option<String>,
+}
+
+/// Rounds in which everybody has one turn; every second round in the opposite order, so that
+/// whatever drifts meets all of them alike. Who fails is not tried again.
+///
+/// Errors: an interrupt.
+pub fn rounds(
+    contestants: &[Contestant],
+    site: &Site,
+    workshop: &mut Workshop,
+    load: &Load,
+    rounds: u32,
+    interrupt: &Interrupt,
+) -> Outcome<Vec<Standing>> {
+    let mut standings: Vec<Standing> = contestants.iter().map(|_| Standing::default()).collect();
+    let total = contestants.len() * rounds as usize;
+    let name = format!("{} members, {}", site.hosts.len(), size::show(load.bytes));
+    for round in 0..rounds as usize {
+        for position in 0..contestants.len() {
+            let last = contestants.len() - 1;
+            let index = if round % 2 == 0 { position } else { last - position };
+            progress(&name, round * contestants.len() + position + 1, total);
+            let standing = &mut standings[index];
+            if standing.trouble.is_some() {
+                continue;
+            }
+            match contestants[index].take_turn(site, workshop, load, interrupt) {
+                Ok(measured) => standing.measured.extend(measured),
+                Err(error) => {
+                    interrupt.check()?;
+                    standing.trouble = Some(error.to_string());
+                }
+            }
+        }
+    }
+    Ok(standings)
+}

@@ -1,0 +1,38 @@
+//! Gloo's broadcast over TCP, one process on each host.
+
+use super::{
+    contest::{Load, Site},
+    turn::Launch,
+    workshop::{Recipe, Workshop},
+};
+use crate::Outcome;
+
+const RECIPE: Recipe = Recipe {
+    compiler: "g++",
+    packages: "g++ libgloo-dev",
+    language: "c++",
+    source: include_str!("../../peers/gloo_bcast.cc"),
+    libraries: &["-lgloo", "-pthread"],
+    program: "gloo_bcast",
+};
+
+/// One process for each member; they meet in a directory. Errors: what to install.
+pub fn launches(site: &Site, workshop: &mut Workshop, load: &Load) -> Outcome<Vec<Launch>> {
+    let program = workshop.build(&RECIPE)?;
+    let meeting = workshop.meeting()?.display().to_string();
+    let launch = |(rank, host): (usize, &crate::crew::Host)| Launch {
+        enter: host.enter.clone(),
+        program: program.clone(),
+        arguments: vec![
+            rank.to_string(),
+            site.hosts.len().to_string(),
+            host.address.to_string(),
+            meeting.clone(),
+            load.bytes.to_string(),
+            load.repeats.to_string(),
+        ],
+        environment: Vec::new(),
+        has_children: false,
+    };
+    Ok(site.hosts.iter().enumerate().map(launch).collect())
+}

@@ -1,0 +1,236 @@
+//! Others beside rdmc, in the same lab and in the same run: MPI_Bcast, Gloo, plain sockets, IP
+//! multicast. docs/peers.md says how each is run, and why that is fair.
+
+mod contest;
+mod gloo;
+mod mpi;
+mod multicast;
+mod own;
+mod sockets;
+mod times;
+mod turn;
+mod workshop;
+
+use lab::{Lab, LabSettings, Link, Rate};
+use rdmc::{Algorithm, Window, size};
+use serde_json::{Value, json};
+
+use self::{
+    contest::{Contestant, Load, Rdmc, Site, Standing, field, rounds},
+    workshop::Workshop,
+};
+use crate::{
+    Outcome,
+    crew::{Host, Measured},
+    interrupt::Interrupt,
+    report::{Report, median, number},
+};
+
+pub use self::own::{Args as PeerArgs, run as run_peer};
+
+/// Names that `--only` takes.
+const NAMES: [&str; 8] = ["rdmc", "openmpi", "mpich", "gloo", "copies", "chain", "udpcast", "uftp"];
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Sizes of groups, the root included
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4,8,16",
+          value_parser = clap::value_parser!(u32).range(2..=64))]
+    members: Vec<u32>,
+    /// Rate of each link in Mbit/s of TCP payload, one for each size of group, or one for all.
+    /// Unless given: 4000 / members, at most 1000, which two cores can carry
+    #[arg(long, value_name = "MBIT", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    rate: Vec<u64>,
+    /// Lengths of the object, in whole words of 8 bytes
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = whole_words,
+          default_value = "256MiB,8MiB")]
+    bytes: Vec<u64>,
+    /// Links that let 18 kB through at once instead of 2 ms: bursts hide store-and-forward
+    #[arg(long, conflicts_with = "local")]
+    small_burst: bool,
+    /// On this machine without namespaces: bound by processors and memory
+    #[arg(long, conflicts_with = "rate")]
+    local: bool,
+    /// Only these
+    #[arg(long, value_name = "NAMES", value_delimiter = ',',
+          value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
+    only: Vec<String>,
+    /// Algorithm, block size and window of rdmc, such as chain:64KiB or chain:64KiB:16. Unless given:
+    /// binomial-pipeline and chain, with 64 KiB from 64 MiB on and 32 KiB below
+    #[arg(long, value_name = "ALGORITHM:BLOCK[:WINDOW]", value_delimiter = ',', value_parser = rdmc_settings)]
+    rdmc: Vec<Rdmc>,
+    /// How many turns each of them has; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+fn whole_words(text: &str) -> Result<u64, String> {
+    match size::parse_nonzero(text).map_err(|error| error.to_string())? {
+        bytes if bytes % 8 == 0 && bytes < 1 << 31 => Ok(bytes),
+        _ => Err("a multiple of 8 below 2 GiB, which MPI can count".to_owned()),
+    }
+}
+
+fn rdmc_settings(text: &str) -> Result<Rdmc, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let (algorithm, block, window) = match parts[..] {
+        [algorithm, block] => (algorithm, block, Window::default().receives),
+        [algorithm, block, window] => {
+            let window = window.parse().ok().filter(|window| (1..=1024).contains(window));
+            (algorithm, block, window.ok_or("a window is 1 to 1024")?)
+        }
+        _ => return Err("ALGORITHM:BLOCK[:WINDOW], such as chain:64KiB".to_owned()),
+    };
+    let algorithm = algorithm.parse().map_err(|error| format!("{error}"))?;
+    let block_bytes = size::parse_nonzero(block).map_err(|error| error.to_string())?;
+    Ok(Rdmc { algorithm, block_bytes, window })
+}
+
+impl Args {
+    fn link(&self, index: usize, members: u32) -> Link {
+        let usual = u64::from(4_000 / members).min(1_000);
+        let given = self.rate.get(index).or(self.rate.last());
+        let link = Link::of_rate(Rate::from_mbit(given.copied().unwrap_or(usual)));
+        if self.small_burst { link.with_small_burst() } else { link }
+    }
+
+    fn rdmc(&self, bytes: u64) -> Vec<Rdmc> {
+        if !self.rdmc.is_empty() {
+            return self.rdmc.clone();
+        }
+        let block_bytes = if bytes >= 64 << 20 { 64 << 10 } else { 32 << 10 };
+        let window = Window::default().receives;
+        [Algorithm::BinomialPipeline, Algorithm::Chain]
+            .map(|algorithm| Rdmc { algorithm, block_bytes, window })
+            .to_vec()
+    }
+
+    fn is_wanted(&self, contestant: &Contestant) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == contestant.key())
+    }
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Outcome<()> {
+    let interrupt = Interrupt::watch()?;
+    let mut workshop = Workshop::open()?;
+    let what = match (args.local, args.small_burst) {
+        (true, _) => "one process per member on this machine",
+        (_, true) => "one process per network namespace, links shaped at both ends, burst 18 kB",
+        (_, false) => "one process per network namespace, links shaped at both ends, burst 2 ms",
+    };
+    let what = format!("{what}; median of {} turns", args.repeats);
+    let mut report = Report::new("peers", what, columns(args.local));
+    for (index, &members) in args.members.iter().enumerate() {
+        let (link, lab);
+        let site = if args.local {
+            let hosts = vec![Host::here(); members as usize];
+            Site { hosts, device: "lo", is_lab: false, rate: None }
+        } else {
+            link = args.link(index, members);
+            lab = Lab::create(&LabSettings::new(members, link))?;
+            Site { hosts: lab.hosts(), device: "eth0", is_lab: true, rate: Some(link.rate) }
+        };
+        for &bytes in &args.bytes {
+            // Short transfers come several to a turn, since starting takes longer than they do.
+            let load = Load { bytes, repeats: if bytes >= 64 << 20 { 1 } else { 3 } };
+            let mut contestants = field(&args.rdmc(bytes), &site, &load);
+            contestants.retain(|contestant| args.is_wanted(contestant));
+            let standings =
+                rounds(&contestants, &site, &mut workshop, &load, args.repeats, &interrupt)?;
+            for (contestant, standing) in contestants.iter().zip(&standings) {
+                report.row(row(&site, bytes, contestant, standing));
+            }
+        }
+    }
+    report.note(
+        "time: from the root's start to the last receiver. of rate: length / time / rate, its median, \
+         lowest and highest. skew: from the first receiver to the last. cpu: processor time of all \
+         members. docs/peers.md says how each is run.",
+    );
+    if let Some(versions) = versions() {
+        report.note(versions);
+    }
+    report.print(args.json);
+    Ok(())
+}
+
+/// Which versions of the peers are installed, by Debian's account.
+fn versions() -> Option<String> {
+    let packages = ["openmpi-bin", "mpich", "libgloo-dev", "udpcast", "uftp"];
+    let mut query = std::process::Command::new("dpkg-query");
+    let output =
+        query.args(["-W", "-f", "${Package} ${Version}, "]).args(packages).output().ok()?;
+    let list = String::from_utf8(output.stdout).ok()?;
+    Some(format!("Installed: {}.", list.trim_end_matches(", ")))
+}
+
+const COMMON: [&str; 4] = ["members", "length", "peer", "settings"];
+
+fn columns(is_local: bool) -> &'static [&'static str] {
+    if is_local {
+        &[
+            "members",
+            "length",
+            "peer",
+            "settings",
+            "time_s",
+            "fastest_s",
+            "slowest_s",
+            "skew_s",
+            "cpu_s_per_gib",
+            "trouble",
+        ]
+    } else {
+        &[
+            "members",
+            "length",
+            "peer",
+            "settings",
+            "time_s",
+            "of_rate",
+            "lowest",
+            "highest",
+            "skew_s",
+            "cpu_s_per_gib",
+            "trouble",
+        ]
+    }
+}
+
+fn row(site: &Site, bytes: u64, contestant: &Contestant, standing: &Standing) -> Vec<Value> {
+    let receivers = site.hosts.len() as f64 - 1.0;
+    let delivered_gib = bytes as f64 * receivers / (1_u64 << 30) as f64;
+    let all = |what: fn(&Measured) -> f64| standing.measured.iter().map(what).collect::<Vec<_>>();
+    let seconds = all(|measured| measured.seconds);
+    let fastest = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    let slowest = seconds.iter().copied().fold(0.0, f64::max);
+    let mut row = vec![
+        json!(site.hosts.len()),
+        json!(size::show(bytes)),
+        json!(contestant.name()),
+        json!(contestant.settings()),
+    ];
+    if standing.measured.is_empty() {
+        let figures = columns(!site.is_lab).len() - COMMON.len() - 1;
+        row.extend(vec![Value::Null; figures]);
+    } else {
+        let middle = median(seconds);
+        row.push(number(middle));
+        match site.rate {
+            Some(rate) => {
+                let of_rate =
+                    |seconds: f64| number(bytes as f64 * 8.0 / seconds / rate.bits_per_s() as f64);
+                row.extend([middle, slowest, fastest].map(of_rate));
+            }
+            None => row.extend([fastest, slowest].map(number)),
+        }
+        row.push(number(median(all(|measured| measured.skew_seconds))));
+        row.push(number(median(all(|measured| measured.cpu_seconds)) / delivered_gib));
+    }
+    row.push(standing.trouble.as_ref().map_or(Value::Null, |trouble| json!(trouble)));
+    row
+}

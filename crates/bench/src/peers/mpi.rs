@@ -1,0 +1,250 @@
+//! MPI_Bcast of Open MPI and MPICH, one process on each host.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    contest::{Load, Site},
+    turn::Launch,
+    workshop::{Recipe, Workshop, need},
+};
+use crate::{Outcome, crew::Host};
+
+const SOURCE: &str = include_str!("../../peers/mpi_bcast.c");
+
+/// Which MPI, and how it is told to broadcast.
+#[derive(Clone, Debug)]
+pub enum Mpi {
+    Open(OpenMpi),
+    Mpich(Mpich),
+}
+
+/// What Open MPI is told.
+#[derive(Clone, Copy, Debug)]
+pub enum OpenMpi {
+    /// Nothing: it chooses by size of message and group.
+    Default,
+    /// One of its algorithms, with segments of this size.
+    Forced { algorithm: Algorithm, segment_bytes: u64 },
+}
+
+/// The numbers that `coll_tuned_bcast_algorithm` takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Algorithm {
+    /// A chain with a fan-out of one.
+    Chain = 2,
+    Pipeline = 3,
+    ScatterAllgather = 8,
+}
+
+/// What MPICH is told.
+#[derive(Clone, Copy, Debug)]
+pub enum Mpich {
+    Default,
+    /// Its pipelined ring, which for a broadcast is a chain.
+    Ring {
+        chunk_bytes: u64,
+    },
+}
+
+impl Mpi {
+    /// The settings, for the table.
+    pub fn settings(&self) -> String {
+        match self {
+            Self::Open(OpenMpi::Default) | Self::Mpich(Mpich::Default) => "default".to_owned(),
+            Self::Open(OpenMpi::Forced { algorithm, segment_bytes }) => {
+                let name = match algorithm {
+                    Algorithm::Chain => "chain",
+                    Algorithm::Pipeline => "pipeline",
+                    Algorithm::ScatterAllgather => return "scatter-allgather".to_owned(),
+                };
+                format!("{name}, {}", rdmc::size::show(*segment_bytes))
+            }
+            Self::Mpich(Mpich::Ring { chunk_bytes }) => {
+                format!("ring, {}, eager", rdmc::size::show(*chunk_bytes))
+            }
+        }
+    }
+
+    /// The one process that starts all others. Errors: what to install.
+    pub fn launches(
+        &self,
+        site: &Site,
+        workshop: &Workshop,
+        load: &Load,
+        over_tcp: bool,
+    ) -> Outcome<Vec<Launch>> {
+        let (recipe, starter) = match self {
+            Self::Open(_) => (OPEN_MPI, "mpirun.openmpi"),
+            Self::Mpich(_) => (MPICH, "mpiexec.hydra"),
+        };
+        need(starter, recipe.packages)?;
+        let program = workshop.build(&recipe)?;
+        let agent = if site.is_lab { Some(agent(workshop, &site.hosts)?) } else { None };
+        let mut line = vec![starter.to_owned()];
+        let mut environment = vec![("TMPDIR", workshop.path().display().to_string())];
+        match self {
+            Self::Open(settings) => {
+                line.extend(open_mpi_options(
+                    *settings,
+                    site,
+                    agent.as_deref(),
+                    workshop,
+                    over_tcp,
+                )?);
+            }
+            Self::Mpich(settings) => {
+                line.extend(hydra_options(site, agent.as_deref()));
+                environment.extend(mpich_environment(*settings, site, over_tcp));
+            }
+        }
+        line.push(program.display().to_string());
+        line.extend([load.bytes.to_string(), load.repeats.to_string()]);
+        // Namespaces of a network share their host's name, by which both MPIs tell hosts apart.
+        let (enter, name) = match site.hosts.first() {
+            Some(root) if site.is_lab => (root.enter.clone(), "hostname host0; "),
+            _ => (Vec::new(), ""),
+        };
+        let mut arguments = vec!["-c".to_owned(), format!("{name}exec \"$@\""), "sh".to_owned()];
+        arguments.extend(line);
+        let program = PathBuf::from("sh");
+        Ok(vec![Launch { enter, program, arguments, environment, has_children: true }])
+    }
+}
+
+const OPEN_MPI: Recipe = Recipe {
+    compiler: "mpicc.openmpi",
+    packages: "openmpi-bin libopenmpi-dev",
+    language: "c",
+    source: SOURCE,
+    libraries: &[],
+    program: "openmpi_bcast",
+};
+
+const MPICH: Recipe = Recipe {
+    compiler: "mpicc.mpich",
+    packages: "mpich libmpich-dev",
+    program: "mpich_bcast",
+    ..OPEN_MPI
+};
+
+fn open_mpi_options(
+    settings: OpenMpi,
+    site: &Site,
+    agent: Option<&Path>,
+    workshop: &Workshop,
+    over_tcp: bool,
+) -> Outcome<Vec<String>> {
+    let mut options = words("--oversubscribe --bind-to none");
+    if rustix::process::geteuid().is_root() {
+        options.extend(words("--allow-run-as-root"));
+    }
+    // Members share processors here: who waits lets others run.
+    options.extend(words("--mca mpi_yield_when_idle 1"));
+    if over_tcp {
+        let device = site.device;
+        options.extend(words(&format!("--mca btl tcp,self --mca btl_tcp_if_include {device}")));
+    }
+    if let Some(agent) = agent {
+        let list: String =
+            site.hosts.iter().map(|host| format!("{} slots=1\n", host.address)).collect();
+        let hosts = workshop.script("openmpi-hosts", &list)?;
+        options.extend(words("--mca oob_tcp_if_include eth0 --mca plm_rsh_agent"));
+        options.push(agent.display().to_string());
+        options.extend(["--hostfile".to_owned(), hosts.display().to_string()]);
+    }
+    if let OpenMpi::Forced { algorithm, segment_bytes } = settings {
+        let number = algorithm as u32;
+        options.extend(words(&format!(
+            "--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_bcast_algorithm {number} \
+             --mca coll_tuned_bcast_algorithm_chain_fanout 1 \
+             --mca coll_tuned_bcast_algorithm_segmentsize {segment_bytes}"
+        )));
+    }
+    options.extend(["-np".to_owned(), site.hosts.len().to_string()]);
+    Ok(options)
+}
+
+fn hydra_options(site: &Site, agent: Option<&Path>) -> Vec<String> {
+    let mut options = Vec::new();
+    if let Some(agent) = agent {
+        let list: Vec<String> = site.hosts.iter().map(|host| host.address.to_string()).collect();
+        options.extend(words("-launcher ssh -iface eth0 -ppn 1 -launcher-exec"));
+        options.push(agent.display().to_string());
+        options.extend(["-hosts".to_owned(), list.join(",")]);
+    } else {
+        options.extend(words("-launcher fork"));
+    }
+    options.extend(["-n".to_owned(), site.hosts.len().to_string()]);
+    options
+}
+
+fn mpich_environment(settings: Mpich, site: &Site, over_tcp: bool) -> Vec<(&'static str, String)> {
+    // As for Open MPI: who waits lets others run.
+    let mut environment = vec![("MPIR_CVAR_POLLS_BEFORE_YIELD", "1".to_owned())];
+    if over_tcp {
+        // Left alone it would see that all hosts are one machine, and use its memory.
+        environment.push(("UCX_TLS", "tcp".to_owned()));
+        environment.push(("UCX_NET_DEVICES", site.device.to_owned()));
+        environment.push(("MPIR_CVAR_NOLOCAL", "1".to_owned()));
+    }
+    if let Mpich::Ring { chunk_bytes } = settings {
+        environment.extend([
+            ("MPIR_CVAR_BCAST_INTRA_ALGORITHM", "nb".to_owned()),
+            ("MPIR_CVAR_IBCAST_INTRA_ALGORITHM", "tsp_ring".to_owned()),
+            ("MPIR_CVAR_IBCAST_RING_CHUNK_SIZE", chunk_bytes.to_string()),
+            // By rendezvous, UCX's choice for chunks of this size, the ring does not pipeline.
+            ("UCX_RNDV_THRESH", "1m".to_owned()),
+        ]);
+    }
+    environment
+}
+
+/// A script that starts a command on a host of the lab, as ssh would.
+fn agent(workshop: &Workshop, hosts: &[Host]) -> Outcome<PathBuf> {
+    let mut text = String::from(
+        "#!/bin/sh\n# AGENT [OPTIONS] ADDRESS COMMAND...\n\
+         while [ \"${1#-}\" != \"$1\" ]; do shift; done\n\
+         address=$1; shift\ncase $address in\n",
+    );
+    for (index, host) in hosts.iter().enumerate() {
+        text += &format!(
+            "{}) exec {} unshare --uts sh -c \"hostname host{index}; $*\" ;;\n",
+            host.address,
+            host.enter.join(" ")
+        );
+    }
+    text += "*) echo \"no host has the address $address\" >&2; exit 1 ;;\nesac\n";
+    workshop.script("agent", &text)
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_enters_the_host_that_it_is_told() {
+        let workshop = Workshop::open().unwrap();
+        // `env` stands for a network namespace.
+        let host = |last: u8, enter: &[&str]| Host {
+            enter: enter.iter().map(ToString::to_string).collect(),
+            address: [10, 77, 0, last].into(),
+        };
+        let hosts = [host(1, &["env", "HERE=first"]), host(2, &["env", "HERE=second"])];
+        let agent = agent(&workshop, &hosts).unwrap();
+        let text = std::fs::read_to_string(&agent).unwrap();
+        // Other names of hosts need root, which this test does not.
+        let text = text.replace("unshare --uts ", "").replace("hostname host", "true ");
+        let agent = workshop.script("agent-without-names", &text).unwrap();
+        let run = |arguments: &[&str]| {
+            let output = std::process::Command::new(&agent).args(arguments).output().unwrap();
+            (output.status.success(), String::from_utf8(output.stdout).unwrap())
+        };
+        let answer = run(&["-x", "10.77.0.2", "echo", "\"$HERE\"", "--flag"]);
+        assert_eq!(answer, (true, "second --flag\n".to_owned()));
+        assert_eq!(run(&["10.77.0.3", "true"]), (false, String::new()));
+    }
+}

@@ -1,0 +1,245 @@
+//! One member of a peer that this program brings itself: what all of these do around a transfer.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::ValueEnum;
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::{
+    contest::{Load, Site},
+    multicast::{Udpcast, Uftp},
+    sockets::Sockets,
+    times::Times,
+    turn::Launch,
+    workshop::Workshop,
+};
+use crate::{
+    Outcome,
+    clock::{ClockId, now_ns},
+    member::{check, fill},
+};
+
+/// How long anything may take that is not a transfer.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Opens connections and their windows before anything is timed.
+const WARM_UP_BYTES: usize = 8 << 20;
+
+/// How an object gets to everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// From the root to everybody at once, over one TCP connection each.
+    Copies,
+    /// Over plain TCP from each member to the next, which keeps what it passes on, as with `tee`.
+    Chain,
+    /// By udp-sender and udp-receiver over IP multicast.
+    Udpcast,
+    /// By uftp and uftpd over IP multicast, from a file to files.
+    Uftp,
+}
+
+impl Way {
+    /// The program that it needs, and the package that has it.
+    pub fn needs(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Copies | Self::Chain => None,
+            Self::Udpcast => Some(("udp-sender", "udpcast")),
+            Self::Uftp => Some(("uftp", "uftp")),
+        }
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[arg(long)]
+    pub way: Way,
+    #[arg(long)]
+    pub rank: u32,
+    #[arg(long)]
+    pub members: u32,
+    /// This member's own address
+    #[arg(long)]
+    pub address: IpAddr,
+    /// The network device that has it
+    #[arg(long)]
+    pub device: String,
+    /// The directory in which members find each other
+    #[arg(long)]
+    pub meeting: PathBuf,
+    /// Where files are kept that ought to be in memory
+    #[arg(long)]
+    pub memory: PathBuf,
+    /// Rate of the links in kbit/s
+    #[arg(long)]
+    pub rate_kbit: u64,
+    #[arg(long)]
+    pub bytes: usize,
+    #[arg(long)]
+    pub repeats: u32,
+}
+
+/// What differs between the ways.
+pub trait Transfer {
+    /// What has to be there before the clock starts; everybody is ready when all have done it.
+    fn prepare(&mut self, _object: &[u8]) -> Outcome<()> {
+        Ok(())
+    }
+    /// At the root: sends the object. At others: receives it. Returns when that began, by
+    /// `CLOCK_MONOTONIC`.
+    fn transfer(&mut self, object: &mut [u8]) -> Outcome<u64>;
+    /// What remains when the clock has stopped.
+    fn finish(&mut self, _object: &mut [u8]) -> Outcome<()> {
+        Ok(())
+    }
+    /// Processor time so far of what carries the object.
+    fn cpu_ns(&self) -> Outcome<u64>;
+}
+
+/// One process for each member; they meet in a directory.
+pub fn launches(
+    way: Way,
+    site: &Site,
+    workshop: &mut Workshop,
+    load: &Load,
+) -> Outcome<Vec<Launch>> {
+    let program = std::env::current_exe()?;
+    let meeting = workshop.meeting()?.display().to_string();
+    let memory = workshop.memory()?.display().to_string();
+    let has_children = way.needs().is_some();
+    let rate_kbit = site.rate.map_or(0, |rate| rate.bits_per_s() / 1_000);
+    let way = way.to_possible_value().ok_or("no such way")?.get_name().to_owned();
+    let mut launches = Vec::new();
+    for (rank, host) in site.hosts.iter().enumerate() {
+        let options = [
+            ("--way", way.clone()),
+            ("--rank", rank.to_string()),
+            ("--members", site.hosts.len().to_string()),
+            ("--address", host.address.to_string()),
+            ("--device", site.device.to_owned()),
+            ("--meeting", meeting.clone()),
+            ("--memory", memory.clone()),
+            ("--rate-kbit", rate_kbit.to_string()),
+            ("--bytes", load.bytes.to_string()),
+            ("--repeats", load.repeats.to_string()),
+        ];
+        let mut arguments = vec!["peer".to_owned()];
+        arguments.extend(options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
+        launches.push(Launch {
+            enter: host.enter.clone(),
+            program: program.clone(),
+            arguments,
+            environment: Vec::new(),
+            has_children,
+        });
+    }
+    Ok(launches)
+}
+
+/// Takes part in all transfers, and prints the times.
+pub fn run(args: &Args) -> Outcome<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // Touched, because fresh pages take longer than a transfer.
+    let mut object = vec![1; args.bytes.max(WARM_UP_BYTES)];
+    let mut circle = Circle::meet(args)?;
+    let mut way: Box<dyn Transfer> = match args.way {
+        Way::Copies | Way::Chain => {
+            let mut sockets = Sockets::connect(args)?;
+            sockets.transfer(&mut object[..WARM_UP_BYTES])?;
+            Box::new(sockets)
+        }
+        Way::Udpcast => Box::new(Udpcast::new(args)),
+        Way::Uftp => Box::new(Uftp::new(args)?),
+    };
+    for repeat in 0..args.repeats {
+        let seed = u64::from(repeat + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        if args.rank == 0 {
+            fill(&mut object[..args.bytes], seed);
+        }
+        way.prepare(&object[..args.bytes])?;
+        circle.wait_for_all()?;
+        let cpu_ns = way.cpu_ns()?;
+        let started_ns = way.transfer(&mut object[..args.bytes])?;
+        let ended_ns = now_ns(ClockId::Monotonic);
+        let cpu_ns = way.cpu_ns()? - cpu_ns;
+        // Only when all have it is checking it in nobody's way.
+        circle.wait_for_all()?;
+        way.finish(&mut object[..args.bytes])?;
+        check(&object[..args.bytes], seed)?;
+        println!("{}", Times { repeat, rank: args.rank, started_ns, ended_ns, cpu_ns });
+    }
+    // Nobody leaves while others still need it.
+    circle.wait_for_all()
+}
+
+/// Makes an address known under a name.
+pub fn publish(meeting: &Path, name: &str, address: SocketAddr) -> Outcome<()> {
+    // Renamed, so that nobody reads half of it.
+    let (part, whole) = (meeting.join(format!("{name}.part")), meeting.join(name));
+    fs::write(&part, address.to_string())?;
+    Ok(fs::rename(part, whole)?)
+}
+
+/// Connects to the address that is or will be known under this name.
+pub fn connect_to(meeting: &Path, name: &str) -> Outcome<TcpStream> {
+    let start = Instant::now();
+    loop {
+        match fs::read_to_string(meeting.join(name)) {
+            Ok(address) => {
+                let stream = TcpStream::connect_timeout(&address.parse()?, PATIENCE)?;
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) if start.elapsed() > PATIENCE => {
+                return Err(format!("{name} was not to be found: {error}").into());
+            }
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Connections between the root and everybody, for waiting for each other.
+struct Circle {
+    streams: Vec<TcpStream>,
+    is_root: bool,
+}
+
+impl Circle {
+    fn meet(args: &Args) -> Outcome<Self> {
+        let is_root = args.rank == 0;
+        let mut streams = Vec::new();
+        if is_root {
+            let listener = TcpListener::bind((args.address, 0))?;
+            publish(&args.meeting, "circle", listener.local_addr()?)?;
+            for _ in 1..args.members {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                streams.push(stream);
+            }
+        } else {
+            streams.push(connect_to(&args.meeting, "circle")?);
+        }
+        Ok(Self { streams, is_root })
+    }
+
+    /// Returns when everybody has called it.
+    fn wait_for_all(&mut self) -> Outcome<()> {
+        if !self.is_root {
+            self.streams[0].write_all(&[1])?;
+        }
+        for stream in &mut self.streams {
+            stream.read_exact(&mut [0])?;
+        }
+        if self.is_root {
+            for stream in &mut self.streams {
+                stream.write_all(&[1])?;
+            }
+        }
+        Ok(())
+    }
+}
