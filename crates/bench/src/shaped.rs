@@ -2,7 +2,7 @@
 
 use lab::{Lab, LabSettings, Link, Rate};
 use rdmc::{
-    Algorithm,
+    Algorithm, Fabric,
     choice::{Costs, Wish},
     size,
 };
@@ -58,7 +58,8 @@ impl Args {
         let mut jobs = Vec::new();
         if self.auto {
             let wish = Wish { members, message_bytes, algorithm: None, block_bytes: None };
-            let picked = wish.choose(&Costs::of_rate(rate.bits_per_s()));
+            let costs = Costs::of_fabric(&Fabric::Tcp, Some(rate.bits_per_s()));
+            let picked = wish.choose(&costs.on_shared_processors(members));
             let choice = Choice { blocks: vec![picked.block_bytes], ..self.choice.clone() };
             jobs.extend(choice.jobs(&[picked.algorithm], message_bytes));
         }

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use rdmc::{Algorithm, size};
+use rdmc::{Algorithm, Window, size};
 
 use crate::{
     Outcome,
@@ -19,10 +19,9 @@ pub struct Choice {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse_nonzero,
           default_value = "64KiB,256KiB,1MiB,4MiB")]
     pub blocks: Vec<u64>,
-    /// Receives and sends that each member posts ahead
-    #[arg(long, value_name = "N", default_value_t = rdmc::Window::default().receives,
-          value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub window: u32,
+    /// Receives and sends that each member posts ahead [default: half a megabyte of blocks, 8 to 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub window: Option<u32>,
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
@@ -38,7 +37,7 @@ impl Choice {
             number: 0,
             algorithm: algorithm.to_string(),
             block_bytes,
-            window: self.window,
+            window: self.window.unwrap_or_else(|| Window::of_blocks(block_bytes).receives),
             messages_in_flight: 1,
             messages: 1,
             message_bytes,

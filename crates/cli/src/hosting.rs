@@ -29,9 +29,9 @@ pub struct Hosting {
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
 
-    /// Receives and sends that each member keeps posted ahead
-    #[arg(long, value_name = "N", default_value_t = Window::default().receives, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub window: u32,
+    /// Receives and sends that each member keeps posted ahead [default: half a megabyte of blocks, 8 to 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub window: Option<u32>,
 
     /// How all members wait for completions: event sleeps, polling takes a core of its own at each
     /// member, hybrid polls for 50 ms after each completion
@@ -92,7 +92,7 @@ impl Hosting {
             None => Secret::random().map_err(Failure::while_doing("making a secret"))?,
         };
         let mut settings = PushSettings::new(hosts, secret);
-        settings.window = Window { receives: self.window, sends: self.window };
+        settings.window = self.window.map(|blocks| Window { receives: blocks, sends: blocks });
         settings.completion = self.completion;
         settings.streams = self.streams;
         settings.local_only = local;

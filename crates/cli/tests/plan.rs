@@ -224,7 +224,12 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 #[test]
 fn what_auto_picks_is_explained() {
     let text = stdout("plan --explain --members 16 --bytes 8MiB --rate 250mbit");
-    assert!(text.starts_with("8 MiB to 16 members, links of 250.0 Mbit/s: binomial-pipeline, blocks of 16 KiB\n"), "{text}");
+    assert!(
+        text.starts_with(
+            "8 MiB to 16 members, links of 250.0 Mbit/s: binomial-pipeline, blocks of 16 KiB\n"
+        ),
+        "{text}"
+    );
     for other in ["chain", "binomial-tree", "sequential"] {
         assert!(text.contains(other), "{text}");
     }

@@ -236,7 +236,10 @@ fn settings_out_of_range_are_refused_at_the_start() {
     };
     assert!(refused(|settings| settings.hosts.clear()).contains("no host"));
     assert!(refused(|settings| settings.block_bytes = Some(0)).contains("block size 0"));
-    assert!(refused(|settings| settings.window.sends = 0).contains("window of 0"));
+    assert!(
+        refused(|settings| settings.window = Some(rdmc::Window { receives: 1, sends: 0 }))
+            .contains("window of 0")
+    );
     assert!(refused(|settings| settings.streams = 0).contains("streams"));
     let twice = refused(|settings| settings.hosts.push(settings.hosts[0].clone()));
     assert!(twice.contains("host a is named twice"));

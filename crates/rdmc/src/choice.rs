@@ -5,30 +5,32 @@
 //! step takes the time of one block on a link, or that which a member's processor needs for a
 //! block, whichever is longer, and a little on top that nothing hides. So
 //!
-//! `time = steps(k) * (max(block / rate, busy) + gap) + hops * latency`
+//! `time = (steps(k) + fill) * (max(block / rate, busy) + gap) + hops * latency`
 //!
-//! Large blocks have few of the fixed costs and a pipeline that fills slowly; small blocks the
+//! where `fill` is half a window for each step by which a pipeline fills: members have several
+//! blocks under way at once then, which share links. Large blocks have few of the fixed costs and a pipeline that fills slowly; small blocks the
 //! opposite. The figures in [`Costs`] are measured: docs/decisions/choice.md says how.
 
 use std::{num::NonZeroUsize, thread, time::Duration};
 
 use schedule::{Algorithm, Schedule};
 
-use crate::{BLOCK_BYTES_DEFAULT, Fabric};
+use crate::{BLOCK_BYTES_DEFAULT, Fabric, Window};
 
 /// Blocks that are considered: powers of two from 16 KiB to 2 GiB.
 const BLOCK_BYTES_LOG2: std::ops::RangeInclusive<u32> = 14..=31;
 
-/// An algorithm has to be this much faster than one that is named before it to be taken.
-const MARGIN: f64 = 1.001;
+/// Another algorithm has to be this much faster than the binomial pipeline to be taken, which loses
+/// least to a slow link, and whose receivers end together.
+const MARGIN: f64 = 1.01;
 
 /// What replicating costs in a network; all members and links alike.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Costs {
     /// What one link carries in each direction, in bytes per second.
     pub rate_bytes_per_second: f64,
-    /// How long a member's processor is busy with one block that it receives and sends. Hidden
-    /// behind the link while it is shorter than a block's time there.
+    /// How long a block must take on a link for a member's processor to keep up in good time with
+    /// receiving and sending it. Hidden behind the link while that is slower.
     pub busy_seconds: f64,
     /// What a step costs on top, hidden by nothing.
     pub gap_seconds: f64,
@@ -37,29 +39,32 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Links of this rate between hosts of their own.
-    pub fn of_rate(rate_bits_per_second: u64) -> Self {
+    /// Links between hosts of their own. If nobody has told the rate, 10 Gbit/s over TCP and
+    /// 100 Gbit/s over anything else, where the processor has less to do.
+    pub fn of_fabric(fabric: &Fabric, rate_bits_per_second: Option<u64>) -> Self {
+        let (usual_rate, busy_seconds) = match fabric {
+            Fabric::Tcp => (10_000_000_000, 100e-6),
+            _ => (100_000_000_000, 10e-6),
+        };
+        let rate = rate_bits_per_second.unwrap_or(usual_rate).max(1);
         Self {
-            rate_bytes_per_second: rate_bits_per_second.max(1) as f64 / 8.0,
-            busy_seconds: 10e-6,
-            gap_seconds: 2e-6,
+            rate_bytes_per_second: rate as f64 / 8.0,
+            busy_seconds,
+            gap_seconds: 4e-6,
             latency_seconds: 100e-6,
         }
     }
 
-    /// Links whose rate nobody has told: 10 Gbit/s over TCP, 100 Gbit/s over anything else.
-    pub fn of_fabric(fabric: &Fabric) -> Self {
-        match fabric {
-            Fabric::Tcp => Self::of_rate(10_000_000_000),
-            _ => Self::of_rate(100_000_000_000),
-        }
+    /// The same where `members` hosts share the processors of this machine, as in a lab.
+    pub fn on_shared_processors(self, members: u32) -> Self {
+        let share = (f64::from(members) / processors()).max(1.0);
+        Self { busy_seconds: self.busy_seconds * share, ..self }
     }
 
     /// `members` members that share this machine: copying and system calls are all that there is,
     /// and its processors do them for everybody.
     pub fn of_one_machine(members: u32) -> Self {
-        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get) as f64;
-        let copies_per_core = f64::from(members.saturating_sub(1).max(1)) / cores;
+        let copies_per_core = f64::from(members.saturating_sub(1).max(1)) / processors();
         Self {
             rate_bytes_per_second: 1.5e9 / copies_per_core.max(1.0),
             busy_seconds: 0.0,
@@ -67,6 +72,10 @@ impl Costs {
             latency_seconds: 100e-6,
         }
     }
+}
+
+fn processors() -> f64 {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get) as f64
 }
 
 /// One way to replicate a message, and what the model says of it.
@@ -167,13 +176,15 @@ impl Wish {
         // The last block may be short; all are taken to be equal.
         let bytes = self.message_bytes as f64 / f64::from(blocks);
         let step = (bytes / costs.rate_bytes_per_second).max(costs.busy_seconds);
-        let hops = match algorithm {
-            Algorithm::Chain => u64::from(self.members.saturating_sub(1)),
-            Algorithm::Sequential => 1,
-            _ => u64::from(self.members.max(2).next_power_of_two().ilog2()),
+        let depth = u64::from(self.members.max(2).next_power_of_two().ilog2());
+        let half_window = u64::from(Window::default().receives / 2);
+        let (hops, fill) = match algorithm {
+            Algorithm::Chain => (u64::from(self.members.saturating_sub(1)), 0),
+            Algorithm::Sequential => (1, 0),
+            _ => (depth, (depth - 1) * half_window.min(blocks.into())),
         };
-        let seconds =
-            steps as f64 * (step + costs.gap_seconds) + hops as f64 * costs.latency_seconds;
+        let seconds = (steps + fill) as f64 * (step + costs.gap_seconds)
+            + hops as f64 * costs.latency_seconds;
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         Choice { algorithm, block_bytes, blocks, steps, time }
     }
@@ -190,6 +201,10 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+
+    fn of_rate(rate_bits_per_second: u64) -> Costs {
+        Costs::of_fabric(&Fabric::Tcp, Some(rate_bits_per_second))
+    }
 
     fn wish(members: u32, message_bytes: u64) -> Wish {
         Wish { members, message_bytes, algorithm: None, block_bytes: None }
@@ -219,14 +234,14 @@ mod tests {
     #[test]
     fn many_members_get_a_pipeline_and_two_get_what_comes_first() {
         for members in [2, 4, 16, 1_000] {
-            let choice = wish(members, 256 * MIB).choose(&Costs::of_rate(1_000_000_000));
+            let choice = wish(members, 256 * MIB).choose(&of_rate(1_000_000_000));
             assert_eq!(choice.algorithm, Algorithm::BinomialPipeline);
         }
     }
 
     #[test]
     fn faster_links_and_longer_messages_get_longer_blocks() {
-        let block = |rate, bytes| wish(8, bytes).choose(&Costs::of_rate(rate)).block_bytes;
+        let block = |rate, bytes| wish(8, bytes).choose(&of_rate(rate)).block_bytes;
         assert!(block(250_000_000, 8 * MIB) <= 32 << 10);
         assert!(block(250_000_000, 256 * MIB) <= 128 << 10);
         assert!(block(100_000_000_000, 256 * MIB) >= MIB);
@@ -237,7 +252,7 @@ mod tests {
     fn every_message_has_a_way() {
         for bytes in [0, 1, 16 << 10, (16 << 10) + 1, 1 << 40, 1 << 50] {
             for members in [1, 2, 3, 4_096] {
-                let choice = wish(members, bytes).choose(&Costs::of_fabric(&Fabric::Tcp));
+                let choice = wish(members, bytes).choose(&Costs::of_fabric(&Fabric::Tcp, None));
                 assert!(choice.blocks >= 1 && choice.time < Duration::MAX, "{bytes} {choice:?}");
                 let covered = u64::from(choice.blocks) * choice.block_bytes;
                 assert!(covered >= bytes, "{bytes} bytes to {members}: {choice:?}");
@@ -259,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_comparison_begins_with_the_choice() {
-        let costs = Costs::of_rate(1_000_000_000);
+        let costs = of_rate(1_000_000_000);
         for members in [2, 3, 16] {
             let all = wish(members, 8 * MIB).compare(&costs);
             assert_eq!(all.len(), 4);

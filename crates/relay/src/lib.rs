@@ -75,14 +75,23 @@ pub struct Settings {
 
 /// How many operations a member keeps posted.
 ///
-/// Eight of each by default: where several blocks share a link, shallow windows leave links idle
-/// (docs/decisions/windows.md).
+/// Eight of each by default, for blocks of 64 KiB; [`Window::of_blocks`] for others. Where several
+/// blocks share a link, shallow windows leave links idle (docs/decisions/windows.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Receives posted and not complete, at least 1.
     pub receives: u32,
     /// Sends posted and not complete, at least 1.
     pub sends: u32,
+}
+
+impl Window {
+    /// Half a megabyte in each direction, in 8 to 64 blocks: what matters is how much time a member
+    /// has until it runs out of work (docs/decisions/windows.md).
+    pub fn of_blocks(block_bytes: u64) -> Self {
+        let blocks = ((512 << 10) / block_bytes.max(1)).clamp(8, 64) as u32;
+        Self { receives: blocks, sends: blocks }
+    }
 }
 
 impl Default for Window {

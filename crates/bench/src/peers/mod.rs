@@ -12,7 +12,11 @@ mod turn;
 mod workshop;
 
 use lab::{Lab, LabSettings, Link, Rate};
-use rdmc::{Algorithm, Window, size};
+use rdmc::{
+    Algorithm, Fabric, Window,
+    choice::{Costs, Wish},
+    size,
+};
 use serde_json::{Value, json};
 
 use self::{
@@ -56,7 +60,7 @@ pub struct Args {
           value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
     only: Vec<String>,
     /// Algorithm, block size and window of rdmc, such as chain:64KiB or chain:64KiB:16. Unless given:
-    /// binomial-pipeline and chain, with 64 KiB from 64 MiB on and 32 KiB below
+    /// what the cost model takes for length, members and rate, and the other of pipeline and chain
     #[arg(long, value_name = "ALGORITHM:BLOCK[:WINDOW]", value_delimiter = ',', value_parser = rdmc_settings)]
     rdmc: Vec<Rdmc>,
     /// How many turns each of them has; the median is reported
@@ -77,15 +81,16 @@ fn whole_words(text: &str) -> Result<u64, String> {
 fn rdmc_settings(text: &str) -> Result<Rdmc, String> {
     let parts: Vec<&str> = text.split(':').collect();
     let (algorithm, block, window) = match parts[..] {
-        [algorithm, block] => (algorithm, block, Window::default().receives),
+        [algorithm, block] => (algorithm, block, None),
         [algorithm, block, window] => {
             let window = window.parse().ok().filter(|window| (1..=1024).contains(window));
-            (algorithm, block, window.ok_or("a window is 1 to 1024")?)
+            (algorithm, block, Some(window.ok_or("a window is 1 to 1024")?))
         }
         _ => return Err("ALGORITHM:BLOCK[:WINDOW], such as chain:64KiB".to_owned()),
     };
     let algorithm = algorithm.parse().map_err(|error| format!("{error}"))?;
     let block_bytes = size::parse_nonzero(block).map_err(|error| error.to_string())?;
+    let window = window.unwrap_or_else(|| Window::of_blocks(block_bytes).receives);
     Ok(Rdmc { algorithm, block_bytes, window })
 }
 
@@ -97,15 +102,28 @@ impl Args {
         if self.small_burst { link.with_small_burst() } else { link }
     }
 
-    fn rdmc(&self, bytes: u64) -> Vec<Rdmc> {
+    /// As asked for; else what the cost model takes, and the other of pipeline and chain.
+    fn rdmc(&self, members: u32, message_bytes: u64, rate: Option<Rate>) -> Vec<Rdmc> {
         if !self.rdmc.is_empty() {
             return self.rdmc.clone();
         }
-        let block_bytes = if bytes >= 64 << 20 { 64 << 10 } else { 32 << 10 };
-        let window = Window::default().receives;
-        [Algorithm::BinomialPipeline, Algorithm::Chain]
-            .map(|algorithm| Rdmc { algorithm, block_bytes, window })
-            .to_vec()
+        let costs = match rate {
+            Some(rate) => Costs::of_fabric(&Fabric::Tcp, Some(rate.bits_per_s()))
+                .on_shared_processors(members),
+            None => Costs::of_one_machine(members),
+        };
+        let pick = |algorithm| {
+            let wish = Wish { members, message_bytes, algorithm, block_bytes: None };
+            let choice = wish.choose(&costs);
+            let window = Window::of_blocks(choice.block_bytes).receives;
+            Rdmc { algorithm: choice.algorithm, block_bytes: choice.block_bytes, window }
+        };
+        let best = pick(None);
+        let other = match best.algorithm {
+            Algorithm::Chain => Algorithm::BinomialPipeline,
+            _ => Algorithm::Chain,
+        };
+        vec![best, pick(Some(other))]
     }
 
     fn is_wanted(&self, contestant: &Contestant) -> bool {
@@ -137,7 +155,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         for &bytes in &args.bytes {
             // Short transfers come several to a turn, since starting takes longer than they do.
             let load = Load { bytes, repeats: if bytes >= 64 << 20 { 1 } else { 3 } };
-            let mut contestants = field(&args.rdmc(bytes), &site, &load);
+            let mut contestants = field(&args.rdmc(members, bytes, site.rate), &site, &load);
             contestants.retain(|contestant| args.is_wanted(contestant));
             let standings =
                 rounds(&contestants, &site, &mut workshop, &load, args.repeats, &interrupt)?;

@@ -32,7 +32,8 @@ pub struct Settings {
     pub algorithm: &'static str,
     /// Of one link, as told by the user.
     pub rate_bits_per_second: Option<u64>,
-    pub window: u32,
+    /// As asked for; `None` for what suits the block size.
+    pub window: Option<u32>,
     pub streams: u8,
     pub completion: &'static str,
     pub repeats: u32,
@@ -233,7 +234,7 @@ mod tests {
                 block_bytes: None,
                 algorithm: "auto",
                 rate_bits_per_second: None,
-                window: 1,
+                window: None,
                 streams: 1,
                 completion: "event",
                 repeats: 1,

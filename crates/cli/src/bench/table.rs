@@ -13,7 +13,7 @@ pub fn write(document: &Document, out: &mut impl Write) -> io::Result<()> {
         "{}, blocks of {}, window {}, {}; medians, and from least to most",
         settings.algorithm,
         settings.block_bytes.map_or_else(|| "auto".into(), size::show),
-        settings.window,
+        settings.window.map_or_else(|| "auto".into(), |blocks| blocks.to_string()),
         settings.completion,
     )?;
     let hosts = settings.hosts.iter().map(String::len).max().unwrap_or(0).max("4 hosts".len());

@@ -26,10 +26,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         algorithm: args.algorithm,
         block_bytes: args.block_size,
     };
-    let costs = match (args.rate, args.local) {
-        (Some(rate), _) => Costs::of_rate(rate),
-        (None, true) => Costs::of_one_machine(args.members),
-        (None, false) => Costs::of_fabric(&Fabric::Tcp),
+    let costs = match args.rate {
+        None if args.local => Costs::of_one_machine(args.members),
+        rate => Costs::of_fabric(&Fabric::Tcp, rate),
     };
     let mut out = io::stdout().lock();
     let explanation = Explanation { wish, costs };
@@ -64,7 +63,7 @@ impl Explanation {
         }
         writeln!(
             out,
-            "\ntime = steps * (max(block / rate, {:.0} us) + {:.0} us) + hops * {:.0} us; one copy alone takes {}.\n\
+            "\ntime = (steps + fill) * (max(block / rate, {:.0} us) + {:.0} us) + hops * {:.0} us; one copy alone takes {}.\n\
              The fewest steps that any schedule can have are those of the binomial pipeline; with smaller\n\
              blocks there are more of them, each with its fixed cost, with larger ones the pipeline takes\n\
              longer to fill.",

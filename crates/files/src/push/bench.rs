@@ -347,6 +347,7 @@ impl Run<'_> {
         }
         let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
         let choice = settings.choose(addresses.len(), bytes, context.fabric());
+        let window = settings.window(choice.block_bytes);
         let start = |number, rank, addresses: Vec<SocketAddr>, algorithm: Algorithm| Start {
             round: number,
             rank,
@@ -354,8 +355,8 @@ impl Run<'_> {
             addresses,
             algorithm: algorithm.code(),
             block_bytes: choice.block_bytes,
-            window_receives: settings.window.receives,
-            window_sends: settings.window.sends,
+            window_receives: window.receives,
+            window_sends: window.sends,
             // One at a time, so that each has the memory of the one before.
             messages_in_flight: 1,
             offload: settings.offload,

@@ -155,6 +155,7 @@ impl Run<'_> {
         let bytes = self.push.bytes();
         let choice = settings.choose(addresses.len(), bytes, context.fabric());
         self.choice = Some(choice);
+        let window = settings.window(choice.block_bytes);
         let mut start = Start {
             round: number,
             rank: ROOT,
@@ -162,8 +163,8 @@ impl Run<'_> {
             racks,
             algorithm: choice.algorithm.code(),
             block_bytes: choice.block_bytes,
-            window_receives: settings.window.receives,
-            window_sends: settings.window.sends,
+            window_receives: window.receives,
+            window_sends: window.sends,
             messages_in_flight: 2,
             offload: settings.offload,
         };

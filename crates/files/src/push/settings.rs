@@ -46,8 +46,8 @@ pub struct PushSettings {
     pub block_bytes: Option<u64>,
     /// What one link carries, in bits per second, for the choice of these; `None` if nobody knows.
     pub rate_bits_per_second: Option<u64>,
-    /// Receives and sends posted ahead.
-    pub window: Window,
+    /// Receives and sends posted ahead; `None` for what suits the block size.
+    pub window: Option<Window>,
     /// The network that blocks move over; `None` for the best that all hosts have.
     pub fabric: Option<Fabric>,
     /// Whether the network is to relay blocks by itself; where it cannot, the members' programs do.
@@ -75,7 +75,7 @@ impl PushSettings {
             root_rack: 0,
             block_bytes: None,
             rate_bits_per_second: None,
-            window: Window::default(),
+            window: None,
             fabric: None,
             offload: false,
             completion: CompletionMode::default(),
@@ -90,12 +90,16 @@ impl PushSettings {
     pub(super) fn choose(&self, members: usize, bytes: u64, fabric: &Fabric) -> Choice {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
         let costs = match self.rate_bits_per_second {
-            Some(rate) => Costs::of_rate(rate),
             None if self.local_only => Costs::of_one_machine(members),
-            None => Costs::of_fabric(fabric),
+            rate => Costs::of_fabric(fabric, rate),
         };
         let (algorithm, block_bytes) = (self.algorithm, self.block_bytes);
         Wish { members, message_bytes: bytes, algorithm, block_bytes }.choose(&costs)
+    }
+
+    /// How far members post ahead with blocks of this length.
+    pub(super) fn window(&self, block_bytes: u64) -> Window {
+        self.window.unwrap_or_else(|| Window::of_blocks(block_bytes))
     }
 
     pub(super) fn check(&self, bytes: u64) -> Result<(), Error> {
@@ -113,7 +117,7 @@ impl PushSettings {
                 ));
             }
         }
-        if self.window.receives == 0 || self.window.sends == 0 {
+        if self.window.is_some_and(|window| window.receives == 0 || window.sends == 0) {
             return refuse("a window of 0 would let nothing move; use 1 or more".into());
         }
         if !(1..=8).contains(&self.streams) {
