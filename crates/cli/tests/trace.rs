@@ -152,7 +152,9 @@ fn shown(events: &[Value], category: &str) -> BTreeSet<[u64; 4]> {
 #[test]
 fn a_push_shows_every_transfer_of_the_schedule() {
     let place = Place::with(100_000);
-    let outcome = place.run_words("push object --local 4 --block-size 8192 --trace trace.json");
+    let outcome = place.run_words(
+        "push object --local 4 --algorithm binomial-pipeline --block-size 8192 --trace trace.json",
+    );
     assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{outcome:?}");
     let events = events(&place, "trace.json");
     check(&events);

@@ -461,7 +461,7 @@ fn offload_delivers_for_every_small_group_and_message() {
 
 fn relay_of(rank: u32, members: u32) -> Relay {
     let schedule = Schedule::new(Algorithm::BinomialPipeline, members, 0).unwrap();
-    let window = Window::default();
+    let window = Window { receives: 2, sends: 2 };
     Relay::new(Settings {
         schedule,
         rank,
@@ -581,7 +581,7 @@ fn offloading_relay_of(rank: u32, in_flight: u32) -> Relay {
         schedule: Schedule::new(Algorithm::Chain, 3, 0).unwrap(),
         rank,
         block_bytes: 10,
-        window: Window::default(),
+        window: Window { receives: 2, sends: 2 },
         messages_in_flight: in_flight,
         offload: Some(4_096),
     })
@@ -635,4 +635,14 @@ fn offload_tells_so_many_blocks_apart() {
     let mut relay = offloading_relay_of(0, 3);
     let refused = relay.send((1 << 30) * 10 + 1).unwrap_err();
     assert!(matches!(refused, RelayError::TooManyOffloaded { .. }), "{refused}");
+}
+
+#[test]
+fn windows_hold_half_a_megabyte_in_8_to_64_blocks() {
+    let blocks = |block_bytes| Window::of_blocks(block_bytes).receives;
+    assert_eq!(
+        [1, 8 << 10, 16 << 10, 64 << 10, 1 << 20, 1 << 31].map(blocks),
+        [64, 64, 32, 8, 8, 8]
+    );
+    assert_eq!(Window::of_blocks(64 << 10), Window::default());
 }
