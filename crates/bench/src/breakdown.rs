@@ -67,16 +67,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     );
     let hosts = Host::here_at(&args.addresses, args.members);
     let mut crew = Crew::start_with(&hosts, &interrupt, &equipment)?;
-    let job = Job {
-        number: 0,
-        algorithm: args.algorithm.to_string(),
-        block_bytes: args.block,
-        window: rdmc::Window::default().receives,
-        messages_in_flight: 1,
-        messages: 1,
-        message_bytes: args.bytes,
-        small: false,
-    };
+    let job = Job::one(args.algorithm, args.block, args.bytes);
     let mut all = Vec::new();
     for _ in 0..args.repeats {
         let members = crew.run_all(&job)?;

@@ -91,16 +91,7 @@ pub fn run(args: &Args) -> Outcome<()> {
 fn lose(args: &Args, algorithm: Algorithm, interrupt: &Interrupt) -> Outcome<Mourning> {
     let hosts = Host::here_at(&args.addresses, args.members);
     let mut crew = Crew::start_with(&hosts, interrupt, &args.equipment)?;
-    let job = Job {
-        number: 0,
-        algorithm: algorithm.to_string(),
-        block_bytes: args.block,
-        window: rdmc::Window::default().receives,
-        messages_in_flight: 1,
-        messages: 1,
-        message_bytes: args.bytes,
-        small: false,
-    };
+    let job = Job::one(algorithm, args.block, args.bytes);
     let after_blocks = u64::from(job.blocks()).div_ceil(2);
     let fate = Fate { after_blocks, harm: args.harm.clone() };
     let mourning = crew.lose(&job, args.victim as usize, &fate)?;

@@ -164,6 +164,20 @@ pub struct Done {
 }
 
 impl Job {
+    /// One message, alone, with the usual window.
+    pub fn one(algorithm: Algorithm, block_bytes: u64, message_bytes: u64) -> Self {
+        Self {
+            number: 0,
+            algorithm: algorithm.to_string(),
+            block_bytes,
+            window: Window::default().receives,
+            messages_in_flight: 1,
+            messages: 1,
+            message_bytes,
+            small: false,
+        }
+    }
+
     /// The schedule that all members use; the rack algorithms get two racks of equal size.
     pub fn schedule(&self, members: u32) -> Outcome<Schedule> {
         let racks: Vec<u32> = (0..members).map(|rank| rank * 2 / members).collect();

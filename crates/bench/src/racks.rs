@@ -245,16 +245,7 @@ fn explain(report: &mut Report, found: &[String]) {
 }
 
 fn job(args: &Args, algorithm: Algorithm) -> Job {
-    Job {
-        number: 0,
-        algorithm: algorithm.to_string(),
-        block_bytes: args.block,
-        window: rdmc::Window::default().receives,
-        messages_in_flight: 1,
-        messages: 1,
-        message_bytes: args.bytes,
-        small: false,
-    }
+    Job::one(algorithm, args.block, args.bytes)
 }
 
 impl Place {

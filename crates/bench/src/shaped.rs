@@ -45,14 +45,16 @@ pub struct Args {
     choice: Choice,
 }
 
-impl Args {
-    fn link(&self, index: usize, members: u32) -> Link {
-        let usual = u64::from(4_000 / members).min(1_000);
-        let given = self.rate.get(index).or(self.rate.last());
-        let link = Link::of_rate(Rate::from_mbit(given.copied().unwrap_or(usual)));
-        if self.small_burst { link.with_small_burst() } else { link }
-    }
+/// The links of the group of this index, of one of these rates in Mbit/s; without any, of what two
+/// cores can carry.
+pub fn link(rates: &[u64], index: usize, members: u32, small_burst: bool) -> Link {
+    let usual = u64::from(4_000 / members).min(1_000);
+    let given = rates.get(index).or(rates.last());
+    let link = Link::of_rate(Rate::from_mbit(given.copied().unwrap_or(usual)));
+    if small_burst { link.with_small_burst() } else { link }
+}
 
+impl Args {
     /// What is measured; with `--auto` the model's choice comes first.
     fn jobs(&self, members: u32, message_bytes: u64, rate: Rate) -> Vec<Job> {
         let mut jobs = Vec::new();
@@ -102,7 +104,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     ];
     let mut report = Report::new("shaped", what, &columns);
     for (index, &members) in args.members.iter().enumerate() {
-        let link = args.link(index, members);
+        let link = link(&args.rate, index, members, args.small_burst);
         let lab = Lab::create(&LabSettings::new(members, link))?;
         for &bytes in &args.bytes {
             let jobs = args.jobs(members, bytes, link.rate);

@@ -33,15 +33,9 @@ pub struct Choice {
 impl Choice {
     /// One message of this length by every algorithm, with every block size.
     pub fn jobs(&self, algorithms: &[Algorithm], message_bytes: u64) -> Vec<Job> {
-        let job = |algorithm: &Algorithm, &block_bytes: &u64| Job {
-            number: 0,
-            algorithm: algorithm.to_string(),
-            block_bytes,
+        let job = |&algorithm: &Algorithm, &block_bytes: &u64| Job {
             window: self.window.unwrap_or_else(|| Window::of_blocks(block_bytes).receives),
-            messages_in_flight: 1,
-            messages: 1,
-            message_bytes,
-            small: false,
+            ..Job::one(algorithm, block_bytes, message_bytes)
         };
         let with_blocks = |algorithm| self.blocks.iter().map(move |block| job(algorithm, block));
         algorithms.iter().flat_map(with_blocks).collect()

@@ -133,14 +133,8 @@ fn rdmc_turn(
     interrupt: &Interrupt,
 ) -> Outcome<Vec<Measured>> {
     let job = Job {
-        number: 0,
-        algorithm: settings.algorithm.to_string(),
-        block_bytes: settings.block_bytes,
         window: settings.window,
-        messages_in_flight: 1,
-        messages: 1,
-        message_bytes: load.bytes,
-        small: false,
+        ..Job::one(settings.algorithm, settings.block_bytes, load.bytes)
     };
     let mut crew = Crew::start(&site.hosts, interrupt)?;
     (0..load.repeats).map(|_| crew.run(&job)).collect()

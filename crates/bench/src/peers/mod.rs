@@ -11,7 +11,7 @@ mod times;
 mod turn;
 mod workshop;
 
-use lab::{Lab, LabSettings, Link, Rate};
+use lab::{Lab, LabSettings, Rate};
 use rdmc::{
     Algorithm, Fabric, Window,
     choice::{Costs, Wish},
@@ -28,6 +28,7 @@ use crate::{
     crew::{Host, Measured},
     interrupt::Interrupt,
     report::{Report, median, number},
+    shaped,
 };
 
 pub use self::own::{Args as PeerArgs, run as run_peer};
@@ -95,13 +96,6 @@ fn rdmc_settings(text: &str) -> Result<Rdmc, String> {
 }
 
 impl Args {
-    fn link(&self, index: usize, members: u32) -> Link {
-        let usual = u64::from(4_000 / members).min(1_000);
-        let given = self.rate.get(index).or(self.rate.last());
-        let link = Link::of_rate(Rate::from_mbit(given.copied().unwrap_or(usual)));
-        if self.small_burst { link.with_small_burst() } else { link }
-    }
-
     /// As asked for; else what the cost model takes, and the other of pipeline and chain.
     fn rdmc(&self, members: u32, message_bytes: u64, rate: Option<Rate>) -> Vec<Rdmc> {
         if !self.rdmc.is_empty() {
@@ -148,7 +142,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             let hosts = vec![Host::here(); members as usize];
             Site { hosts, device: "lo", is_lab: false, rate: None }
         } else {
-            link = args.link(index, members);
+            link = shaped::link(&args.rate, index, members, args.small_burst);
             lab = Lab::create(&LabSettings::new(members, link))?;
             Site { hosts: lab.hosts(), device: "eth0", is_lab: true, rate: Some(link.rate) }
         };

@@ -127,16 +127,7 @@ fn settings(args: &Args, slow: Slow) -> LabSettings {
 }
 
 fn job(args: &Args, algorithm: Algorithm) -> Job {
-    Job {
-        number: 0,
-        algorithm: algorithm.to_string(),
-        block_bytes: args.block,
-        window: rdmc::Window::default().receives,
-        messages_in_flight: 1,
-        messages: 1,
-        message_bytes: args.bytes,
-        small: false,
-    }
+    Job::one(algorithm, args.block, args.bytes)
 }
 
 fn times(all: &[Done], slow: usize) -> Outcome<Times> {
