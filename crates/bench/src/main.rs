@@ -4,6 +4,7 @@
 //! - `shaped`: members in network namespaces, over links of a known rate ([`lab`]).
 //! - `overlap`: what several messages in flight give.
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
+//! - `scale`: groups of up to 4,096 members in SimGrid's network model, beside MPI_Bcast.
 //! - `groups`: hundreds of overlapping groups through one completion queue per member.
 //! - `breakdown`: where the time of one transfer goes.
 //! - `modes`: what polling, hybrid and event-driven completion cost.
@@ -36,6 +37,7 @@ mod overhead;
 mod overlap;
 mod plain;
 mod report;
+mod scale;
 mod shaped;
 mod sim;
 mod small;
@@ -73,6 +75,8 @@ enum Command {
     Overlap(overlap::Args),
     /// A simulated group in virtual time, with the real engine at every member
     Sim(sim::Args),
+    /// Groups of up to 4,096 members, simulated by SimGrid, beside MPI_Bcast
+    Scale(scale::Args),
     /// Hundreds of overlapping groups on a few members
     Groups(groups::Args),
     /// Where the time of one transfer goes
@@ -118,6 +122,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Shaped(args) => shaped::run(&args),
         Command::Overlap(args) => overlap::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Groups(args) => groups::run(&args),
         Command::Breakdown(args) => breakdown::run(&args),
         Command::Modes(args) => modes::run(&args),

@@ -18,6 +18,8 @@ use crate::{
 const BLOCK_BYTES: u64 = 64;
 const BLOCK_NS: u64 = 1_000;
 const GROUP: u64 = 1;
+/// Members in a rack.
+pub const RACK: u32 = 16;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -135,7 +137,7 @@ pub struct World {
 /// Errors: a copy is wrong or missing; nothing is delayed and yet it takes another time than the
 /// schedule's steps (not for the circulant and rack algorithms, where members run ahead).
 pub fn run(args: &Args) -> Outcome<()> {
-    let schedule = schedule(args.algorithm, args.members)?;
+    let schedule = schedule(args.algorithm, args.members, RACK)?;
     let start = Instant::now();
     let shape = Shape {
         members: args.members,
@@ -206,9 +208,9 @@ fn keeps_step(algorithm: Algorithm) -> bool {
     !algorithm.needs_racks() && algorithm != Algorithm::Circulant
 }
 
-/// The rack algorithms get racks of 16.
-pub fn schedule(algorithm: Algorithm, members: u32) -> Outcome<Schedule> {
-    let racks: Vec<u32> = (0..members).map(|rank| rank / 16).collect();
+/// A schedule from rank 0; the rack algorithms get racks of `rack` members.
+pub fn schedule(algorithm: Algorithm, members: u32, rack: u32) -> Outcome<Schedule> {
+    let racks: Vec<u32> = (0..members).map(|rank| rank / rack).collect();
     Ok(Schedule::with_racks(algorithm, &racks, 0)?)
 }
 
@@ -257,6 +259,13 @@ impl World {
             received_at: Duration::ZERO,
             late: None,
         })
+    }
+
+    /// Delivers one message and closes. Answers in block times, until the last member has the message.
+    pub fn deliver_alone(mut self) -> Outcome<f64> {
+        self.deliver()?;
+        self.close()?;
+        Ok(self.received_at.as_nanos() as f64 / BLOCK_NS as f64)
     }
 
     /// Sends the message, and lets things happen until nothing does any more.
