@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdmc::{Algorithm, Window, size};
+use rdmc::{Algorithm, size};
 use serde_json::{Value, json};
 
 use self::{
@@ -71,18 +71,22 @@ pub struct Args {
         default_value = "mvapich2,mpich,ompi"
     )]
     selectors: Vec<String>,
+    /// The largest group for MPI_Bcast: libraries that scatter and gather make simulating take time
+    /// that grows with the square of the members
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    mpi_members_max: u32,
     /// Sizes of groups in which the real engine relays too, over a full-bisection network
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "512,4096")]
     engine: Vec<u32>,
     /// Latency of a link, in nanoseconds; a block passes two links inside a rack, else four
     #[arg(long, value_name = "NS", default_value_t = 250, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     latency_ns: u32,
-    /// Receives that each member posts ahead
-    #[arg(long, value_name = "N", default_value_t = Window::default().receives,
-          value_parser = clap::value_parser!(u32).range(1..=1024))]
-    window: u32,
+    /// Blocks on their way to one member at once: 1 lets them in one by one, as scheduled; more share
+    /// the member's link in equal parts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    receives: u32,
     /// Longest time for one simulation, in seconds; larger groups are left out then
-    #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "S", default_value_t = 900, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     limit_s: u64,
     /// Draw times against members into this file, as SVG
     #[arg(long, value_name = "FILE")]
@@ -128,7 +132,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         for (index, contender) in contenders.iter().enumerate() {
             let done = place * contenders.len() + index + 1;
             progress("scale", done, contenders.len() * args.platform.len());
-            let results = args.simulate(&simgrid, shape, contender)?;
+            let results = args.simulate(&simgrid, shape, contender, &mut report)?;
             for result in &results {
                 report.row(args.row(shape, contender, result)?);
             }
@@ -186,8 +190,7 @@ impl Args {
         report.note(
             "time: until the last member has the message. limit: message time / (steps x block time), \
              what the schedule allows without latency, as part of the rate. skew: between the first and \
-             the last receiver. wall: how long simulating took. A size that is not there took longer \
-             than --limit-s.",
+             the last receiver. wall: how long simulating took.",
         );
         report
     }
@@ -211,9 +214,11 @@ impl Args {
         simgrid: &SimGrid,
         shape: Shape,
         contender: &Contender,
+        report: &mut Report,
     ) -> Outcome<Vec<Simulated>> {
         let mut members = self.members.clone();
         members.sort_unstable();
+        members.retain(|&members| !contender.is_mpi() || members <= self.mpi_members_max);
         let mut results = Vec::new();
         for members in members {
             let latency_ns = f64::from(self.latency_ns);
@@ -224,13 +229,22 @@ impl Args {
                 Contender::Schedule(algorithm) => {
                     let schedule = sim::schedule(*algorithm, members, RACK)?;
                     let plan = Plan::new(&schedule, self.bytes, self.block);
-                    simgrid.replay(platform, &plan, self.window)?
+                    simgrid.replay(platform, &plan, self.receives)?
                 }
                 Contender::Mpi(selector) => {
-                    simgrid.bcast(platform, self.bytes, selector)?.map(|time| vec![time])
+                    // What its MPI library cannot do is no reason to lose all the rest.
+                    simgrid.bcast(platform, self.bytes, selector).unwrap_or_else(|error| {
+                        let (name, network) = (contender.name(), shape.name());
+                        report.note(format!("{name}, {members} members, {network}: {error}"));
+                        None
+                    })
                 }
             };
-            let Some(times) = times else { break };
+            let Some(times) = times else {
+                let (name, network) = (contender.name(), shape.name());
+                report.note(format!("{name}, {network}: nothing from {members} members on."));
+                break;
+            };
             let seconds = times.iter().copied().fold(0.0, f64::max);
             let first = times.iter().copied().skip(1).reduce(f64::min);
             let skew_seconds = first.map(|first| seconds - first);
@@ -298,7 +312,6 @@ impl Args {
                 members: result.members,
                 blocks,
                 latency: latency / self.block_seconds(),
-                window: self.window,
                 check: false,
                 ..sim::Shape::default()
             };

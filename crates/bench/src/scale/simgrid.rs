@@ -75,19 +75,19 @@ impl SimGrid {
 
     /// When each member has all blocks, in seconds by rank; `None` if simulating takes too long.
     ///
-    /// `window` is how many receives members post ahead. Errors: the program fails.
+    /// `receives` blocks may be on their way to one member at once. Errors: the program fails.
     pub fn replay(
         &self,
         platform: Platform,
         plan: &Plan,
-        window: u32,
+        receives: u32,
     ) -> Outcome<Option<Vec<f64>>> {
         let plan_path = self.directory.path().join("plan");
         let mut file = BufWriter::new(File::create(&plan_path)?);
         plan.write(&mut file)?;
         file.flush()?;
         let mut command = Command::new(self.directory.path().join("replay"));
-        command.arg(self.write("platform.xml", &platform.to_xml())?).arg(window.to_string());
+        command.arg(self.write("platform.xml", &platform.to_xml())?).arg(receives.to_string());
         command
             .args(MODEL)
             .args(["--cfg=network/latency-factor:0", "--cfg=contexts/stack-size:64"]);
@@ -95,9 +95,14 @@ impl SimGrid {
         self.run(command)
     }
 
-    /// How long `MPI_Bcast` from rank 0 takes in seconds, by what the MPI library of this name would
+    /// How long `MPI_Bcast` from rank 0 takes in seconds, as the only element, by what the MPI library of this name would
     /// choose; `None` if simulating takes too long. Errors: the program fails.
-    pub fn bcast(&self, platform: Platform, bytes: u64, selector: &str) -> Outcome<Option<f64>> {
+    pub fn bcast(
+        &self,
+        platform: Platform,
+        bytes: u64,
+        selector: &str,
+    ) -> Outcome<Option<Vec<f64>>> {
         let hosts: String = (0..platform.members).map(|rank| format!("h{rank}\n")).collect();
         let mut command = Command::new("smpirun");
         command.arg("-np").arg(platform.members.to_string());
@@ -109,10 +114,12 @@ impl SimGrid {
             "--cfg=smpi/simulate-computation:no",
             "--cfg=contexts/stack-size:256",
         ]);
+        // The members' copies are one piece of memory, which nobody looks at.
+        command.arg(format!("--cfg=smpi/shared-malloc-blocksize:{bytes}"));
         command.arg(format!("--cfg=smpi/coll-selector:{selector}"));
         command.arg(self.directory.path().join("bcast")).arg(bytes.to_string());
         command.stdin(Stdio::null());
-        Ok(self.run(command)?.and_then(|times| times.first().copied()))
+        self.run(command)
     }
 
     fn compile(&self, compiler: &str, name: &str, source: &str, options: &[&str]) -> Outcome<()> {

@@ -1,8 +1,8 @@
-// A schedule's transfers over SimGrid's network: replay PLATFORM.xml WINDOW < plan
+// A schedule's transfers over SimGrid's network: replay PLATFORM.xml RECEIVES < plan
 //
 // The plan is what crates/bench/src/scale/plan.rs writes. Every member is an actor that sends its blocks in order. A
 // block starts on its way when the member has it, when the block before it has left the member's port, and when the
-// target has fewer than WINDOW receives before it that are still open. How fast it goes is the network's matter.
+// target still waits for fewer than RECEIVES blocks that come before it. How fast it goes is the network's matter.
 //
 // A port is free again when the last byte has left, yet the target has the block one latency later. So flows have no
 // latency of their own (network/latency-factor), and the target waits for it instead.
@@ -49,7 +49,7 @@ struct Member {
   std::vector<bool> received; // by place
   std::uint32_t open = 0;     // the first place that is not received
   double complete = 0;
-  std::vector<sg4::SemaphorePtr> waiting; // for a place in the window of this member
+  std::vector<sg4::SemaphorePtr> waiting; // until this member receives their block
   sg4::SemaphorePtr arrival;
   bool awaits_block = false;
 };
@@ -88,8 +88,8 @@ Plan read_plan() {
 
 class Replay {
 public:
-  Replay(Plan plan, std::vector<sg4::Host*> hosts, std::uint32_t window)
-      : plan_(std::move(plan)), hosts_(std::move(hosts)), window_(window) {}
+  Replay(Plan plan, std::vector<sg4::Host*> hosts, std::uint32_t receives)
+      : plan_(std::move(plan)), hosts_(std::move(hosts)), receives_(receives) {}
 
   void start() {
     for (std::size_t i = 0; i < plan_.members.size(); i++)
@@ -105,7 +105,7 @@ private:
     for (const Send& send : self.sends) {
       wait_for_block(self, send.block);
       Member& target = plan_.members[send.target];
-      wait_for_window(target, send.place);
+      wait_for_turn(target, send.place);
       const auto bytes = send.block + 1 == plan_.blocks ? plan_.last_bytes : plan_.block_bytes;
       sg4::Comm::sendto_async(hosts_[rank], hosts_[send.target], bytes)->wait();
       deliver(target, send, latency(rank, send.target));
@@ -121,8 +121,8 @@ private:
       sg4::this_actor::sleep_until(self.has[block]);
   }
 
-  void wait_for_window(Member& target, std::uint32_t place) {
-    while (place >= target.open + window_) {
+  void wait_for_turn(Member& target, std::uint32_t place) {
+    while (place >= target.open + receives_) {
       auto turn = sg4::Semaphore::create(0);
       target.waiting.push_back(turn);
       turn->acquire();
@@ -159,7 +159,7 @@ private:
 
   Plan plan_;
   std::vector<sg4::Host*> hosts_;
-  std::uint32_t window_;
+  std::uint32_t receives_;
   std::vector<sg4::Link*> links_;
 };
 
@@ -168,7 +168,7 @@ private:
 int main(int argc, char** argv) {
   sg4::Engine engine(&argc, argv);
   if (argc != 3)
-    refuse("usage: replay PLATFORM.xml WINDOW < plan");
+    refuse("usage: replay PLATFORM.xml RECEIVES < plan");
   engine.load_platform(argv[1]);
   Plan plan = read_plan();
   std::vector<sg4::Host*> hosts;
