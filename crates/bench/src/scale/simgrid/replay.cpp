@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -92,9 +93,13 @@ public:
       : plan_(std::move(plan)), hosts_(std::move(hosts)), receives_(receives) {}
 
   void start() {
-    for (std::size_t i = 0; i < plan_.members.size(); i++)
+    for (std::size_t i = 0; i < plan_.members.size(); i++) {
+      mailboxes_.push_back(sg4::Mailbox::by_name(std::to_string(i)));
       if (!plan_.members[i].sends.empty())
-        sg4::Actor::create("member", hosts_[i], [this, i] { relay(i); });
+        sg4::Actor::create("relay", hosts_[i], [this, i] { relay(i); });
+      if (i != 0)
+        sg4::Actor::create("receive", hosts_[i], [this, i] { receive(i); });
+    }
   }
 
   const std::vector<Member>& members() const { return plan_.members; }
@@ -107,9 +112,24 @@ private:
       Member& target = plan_.members[send.target];
       wait_for_turn(target, send.place);
       const auto bytes = send.block + 1 == plan_.blocks ? plan_.last_bytes : plan_.block_bytes;
-      sg4::Comm::sendto_async(hosts_[rank], hosts_[send.target], bytes)->wait();
+      mailboxes_[send.target]->put(&something_, bytes);
       deliver(target, send, latency(rank, send.target));
     }
+  }
+
+  // Sources choose when to send; here receives are only kept open for them. SimGrid could do without this actor
+  // (Comm::sendto), but then each block costs it a search among all that are on their way.
+  void receive(std::size_t rank) {
+    std::deque<sg4::CommPtr> posted;
+    for (std::uint32_t block = 0; block < plan_.blocks; block++) {
+      posted.push_back(mailboxes_[rank]->get_async(&received_));
+      if (posted.size() == receives_) {
+        posted.front()->wait();
+        posted.pop_front();
+      }
+    }
+    for (const auto& receive : posted)
+      receive->wait();
   }
 
   void wait_for_block(Member& self, std::uint32_t block) {
@@ -159,6 +179,9 @@ private:
 
   Plan plan_;
   std::vector<sg4::Host*> hosts_;
+  std::vector<sg4::Mailbox*> mailboxes_; // of each member
+  char something_ = 0; // what is sent: only its size matters
+  char* received_ = nullptr;
   std::uint32_t receives_;
   std::vector<sg4::Link*> links_;
 };
