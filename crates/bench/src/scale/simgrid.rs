@@ -31,7 +31,6 @@ const MODEL: [&str; 4] = [
 #[derive(Debug)]
 pub struct SimGrid {
     directory: TempDir,
-    limit: Duration,
 }
 
 /// Whether SimGrid can be used, or what to do about it.
@@ -61,19 +60,20 @@ pub fn installed() -> Outcome<()> {
 }
 
 impl SimGrid {
-    /// Compiles. Simulations that take longer than `limit` are ended.
+    /// Compiles.
     ///
     /// Errors: SimGrid is not installed, or its compilers fail.
-    pub fn new(limit: Duration) -> Outcome<Self> {
+    pub fn new() -> Outcome<Self> {
         installed()?;
         let directory = TempDir::with_prefix("rdmc-scale-")?;
-        let simgrid = Self { directory, limit };
+        let simgrid = Self { directory };
         simgrid.compile("c++", "replay.cpp", REPLAY, &["-std=c++17", "-lsimgrid"])?;
         simgrid.compile("smpicc", "bcast.c", BCAST, &[])?;
         Ok(simgrid)
     }
 
-    /// When each member has all blocks, in seconds by rank; `None` if simulating takes too long.
+    /// When each member has all blocks, in seconds by rank; `None` if simulating takes longer
+    /// than `limit`, which ends it.
     ///
     /// `receives` blocks may be on their way to one member at once. Errors: the program fails.
     pub fn replay(
@@ -81,6 +81,7 @@ impl SimGrid {
         platform: Platform,
         plan: &Plan,
         receives: u32,
+        limit: Duration,
     ) -> Outcome<Option<Vec<f64>>> {
         let plan_path = self.directory.path().join("plan");
         let mut file = BufWriter::new(File::create(&plan_path)?);
@@ -92,16 +93,17 @@ impl SimGrid {
             .args(MODEL)
             .args(["--cfg=network/latency-factor:0", "--cfg=contexts/stack-size:64"]);
         command.stdin(File::open(plan_path)?);
-        self.run(command)
+        self.run(command, limit)
     }
 
     /// How long `MPI_Bcast` from rank 0 takes in seconds, as the only element, by what the MPI library of this name would
-    /// choose; `None` if simulating takes too long. Errors: the program fails.
+    /// choose; `None` if simulating takes longer than `limit`. Errors: the program fails.
     pub fn bcast(
         &self,
         platform: Platform,
         bytes: u64,
         selector: &str,
+        limit: Duration,
     ) -> Outcome<Option<Vec<f64>>> {
         let hosts: String = (0..platform.members).map(|rank| format!("h{rank}\n")).collect();
         let mut command = Command::new("smpirun");
@@ -119,7 +121,7 @@ impl SimGrid {
         command.arg(format!("--cfg=smpi/coll-selector:{selector}"));
         command.arg(self.directory.path().join("bcast")).arg(bytes.to_string());
         command.stdin(Stdio::null());
-        self.run(command)
+        self.run(command, limit)
     }
 
     fn compile(&self, compiler: &str, name: &str, source: &str, options: &[&str]) -> Outcome<()> {
@@ -145,12 +147,12 @@ impl SimGrid {
         Ok(path)
     }
 
-    fn run(&self, mut command: Command) -> Outcome<Option<Vec<f64>>> {
+    fn run(&self, mut command: Command, limit: Duration) -> Outcome<Option<Vec<f64>>> {
         let path = |name| self.directory.path().join(name);
         command.current_dir(self.directory.path());
         command.stdout(File::create(path("out"))?).stderr(File::create(path("errors"))?);
         let mut child = command.spawn()?;
-        let deadline = Instant::now() + self.limit;
+        let deadline = Instant::now() + limit;
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break status;
