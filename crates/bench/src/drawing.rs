@@ -37,13 +37,13 @@ const TICK: f64 = 120.0;
 const LAYERS_MAX: usize = 4;
 
 // The look of `rdmc plan --svg`.
-const INK: &str = "#1f2933";
-const FAINT_INK: &str = "#52606d";
-const RULE: &str = "#d3dae1";
-const FONT: &str =
+pub const INK: &str = "#1f2933";
+pub const FAINT_INK: &str = "#52606d";
+pub const RULE: &str = "#d3dae1";
+pub const FONT: &str =
     "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif";
 /// Told apart by colour-blind readers; blocks take them by turns.
-const COLOURS: [&str; 8] =
+pub const COLOURS: [&str; 8] =
     ["#0b66b0", "#c2410c", "#0a7d5f", "#a21c6f", "#8a6100", "#5b3fc4", "#0e7490", "#b3261e"];
 
 /// Draws into a file, which is made or replaced.
@@ -125,7 +125,7 @@ impl Scale {
 }
 
 /// Hundredths of pixels are all that can be seen, and keep files short.
-fn rounded(pixels: f64) -> f64 {
+pub fn rounded(pixels: f64) -> f64 {
     (pixels * 100.0).round() / 100.0
 }
 
@@ -133,11 +133,11 @@ fn lane_y(member: u32) -> f64 {
     TOP + LANE * f64::from(member)
 }
 
-fn text(content: &str, x: f64, y: f64, size: u32, fill: &str) -> Text {
+pub fn text(content: &str, x: f64, y: f64, size: u32, fill: &str) -> Text {
     Text::new(content).set("x", x).set("y", y).set("font-size", size).set("fill", fill)
 }
 
-fn rectangle(x: f64, y: f64, width: f64, height: f64, fill: &str) -> Rectangle {
+pub fn rectangle(x: f64, y: f64, width: f64, height: f64, fill: &str) -> Rectangle {
     Rectangle::new()
         .set("x", x)
         .set("y", y)

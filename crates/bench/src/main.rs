@@ -6,6 +6,7 @@
 //! - `robust`: a slow link, a slow member and late programs, over shaped links and in virtual time.
 //! - `overlap`: what several messages in flight give.
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
+//! - `scale`: groups of up to 4,096 members in SimGrid's network model, beside MPI_Bcast.
 //! - `groups`: hundreds of overlapping groups through one completion queue per member.
 //! - `overlapping`: several groups of the same members at once, over shaped links.
 //! - `breakdown`: where the time of one transfer goes.
@@ -45,6 +46,7 @@ mod plain;
 mod racks;
 mod report;
 mod robust;
+mod scale;
 mod shaped;
 mod sim;
 mod small;
@@ -86,6 +88,8 @@ enum Command {
     Overlap(overlap::Args),
     /// A simulated group in virtual time, with the real engine at every member
     Sim(sim::Args),
+    /// Groups of up to 4,096 members, simulated by SimGrid, beside MPI_Bcast
+    Scale(scale::Args),
     /// Hundreds of overlapping groups on a few members
     Groups(groups::Args),
     /// Several groups of the same members at once: bandwidth and fairness (needs root)
@@ -140,6 +144,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Robust(args) => robust::run(&args),
         Command::Overlap(args) => overlap::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Groups(args) => groups::run(&args),
         Command::Overlapping(args) => overlapping::run(&args),
         Command::Breakdown(args) => breakdown::run(&args),

@@ -17,6 +17,9 @@ use crate::{
 use world::BLOCK_NS;
 pub use world::{Late, Shape, World};
 
+/// Members in a rack.
+pub const RACK: u32 = 16;
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Size of the group, the root included
@@ -60,7 +63,7 @@ enum Contents {
 /// Errors: a copy is wrong or missing; nothing is delayed and yet it takes another time than the
 /// schedule's steps (not for the circulant and rack algorithms, where members run ahead).
 pub fn run(args: &Args) -> Outcome<()> {
-    let schedule = schedule(args.algorithm, args.members)?;
+    let schedule = schedule(args.algorithm, args.members, RACK)?;
     let start = Instant::now();
     let shape = Shape {
         members: args.members,
@@ -131,8 +134,8 @@ fn keeps_step(algorithm: Algorithm) -> bool {
     !algorithm.needs_racks() && algorithm != Algorithm::Circulant
 }
 
-/// The rack algorithms get racks of 16.
-pub fn schedule(algorithm: Algorithm, members: u32) -> Outcome<Schedule> {
-    let racks: Vec<u32> = (0..members).map(|rank| rank / 16).collect();
+/// A schedule from rank 0; the rack algorithms get racks of `rack` members.
+pub fn schedule(algorithm: Algorithm, members: u32, rack: u32) -> Outcome<Schedule> {
+    let racks: Vec<u32> = (0..members).map(|rank| rank / rack).collect();
     Ok(Schedule::with_racks(algorithm, &racks, 0)?)
 }

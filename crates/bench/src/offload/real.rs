@@ -14,7 +14,7 @@ use crate::{
     delays::Delays,
     interrupt::Interrupt,
     report::{Report, median, number},
-    sim::schedule,
+    sim::{RACK, schedule},
     sweep::progress,
 };
 
@@ -91,7 +91,7 @@ fn measure(
     interrupt: &Interrupt,
 ) -> Outcome<Vec<(Lateness, Times)>> {
     let shape = |offload| -> Outcome<Shape> {
-        let schedule = schedule(algorithm, args.members())?;
+        let schedule = schedule(algorithm, args.members(), RACK)?;
         Ok(Shape { schedule, blocks: args.blocks(), block_bytes: args.block, offload })
     };
     let (by_program, by_network) = (team.join(&shape(false)?)?, team.join(&shape(true)?)?);

@@ -7,7 +7,7 @@ use super::Args;
 use crate::{
     Outcome,
     report::{Report, median, number},
-    sim::{Late, Shape, World, schedule},
+    sim::{Late, RACK, Shape, World, schedule},
 };
 
 /// Measures and prints.
@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     ];
     let mut report = Report::new("offload", what, &columns);
     for &algorithm in &args.algorithms {
-        let steps = schedule(algorithm, args.members())?.steps(args.blocks()) as f64;
+        let steps = schedule(algorithm, args.members(), RACK)?.steps(args.blocks()) as f64;
         let undelayed = std::iter::once((0.0, 0.0));
         let delayed = args
             .delays
@@ -69,7 +69,7 @@ fn block_times(
     delay: f64,
     probability: f64,
 ) -> Outcome<f64> {
-    let schedule = schedule(algorithm, args.members())?;
+    let schedule = schedule(algorithm, args.members(), RACK)?;
     let shape =
         Shape { members: args.members(), blocks: args.blocks(), offload, ..Shape::default() };
     let times = (0..args.repeats()).map(|seed| {

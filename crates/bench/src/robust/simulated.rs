@@ -43,7 +43,7 @@ pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
 
 impl<'a> Trial<'a> {
     fn new(args: &'a Args, algorithm: Algorithm) -> Outcome<Self> {
-        let schedule = sim::schedule(algorithm, args.members)?;
+        let schedule = sim::schedule(algorithm, args.members, sim::RACK)?;
         let run = run(&schedule, &shape(args), Vec::new(), None)?;
         let mut undisturbed = Row::undisturbed("virtual", algorithm, run.time, "block times");
         undisturbed.slack = run.slack;

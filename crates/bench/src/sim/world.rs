@@ -200,6 +200,13 @@ impl World {
         Ok(())
     }
 
+    /// Delivers one message and closes. Answers in block times, until the last member has the message.
+    pub fn deliver_alone(mut self) -> Outcome<f64> {
+        self.deliver()?;
+        self.close()?;
+        Ok(self.block_times_without(None))
+    }
+
     /// From the send until all members but this one had the message.
     pub fn time_without(&self, member: Option<u32>) -> Duration {
         let others = (0..).zip(&self.received).filter(|&(rank, _)| Some(rank) != member);

@@ -1,0 +1,363 @@
+//! Groups of up to thousands of members, in SimGrid's network model.
+//!
+//! What each member sends and in which order comes from `rdmc-schedule`; SimGrid says how long it
+//! takes over links of 100 Gbit/s. On the same network its MPI library broadcasts by the choices of
+//! other MPI libraries, and, for some sizes, the real engine delivers the message over `transport-sim`.
+//!
+//! - [`plan`]: the schedule's transfers, in a file.
+//! - [`platform`]: the network.
+//! - [`simgrid`]: compiles and runs `simgrid/replay.cpp` and `simgrid/bcast.c`.
+//! - [`picture`]: times against members.
+
+mod picture;
+mod plan;
+mod platform;
+mod simgrid;
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use rdmc::{Algorithm, size};
+use serde_json::{Value, json};
+
+use self::{
+    picture::{Curve, Panel},
+    plan::Plan,
+    platform::{Platform, RACK, Shape},
+    simgrid::SimGrid,
+};
+use crate::{
+    Outcome,
+    report::{Report, number},
+    sim::{self, World},
+    sweep::{algorithms, progress},
+};
+
+/// Of a member's link: 100 Gbit/s.
+const RATE_BYTES_PER_S: f64 = 12.5e9;
+/// How far SimGrid and the engine may be apart.
+const AGREEMENT: f64 = 0.02;
+const LINKS_BETWEEN_RACKS: f64 = 4.0;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Sizes of groups, the root included
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          default_value = "2,4,8,16,32,64,128,256,512,1024,2048,4096",
+          value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    members: Vec<u32>,
+    /// Length of the message, below 2 GiB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "256MiB")]
+    bytes: u64,
+    /// Size of a block
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "1MiB")]
+    block: u64,
+    /// How blocks travel; the rack algorithms know the racks
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = algorithms(),
+          default_values_t = Algorithm::ALL)]
+    algorithms: Vec<Algorithm>,
+    /// Networks
+    #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',',
+          default_values_t = [Shape::FatTree, Shape::Racks])]
+    platform: Vec<Shape>,
+    /// MPI libraries whose choices MPI_Bcast makes, as SimGrid knows them: mvapich2, mpich, ompi, impi,
+    /// default; `none` for no MPI_Bcast
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "mvapich2,mpich,ompi"
+    )]
+    selectors: Vec<String>,
+    /// The largest group for MPI_Bcast: libraries that scatter and gather make simulating take time
+    /// that grows with the square of the members
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    mpi_members_max: u32,
+    /// Sizes of groups in which the real engine relays too, over a full-bisection network
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "512,4096")]
+    engine: Vec<u32>,
+    /// Latency of a link, in nanoseconds; a block passes two links inside a rack, else four
+    #[arg(long, value_name = "NS", default_value_t = 250, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    latency_ns: u32,
+    /// Blocks on their way to one member at once: 1 lets them in one by one, as scheduled; more share
+    /// the member's link in equal parts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    receives: u32,
+    /// Longest time for one simulation, in seconds; this size is left out then, and a schedule's larger ones
+    #[arg(long, value_name = "S", default_value_t = 900, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    limit_s: u64,
+    /// The same for MPI_Bcast, where some algorithms of SimGrid's MPI take very long for some sizes
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    mpi_limit_s: u64,
+    /// Draw times against members into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    draw: Option<PathBuf>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Who replicates.
+#[derive(Clone, PartialEq, Debug)]
+enum Contender {
+    Schedule(Algorithm),
+    Mpi(String),
+}
+
+/// What one simulation says.
+struct Simulated {
+    members: u32,
+    /// Until the last member has all.
+    seconds: f64,
+    /// Between the first and the last receiver, where that is known.
+    skew_seconds: Option<f64>,
+    wall: Duration,
+}
+
+/// Simulates and prints.
+///
+/// Errors: SimGrid is not installed, a simulation fails, or the engine and SimGrid do not agree.
+pub fn run(args: &Args) -> Outcome<()> {
+    if args.bytes > i32::MAX as u64 || plan::blocks(args.bytes, args.block) > 1_000_000 {
+        return Err(
+            "--bytes is below 2 GiB, in at most 1,000,000 blocks: take larger --block".into()
+        );
+    }
+    let simgrid = SimGrid::new()?;
+    let mut report = args.report();
+    let mut panels = Vec::new();
+    let mut of_the_pipeline = Vec::new();
+    let contenders = args.contenders();
+    for (place, &shape) in args.platform.iter().enumerate() {
+        let mut curves = Vec::new();
+        for (index, contender) in contenders.iter().enumerate() {
+            let done = place * contenders.len() + index + 1;
+            progress("scale", done, contenders.len() * args.platform.len());
+            let results = args.simulate(&simgrid, shape, contender, &mut report)?;
+            for result in &results {
+                report.row(args.row(shape, contender, result)?);
+            }
+            let points = results.iter().map(|result| (result.members, result.seconds)).collect();
+            curves.push(Curve { name: contender.name(), dashed: contender.is_mpi(), points });
+            if shape == Shape::FatTree && *contender == PIPELINE {
+                of_the_pipeline = results;
+            }
+        }
+        panels.push(Panel { title: args.title(shape), curves });
+    }
+    let apart = args.compare(&mut report, &of_the_pipeline)?;
+    report.print(args.json);
+    if let Some(path) = &args.draw {
+        picture::write(path, &panels, &args.bounds())?;
+    }
+    apart.map_or(Ok(()), |what| Err(what.into()))
+}
+
+const PIPELINE: Contender = Contender::Schedule(Algorithm::BinomialPipeline);
+
+impl Contender {
+    fn name(&self) -> String {
+        match self {
+            Self::Schedule(algorithm) => algorithm.name().to_owned(),
+            Self::Mpi(selector) => format!("MPI_Bcast as {selector}"),
+        }
+    }
+
+    fn is_mpi(&self) -> bool {
+        matches!(self, Self::Mpi(_))
+    }
+}
+
+impl Args {
+    fn report(&self) -> Report {
+        let columns = [
+            "platform",
+            "members",
+            "algorithm",
+            "time_ms",
+            "skew_ms",
+            "gbit_per_s",
+            "of_the_rate",
+            "steps",
+            "limit",
+            "of_the_limit",
+            "wall_s",
+        ];
+        let what = format!(
+            "{} bytes in blocks of {} to groups over links of 100 Gbit/s and {} ns, simulated by SimGrid",
+            self.bytes, self.block, self.latency_ns
+        );
+        let mut report = Report::new("scale", what, &columns);
+        report.note(
+            "time: until the last member has the message. limit: message time / (steps x block time), \
+             what the schedule allows without latency, as part of the rate. skew: between the first and \
+             the last receiver. wall: how long simulating took.",
+        );
+        report
+    }
+
+    fn contenders(&self) -> Vec<Contender> {
+        let schedules = self.algorithms.iter().copied().map(Contender::Schedule);
+        let selectors = self.selectors.iter().filter(|name| *name != "none").cloned();
+        schedules.chain(selectors.map(Contender::Mpi)).collect()
+    }
+
+    fn title(&self, shape: Shape) -> String {
+        match shape {
+            Shape::FatTree => "Fat tree, full bisection".to_owned(),
+            Shape::Racks => format!("Racks of {RACK}, oversubscribed 4:1"),
+        }
+    }
+
+    /// By members, until it takes too long.
+    fn simulate(
+        &self,
+        simgrid: &SimGrid,
+        shape: Shape,
+        contender: &Contender,
+        report: &mut Report,
+    ) -> Outcome<Vec<Simulated>> {
+        let mut members = self.members.clone();
+        members.sort_unstable();
+        members.retain(|&members| !contender.is_mpi() || members <= self.mpi_members_max);
+        let limit = if contender.is_mpi() { self.mpi_limit_s } else { self.limit_s };
+        let limit = Duration::from_secs(limit);
+        let mut results = Vec::new();
+        for members in members {
+            let latency_ns = f64::from(self.latency_ns);
+            let platform =
+                Platform { shape, members, rate_bytes_per_s: RATE_BYTES_PER_S, latency_ns };
+            let start = Instant::now();
+            let times = match contender {
+                Contender::Schedule(algorithm) => {
+                    let schedule = sim::schedule(*algorithm, members, RACK)?;
+                    let plan = Plan::new(&schedule, self.bytes, self.block);
+                    simgrid.replay(platform, &plan, self.receives, limit)?
+                }
+                Contender::Mpi(selector) => {
+                    // What its MPI library cannot do is no reason to lose all the rest.
+                    simgrid.bcast(platform, self.bytes, selector, limit).unwrap_or_else(|error| {
+                        let (name, network) = (contender.name(), shape.name());
+                        report.note(format!("{name}, {members} members, {network}: {error}"));
+                        None
+                    })
+                }
+            };
+            let Some(times) = times else {
+                let (name, network) = (contender.name(), shape.name());
+                report.note(format!("{name}, {members} members, {network}: not simulated."));
+                // A library may do it in another way at the next size, a schedule does not.
+                if contender.is_mpi() { continue } else { break }
+            };
+            let seconds = times.iter().copied().fold(0.0, f64::max);
+            let first = times.iter().copied().skip(1).reduce(f64::min);
+            let skew_seconds = first.map(|first| seconds - first);
+            results.push(Simulated { members, seconds, skew_seconds, wall: start.elapsed() });
+        }
+        Ok(results)
+    }
+
+    fn row(&self, shape: Shape, contender: &Contender, result: &Simulated) -> Outcome<Vec<Value>> {
+        let of_the_rate = self.message_seconds() / result.seconds;
+        let (steps, limit) = match contender {
+            Contender::Schedule(algorithm) => {
+                let schedule = sim::schedule(*algorithm, result.members, RACK)?;
+                let steps = schedule.steps(plan::blocks(self.bytes, self.block));
+                (json!(steps), Some(self.message_seconds() / (steps as f64 * self.block_seconds())))
+            }
+            Contender::Mpi(_) => (Value::Null, None),
+        };
+        Ok(vec![
+            json!(shape.name()),
+            json!(result.members),
+            json!(contender.name()),
+            number(result.seconds * 1e3),
+            result.skew_seconds.map_or(Value::Null, |skew| number(skew * 1e3)),
+            number(self.bytes as f64 * 8e-9 / result.seconds),
+            number(of_the_rate),
+            steps,
+            limit.map_or(Value::Null, number),
+            limit.map_or(Value::Null, |limit| number(of_the_rate / limit)),
+            number(result.wall.as_secs_f64()),
+        ])
+    }
+
+    /// The real engine beside SimGrid. Answers what to complain about, if anything.
+    fn compare(&self, report: &mut Report, simulated: &[Simulated]) -> Outcome<Option<String>> {
+        let sizes: Vec<_> =
+            simulated.iter().filter(|result| self.engine.contains(&result.members)).collect();
+        if sizes.is_empty() {
+            return Ok(None);
+        }
+        let columns = [
+            "members",
+            "blocks",
+            "simgrid_ms",
+            "engine_ms",
+            "engine_to_simgrid",
+            "engine_of_the_limit",
+            "wall_s",
+        ];
+        report.table("engine", "The real engine at every member, over transport-sim:", &columns);
+        report.note(
+            "engine: binomial pipeline on the fat tree. transport-sim has no links but the members' own, \
+             and every block, credit and announcement is late by four links' latency; SimGrid has two \
+             inside a rack, and neither credits nor announcements.",
+        );
+        let mut apart = None;
+        for result in sizes {
+            let start = Instant::now();
+            let (blocks, schedule) = (
+                plan::blocks(self.bytes, self.block),
+                sim::schedule(Algorithm::BinomialPipeline, result.members, RACK)?,
+            );
+            let latency = LINKS_BETWEEN_RACKS * f64::from(self.latency_ns) * 1e-9;
+            let shape = sim::Shape {
+                members: result.members,
+                blocks,
+                latency: latency / self.block_seconds(),
+                check: false,
+                ..sim::Shape::default()
+            };
+            let taken = World::new(&shape, &schedule)?.deliver_alone()?;
+            let ratio = taken * self.block_seconds() / result.seconds;
+            if (ratio - 1.0).abs() > AGREEMENT {
+                apart = Some(format!(
+                    "at {} members the engine takes {ratio:.3} of the time that SimGrid says",
+                    result.members
+                ));
+            }
+            report.row(vec![
+                json!(result.members),
+                json!(blocks),
+                number(result.seconds * 1e3),
+                number(taken * self.block_seconds() * 1e3),
+                number(ratio),
+                number(schedule.steps(blocks) as f64 / taken),
+                number(start.elapsed().as_secs_f64()),
+            ]);
+        }
+        Ok(apart)
+    }
+
+    /// How long the root's link takes for the message, and the fewest steps for each size.
+    fn bounds(&self) -> Curve {
+        let blocks = plan::blocks(self.bytes, self.block);
+        let bound = |&members: &u32| {
+            let steps = schedule::lower_bound_steps(members, blocks);
+            (members, steps as f64 * self.block_seconds())
+        };
+        let points = self.members.iter().map(bound).collect();
+        Curve { name: "fewest steps".to_owned(), dashed: true, points }
+    }
+
+    fn message_seconds(&self) -> f64 {
+        self.bytes as f64 / RATE_BYTES_PER_S
+    }
+
+    fn block_seconds(&self) -> f64 {
+        self.block as f64 / RATE_BYTES_PER_S
+    }
+}
