@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         ]);
         let hosts = vec![Host::here(); members as usize];
         let mut crew = Crew::start_with(&hosts, &interrupt, &args.equipment)?;
-        let jobs = args.choice.jobs(chosen, args.bytes);
+        let jobs = args.choice.jobs(chosen, members, args.bytes);
         let name = format!("{members} members");
         let results = sweep(&mut crew, &jobs, args.choice.repeats, &name)?;
         for (job, result) in jobs.iter().zip(results) {

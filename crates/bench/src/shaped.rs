@@ -63,9 +63,9 @@ impl Args {
             let costs = Costs::of_fabric(&Fabric::Tcp, Some(rate.bits_per_s()));
             let picked = wish.choose(&costs.on_shared_processors(members));
             let choice = Choice { blocks: vec![picked.block_bytes], ..self.choice.clone() };
-            jobs.extend(choice.jobs(&[picked.algorithm], message_bytes));
+            jobs.extend(choice.jobs(&[picked.algorithm], members, message_bytes));
         }
-        jobs.extend(self.choice.jobs(&self.algorithms, message_bytes));
+        jobs.extend(self.choice.jobs(&self.algorithms, members, message_bytes));
         jobs
     }
 }

@@ -19,7 +19,8 @@ pub struct Choice {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse_nonzero,
           default_value = "64KiB,256KiB,1MiB,4MiB")]
     pub blocks: Vec<u64>,
-    /// Receives and sends that each member posts ahead [default: half a megabyte of blocks, 8 to 64]
+    /// Receives and sends that each member posts ahead [default: half a megabyte of blocks, 8 to 64
+    /// and 4 for each partner]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub window: Option<u32>,
     /// How often each is measured; the median is reported
@@ -31,10 +32,10 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// One message of this length by every algorithm, with every block size.
-    pub fn jobs(&self, algorithms: &[Algorithm], message_bytes: u64) -> Vec<Job> {
+    /// One message of this length to so many members by every algorithm, with every block size.
+    pub fn jobs(&self, algorithms: &[Algorithm], members: u32, message_bytes: u64) -> Vec<Job> {
         let job = |&algorithm: &Algorithm, &block_bytes: &u64| Job {
-            window: self.window.unwrap_or_else(|| Window::of_blocks(block_bytes).receives),
+            window: self.window.unwrap_or_else(|| Window::for_group(block_bytes, members).receives),
             ..Job::one(algorithm, block_bytes, message_bytes)
         };
         let with_blocks = |algorithm| self.blocks.iter().map(move |block| job(algorithm, block));

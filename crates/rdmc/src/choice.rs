@@ -7,21 +7,25 @@
 //!
 //! `time = (steps(k) + fill) * (max(block / rate, busy) + gap) + hops * latency`
 //!
-//! where `fill` is half a window for each step by which a pipeline fills: members have several
-//! blocks under way at once then, which share links. Large blocks have few of the fixed costs and a pipeline that fills slowly; small blocks the
-//! opposite. The figures in [`Costs`] are measured: docs/decisions/choice.md says how.
+//! where `fill` is what a pipeline of depth `q` takes longer because members have blocks for all of
+//! their `q` partners under way at once: on each of the `q` hops a block shares the link with up to
+//! `q-1` others. Large blocks have few of the fixed costs and a pipeline that fills slowly; small
+//! blocks the opposite. The figures in [`Costs`] are measured: docs/decisions/choice.md says how.
 
 use std::{num::NonZeroUsize, thread, time::Duration};
 
 use schedule::{Algorithm, Schedule};
 
-use crate::{BLOCK_BYTES_DEFAULT, Fabric, Window};
+use crate::{BLOCK_BYTES_DEFAULT, Fabric};
+
+/// What a processor's second cache holds besides other things.
+const CACHED_BYTES: u64 = 256 << 10;
 
 /// Blocks that are considered: powers of two from 16 KiB to 2 GiB.
 const BLOCK_BYTES_LOG2: std::ops::RangeInclusive<u32> = 14..=31;
 
-/// Another algorithm has to be this much faster than the binomial pipeline to be taken, which loses
-/// least to a slow link, and whose receivers end together.
+/// Another algorithm has to be this much faster than the pipeline to be taken, which loses least to
+/// a slow link, and whose receivers end together.
 const MARGIN: f64 = 1.01;
 
 /// What replicating costs in a network; all members and links alike.
@@ -36,6 +40,8 @@ pub struct Costs {
     pub gap_seconds: f64,
     /// From a member to the next, for an empty block.
     pub latency_seconds: f64,
+    /// Longer blocks are not considered unless asked for.
+    pub block_bytes_max: u64,
 }
 
 impl Costs {
@@ -52,6 +58,7 @@ impl Costs {
             busy_seconds,
             gap_seconds: 4e-6,
             latency_seconds: 100e-6,
+            block_bytes_max: 1 << BLOCK_BYTES_LOG2.end(),
         }
     }
 
@@ -63,13 +70,21 @@ impl Costs {
 
     /// `members` members that share this machine: copying and system calls are all that there is,
     /// and its processors do them for everybody.
-    pub fn of_one_machine(members: u32) -> Self {
-        let copies_per_core = f64::from(members.saturating_sub(1).max(1)) / processors();
+    pub fn of_one_machine(fabric: &Fabric, members: u32) -> Self {
+        let copies = f64::from(members.saturating_sub(1).max(1));
+        let copies_per_core = (copies / processors()).max(1.0);
+        // Sockets copy twice, and cheaply if a block is still in the cache when it is sent on.
+        // Shared memory copies once; there a block costs wake-ups rather than copies.
+        let (rate, gap_seconds, block_bytes_max) = match fabric {
+            Fabric::Tcp => (1.5e9, 5e-6, CACHED_BYTES),
+            Fabric::Libfabric { .. } => (3e9, 100e-6, 1 << BLOCK_BYTES_LOG2.end()),
+        };
         Self {
-            rate_bytes_per_second: 1.5e9 / copies_per_core.max(1.0),
+            rate_bytes_per_second: rate / copies_per_core,
             busy_seconds: 0.0,
-            gap_seconds: 26e-6 * copies_per_core.max(1.0),
+            gap_seconds: gap_seconds * copies_per_core,
             latency_seconds: 100e-6,
+            block_bytes_max,
         }
     }
 }
@@ -107,7 +122,7 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// The fastest way by the model. Among equals, the binomial pipeline and the smaller block.
+    /// The fastest way by the model. Among equals, the pipeline and the smaller block.
     pub fn choose(&self, costs: &Costs) -> Choice {
         let (first, others) = self.algorithms();
         others.iter().map(|&algorithm| self.best_block(algorithm, costs)).fold(
@@ -137,32 +152,38 @@ impl Wish {
 
     /// The same algorithm with every block size that is considered, from small to large.
     pub fn compare_blocks(&self, algorithm: Algorithm, costs: &Costs) -> Vec<Choice> {
-        self.block_sizes().map(|block_bytes| self.predict(algorithm, block_bytes, costs)).collect()
+        self.block_sizes(costs)
+            .map(|block_bytes| self.predict(algorithm, block_bytes, costs))
+            .collect()
     }
 
+    /// What is preferred, and what else is considered. Both pipelines have the fewest steps; where
+    /// a hypercube has vertices to spare its members run out of step and lose up to a tenth
+    /// (docs/decisions/choice.md).
     fn algorithms(&self) -> (Algorithm, &'static [Algorithm]) {
+        let others = &[Algorithm::Chain, Algorithm::BinomialTree, Algorithm::Sequential];
         match self.algorithm {
             Some(algorithm) => (algorithm, &[]),
-            None => (
-                Algorithm::BinomialPipeline,
-                &[Algorithm::Chain, Algorithm::BinomialTree, Algorithm::Sequential],
-            ),
+            None if self.members.is_power_of_two() => (Algorithm::BinomialPipeline, others),
+            None => (Algorithm::Circulant, others),
         }
     }
 
-    fn block_sizes(&self) -> impl Iterator<Item = u64> + use<> {
+    fn block_sizes(&self, costs: &Costs) -> impl Iterator<Item = u64> + use<> {
         let (given, bytes) = (self.block_bytes, self.message_bytes);
+        let longest = costs.block_bytes_max;
         // A message has less than 2^32 blocks, and needs none that is twice as long as itself.
         let useful = move |&size: &u64| {
             let needed = size < bytes.saturating_mul(2) || size == 1 << BLOCK_BYTES_LOG2.start();
-            needed && bytes.div_ceil(size) < u64::from(u32::MAX)
+            let fewest = bytes.div_ceil(longest.max(1)) >= u64::from(u32::MAX);
+            needed && (size <= longest || fewest) && bytes.div_ceil(size) < u64::from(u32::MAX)
         };
         let usual = BLOCK_BYTES_LOG2.map(|log2| 1 << log2).filter(useful);
         given.into_iter().chain(usual.filter(move |_| given.is_none()))
     }
 
     fn best_block(&self, algorithm: Algorithm, costs: &Costs) -> Choice {
-        let choices = self.block_sizes().map(|size| self.predict(algorithm, size, costs));
+        let choices = self.block_sizes(costs).map(|size| self.predict(algorithm, size, costs));
         choices
             .reduce(|best, other| if other.time < best.time { other } else { best })
             .unwrap_or_else(|| self.predict(algorithm, BLOCK_BYTES_DEFAULT, costs))
@@ -177,11 +198,11 @@ impl Wish {
         let bytes = self.message_bytes as f64 / f64::from(blocks);
         let step = (bytes / costs.rate_bytes_per_second).max(costs.busy_seconds);
         let depth = u64::from(self.members.max(2).next_power_of_two().ilog2());
-        let half_window = u64::from(Window::default().receives / 2);
         let (hops, fill) = match algorithm {
             Algorithm::Chain => (u64::from(self.members.saturating_sub(1)), 0),
             Algorithm::Sequential => (1, 0),
-            _ => (depth, (depth - 1) * half_window.min(blocks.into())),
+            // A message of few blocks never has so many under way.
+            _ => (depth, (depth * (depth - 1)).min(u64::from(blocks / 2))),
         };
         let seconds = (steps + fill) as f64 * (step + costs.gap_seconds)
             + hops as f64 * costs.latency_seconds;
@@ -217,6 +238,7 @@ mod tests {
             busy_seconds: 0.5,
             gap_seconds: 0.25,
             latency_seconds: 10.0,
+            block_bytes_max: u64::MAX,
         };
         let chain = Wish {
             algorithm: Some(Algorithm::Chain),
@@ -232,10 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn many_members_get_a_pipeline_and_two_get_what_comes_first() {
-        for members in [2, 4, 16, 1_000] {
+    fn full_hypercubes_get_the_binomial_pipeline_and_others_the_circulant() {
+        for members in [2, 3, 4, 5, 13, 16, 1_000, 1_024] {
             let choice = wish(members, 256 * MIB).choose(&of_rate(1_000_000_000));
-            assert_eq!(choice.algorithm, Algorithm::BinomialPipeline);
+            let full = u32::is_power_of_two(members);
+            let expected = if full { Algorithm::BinomialPipeline } else { Algorithm::Circulant };
+            assert_eq!(choice.algorithm, expected, "{members}");
         }
     }
 
@@ -245,6 +269,12 @@ mod tests {
         assert!(block(250_000_000, 8 * MIB) <= 32 << 10);
         assert!(block(250_000_000, 256 * MIB) <= 128 << 10);
         assert!(block(100_000_000_000, 256 * MIB) >= MIB);
+        let together = |fabric| {
+            let costs = Costs::of_one_machine(&fabric, 8);
+            wish(8, 256 * MIB).choose(&costs).block_bytes
+        };
+        assert_eq!(together(Fabric::Tcp), CACHED_BYTES);
+        assert!(together(Fabric::libfabric("shm")) >= MIB);
         assert!(block(100_000_000_000, 8 * MIB) <= block(100_000_000_000, 256 * MIB));
     }
 
@@ -256,6 +286,8 @@ mod tests {
                 assert!(choice.blocks >= 1 && choice.time < Duration::MAX, "{bytes} {choice:?}");
                 let covered = u64::from(choice.blocks) * choice.block_bytes;
                 assert!(covered >= bytes, "{bytes} bytes to {members}: {choice:?}");
+                let together = Costs::of_one_machine(&Fabric::Tcp, members);
+                assert!(wish(members, bytes).choose(&together).time < Duration::MAX);
             }
         }
     }
@@ -267,9 +299,10 @@ mod tests {
             block_bytes: Some(12_345),
             ..wish(8, MIB)
         };
-        let choice = given.choose(&Costs::of_one_machine(8));
+        let costs = Costs::of_one_machine(&Fabric::Tcp, 8);
+        let choice = given.choose(&costs);
         assert_eq!((choice.algorithm, choice.block_bytes), (Algorithm::NestedPipelines, 12_345));
-        assert_eq!(given.compare(&Costs::of_one_machine(8)), [choice]);
+        assert_eq!(given.compare(&costs), [choice]);
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub struct Settings {
 
 /// How many operations a member keeps posted.
 ///
-/// Eight of each by default, for blocks of 64 KiB; [`Window::of_blocks`] for others. Where several
+/// Eight of each by default, for blocks of 64 KiB; [`Window::for_group`] for others. Where several
 /// blocks share a link, shallow windows leave links idle (docs/decisions/windows.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
@@ -86,10 +86,13 @@ pub struct Window {
 }
 
 impl Window {
-    /// Half a megabyte in each direction, in 8 to 64 blocks: what matters is how much time a member
-    /// has until it runs out of work (docs/decisions/windows.md).
-    pub fn of_blocks(block_bytes: u64) -> Self {
-        let blocks = ((512 << 10) / block_bytes.max(1)).clamp(8, 64) as u32;
+    /// Half a megabyte in each direction, in at least 8 blocks and at least 4 for each of a member's
+    /// `ceil(log2 members)` partners, and at most 64: what matters is how much time a member has until
+    /// it runs out of work (docs/decisions/windows.md).
+    pub fn for_group(block_bytes: u64, members: u32) -> Self {
+        let partners = u64::from(members.max(2)).next_power_of_two().ilog2();
+        let least = u64::from(4 * partners).clamp(8, 64);
+        let blocks = ((512 << 10) / block_bytes.max(1)).clamp(least, 64) as u32;
         Self { receives: blocks, sends: blocks }
     }
 }

@@ -638,11 +638,13 @@ fn offload_tells_so_many_blocks_apart() {
 }
 
 #[test]
-fn windows_hold_half_a_megabyte_in_8_to_64_blocks() {
-    let blocks = |block_bytes| Window::of_blocks(block_bytes).receives;
-    assert_eq!(
-        [1, 8 << 10, 16 << 10, 64 << 10, 1 << 20, 1 << 31].map(blocks),
-        [64, 64, 32, 8, 8, 8]
-    );
-    assert_eq!(Window::of_blocks(64 << 10), Window::default());
+fn windows_hold_half_a_megabyte_and_blocks_for_every_partner() {
+    let blocks = |members| move |block_bytes| Window::for_group(block_bytes, members).receives;
+    let lengths = [1, 8 << 10, 16 << 10, 64 << 10, 1 << 20, 1 << 31];
+    for members in [0, 1, 2, 3, 4] {
+        assert_eq!(lengths.map(blocks(members)), [64, 64, 32, 8, 8, 8]);
+    }
+    assert_eq!(lengths.map(blocks(16)), [64, 64, 32, 16, 16, 16]);
+    assert_eq!(lengths.map(blocks(u32::MAX)), [64; 6]);
+    assert_eq!(Window::for_group(64 << 10, 4), Window::default());
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::Region;
+use crate::{Region, region::zeros};
 
 /// A bounded stock of equal regions, made (and touched) when the pool is made, so that no memory
 /// is allocated while a transfer runs (DSN 2018 section 4.6, "Memory management").
@@ -17,10 +17,13 @@ pub struct RegionPool {
 impl RegionPool {
     /// Makes `count` regions of `region_bytes` bytes each.
     pub fn new(count: usize, region_bytes: usize) -> Self {
-        let stock = (0..count)
+        let touched = |_| {
+            let mut memory = zeros(region_bytes);
             // Written, not only allocated: the system gives pages when they are first touched.
-            .map(|_| Region::from_vec(std::iter::repeat_n(0xA5, region_bytes).collect()))
-            .collect();
+            memory.fill(0xA5);
+            Region::from_vec(memory)
+        };
+        let stock = (0..count).map(touched).collect();
         Self { stock: Arc::new(Mutex::new(stock)), region_bytes }
     }
 

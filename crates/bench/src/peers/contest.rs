@@ -1,7 +1,7 @@
 //! Who takes part, and turns of all by turns.
 
 use lab::Rate;
-use rdmc::{Algorithm, size};
+use rdmc::{Algorithm, Fabric, Window, size};
 
 use super::{
     gloo,
@@ -14,7 +14,7 @@ use crate::{
     Outcome,
     crew::{Crew, Host, Measured},
     interrupt::Interrupt,
-    member::Job,
+    member::{Equipment, Job},
     sweep::progress,
 };
 use std::time::Duration;
@@ -45,8 +45,27 @@ pub struct Load {
 pub struct Rdmc {
     pub algorithm: Algorithm,
     pub block_bytes: u64,
-    /// Receives and sends that each member posts ahead.
-    pub window: u32,
+    /// Receives and sends that each member posts ahead, where that was asked for.
+    pub window: Option<u32>,
+    /// Over libfabric's shared memory instead of TCP.
+    pub shared_memory: bool,
+}
+
+impl Rdmc {
+    pub fn fabric(&self) -> Fabric {
+        if self.shared_memory { Fabric::libfabric("shm") } else { Fabric::Tcp }
+    }
+
+    fn settings(&self) -> String {
+        let mut text = format!("{}, {}", self.algorithm.name(), size::show(self.block_bytes));
+        if let Some(window) = self.window {
+            text += &format!(", window {window}");
+        }
+        if self.shared_memory {
+            text += ", shared memory";
+        }
+        text
+    }
 }
 
 /// Somebody with certain settings.
@@ -90,9 +109,7 @@ impl Contestant {
     /// Its settings, for the table.
     pub fn settings(&self) -> String {
         match self {
-            Self::Rdmc(Rdmc { algorithm, block_bytes, window }) => {
-                format!("{}, {}, window {window}", algorithm.name(), size::show(*block_bytes))
-            }
+            Self::Rdmc(rdmc) => rdmc.settings(),
             Self::Mpi { mpi, over_tcp: true } => mpi.settings(),
             Self::Mpi { mpi, over_tcp: false } => format!("{}, shared memory", mpi.settings()),
             Self::Own(Way::Udpcast) => "4 MiB buffers".to_owned(),
@@ -132,11 +149,13 @@ fn rdmc_turn(
     load: &Load,
     interrupt: &Interrupt,
 ) -> Outcome<Vec<Measured>> {
-    let job = Job {
-        window: settings.window,
-        ..Job::one(settings.algorithm, settings.block_bytes, load.bytes)
-    };
-    let mut crew = Crew::start(&site.hosts, interrupt)?;
+    let Rdmc { algorithm, block_bytes, window, .. } = *settings;
+    let members = u32::try_from(site.hosts.len())?;
+    let usual = Window::for_group(block_bytes, members).receives;
+    let job =
+        Job { window: window.unwrap_or(usual), ..Job::one(algorithm, block_bytes, load.bytes) };
+    let equipment = Equipment { fabric: settings.fabric(), ..Equipment::default() };
+    let mut crew = Crew::start_with(&site.hosts, interrupt, &equipment)?;
     (0..load.repeats).map(|_| crew.run(&job)).collect()
 }
 

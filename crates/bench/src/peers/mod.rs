@@ -13,7 +13,7 @@ mod workshop;
 
 use lab::{Lab, LabSettings, Rate};
 use rdmc::{
-    Algorithm, Fabric, Window,
+    Algorithm, Fabric,
     choice::{Costs, Wish},
     size,
 };
@@ -91,33 +91,42 @@ fn rdmc_settings(text: &str) -> Result<Rdmc, String> {
     };
     let algorithm = algorithm.parse().map_err(|error| format!("{error}"))?;
     let block_bytes = size::parse_nonzero(block).map_err(|error| error.to_string())?;
-    let window = window.unwrap_or_else(|| Window::of_blocks(block_bytes).receives);
-    Ok(Rdmc { algorithm, block_bytes, window })
+    Ok(Rdmc { algorithm, block_bytes, window, shared_memory: false })
 }
 
 impl Args {
-    /// As asked for; else what the cost model takes, and the other of pipeline and chain.
+    /// As asked for; else what the cost model takes, and the other of pipeline and chain; and on one
+    /// machine what it takes over shared memory.
     fn rdmc(&self, members: u32, message_bytes: u64, rate: Option<Rate>) -> Vec<Rdmc> {
         if !self.rdmc.is_empty() {
             return self.rdmc.clone();
         }
-        let costs = match rate {
-            Some(rate) => Costs::of_fabric(&Fabric::Tcp, Some(rate.bits_per_s()))
-                .on_shared_processors(members),
-            None => Costs::of_one_machine(members),
-        };
-        let pick = |algorithm| {
+        let pick = |algorithm, fabric: &Fabric| {
+            let costs = match rate {
+                Some(rate) => {
+                    Costs::of_fabric(fabric, Some(rate.bits_per_s())).on_shared_processors(members)
+                }
+                None => Costs::of_one_machine(fabric, members),
+            };
             let wish = Wish { members, message_bytes, algorithm, block_bytes: None };
             let choice = wish.choose(&costs);
-            let window = Window::of_blocks(choice.block_bytes).receives;
-            Rdmc { algorithm: choice.algorithm, block_bytes: choice.block_bytes, window }
+            Rdmc {
+                algorithm: choice.algorithm,
+                block_bytes: choice.block_bytes,
+                window: None,
+                shared_memory: *fabric != Fabric::Tcp,
+            }
         };
-        let best = pick(None);
+        let best = pick(None, &Fabric::Tcp);
         let other = match best.algorithm {
             Algorithm::Chain => Algorithm::BinomialPipeline,
             _ => Algorithm::Chain,
         };
-        vec![best, pick(Some(other))]
+        let mut all = vec![best, pick(Some(other), &Fabric::Tcp)];
+        if rate.is_none() {
+            all.push(pick(None, &Fabric::libfabric("shm")));
+        }
+        all
     }
 
     fn is_wanted(&self, contestant: &Contestant) -> bool {

@@ -27,7 +27,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         block_bytes: args.block_size,
     };
     let costs = match args.rate {
-        None if args.local => Costs::of_one_machine(args.members),
+        None if args.local => Costs::of_one_machine(&Fabric::Tcp, args.members),
         rate => Costs::of_fabric(&Fabric::Tcp, rate),
     };
     let mut out = io::stdout().lock();

@@ -347,7 +347,7 @@ impl Run<'_> {
         }
         let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
         let choice = settings.choose(addresses.len(), bytes, context.fabric());
-        let window = settings.window(choice.block_bytes);
+        let window = settings.window(addresses.len(), choice.block_bytes);
         let start = |number, rank, addresses: Vec<SocketAddr>, algorithm: Algorithm| Start {
             round: number,
             rank,

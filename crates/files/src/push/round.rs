@@ -155,7 +155,7 @@ impl Run<'_> {
         let bytes = self.push.bytes();
         let choice = settings.choose(addresses.len(), bytes, context.fabric());
         self.choice = Some(choice);
-        let window = settings.window(choice.block_bytes);
+        let window = settings.window(addresses.len(), choice.block_bytes);
         let mut start = Start {
             round: number,
             rank: ROOT,

@@ -90,16 +90,17 @@ impl PushSettings {
     pub(super) fn choose(&self, members: usize, bytes: u64, fabric: &Fabric) -> Choice {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
         let costs = match self.rate_bits_per_second {
-            None if self.local_only => Costs::of_one_machine(members),
+            None if self.local_only => Costs::of_one_machine(fabric, members),
             rate => Costs::of_fabric(fabric, rate),
         };
         let (algorithm, block_bytes) = (self.algorithm, self.block_bytes);
         Wish { members, message_bytes: bytes, algorithm, block_bytes }.choose(&costs)
     }
 
-    /// How far members post ahead with blocks of this length.
-    pub(super) fn window(&self, block_bytes: u64) -> Window {
-        self.window.unwrap_or_else(|| Window::of_blocks(block_bytes))
+    /// How far so many members post ahead with blocks of this length.
+    pub(super) fn window(&self, members: usize, block_bytes: u64) -> Window {
+        let members = u32::try_from(members).unwrap_or(u32::MAX);
+        self.window.unwrap_or_else(|| Window::for_group(block_bytes, members))
     }
 
     pub(super) fn check(&self, bytes: u64) -> Result<(), Error> {
