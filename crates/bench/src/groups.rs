@@ -24,7 +24,7 @@ use crate::{
     Outcome,
     clock::{ClockId, now_ns},
     member::{Equipment, check_offload},
-    report::{Report, number},
+    report::{Output, Report, number},
 };
 
 #[derive(Debug, clap::Args)]
@@ -43,9 +43,8 @@ pub struct Args {
     addresses: Vec<IpAddr>,
     #[command(flatten)]
     equipment: Equipment,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// How long anything may take.
@@ -103,7 +102,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         json!(args.members),
     ]);
     report.note("Every copy was compared with what was sent, and every group closed with success.");
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - `local`: every algorithm and several block sizes, members as processes on this host.
 //! - `shaped`: members in network namespaces, over links of a known rate ([`lab`]).
+//! - `block-sizes`: block sizes against lengths of the message, over links of a known rate.
 //! - `racks`: racks whose uplinks are oversubscribed, and what crosses these.
 //! - `robust`: a slow link, a slow member and late programs, over shaped links and in virtual time.
 //! - `overlap`: what several messages in flight give.
@@ -23,7 +24,9 @@
 
 #![forbid(unsafe_code)]
 
+mod block_sizes;
 mod breakdown;
+mod chart;
 mod clock;
 mod course;
 mod crew;
@@ -80,6 +83,8 @@ enum Command {
     Local(local::Args),
     /// Members in network namespaces, over links of a known rate (needs root)
     Shaped(shaped::Args),
+    /// Bandwidth by block size and length of the message (needs root)
+    BlockSizes(block_sizes::Args),
     /// Racks with oversubscribed uplinks: time, and what crosses the uplinks (needs root)
     Racks(racks::Args),
     /// A slow link, a slow member, late programs: what they cost (over links needs root)
@@ -140,6 +145,7 @@ fn run(command: Command) -> Outcome<()> {
     match command {
         Command::Local(args) => local::run(&args),
         Command::Shaped(args) => shaped::run(&args),
+        Command::BlockSizes(args) => block_sizes::run(&args),
         Command::Racks(args) => racks::run(&args),
         Command::Robust(args) => robust::run(&args),
         Command::Overlap(args) => overlap::run(&args),

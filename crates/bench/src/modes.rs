@@ -8,7 +8,7 @@ use crate::{
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
-    report::{Report, number},
+    report::{Output, Report, number},
     sweep::sweep,
 };
 
@@ -35,9 +35,8 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Measures and prints.
@@ -92,6 +91,6 @@ pub fn run(args: &Args) -> Outcome<()> {
          messages took; 1 is a whole core. Members share this host's cores: those that poll take \
          them from the others.",
     );
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::{
     load::Load,
     member::Together,
     racks,
-    report::{Report, median, number},
+    report::{Output, Report, median, number},
     sweep::{algorithms, alternate},
 };
 
@@ -41,9 +41,8 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Measures and prints.
@@ -88,7 +87,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          groups: their connections share ports as TCP does. Where uplinks are oversubscribed, a \
          group whose hypercube follows the racks has less to send through them, and tends to end first.",
     );
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::{
     interrupt::Interrupt,
     load::{Copies, Load, busiest},
     member::{Equipment, Job},
-    report::{Report, median, number},
+    report::{Output, Report, median, number},
     sweep::{algorithms, alternate},
 };
 
@@ -51,9 +51,8 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Which ranks share a rack.
@@ -171,7 +170,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          allows by the schedule.",
     );
     explain(&mut report, &found);
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::{
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
-    report::{Report, number},
+    report::{Output, Report, number},
     sweep::sweep,
 };
 
@@ -30,9 +30,8 @@ pub struct Args {
     /// How often each is measured, by turns; the median is reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Measures and prints.
@@ -87,6 +86,6 @@ pub fn run(args: &Args) -> Outcome<()> {
         "rate: messages queued at once, until the last receiver has the last. latency: one message \
          alone, from the send to the last receiver. Members share this host's cores.",
     );
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
