@@ -51,7 +51,7 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The members of each group, by rank.
-fn all_groups(members: u32) -> Vec<[u32; 4]> {
+pub fn all_groups(members: u32) -> Vec<[u32; 4]> {
     let mut groups = Vec::new();
     for a in 1..members {
         for b in a + 1..members {
@@ -235,7 +235,7 @@ impl Application for Checker {
 }
 
 /// Each connection is a file descriptor or several.
-fn raise_file_limit() -> Outcome<()> {
+pub fn raise_file_limit() -> Outcome<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     Ok(setrlimit(Resource::Nofile, limit)?)

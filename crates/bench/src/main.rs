@@ -9,6 +9,7 @@
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
 //! - `scale`: groups of up to 4,096 members in SimGrid's network model, beside MPI_Bcast.
 //! - `groups`: hundreds of overlapping groups through one completion queue per member.
+//! - `store`: the replication layer of a store, over shaped links.
 //! - `overlapping`: several groups of the same members at once, over shaped links.
 //! - `breakdown`: where the time of one transfer goes.
 //! - `modes`: what polling, hybrid and event-driven completion cost.
@@ -47,12 +48,14 @@ mod overlapping;
 mod peers;
 mod plain;
 mod racks;
+mod random;
 mod report;
 mod robust;
 mod scale;
 mod shaped;
 mod sim;
 mod small;
+mod store;
 mod summary;
 mod sweep;
 mod timeline;
@@ -97,6 +100,8 @@ enum Command {
     Scale(scale::Args),
     /// Hundreds of overlapping groups on a few members
     Groups(groups::Args),
+    /// Objects of a replicated store, each to three of many members (needs root)
+    Store(store::Args),
     /// Several groups of the same members at once: bandwidth and fairness (needs root)
     Overlapping(overlapping::Args),
     /// Where the time of one transfer goes
@@ -152,6 +157,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Sim(args) => sim::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Groups(args) => groups::run(&args),
+        Command::Store(args) => store::run(&args),
         Command::Overlapping(args) => overlapping::run(&args),
         Command::Breakdown(args) => breakdown::run(&args),
         Command::Modes(args) => modes::run(&args),
