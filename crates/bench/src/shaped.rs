@@ -221,39 +221,53 @@ impl Args {
         Ok(found.collect())
     }
 
-    /// Bandwidth against members: a panel for each length, a line for each algorithm with the block
-    /// size that is its best there. As a share where links have several rates.
+    /// Bandwidth against members: a panel for each length with a line for each algorithm, or one
+    /// panel with a line for each length if there is one algorithm.
     fn chart(&self, found: &[Found]) -> Chart {
-        let same_rate = found.windows(2).all(|pair| pair[0].rate == pair[1].rate);
-        let y = Axis::linear(if same_rate { "Mbit/s" } else { "share of the links' rate" });
-        let panel = |&bytes: &u64| {
-            let here: Vec<&Found> =
-                found.iter().filter(|one| one.job.message_bytes == bytes).collect();
-            let mut names: Vec<&str> = Vec::new();
-            for one in &here {
-                let name = one.line_name();
-                if !names.contains(&name) {
-                    names.push(name);
-                }
+        let mut names: Vec<&str> = Vec::new();
+        for name in found.iter().map(Found::line_name) {
+            if !names.contains(&name) {
+                names.push(name);
             }
-            let points = |name: &str| {
-                let mut best = BTreeMap::<u32, &Found>::new();
-                for one in here.iter().filter(|one| one.line_name() == name) {
-                    let so_far = best.entry(one.members).or_insert(one);
-                    if one.result.seconds() < so_far.result.seconds() {
-                        *so_far = one;
-                    }
-                }
-                let divisor = |one: &Found| if same_rate { 1.0 } else { one.rate.mbit() };
-                best.into_values().map(|one| one.point(divisor(one))).collect()
-            };
-            let lines = names.iter().map(|&name| Line::new(name, points(name))).collect();
-            Panel { title: size::show(bytes), y, lines }
+        }
+        let panels = match names[..] {
+            [name] => {
+                let line = |&bytes: &u64| best_line(found, name, bytes, size::show(bytes));
+                let lines = self.bytes.iter().map(line).collect();
+                vec![Panel { title: name.to_owned(), y: axis(found), lines }]
+            }
+            _ => {
+                let line = |name: &&str, bytes| best_line(found, name, bytes, name.to_string());
+                let panel = |&bytes: &u64| {
+                    let lines = names.iter().map(|name| line(name, bytes)).collect();
+                    Panel { title: size::show(bytes), y: axis(found), lines }
+                };
+                self.bytes.iter().map(panel).collect()
+            }
         };
-        Chart {
-            title: "Bandwidth against the number of members".into(),
-            x: Axis::linear("members"),
-            panels: self.bytes.iter().map(panel).collect(),
+        let title = "Bandwidth against the number of members".into();
+        Chart { title, x: Axis::linear("members"), panels }
+    }
+}
+
+fn have_same_rate(found: &[Found]) -> bool {
+    found.windows(2).all(|pair| pair[0].rate == pair[1].rate)
+}
+
+/// Shares, where links have several rates.
+fn axis(found: &[Found]) -> Axis {
+    Axis::linear(if have_same_rate(found) { "Mbit/s" } else { "share of the links' rate" })
+}
+
+/// One algorithm and length, with the block size that is the best for each number of members.
+fn best_line(all: &[Found], name: &str, bytes: u64, label: String) -> Line {
+    let mut best = BTreeMap::<u32, &Found>::new();
+    for one in all.iter().filter(|one| one.line_name() == name && one.job.message_bytes == bytes) {
+        let so_far = best.entry(one.members).or_insert(one);
+        if one.result.seconds() < so_far.result.seconds() {
+            *so_far = one;
         }
     }
+    let divisor = |one: &Found| if have_same_rate(all) { 1.0 } else { one.rate.mbit() };
+    Line::new(label, best.into_values().map(|one| one.point(divisor(one))).collect())
 }
