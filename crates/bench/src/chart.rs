@@ -94,7 +94,7 @@ pub enum Style {
 pub struct Point {
     pub x: f64,
     pub y: f64,
-    /// How far it reaches up and down, such as a standard deviation; 0 draws nothing.
+    /// How far it reaches up and down, such as a standard deviation; 0 and NaN draw nothing.
     pub error: f64,
 }
 
@@ -299,7 +299,7 @@ impl Scale {
     fn of(axis: Axis, values: impl Iterator<Item = (f64, f64)>) -> Self {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
         for (value, error) in values {
-            (least, most) = (least.min(value), most.max(value + error));
+            (least, most) = (least.min(value), most.max(value + error.max(0.0)));
         }
         match axis.spacing {
             Spacing::Linear => {
@@ -416,6 +416,7 @@ mod tests {
         assert_eq!(marks(&linear(900.0, 0.0)).len(), 10);
         assert_eq!(linear(990.0, 20.0).marks().last(), Some(1200.0));
         assert_eq!(marks(&linear(1.0, 0.0)).last(), Some(&1.0));
+        assert_eq!(linear(990.0, f64::NAN).marks().last(), Some(1000.0));
         assert_eq!(marks(&linear(0.0, 0.0)), [0.0, 1.0]);
     }
 

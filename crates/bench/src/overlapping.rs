@@ -15,7 +15,7 @@ use crate::{
     load::Load,
     member::Together,
     racks,
-    report::{Output, Report, median, number},
+    report::{Output, Report, deviation, median, number},
     sweep::{algorithms, alternate},
 };
 
@@ -67,6 +67,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         "senders",
         "time_s",
         "together_mbit",
+        "deviation_mbit",
         "limit_mbit",
         "of_the_limit",
         "fairness",
@@ -78,10 +79,11 @@ pub fn run(args: &Args) -> Outcome<()> {
         found.extend(measure(args, oversubscription, &interrupt, &mut report)?);
     }
     report.note(
-        "Together: length x groups / time until the last receiver of the last group has its message. \
-         Limit: what the busiest port or uplink allows by the schedules. Fairness: Jain's index of \
-         the groups' rates (length / time of the group), 1 if they are all the same and 1/groups if one gets \
-         everything. First group: when it was done; the last one is the time.",
+        "Together: length x groups / time until the last receiver of the last group has its message; \
+         deviation: the standard deviation of that between repeats. Limit: what the busiest port or \
+         uplink allows by the schedules. Fairness: Jain's index of the groups' rates (length / time of \
+         the group), 1 if they are all the same and 1/groups if one gets everything. First group: when \
+         it was done; the last one is the time.",
     );
     let words: Vec<String> = found.iter().map(|one| one.words(args)).collect();
     report.finding(
@@ -104,6 +106,7 @@ struct Found {
     message_bytes: u64,
     groups: usize,
     mbit: f64,
+    deviation: f64,
     of_the_limit: f64,
     fairness: f64,
 }
@@ -130,8 +133,9 @@ fn chart(args: &Args, found: &[Found]) -> Chart {
                 one.oversubscription == oversubscription && one.message_bytes == bytes
             });
             // All senders were first.
-            let points = own.rev().map(|one| Point::new(one.groups as f64, one.mbit)).collect();
-            Line::new(size::show(bytes), points)
+            let point =
+                |one: &Found| Point { x: one.groups as f64, y: one.mbit, error: one.deviation };
+            Line::new(size::show(bytes), own.rev().map(point).collect())
         };
         Panel {
             title: network(args, oversubscription).0,
@@ -171,7 +175,8 @@ fn measure(
             median(runs.iter().filter_map(|run| run.iter().copied().reduce(pick)).collect())
         };
         let (first, last) = (extreme(f64::min), extreme(f64::max));
-        let mbit = groups as f64 * together.message_bytes as f64 * 8e-6 / last;
+        let mbit = mbit_of(together, &[last]);
+        let all_mbit: Vec<f64> = runs.iter().map(|run| mbit_of(together, run)).collect();
         let limit = limit_mbit(&settings, together)?;
         let fairness = median(runs.iter().map(|run| jain(run)).collect());
         report.row(vec![
@@ -180,6 +185,7 @@ fn measure(
             json!(groups),
             number(last),
             number(mbit),
+            number(deviation(&all_mbit)),
             number(limit),
             number(mbit / limit),
             number(fairness),
@@ -190,11 +196,18 @@ fn measure(
             message_bytes: together.message_bytes,
             groups,
             mbit,
+            deviation: deviation(&all_mbit),
             of_the_limit: mbit / limit,
             fairness,
         });
     }
     Ok(found)
+}
+
+/// Of all groups together, by the times of each.
+fn mbit_of(together: &Together, times: &[f64]) -> f64 {
+    let last = times.iter().copied().fold(0.0, f64::max);
+    together.roots.len() as f64 * together.message_bytes as f64 * 8e-6 / last
 }
 
 /// All members, half of them, one of them; each once.

@@ -190,9 +190,7 @@ impl Found {
     fn point(&self, divisor: f64) -> Point {
         let runs = self.result.all_seconds().map(|seconds| self.mbit_per_s(seconds) / divisor);
         let runs: Vec<f64> = runs.collect();
-        // None of a single run: NaN, which is not above 0.
-        let error = deviation(&runs).max(0.0);
-        Point { x: self.members.into(), y: mean(&runs), error }
+        Point { x: self.members.into(), y: mean(&runs), error: deviation(&runs) }
     }
 }
 
