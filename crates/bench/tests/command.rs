@@ -325,8 +325,10 @@ fn rows_in_lab(arguments: &str) -> Option<Vec<serde_json::Value>> {
 fn rack_algorithms_cross_each_uplink_once() {
     let arguments =
         "racks --repeats 1 --members 8 --racks 2 --rate 200mbit --bytes 1MiB --layouts scattered";
-    let Some(rows) = rows_in_lab(arguments) else { return };
+    let (file, draw) = picture();
+    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
     assert_eq!(rows.len(), 4);
+    assert_eq!(drawn(&file).matches("<circle").count(), 4);
     for row in rows {
         let value = |name: &str| row[name].as_f64().unwrap();
         let (crossed, scheduled) = (value("busiest_uplink"), value("scheduled"));
@@ -342,7 +344,10 @@ fn rack_algorithms_cross_each_uplink_once() {
 #[test]
 fn groups_of_the_same_members_share_links() {
     let arguments = "overlapping --repeats 1 --members 4 --rate 400mbit --bytes 512KiB";
-    let Some(rows) = rows_in_lab(arguments) else { return };
+    let (file, draw) = picture();
+    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
+    // Full bisection and oversubscribed.
+    assert_eq!(drawn(&file).matches("<polyline").count(), 2);
     let senders: Vec<_> = rows.iter().map(|row| row["senders"].as_u64().unwrap()).collect();
     assert_eq!(senders, [4, 2, 1, 4, 2, 1]);
     for row in rows {
