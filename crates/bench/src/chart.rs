@@ -66,6 +66,8 @@ pub enum Spacing {
 pub enum Unit {
     /// The number alone.
     Number,
+    /// The same of what is counted: marks are whole numbers.
+    Count,
     /// Seconds or a part of them.
     Seconds,
     /// Bytes, in KiB and so on.
@@ -118,6 +120,11 @@ impl Axis {
         Self { title, spacing: Spacing::Linear, unit: Unit::Number }
     }
 
+    /// The same with marks at whole numbers.
+    pub fn counted(title: &'static str) -> Self {
+        Self { unit: Unit::Count, ..Self::linear(title) }
+    }
+
     /// By logarithm to this base.
     pub fn powers(title: &'static str, base: f64, unit: Unit) -> Self {
         Self { title, spacing: Spacing::Powers(base), unit }
@@ -127,7 +134,7 @@ impl Axis {
 impl Unit {
     fn show(self, value: f64) -> String {
         match self {
-            Self::Number => tidy(value),
+            Self::Number | Self::Count => tidy(value),
             Self::Seconds if value < 0.9e-3 => format!("{} µs", tidy(value * 1e6)),
             Self::Seconds if value < 0.9 => format!("{} ms", tidy(value * 1e3)),
             Self::Seconds => format!("{} s", tidy(value)),
@@ -303,7 +310,8 @@ impl Scale {
         }
         match axis.spacing {
             Spacing::Linear => {
-                let step = round_step(most / MARKS_MAX);
+                let least = if axis.unit == Unit::Count { 1.0 } else { 0.0 };
+                let step = round_step(most / MARKS_MAX).max(least);
                 Self { axis, step, ends: (0, (most / step - 1e-9).ceil().max(1.0) as i32) }
             }
             Spacing::Powers(base) => {
@@ -418,6 +426,8 @@ mod tests {
         assert_eq!(marks(&linear(1.0, 0.0)).last(), Some(&1.0));
         assert_eq!(linear(990.0, f64::NAN).marks().last(), Some(1000.0));
         assert_eq!(marks(&linear(0.0, 0.0)), [0.0, 1.0]);
+        let counted = Scale::of(Axis::counted(""), [(3.0, 0.0)].into_iter());
+        assert_eq!(marks(&counted), [0.0, 1.0, 2.0, 3.0]);
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn chart(args: &Args, found: &[Found]) -> Chart {
     };
     Chart {
         title: "Bandwidth of all groups together against the number of senders".into(),
-        x: Axis::linear("members that send at once"),
+        x: Axis::counted("members that send at once"),
         panels: args.oversubscription.iter().map(panel).collect(),
     }
 }

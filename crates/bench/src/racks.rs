@@ -208,7 +208,7 @@ fn chart(args: &Args, found: &[Found]) -> Chart {
     };
     Chart {
         title: "Bandwidth against oversubscription".into(),
-        x: Axis::linear("times that uplinks are oversubscribed"),
+        x: Axis::counted("times that uplinks are oversubscribed"),
         panels: args.layouts.iter().map(panel).collect(),
     }
 }

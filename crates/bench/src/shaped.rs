@@ -244,7 +244,7 @@ impl Args {
             }
         };
         let title = "Bandwidth against the number of members".into();
-        Chart { title, x: Axis::linear("members"), panels }
+        Chart { title, x: Axis::counted("members"), panels }
     }
 }
 

@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Outcome<()> {
 fn chart(args: &Args, lines: [Line; 2]) -> Chart {
     Chart {
         title: "Messages per second against the number of members".into(),
-        x: Axis::linear("members"),
+        x: Axis::counted("members"),
         panels: vec![Panel {
             title: format!("Messages of {}", size::show(args.bytes)),
             y: Axis::linear("messages/s"),
