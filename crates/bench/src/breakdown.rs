@@ -14,7 +14,7 @@ use crate::{
     drawing,
     interrupt::Interrupt,
     member::{Done, Equipment, Job},
-    report::{Report, number},
+    report::{Output, Report, number},
     sweep::algorithms,
 };
 
@@ -43,9 +43,8 @@ pub struct Args {
     /// Draw every block of that one into this SVG file
     #[arg(long, value_name = "FILE.svg")]
     draw: Option<PathBuf>,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Measures and prints.
@@ -75,7 +74,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     }
     all.sort_by_key(|breakdown| breakdown.last().total_ns());
     let median = &all[all.len() / 2];
-    median.report(what).print(args.json);
+    median.report(what).print(&args.output);
     if let Some(path) = &args.draw {
         let title = format!(
             "{}, {} members, {} in blocks of {}",

@@ -20,7 +20,7 @@ use crate::{
     Outcome,
     clock::{ClockId, now_ns},
     interrupt::Interrupt,
-    member::{Answer, Done, Equipment, Fate, Job, Order, Together},
+    member::{Answer, Done, Equipment, Fate, Job, Order, Together, Workload},
     traces::{self, MemberPart},
 };
 
@@ -54,6 +54,25 @@ pub struct Mourning {
     pub failures: Vec<(usize, String)>,
     /// From the harm to the last of these reports.
     pub seconds: f64,
+}
+
+/// One object on its way, by `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flight {
+    pub sent_ns: u64,
+    /// At the last target.
+    pub arrived_ns: u64,
+    /// How many targets have it.
+    pub targets: usize,
+}
+
+/// What a workload gave.
+#[derive(Debug)]
+pub struct Stored {
+    /// By object.
+    pub flights: Vec<Flight>,
+    /// Processor time of all members, user and system.
+    pub cpu_seconds: f64,
 }
 
 /// Running members, ended when dropped.
@@ -189,6 +208,46 @@ impl Crew {
         let seconds = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e9;
         let all: Option<Vec<f64>> = last_ns.into_iter().map(|ns| ns.map(seconds)).collect();
         all.ok_or_else(|| "nobody received".into())
+    }
+
+    /// Has the first member send all objects, the next as soon as one of those in flight has arrived
+    /// everywhere, in groups with numbers of their own.
+    pub fn store(&mut self, workload: &Workload) -> Outcome<Stored> {
+        let number = JOBS.fetch_add(workload.groups.len() as u64, Ordering::Relaxed) + 1;
+        self.tell_all(&Order::Store(Workload { number, ..workload.clone() }))?;
+        self.await_ready()?;
+        let mut times = vec![Flight::default(); workload.objects.len()];
+        let mut waiting = 0..workload.objects.len();
+        for object in waiting.by_ref().take(workload.in_flight) {
+            self.tell(0, &Order::Send(object))?;
+        }
+        for _ in 0..times.len() * (1 + Workload::TARGETS) {
+            match self.next_answer()? {
+                (0, Answer::Sent { object, at_ns }) if object < times.len() => {
+                    times[object].sent_ns = at_ns;
+                }
+                (_, Answer::Arrived { object, at_ns }) if object < times.len() => {
+                    let flight = &mut times[object];
+                    flight.arrived_ns = flight.arrived_ns.max(at_ns);
+                    flight.targets += 1;
+                    if flight.targets == Workload::TARGETS
+                        && let Some(next) = waiting.next()
+                    {
+                        self.tell(0, &Order::Send(next))?;
+                    }
+                }
+                (rank, answer) => return Err(format!("member {rank} said {answer:?}").into()),
+            }
+        }
+        self.tell_all(&Order::Close)?;
+        let mut cpu_ns = 0;
+        for _ in 0..self.orders.len() {
+            match self.next_answer()? {
+                (_, Answer::Stored(ns)) => cpu_ns += ns,
+                (rank, answer) => return Err(format!("member {rank} said {answer:?}").into()),
+            }
+        }
+        Ok(Stored { flights: times, cpu_seconds: cpu_ns as f64 / 1e9 })
     }
 
     /// Runs one job in which a member comes to harm, until all `others` have reported that the

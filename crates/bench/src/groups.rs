@@ -24,7 +24,7 @@ use crate::{
     Outcome,
     clock::{ClockId, now_ns},
     member::{Equipment, check_offload},
-    report::{Report, number},
+    report::{Output, Report, number},
 };
 
 #[derive(Debug, clap::Args)]
@@ -43,16 +43,15 @@ pub struct Args {
     addresses: Vec<IpAddr>,
     #[command(flatten)]
     equipment: Equipment,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The members of each group, by rank.
-fn all_groups(members: u32) -> Vec<[u32; 4]> {
+pub fn all_groups(members: u32) -> Vec<[u32; 4]> {
     let mut groups = Vec::new();
     for a in 1..members {
         for b in a + 1..members {
@@ -103,7 +102,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         json!(args.members),
     ]);
     report.note("Every copy was compared with what was sent, and every group closed with success.");
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 
@@ -236,7 +235,7 @@ impl Application for Checker {
 }
 
 /// Each connection is a file descriptor or several.
-fn raise_file_limit() -> Outcome<()> {
+pub fn raise_file_limit() -> Outcome<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     Ok(setrlimit(Resource::Nofile, limit)?)

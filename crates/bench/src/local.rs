@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         "time: from the root's send to the last receiver. skew: from the first receiver to the last. \
          cpu: processor time of all members. Plain copies are threads of one process, one connection each.",
     );
-    report.print(args.choice.json);
+    report.print(&args.choice.output);
     Ok(())
 }
 

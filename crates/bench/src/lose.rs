@@ -10,7 +10,7 @@ use crate::{
     crew::{Crew, Host, Mourning},
     interrupt::Interrupt,
     member::{Equipment, Fate, Harm, Job},
-    report::{Report, number},
+    report::{Output, Report, number},
     sweep::algorithms,
 };
 
@@ -44,9 +44,8 @@ pub struct Args {
     addresses: Vec<IpAddr>,
     #[command(flatten)]
     equipment: Equipment,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn parse_harm(text: &str) -> Result<Harm, String> {
@@ -84,7 +83,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         ]);
     }
     report.note("time: from the harm until all other members have reported that the group failed.");
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 

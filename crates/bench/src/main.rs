@@ -2,12 +2,14 @@
 //!
 //! - `local`: every algorithm and several block sizes, members as processes on this host.
 //! - `shaped`: members in network namespaces, over links of a known rate ([`lab`]).
+//! - `block-sizes`: block sizes against lengths of the message, over links of a known rate.
 //! - `racks`: racks whose uplinks are oversubscribed, and what crosses these.
 //! - `robust`: a slow link, a slow member and late programs, over shaped links and in virtual time.
 //! - `overlap`: what several messages in flight give.
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
 //! - `scale`: groups of up to 4,096 members in SimGrid's network model, beside MPI_Bcast.
 //! - `groups`: hundreds of overlapping groups through one completion queue per member.
+//! - `store`: the replication layer of a store, over shaped links.
 //! - `overlapping`: several groups of the same members at once, over shaped links.
 //! - `breakdown`: where the time of one transfer goes.
 //! - `modes`: what polling, hybrid and event-driven completion cost.
@@ -23,7 +25,9 @@
 
 #![forbid(unsafe_code)]
 
+mod block_sizes;
 mod breakdown;
+mod chart;
 mod clock;
 mod course;
 mod crew;
@@ -44,12 +48,14 @@ mod overlapping;
 mod peers;
 mod plain;
 mod racks;
+mod random;
 mod report;
 mod robust;
 mod scale;
 mod shaped;
 mod sim;
 mod small;
+mod store;
 mod summary;
 mod sweep;
 mod timeline;
@@ -80,6 +86,8 @@ enum Command {
     Local(local::Args),
     /// Members in network namespaces, over links of a known rate (needs root)
     Shaped(shaped::Args),
+    /// Bandwidth by block size and length of the message (needs root)
+    BlockSizes(block_sizes::Args),
     /// Racks with oversubscribed uplinks: time, and what crosses the uplinks (needs root)
     Racks(racks::Args),
     /// A slow link, a slow member, late programs: what they cost (over links needs root)
@@ -92,6 +100,8 @@ enum Command {
     Scale(scale::Args),
     /// Hundreds of overlapping groups on a few members
     Groups(groups::Args),
+    /// Objects of a replicated store, each to three of many members (needs root)
+    Store(store::Args),
     /// Several groups of the same members at once: bandwidth and fairness (needs root)
     Overlapping(overlapping::Args),
     /// Where the time of one transfer goes
@@ -140,12 +150,14 @@ fn run(command: Command) -> Outcome<()> {
     match command {
         Command::Local(args) => local::run(&args),
         Command::Shaped(args) => shaped::run(&args),
+        Command::BlockSizes(args) => block_sizes::run(&args),
         Command::Racks(args) => racks::run(&args),
         Command::Robust(args) => robust::run(&args),
         Command::Overlap(args) => overlap::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Groups(args) => groups::run(&args),
+        Command::Store(args) => store::run(&args),
         Command::Overlapping(args) => overlapping::run(&args),
         Command::Breakdown(args) => breakdown::run(&args),
         Command::Modes(args) => modes::run(&args),

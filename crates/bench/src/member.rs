@@ -5,6 +5,7 @@
 //! answer an [`Answer`], in JSON. The process ends when its input does, also in the middle of a
 //! transfer: no member outlives the program that started it.
 
+mod store;
 mod together;
 
 use std::{
@@ -32,6 +33,7 @@ use crate::{
     timeline, traces,
 };
 
+pub use store::{Object, Workload};
 pub use together::Together;
 
 /// How long anything may take that is not a transfer.
@@ -95,10 +97,17 @@ pub enum Order {
     Join(Job),
     /// Join several groups, and warm up; then wait for [`Order::GoAt`].
     JoinAll(Together),
+    /// Join many groups, and warm up; the first member then waits for [`Order::Send`], and all for
+    /// [`Order::Close`].
+    Store(Workload),
     /// At the root only: send.
     Go,
     /// Where a group has its root: send, at this time by `CLOCK_MONOTONIC`.
     GoAt(u64),
+    /// At the first member: send this object of the [`Workload`].
+    Send(usize),
+    /// Every object of the [`Workload`] has arrived: close all groups.
+    Close,
     /// Come to harm in the next group.
     Perish(Fate),
 }
@@ -145,6 +154,18 @@ pub enum Answer {
     Done(Done),
     /// The same of several groups: when each message was all here, unless it was sent from here.
     AllDone(Vec<Option<u64>>),
+    /// Sent this object of the [`Workload`] at this time by `CLOCK_MONOTONIC`.
+    Sent {
+        object: usize,
+        at_ns: u64,
+    },
+    /// It was all here at this time, and is what it should be.
+    Arrived {
+        object: usize,
+        at_ns: u64,
+    },
+    /// All groups are closed; so much processor time this took, in ns.
+    Stored(u64),
     Failed(String),
     /// What [`Order::Perish`] asked for happens now.
     Perishing,
@@ -274,11 +295,14 @@ pub fn run(args: &Args) -> Outcome<()> {
         let outcome = match serde_json::from_str(&line)? {
             Order::Join(job) => member.take_part(&job, &orders).map(Answer::Done),
             Order::JoinAll(all) => member.take_part_in_all(&all, &orders).map(Answer::AllDone),
+            Order::Store(workload) => member.store(&workload, &orders).map(Answer::Stored),
             Order::Perish(fate) => {
                 member.fate = Some(fate);
                 continue;
             }
-            Order::Go | Order::GoAt(_) => return Err("told to go before joining".into()),
+            Order::Go | Order::GoAt(_) | Order::Send(_) | Order::Close => {
+                return Err("told to go on before joining".into());
+            }
         };
         say(&outcome.unwrap_or_else(|error| Answer::Failed(error.to_string())))?;
     }
@@ -465,12 +489,19 @@ pub fn fill(bytes: &mut [u8], seed: u64) {
 
 /// Whether these are the contents of [`fill`].
 pub fn check(bytes: &[u8], seed: u64) -> Outcome<()> {
-    let wrong = (0..)
+    check_from(bytes, seed, 0)
+}
+
+/// Whether these are the contents of [`fill`] from this word on, of 8 bytes each.
+fn check_from(bytes: &[u8], seed: u64, first_word: u64) -> Outcome<()> {
+    let wrong = (first_word..)
         .zip(bytes.chunks(8))
         .find(|(index, chunk)| *chunk != &word(seed, *index)[..chunk.len()]);
     match wrong {
         None => Ok(()),
-        Some((index, _)) => Err(format!("wrong contents at byte {}", index * 8).into()),
+        Some((index, _)) => {
+            Err(format!("wrong contents at byte {}", (index - first_word) * 8).into())
+        }
     }
 }
 
@@ -488,6 +519,8 @@ mod tests {
                 *last ^= 1;
                 assert!(check(&bytes, 5).is_err());
             }
+            fill(&mut bytes, 5);
+            assert!(bytes.len() < 8 || check_from(&bytes[8..], 5, 1).is_ok());
         }
     }
 }

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::{
     Outcome,
     interrupt::Interrupt,
-    report::{Report, number},
+    report::{Output, Report, number},
 };
 
 #[derive(Debug, clap::Args)]
@@ -34,9 +34,8 @@ pub struct Args {
     /// The command to measure; unless given, the one beside this program
     #[arg(long, value_name = "FILE")]
     rdmc: Option<PathBuf>,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// The largest values seen of one process.
@@ -132,7 +131,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         "peak resident: the kernel's own high-water mark, file pages that are mapped included. own: \
          memory that is no file's, sampled every 20 ms.",
     );
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 

@@ -1,14 +1,17 @@
 //! What waiting for completions costs, by mode (DSN 2018 section 5.2.3).
 
+use std::path::PathBuf;
+
 use rdmc::{Algorithm, CompletionMode, Fabric, size};
 use serde_json::json;
 
 use crate::{
     Outcome,
+    chart::{Axis, Chart, Line, Panel, Point, Unit},
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
-    report::{Report, number},
+    report::{Output, Report, number},
     sweep::sweep,
 };
 
@@ -35,9 +38,11 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    /// Draw bandwidth and processor time against the messages' length into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    draw: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Measures and prints.
@@ -54,6 +59,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let columns =
         ["completion", "messages", "length", "time_s", "MB_per_s", "cpu_s", "cpu_share_per_member"];
     let mut report = Report::new("modes", what, &columns);
+    let (mut bandwidth, mut load) = (Vec::new(), Vec::new());
     let hosts = Host::here_at(&args.addresses, args.members);
     for completion in CompletionMode::ALL {
         let fabric = args.fabric.clone();
@@ -74,16 +80,25 @@ pub fn run(args: &Args) -> Outcome<()> {
             small: false,
         });
         let results = sweep(&mut crew, &jobs, args.repeats, completion.name())?;
+        let line = || Line::new(completion.name(), Vec::new());
+        bandwidth.push(line());
+        load.push(line());
         for (job, result) in jobs.iter().zip(&results) {
             let seconds = result.seconds();
+            let mb_per_s = (job.messages * job.message_bytes) as f64 / seconds / 1e6;
+            let share = result.cpu_seconds() / seconds / f64::from(args.members);
+            for (lines, value) in [(&mut bandwidth, mb_per_s), (&mut load, share)] {
+                let point = Point::new(job.message_bytes as f64 / 1e3, value);
+                lines.last_mut().into_iter().for_each(|line| line.points.push(point));
+            }
             report.row(vec![
                 json!(completion.name()),
                 json!(job.messages),
                 json!(size::show(job.message_bytes)),
                 number(seconds),
-                number((job.messages * job.message_bytes) as f64 / seconds / 1e6),
+                number(mb_per_s),
                 number(result.cpu_seconds()),
-                number(result.cpu_seconds() / seconds / f64::from(args.members)),
+                number(share),
             ]);
         }
     }
@@ -92,6 +107,19 @@ pub fn run(args: &Args) -> Outcome<()> {
          messages took; 1 is a whole core. Members share this host's cores: those that poll take \
          them from the others.",
     );
-    report.print(args.json);
-    Ok(())
+    report.print(&args.output);
+    args.draw.as_ref().map_or(Ok(()), |path| chart(bandwidth, load).write(path))
+}
+
+fn chart(bandwidth: Vec<Line>, load: Vec<Line>) -> Chart {
+    let panel =
+        |title: &str, unit, lines| Panel { title: title.into(), y: Axis::linear(unit), lines };
+    Chart {
+        title: "Bandwidth and processor time by completion mode".into(),
+        x: Axis::powers("length of a message in kB", 10.0, Unit::Number),
+        panels: vec![
+            panel("Bandwidth", "MB/s", bandwidth),
+            panel("Processor time", "cores per member", load),
+        ],
+    }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     Outcome,
-    report::{Report, median, number},
+    report::{Output, Report, median, number},
 };
 use instant::Instantaneous;
 
@@ -24,9 +24,8 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// The block and the rate that the cost is compared with.
@@ -59,7 +58,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         size::show(BLOCK_BYTES),
         transfer_ns / 1e3
     ));
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 
@@ -107,7 +106,7 @@ mod tests {
 
     #[test]
     fn every_algorithm_ends() {
-        let args = Args { members: 5, blocks: 30, repeats: 1, json: false };
+        let args = Args { members: 5, blocks: 30, repeats: 1, output: Output::default() };
         for algorithm in [Algorithm::BinomialPipeline, Algorithm::Chain, Algorithm::Circulant] {
             assert!(once(algorithm, &args).unwrap() > Duration::ZERO);
         }

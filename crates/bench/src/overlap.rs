@@ -9,7 +9,7 @@ use crate::{
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::Job,
-    report::{Report, number},
+    report::{Output, Report, number},
     sweep::{algorithms, sweep},
 };
 
@@ -36,9 +36,8 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Measures and prints.
@@ -92,6 +91,6 @@ pub fn run(args: &Args) -> Outcome<()> {
         }
     }
     report.note("time: from the first send to the last receiver's last message.");
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }

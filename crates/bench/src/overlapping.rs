@@ -1,18 +1,21 @@
 //! Several groups of the same members at once, each with another sender: what they carry together,
 //! and how evenly they share it (DSN 2018 section 5.2.2, Fig. 10).
 
+use std::path::PathBuf;
+
 use lab::{Lab, LabSettings, Rate};
 use rdmc::{Algorithm, size};
 use serde_json::json;
 
 use crate::{
     Outcome,
+    chart::{Axis, Chart, Line, Panel, Point},
     crew::Crew,
     interrupt::Interrupt,
     load::Load,
     member::Together,
     racks,
-    report::{Report, median, number},
+    report::{Output, Report, deviation, median, number},
     sweep::{algorithms, alternate},
 };
 
@@ -41,9 +44,11 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    /// Draw bandwidth against the number of senders into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    draw: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Measures and prints.
@@ -62,6 +67,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         "senders",
         "time_s",
         "together_mbit",
+        "deviation_mbit",
         "limit_mbit",
         "of_the_limit",
         "fairness",
@@ -73,32 +79,84 @@ pub fn run(args: &Args) -> Outcome<()> {
         found.extend(measure(args, oversubscription, &interrupt, &mut report)?);
     }
     report.note(
-        "Together: length x groups / time until the last receiver of the last group has its message. \
-         Limit: what the busiest port or uplink allows by the schedules. Fairness: Jain's index of \
-         the groups' rates (length / time of the group), 1 if they are all the same and 1/groups if one gets \
-         everything. First group: when it was done; the last one is the time.",
+        "Together: length x groups / time until the last receiver of the last group has its message; \
+         deviation: the standard deviation of that between repeats. Limit: what the busiest port or \
+         uplink allows by the schedules. Fairness: Jain's index of the groups' rates (length / time of \
+         the group), 1 if they are all the same and 1/groups if one gets everything. First group: when \
+         it was done; the last one is the time.",
     );
+    let words: Vec<String> = found.iter().map(|one| one.words(args)).collect();
     report.finding(
         "concurrent senders come close to full bisection bandwidth on Fractus with large messages, and \
          to the 16 Gbit/s of the oversubscribed uplinks on Apt (section 5.2.2, Fig. 10); groups share \
          bandwidth fairly, without a figure.",
-        &format!("share of the limit, and fairness: {}.", found.join("; ")),
+        &format!("share of the limit, and fairness: {}.", words.join("; ")),
         "while one group's member waits for a block or a credit, its port serves another group, so \
          that several groups fill ports which one leaves idle at its start and end. Nobody orders \
          groups: their connections share ports as TCP does. Where uplinks are oversubscribed, a \
          group whose hypercube follows the racks has less to send through them, and tends to end first.",
     );
-    report.print(args.json);
-    Ok(())
+    report.print(&args.output);
+    args.draw.as_ref().map_or(Ok(()), |path| chart(args, &found).write(path))
 }
 
-/// Adds a row for each length and number of senders; answers what was found, in words.
+/// What so many groups gave at once.
+struct Found {
+    oversubscription: f64,
+    message_bytes: u64,
+    groups: usize,
+    mbit: f64,
+    deviation: f64,
+    of_the_limit: f64,
+    fairness: f64,
+}
+
+impl Found {
+    fn words(&self, args: &Args) -> String {
+        format!(
+            "{}, {}, {} of {} sending {:.2} and {:.3}",
+            network(args, self.oversubscription).0,
+            size::show(self.message_bytes),
+            self.groups,
+            args.members,
+            self.of_the_limit,
+            self.fairness
+        )
+    }
+}
+
+/// A panel for each network, a line for each length.
+fn chart(args: &Args, found: &[Found]) -> Chart {
+    let panel = |&oversubscription: &f64| {
+        let line = |&bytes: &u64| {
+            let own = found.iter().filter(|one| {
+                one.oversubscription == oversubscription && one.message_bytes == bytes
+            });
+            // All senders were first.
+            let point =
+                |one: &Found| Point { x: one.groups as f64, y: one.mbit, error: one.deviation };
+            Line::new(size::show(bytes), own.rev().map(point).collect())
+        };
+        Panel {
+            title: network(args, oversubscription).0,
+            y: Axis::linear("Mbit/s of all groups together"),
+            lines: args.bytes.iter().map(line).collect(),
+        }
+    };
+    Chart {
+        title: "Bandwidth of all groups together against the number of senders".into(),
+        x: Axis::counted("members that send at once"),
+        panels: args.oversubscription.iter().map(panel).collect(),
+    }
+}
+
+/// Adds a row for each length and number of senders; answers what was found.
 fn measure(
     args: &Args,
     oversubscription: f64,
     interrupt: &Interrupt,
     report: &mut Report,
-) -> Outcome<Vec<String>> {
+) -> Outcome<Vec<Found>> {
     let (network, settings) = network(args, oversubscription);
     let lab = Lab::create(&settings)?;
     let mut crew = Crew::start(&lab.hosts(), interrupt)?;
@@ -117,7 +175,8 @@ fn measure(
             median(runs.iter().filter_map(|run| run.iter().copied().reduce(pick)).collect())
         };
         let (first, last) = (extreme(f64::min), extreme(f64::max));
-        let mbit = groups as f64 * together.message_bytes as f64 * 8e-6 / last;
+        let mbit = mbit_of(together, &[last]);
+        let all_mbit: Vec<f64> = runs.iter().map(|run| mbit_of(together, run)).collect();
         let limit = limit_mbit(&settings, together)?;
         let fairness = median(runs.iter().map(|run| jain(run)).collect());
         report.row(vec![
@@ -126,19 +185,29 @@ fn measure(
             json!(groups),
             number(last),
             number(mbit),
+            number(deviation(&all_mbit)),
             number(limit),
             number(mbit / limit),
             number(fairness),
             number(first),
         ]);
-        found.push(format!(
-            "{network}, {}, {groups} of {} sending {:.2} and {fairness:.3}",
-            size::show(together.message_bytes),
-            args.members,
-            mbit / limit
-        ));
+        found.push(Found {
+            oversubscription,
+            message_bytes: together.message_bytes,
+            groups,
+            mbit,
+            deviation: deviation(&all_mbit),
+            of_the_limit: mbit / limit,
+            fairness,
+        });
     }
     Ok(found)
+}
+
+/// Of all groups together, by the times of each.
+fn mbit_of(together: &Together, times: &[f64]) -> f64 {
+    let last = times.iter().copied().fold(0.0, f64::max);
+    together.roots.len() as f64 * together.message_bytes as f64 * 8e-6 / last
 }
 
 /// All members, half of them, one of them; each once.

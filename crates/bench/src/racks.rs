@@ -1,7 +1,7 @@
 //! Racks whose uplinks carry less than their hosts: what each algorithm sends through the uplinks,
 //! and what that costs (DSN 2018 section 4.3, "Hybrid Algorithms").
 
-use std::cell::Cell;
+use std::{cell::Cell, path::PathBuf};
 
 use clap::ValueEnum;
 use lab::{Lab, LabSettings, Link, Rate, UplinkBytes};
@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 
 use crate::{
     Outcome,
+    chart::{Axis, Chart, Line, Panel, Point},
     crew::{Crew, Measured},
     interrupt::Interrupt,
     load::{Copies, Load, busiest},
     member::{Equipment, Job},
-    report::{Report, median, number},
+    report::{Output, Report, median, number},
     sweep::{algorithms, alternate},
 };
 
@@ -51,9 +52,11 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    /// Draw the share of the rate against the oversubscription into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    draw: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Which ranks share a rack.
@@ -171,17 +174,52 @@ pub fn run(args: &Args) -> Outcome<()> {
          allows by the schedule.",
     );
     explain(&mut report, &found);
-    report.print(args.json);
-    Ok(())
+    report.print(&args.output);
+    args.draw.as_ref().map_or(Ok(()), |path| chart(args, &found).write(path))
 }
 
-/// Adds a row for each layout and algorithm; answers what was found, in words.
+/// What one algorithm gave in one layout.
+struct Found {
+    oversubscription: f64,
+    layout: Layout,
+    algorithm: String,
+    of_rate: f64,
+    /// Through the busiest uplink.
+    copies: f64,
+}
+
+/// A panel for each layout, a line for each algorithm.
+fn chart(args: &Args, found: &[Found]) -> Chart {
+    let panel = |&layout: &Layout| {
+        let line = |algorithm: &Algorithm| {
+            let own = found
+                .iter()
+                .filter(|one| one.layout == layout && one.algorithm == algorithm.name());
+            let mut points: Vec<_> =
+                own.map(|one| Point::new(one.oversubscription, one.of_rate)).collect();
+            points.sort_by(|one, other| one.x.total_cmp(&other.x));
+            Line::new(algorithm.name(), points)
+        };
+        Panel {
+            title: format!("Ranks {} over racks", layout.name()),
+            y: Axis::linear("share of the links' rate"),
+            lines: args.algorithms.iter().map(line).collect(),
+        }
+    };
+    Chart {
+        title: "Bandwidth against oversubscription".into(),
+        x: Axis::counted("times that uplinks are oversubscribed"),
+        panels: args.layouts.iter().map(panel).collect(),
+    }
+}
+
+/// Adds a row for each layout and algorithm; answers what was found.
 fn measure(
     args: &Args,
     oversubscription: f64,
     interrupt: &Interrupt,
     report: &mut Report,
-) -> Outcome<Vec<String>> {
+) -> Outcome<Vec<Found>> {
     let settings = settings(args.members, args.racks, args.rate, oversubscription);
     let rate_mbit = settings.link.rate.mbit();
     let uplink_mbit = settings.uplink.ok_or("racks have uplinks")?.rate.mbit();
@@ -219,17 +257,24 @@ fn measure(
             listed(copies, |copies| copies.entering),
             number(median(runs.iter().map(|run| run.measured.skew_seconds).collect())),
         ]);
-        found.push(format!(
-            "{oversubscription}:1 {} {} {of_rate:.2} with {:.2} copies",
-            place.layout.name(),
-            job.algorithm,
-            busiest(copies)
-        ));
+        found.push(Found {
+            oversubscription,
+            layout: place.layout,
+            algorithm: job.algorithm.clone(),
+            of_rate,
+            copies: busiest(copies),
+        });
     }
     Ok(found)
 }
 
-fn explain(report: &mut Report, found: &[String]) {
+fn explain(report: &mut Report, found: &[Found]) {
+    let words = |one: &Found| {
+        let Found { oversubscription, layout, algorithm, of_rate, copies } = one;
+        let layout = layout.name();
+        format!("{oversubscription}:1 {layout} {algorithm} {of_rate:.2} with {copies:.2} copies")
+    };
+    let found: Vec<String> = found.iter().map(words).collect();
     report.finding(
         "argues, without a measurement (section 4.3; the 2017 preprint says that placement could \
          not be controlled on Apt), that a plain pipeline sends much of the data, half in random \

@@ -15,6 +15,17 @@ pub struct Report {
     notes: Vec<String>,
 }
 
+/// How a report is printed; as text unless something else is asked for.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Output {
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// Print Markdown: tables, and notes as a list
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+}
+
 /// Rows of named values, all with the same names in the same order.
 #[derive(Debug)]
 struct Table {
@@ -71,12 +82,12 @@ impl Report {
         self.note(format!("Why: {why}"));
     }
 
-    /// Prints all of it.
-    pub fn print(&self, as_json: bool) {
-        if as_json {
-            println!("{:#}", self.to_json());
-        } else {
-            print!("{}", self.to_text());
+    /// Prints all of it on standard output.
+    pub fn print(&self, output: &Output) {
+        match output {
+            Output { json: true, .. } => println!("{:#}", self.to_json()),
+            Output { markdown: true, .. } => print!("{}", self.to_markdown()),
+            _ => print!("{}", self.to_text()),
         }
     }
 
@@ -95,7 +106,8 @@ impl Report {
         json
     }
 
-    fn to_text(&self) -> String {
+    /// What was measured, and where.
+    fn head(&self) -> String {
         let mut text = format!("{}: {}\n", self.benchmark, self.what);
         if let Some(machine) = &self.machine {
             text += &format!(
@@ -105,11 +117,28 @@ impl Report {
                 machine["kernel"].as_str().unwrap_or("?"),
             );
         }
+        text
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = self.head();
         for table in &self.tables {
             text += &table.to_text();
         }
         for note in &self.notes {
             text += &format!("\n{note}\n");
+        }
+        text
+    }
+
+    fn to_markdown(&self) -> String {
+        let mut text = self.head();
+        for table in &self.tables {
+            text += &table.to_markdown();
+        }
+        text.push('\n');
+        for note in &self.notes {
+            text += &format!("- {note}\n");
         }
         text
     }
@@ -124,22 +153,47 @@ impl Table {
         self.rows.iter().map(named).collect()
     }
 
-    fn to_text(&self) -> String {
-        let mut text = match self.title.as_str() {
+    /// With an empty line above it.
+    fn heading(&self) -> String {
+        match self.title.as_str() {
             "" => "\n".to_owned(),
             title => format!("\n{title}\n\n"),
-        };
+        }
+    }
+
+    /// The names of columns, and then the rows.
+    fn lines(&self) -> Vec<Vec<String>> {
         let head = self.columns.iter().map(|name| name.replace('_', " ")).collect();
-        let lines: Vec<Vec<String>> = std::iter::once(head)
-            .chain(self.rows.iter().map(|row| row.iter().map(cell).collect()))
-            .collect();
+        let rows = self.rows.iter().map(|row| row.iter().map(cell).collect());
+        std::iter::once(head).chain(rows).collect()
+    }
+
+    fn has_words(&self, column: usize) -> bool {
+        self.rows.iter().any(|row| row[column].is_string())
+    }
+
+    fn to_markdown(&self) -> String {
+        let written = |line: &Vec<String>| {
+            let cells: Vec<String> = line.iter().map(|text| text.replace('|', "\\|")).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let lines = self.lines();
+        let rules = (0..self.columns.len())
+            .map(|column| if self.has_words(column) { "---|" } else { "--:|" });
+        let (head, rule) = (written(&lines[0]), rules.collect::<String>());
+        let rows: String = lines[1..].iter().map(written).collect();
+        format!("{}{head}|{rule}\n{rows}", self.heading())
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = self.heading();
+        let lines = self.lines();
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
             .collect();
         for line in &lines {
             for (column, (value, &width)) in line.iter().zip(&widths).enumerate() {
-                let words = self.rows.iter().any(|row| row[column].is_string());
-                text += &if words {
+                text += &if self.has_words(column) {
                     format!("{value:<width$}  ")
                 } else {
                     format!("{value:>width$}  ")
@@ -152,7 +206,8 @@ impl Table {
     }
 }
 
-/// A number of seconds, or another measured number, to four digits after the point.
+/// A number of seconds, or another measured number, to four digits after the point; null if there
+/// is none (NaN).
 pub fn number(value: f64) -> Value {
     json!((value * 1e4).round() / 1e4)
 }
@@ -161,6 +216,18 @@ pub fn number(value: f64) -> Value {
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get((values.len().max(1) - 1) / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The arithmetic mean; NaN of nothing.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The standard deviation of the values that these are a sample of; NaN of fewer than two.
+pub fn deviation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (squares / (values.len() as f64 - 1.0)).sqrt()
 }
 
 fn cell(value: &Value) -> String {
@@ -209,6 +276,15 @@ mod tests {
     }
 
     #[test]
+    fn one_value_has_a_mean_and_no_deviation() {
+        assert_eq!(mean(&[3.0, 5.0]), 4.0);
+        assert_eq!(deviation(&[2.0, 4.0, 6.0]), 2.0);
+        assert_eq!(mean(&[3.0]), 3.0);
+        assert!(deviation(&[3.0]).is_nan() && mean(&[]).is_nan());
+        assert_eq!(number(f64::NAN), Value::Null);
+    }
+
+    #[test]
     fn a_table_is_aligned_and_its_json_says_the_same() {
         let mut report = Report::new("test", "nothing".into(), &["name", "time_s"]);
         report.row(vec![json!("chain"), number(1.23456)]);
@@ -219,5 +295,16 @@ mod tests {
         report.row(vec![json!(12)]);
         assert!(report.to_text().ends_with("      -\n\nAnd this:\n\ncount\n   12\n"));
         assert_eq!(report.to_json()["more"], json!([{"count": 12}]));
+    }
+
+    #[test]
+    fn markdown_has_a_table_and_a_list() {
+        let mut report = Report::new("test", "nothing".into(), &["name", "time_s"]).of_the_past();
+        report.row(vec![json!("a|b"), number(1.5)]);
+        report.note("first");
+        report.note("second");
+        let expected = "test: nothing\n\n| name | time s |\n|---|--:|\n| a\\|b | 1.500 |\n\n\
+                        - first\n- second\n";
+        assert_eq!(report.to_markdown(), expected);
     }
 }

@@ -1,19 +1,22 @@
 //! Members in network namespaces over links of a known rate: what part of it each copy gets.
 
+use std::{collections::BTreeMap, path::PathBuf};
+
 use lab::{Lab, LabSettings, Link, Rate};
 use rdmc::{
     Algorithm, Fabric,
     choice::{Costs, Wish},
     size,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     Outcome,
+    chart::{Axis, Chart, Line, Panel, Point},
     crew::Crew,
     interrupt::Interrupt,
-    member::Job,
-    report::{Report, number},
+    member::{Equipment, Job},
+    report::{Report, deviation, mean, number},
     sweep::{Choice, Repeated, algorithms, sweep},
 };
 
@@ -41,6 +44,9 @@ pub struct Args {
     /// Links that let 18 kB through at once instead of 2 ms: bursts hide store-and-forward
     #[arg(long)]
     small_burst: bool,
+    /// Draw bandwidth against members into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    draw: Option<PathBuf>,
     #[command(flatten)]
     choice: Choice,
 }
@@ -54,14 +60,18 @@ pub fn link(rates: &[u64], index: usize, members: u32, small_burst: bool) -> Lin
     if small_burst { link.with_small_burst() } else { link }
 }
 
+/// What the cost model is told of hosts that share this machine's processors.
+pub fn costs(members: u32, rate: Rate) -> Costs {
+    Costs::of_fabric(&Fabric::Tcp, Some(rate.bits_per_s())).on_shared_processors(members)
+}
+
 impl Args {
     /// What is measured; with `--auto` the model's choice comes first.
     fn jobs(&self, members: u32, message_bytes: u64, rate: Rate) -> Vec<Job> {
         let mut jobs = Vec::new();
         if self.auto {
             let wish = Wish { members, message_bytes, algorithm: None, block_bytes: None };
-            let costs = Costs::of_fabric(&Fabric::Tcp, Some(rate.bits_per_s()));
-            let picked = wish.choose(&costs.on_shared_processors(members));
+            let picked = wish.choose(&costs(members, rate));
             let choice = Choice { blocks: vec![picked.block_bytes], ..self.choice.clone() };
             jobs.extend(choice.jobs(&[picked.algorithm], members, message_bytes));
         }
@@ -81,6 +91,11 @@ fn singles(jobs: &[Job]) -> Vec<Job> {
     all
 }
 
+/// Which members share a rack, for the algorithms that ask: neighbours, four at a time.
+fn racks(members: u32) -> Vec<u32> {
+    (0..members).map(|rank| rank / 4).collect()
+}
+
 /// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
@@ -96,6 +111,9 @@ pub fn run(args: &Args) -> Outcome<()> {
         "algorithm",
         "block",
         "time_s",
+        "mean_s",
+        "deviation_s",
+        "mbit_per_s",
         "of_rate",
         "of_its_limit",
         "of_one_copy",
@@ -103,48 +121,151 @@ pub fn run(args: &Args) -> Outcome<()> {
         "cpu_s",
     ];
     let mut report = Report::new("shaped", what, &columns);
+    let mut found = Vec::new();
     for (index, &members) in args.members.iter().enumerate() {
         let link = link(&args.rate, index, members, args.small_burst);
         let lab = Lab::create(&LabSettings::new(members, link))?;
         for &bytes in &args.bytes {
-            let jobs = args.jobs(members, bytes, link.rate);
-            // One copy, with the same block size, to compare with.
-            let single_jobs = singles(&jobs);
-            let singles = {
-                let mut pair = Crew::start(&lab.hosts()[..2], &interrupt)?;
-                sweep(&mut pair, &single_jobs, args.choice.repeats, "one copy")?
-            };
-            let mut crew = Crew::start(&lab.hosts(), &interrupt)?;
-            let name = format!("{members} members, {}", size::show(bytes));
-            let results = sweep(&mut crew, &jobs, args.choice.repeats, &name)?;
-            for (index, (job, result)) in jobs.iter().zip(&results).enumerate() {
-                let picked = args.auto && index == 0;
-                let fraction = bytes as f64 * 8.0 / 1e6 / result.seconds() / link.rate.mbit();
-                let steps = job.schedule(members)?.steps(job.blocks()) as f64;
-                let single: Option<&Repeated> = single_jobs
-                    .iter()
-                    .position(|single| single.block_bytes == job.block_bytes)
-                    .map(|index| &singles[index]);
-                report.row(vec![
-                    json!(members),
-                    json!(link.rate.bits_per_s() / 1_000_000),
-                    json!(size::show(bytes)),
-                    json!(format!("{}{}", if picked { "auto: " } else { "" }, job.algorithm)),
-                    json!(size::show(job.block_bytes)),
-                    number(result.seconds()),
-                    number(fraction),
-                    number(fraction * steps / f64::from(job.blocks())),
-                    single.map_or(json!(null), |one| number(result.seconds() / one.seconds())),
-                    number(result.skew_seconds()),
-                    number(result.cpu_seconds()),
-                ]);
+            for one in args.measure(&lab, bytes, &interrupt)? {
+                report.row(one.row()?);
+                found.push(one);
             }
         }
     }
     report.note(
         "of rate: length / time to the last receiver / rate. of its limit: the same as a share of \
-         blocks / steps, what the schedule allows. of one copy: time for all receivers / time for one.",
+         blocks / steps, what the schedule allows. of one copy: time for all receivers / time for one. \
+         Rack algorithms have racks of 4.",
     );
-    report.print(args.choice.json);
-    Ok(())
+    report.print(&args.choice.output);
+    args.draw.as_ref().map_or(Ok(()), |path| args.chart(&found).write(path))
+}
+
+/// What one algorithm gave with one block size.
+struct Found {
+    members: u32,
+    rate: Rate,
+    name: String,
+    job: Job,
+    result: Repeated,
+    /// One copy, with the same block size.
+    single_seconds: f64,
+}
+
+impl Found {
+    /// Whatever the model picks is one line.
+    fn line_name(&self) -> &str {
+        self.name.split(':').next().unwrap_or_default()
+    }
+
+    fn mbit_per_s(&self, seconds: f64) -> f64 {
+        self.job.message_bytes as f64 * 8.0 / 1e6 / seconds
+    }
+
+    fn row(&self) -> Outcome<Vec<Value>> {
+        let (result, seconds) = (&self.result, self.result.seconds());
+        let all: Vec<f64> = result.all_seconds().collect();
+        let fraction = self.mbit_per_s(seconds) / self.rate.mbit();
+        let schedule = self.job.schedule_in(&racks(self.members))?;
+        let steps = schedule.steps(self.job.blocks()) as f64;
+        Ok(vec![
+            json!(self.members),
+            json!(self.rate.bits_per_s() / 1_000_000),
+            json!(size::show(self.job.message_bytes)),
+            json!(self.name),
+            json!(size::show(self.job.block_bytes)),
+            number(seconds),
+            number(mean(&all)),
+            number(deviation(&all)),
+            number(self.mbit_per_s(seconds)),
+            number(fraction),
+            number(fraction * steps / f64::from(self.job.blocks())),
+            number(seconds / self.single_seconds),
+            number(result.skew_seconds()),
+            number(result.cpu_seconds()),
+        ])
+    }
+
+    /// Mean and deviation of the bandwidth of all runs, divided by this.
+    fn point(&self, divisor: f64) -> Point {
+        let runs = self.result.all_seconds().map(|seconds| self.mbit_per_s(seconds) / divisor);
+        let runs: Vec<f64> = runs.collect();
+        Point { x: self.members.into(), y: mean(&runs), error: deviation(&runs) }
+    }
+}
+
+impl Args {
+    /// All algorithms with all block sizes, for messages of one length.
+    fn measure(&self, lab: &Lab, bytes: u64, interrupt: &Interrupt) -> Outcome<Vec<Found>> {
+        let (members, rate) = (lab.settings().hosts, lab.settings().link.rate);
+        let jobs = self.jobs(members, bytes, rate);
+        let single_jobs = singles(&jobs);
+        let singles = {
+            let mut pair = Crew::start(&lab.hosts()[..2], interrupt)?;
+            sweep(&mut pair, &single_jobs, self.choice.repeats, "one copy")?
+        };
+        let equipment = Equipment { racks: racks(members), ..Equipment::default() };
+        let mut crew = Crew::start_with(&lab.hosts(), interrupt, &equipment)?;
+        let name = format!("{members} members, {}", size::show(bytes));
+        let results = sweep(&mut crew, &jobs, self.choice.repeats, &name)?;
+        let found = jobs.into_iter().zip(results).enumerate().map(|(index, (job, result))| {
+            let picked = self.auto && index == 0;
+            let mut copies = single_jobs.iter().zip(&singles);
+            let single = copies.find(|(single, _)| single.block_bytes == job.block_bytes);
+            let single_seconds = single.map_or(f64::NAN, |(_, one)| one.seconds());
+            let name = format!("{}{}", if picked { "auto: " } else { "" }, job.algorithm);
+            Found { members, rate, name, job, result, single_seconds }
+        });
+        Ok(found.collect())
+    }
+
+    /// Bandwidth against members: a panel for each length with a line for each algorithm, or one
+    /// panel with a line for each length if there is one algorithm.
+    fn chart(&self, found: &[Found]) -> Chart {
+        let mut names: Vec<&str> = Vec::new();
+        for name in found.iter().map(Found::line_name) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let panels = match names[..] {
+            [name] => {
+                let line = |&bytes: &u64| best_line(found, name, bytes, size::show(bytes));
+                let lines = self.bytes.iter().map(line).collect();
+                vec![Panel { title: name.to_owned(), y: axis(found), lines }]
+            }
+            _ => {
+                let line = |name: &&str, bytes| best_line(found, name, bytes, name.to_string());
+                let panel = |&bytes: &u64| {
+                    let lines = names.iter().map(|name| line(name, bytes)).collect();
+                    Panel { title: size::show(bytes), y: axis(found), lines }
+                };
+                self.bytes.iter().map(panel).collect()
+            }
+        };
+        let title = "Bandwidth against the number of members".into();
+        Chart { title, x: Axis::counted("members"), panels }
+    }
+}
+
+fn have_same_rate(found: &[Found]) -> bool {
+    found.windows(2).all(|pair| pair[0].rate == pair[1].rate)
+}
+
+/// Shares, where links have several rates.
+fn axis(found: &[Found]) -> Axis {
+    Axis::linear(if have_same_rate(found) { "Mbit/s" } else { "share of the links' rate" })
+}
+
+/// One algorithm and length, with the block size that is the best for each number of members.
+fn best_line(all: &[Found], name: &str, bytes: u64, label: String) -> Line {
+    let mut best = BTreeMap::<u32, &Found>::new();
+    for one in all.iter().filter(|one| one.line_name() == name && one.job.message_bytes == bytes) {
+        let so_far = best.entry(one.members).or_insert(one);
+        if one.result.seconds() < so_far.result.seconds() {
+            *so_far = one;
+        }
+    }
+    let divisor = |one: &Found| if have_same_rate(all) { 1.0 } else { one.rate.mbit() };
+    Line::new(label, best.into_values().map(|one| one.point(divisor(one))).collect())
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Outcome,
-    report::{Report, number},
+    report::{Output, Report, number},
     sweep::algorithms,
 };
 
@@ -47,9 +47,8 @@ pub struct Args {
     /// Whether to check every copy, or to leave out the bytes and simulate time only
     #[arg(long, value_enum, default_value_t = Contents::Check)]
     contents: Contents,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -114,7 +113,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         "block times: until the last member has the message. {checked}closed with success at all {} members.",
         args.members
     ));
-    report.print(args.json);
+    report.print(&args.output);
     let undelayed = args.jitter == 0.0 && args.latency == 0.0;
     if undelayed
         && keeps_step(args.algorithm)

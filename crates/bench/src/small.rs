@@ -1,16 +1,22 @@
 //! Messages of one byte: relayed, and written to every receiver at once (DSN 2018 section 4.6).
 
+use std::path::PathBuf;
+
 use rdmc::{Algorithm, Fabric, size};
 use serde_json::json;
 
 use crate::{
     Outcome,
+    chart::{Axis, Chart, Line, Panel, Point},
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
-    report::{Report, number},
+    report::{Output, Report, number},
     sweep::sweep,
 };
+
+/// How messages travel: relayed by blocks, or written to every receiver at once.
+const PATHS: [&str; 2] = ["relayed", "written"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -30,9 +36,11 @@ pub struct Args {
     /// How often each is measured, by turns; the median is reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    /// Draw messages per second against members into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    draw: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Measures and prints.
@@ -54,6 +62,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         "cpu_us_per_message",
     ];
     let mut report = Report::new("small", what, &columns);
+    let mut lines = PATHS.map(|path| Line::new(path, Vec::new()));
     let equipment = Equipment { fabric: args.fabric.clone(), ..Equipment::default() };
     for &members in &args.members {
         let hosts = vec![Host::here(); members as usize];
@@ -71,12 +80,14 @@ pub fn run(args: &Args) -> Outcome<()> {
         let jobs =
             [job(false, args.messages), job(true, args.messages), job(false, 1), job(true, 1)];
         let results = sweep(&mut crew, &jobs, args.repeats, &format!("{members} members"))?;
-        for (index, path) in ["relayed", "written"].into_iter().enumerate() {
+        for (index, path) in PATHS.into_iter().enumerate() {
             let (many, one) = (&results[index], &results[index + 2]);
+            let rate = args.messages as f64 / many.seconds();
+            lines[index].points.push(Point::new(members.into(), rate));
             report.row(vec![
                 json!(members),
                 json!(path),
-                number(args.messages as f64 / many.seconds()),
+                number(rate),
                 number(results[0].seconds() / many.seconds()),
                 number(one.seconds() * 1e6),
                 number(many.cpu_seconds() * 1e6 / args.messages as f64),
@@ -87,6 +98,18 @@ pub fn run(args: &Args) -> Outcome<()> {
         "rate: messages queued at once, until the last receiver has the last. latency: one message \
          alone, from the send to the last receiver. Members share this host's cores.",
     );
-    report.print(args.json);
-    Ok(())
+    report.print(&args.output);
+    args.draw.as_ref().map_or(Ok(()), |path| chart(args, lines).write(path))
+}
+
+fn chart(args: &Args, lines: [Line; 2]) -> Chart {
+    Chart {
+        title: "Messages per second against the number of members".into(),
+        x: Axis::counted("members"),
+        panels: vec![Panel {
+            title: format!("Messages of {}", size::show(args.bytes)),
+            y: Axis::linear("messages/s"),
+            lines: lines.into(),
+        }],
+    }
 }

@@ -9,7 +9,7 @@ use crate::{
     Outcome,
     crew::{Crew, Measured},
     member::Job,
-    report::median,
+    report::{Output, median},
 };
 
 /// What every sweep over algorithms and block sizes can be asked.
@@ -26,9 +26,8 @@ pub struct Choice {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 impl Choice {
@@ -65,10 +64,14 @@ impl Repeated {
         self.median_of(|measured| measured.cpu_seconds)
     }
 
+    /// Of each run, in their order.
+    pub fn all_seconds(&self) -> impl Iterator<Item = f64> {
+        self.0.iter().map(|measured| measured.seconds)
+    }
+
     /// From the fastest to the slowest.
     pub fn range(&self) -> (f64, f64) {
-        let seconds = || self.0.iter().map(|measured| measured.seconds);
-        (seconds().fold(f64::INFINITY, f64::min), seconds().fold(0.0, f64::max))
+        (self.all_seconds().fold(f64::INFINITY, f64::min), self.all_seconds().fold(0.0, f64::max))
     }
 
     fn median_of(&self, what: impl Fn(&Measured) -> f64) -> f64 {

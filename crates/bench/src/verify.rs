@@ -10,7 +10,7 @@ use crate::{
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
-    report::{Report, number},
+    report::{Output, Report, number},
     sweep::{algorithms, progress},
 };
 
@@ -35,9 +35,8 @@ pub struct Args {
     addresses: Vec<IpAddr>,
     #[command(flatten)]
     equipment: Equipment,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Sends and checks. Errors: something did not arrive as it was sent.
@@ -69,7 +68,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         }
     }
     report.note("time: from the root's send to the last receiver.");
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 

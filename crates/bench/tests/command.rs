@@ -19,6 +19,17 @@ fn json_of(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// A file that is gone with what is answered, and the option that draws into it.
+fn picture() -> (tempfile::TempPath, String) {
+    let file = tempfile::NamedTempFile::new().expect("a file").into_temp_path();
+    let option = format!("--draw {}", file.display());
+    (file, option)
+}
+
+fn drawn(file: &tempfile::TempPath) -> String {
+    std::fs::read_to_string(file).expect("a picture")
+}
+
 /// Members as processes, every algorithm; each checks what it received.
 #[test]
 fn processes_deliver_by_every_algorithm() {
@@ -182,11 +193,14 @@ fn harm_to_a_member_is_learned_by_the_others() {
 
 #[test]
 fn completion_modes_are_compared() {
-    let json = json_of(&bench("modes --members 2 --less 100 --repeats 1 --json"));
+    let (file, draw) = picture();
+    let json = json_of(&bench(&format!("modes --members 2 --less 100 --repeats 1 --json {draw}")));
     let modes: Vec<_> =
         json["rows"].as_array().unwrap().iter().map(|row| &row["completion"]).collect();
     assert_eq!(modes.len(), 9);
     assert!(["event", "hybrid", "polling"].iter().all(|mode| modes.iter().any(|m| *m == mode)));
+    // Bandwidth and processor time.
+    assert_eq!(drawn(&file).matches("<polyline").count(), 2 * 3);
 }
 
 /// Each copy is compared with what was sent.
@@ -296,7 +310,7 @@ fn a_simulated_run_is_replayed_by_its_seed() {
 /// With root: over shaped links between network namespaces, which are gone afterwards. Without: a
 /// clear refusal, and nothing.
 fn rows_in_lab(arguments: &str) -> Option<Vec<serde_json::Value>> {
-    let output = bench(&format!("{arguments} --repeats 1 --json"));
+    let output = bench(&format!("{arguments} --json"));
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if errors.contains("need root") || errors.contains("iproute2") || errors.contains("netns") {
         println!("skipped: {errors}");
@@ -309,9 +323,12 @@ fn rows_in_lab(arguments: &str) -> Option<Vec<serde_json::Value>> {
 /// Counted, not timed: what crosses uplinks is what schedules say, and acknowledgements.
 #[test]
 fn rack_algorithms_cross_each_uplink_once() {
-    let arguments = "racks --members 8 --racks 2 --rate 200mbit --bytes 1MiB --layouts scattered";
-    let Some(rows) = rows_in_lab(arguments) else { return };
+    let arguments =
+        "racks --repeats 1 --members 8 --racks 2 --rate 200mbit --bytes 1MiB --layouts scattered";
+    let (file, draw) = picture();
+    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
     assert_eq!(rows.len(), 4);
+    assert_eq!(drawn(&file).matches("<circle").count(), 4);
     for row in rows {
         let value = |name: &str| row[name].as_f64().unwrap();
         let (crossed, scheduled) = (value("busiest_uplink"), value("scheduled"));
@@ -326,8 +343,11 @@ fn rack_algorithms_cross_each_uplink_once() {
 
 #[test]
 fn groups_of_the_same_members_share_links() {
-    let arguments = "overlapping --members 4 --rate 400mbit --bytes 512KiB";
-    let Some(rows) = rows_in_lab(arguments) else { return };
+    let arguments = "overlapping --repeats 1 --members 4 --rate 400mbit --bytes 512KiB";
+    let (file, draw) = picture();
+    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
+    // Full bisection and oversubscribed.
+    assert_eq!(drawn(&file).matches("<polyline").count(), 2);
     let senders: Vec<_> = rows.iter().map(|row| row["senders"].as_u64().unwrap()).collect();
     assert_eq!(senders, [4, 2, 1, 4, 2, 1]);
     for row in rows {
@@ -339,7 +359,7 @@ fn groups_of_the_same_members_share_links() {
 
 #[test]
 fn slow_links_and_members_are_measured() {
-    let arguments = "robust --networks links --members 4 --rate 400mbit --bytes 1MiB";
+    let arguments = "robust --repeats 1 --networks links --members 4 --rate 400mbit --bytes 1MiB";
     let Some(rows) = rows_in_lab(arguments) else { return };
     let disturbances: Vec<_> =
         rows.iter().map(|row| row["disturbance"].as_str().unwrap()).collect();
@@ -375,12 +395,67 @@ fn the_pipeline_is_as_robust_as_the_paper_says() {
 
 #[test]
 fn shaped_links_need_root_and_carry_messages() {
-    let arguments = "shaped --members 3 --rate 200 --bytes 1MiB --blocks 64KiB";
-    let Some(rows) = rows_in_lab(arguments) else { return };
+    let (file, draw) = picture();
+    let arguments = "shaped --repeats 1 --members 2,6 --rate 200 --bytes 1MiB --blocks 64KiB --algorithms \
+                     chain,nested-pipelines";
+    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
+    assert_eq!(rows.len(), 2 * 2);
     for row in rows {
         let of_rate = row["of_rate"].as_f64().unwrap();
         assert!((0.01..1.5).contains(&of_rate), "the links are not shaped: {row}");
+        assert!(row["mean_s"].as_f64().unwrap() > 0.0 && row["deviation_s"].is_null(), "{row}");
     }
+    assert_eq!(drawn(&file).matches("<polyline").count(), 2);
+}
+
+#[test]
+fn block_sizes_are_compared() {
+    let (file, draw) = picture();
+    let arguments = "block-sizes --repeats 1 --members 3 --rate 200mbit --bytes 16KiB,256KiB --blocks \
+                     16KiB,64KiB,1MiB";
+    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
+    let blocks: Vec<_> = rows.iter().map(|row| row["blocks"].as_u64().unwrap()).collect();
+    assert_eq!(blocks, [1, 16, 4]);
+    // A message of one block is a dot.
+    assert_eq!(drawn(&file).matches("<circle").count(), 1);
+    assert_eq!(drawn(&file).matches("<polyline").count(), 1);
+}
+
+/// Every object is checked at each of its targets.
+#[test]
+fn a_store_replicates_objects_by_every_algorithm() {
+    let (file, draw) = picture();
+    let arguments =
+        "store --members 6 --rate 400mbit --objects 8 --in-flight 2 --median 200KB --mean 300KB";
+    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
+    assert_eq!(rows.len(), 3);
+    for row in &rows {
+        let value = |name: &str| row[name].as_f64().unwrap();
+        assert!(0.0 < value("median_s") && value("median_s") <= value("max_s"), "{row}");
+        assert!((value("delivered_mbit_per_s") / value("mbit_per_s") - 3.0).abs() < 0.01, "{row}");
+    }
+    assert_eq!(rows[2]["of_the_pipelines_mean"].as_f64(), Some(1.0));
+    assert_eq!(drawn(&file).matches("<polyline").count(), 3);
+}
+
+#[test]
+fn small_messages_are_relayed_and_written() {
+    let (file, draw) = picture();
+    let arguments = "small --members 2,3 --messages 50 --repeats 1 --json";
+    let json = json_of(&bench(&format!("{arguments} {draw}")));
+    assert_eq!(json["rows"].as_array().unwrap().len(), 2 * 2);
+    assert_eq!(drawn(&file).matches("<polyline").count(), 2);
+}
+
+#[test]
+fn reports_are_printed_as_markdown() {
+    let output = bench("sim --members 4 --blocks 3 --markdown");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.lines().any(|line| line.starts_with("|---|") || line.starts_with("|--:|")),
+        "{text}"
+    );
 }
 
 #[test]
@@ -397,6 +472,9 @@ fn nonsense_is_refused() {
         "racks --rate 100",
         "robust --members 3",
         "overlapping --oversubscription 0",
+        "block-sizes --blocks 0",
+        "store --members 3",
+        "sim --json --markdown",
     ] {
         let output = bench(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");

@@ -272,6 +272,42 @@ fn files_that_are_named_exist() {
     assert_none(&broken, "files that are named and do not exist");
 }
 
+/// The table of measurements in `dev`: page, file, what `./dev bench` is told.
+fn measurements() -> Vec<(String, String)> {
+    let dev = read(&root().join("dev"));
+    let table = dev.split("results_table() {").nth(1).and_then(|rest| rest.split("\nEND\n").next());
+    let lines = table.expect("dev has a table").lines().skip(2);
+    let measurement = |line: &str| {
+        let mut words = line.splitn(3, ' ').map(str::to_owned);
+        words.next().zip(words.nth(1)).expect("page, file and arguments")
+    };
+    lines.map(measurement).collect()
+}
+
+#[test]
+fn results_are_made_as_their_pages_say() {
+    let all = measurements();
+    let overview = read(&root().join("docs/results/README.md"));
+    let mut broken = Vec::new();
+    for (page, arguments) in &all {
+        let text = read(&root().join(format!("docs/results/{page}.md")));
+        let text = text.replace('\\', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        if !text.contains(&format!("./dev bench {arguments}")) {
+            broken.push(format!("docs/results/{page}.md does not have: ./dev bench {arguments}"));
+        }
+        if !overview.contains(&format!("]({page}.md)")) {
+            broken.push(format!("docs/results/README.md has no link to {page}.md"));
+        }
+    }
+    for path in files("docs/results", ".md") {
+        let page = path.file_stem().unwrap_or_default().to_string_lossy();
+        if page != "README" && !all.iter().any(|(known, _)| *known == page) {
+            broken.push(format!("{}: dev does not know how to make it", path.display()));
+        }
+    }
+    assert_none(&broken, "`./dev bench results` and the pages in docs/results say the same");
+}
+
 #[test]
 fn commands_in_documents_exist() {
     let help = read(&root().join("dev"));

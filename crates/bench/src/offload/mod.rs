@@ -6,7 +6,7 @@ mod team;
 
 use rdmc::{Algorithm, Fabric, size};
 
-use crate::{Outcome, sweep::algorithms};
+use crate::{Outcome, report::Output, sweep::algorithms};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -50,9 +50,8 @@ pub struct Args {
     /// and 3 over a fabric by default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl Args {

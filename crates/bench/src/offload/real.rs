@@ -78,7 +78,7 @@ pub fn run(args: &Args, fabric: &Fabric) -> Outcome<()> {
          polls for the late member sleeps for the delay with this probability each time when it has \
          been told of blocks; of undelayed: the same without delays.",
     );
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 

@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          member's program stands still for the delay with this probability each time when it has \
          something to do; its network card does not.",
     );
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 

@@ -27,7 +27,7 @@ use crate::{
     Outcome,
     crew::{Host, Measured},
     interrupt::Interrupt,
-    report::{Report, median, number},
+    report::{Output, Report, median, number},
     shaped,
 };
 
@@ -67,9 +67,8 @@ pub struct Args {
     /// How many turns each of them has; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn whole_words(text: &str) -> Result<u64, String> {
@@ -175,7 +174,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     if let Some(versions) = versions() {
         report.note(versions);
     }
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Outcome,
-    report::{Report, number},
+    report::{Output, Report, number},
     sweep,
 };
 
@@ -45,9 +45,8 @@ pub struct Args {
     /// How often each is measured, and how many seeds random delays have; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -180,7 +179,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          many steps ago members, but for the root, received the block that they send, measured.",
     );
     explain(args, &mut report, &rows);
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 

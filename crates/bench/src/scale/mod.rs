@@ -7,9 +7,7 @@
 //! - [`plan`]: the schedule's transfers, in a file.
 //! - [`platform`]: the network.
 //! - [`simgrid`]: compiles and runs `simgrid/replay.cpp` and `simgrid/bcast.c`.
-//! - [`picture`]: times against members.
 
-mod picture;
 mod plan;
 mod platform;
 mod simgrid;
@@ -23,14 +21,14 @@ use rdmc::{Algorithm, size};
 use serde_json::{Value, json};
 
 use self::{
-    picture::{Curve, Panel},
     plan::Plan,
     platform::{Platform, RACK, Shape},
     simgrid::SimGrid,
 };
 use crate::{
     Outcome,
-    report::{Report, number},
+    chart::{Axis, Chart, Line, Panel, Point, Style, Unit},
+    report::{Output, Report, number},
     sim::{self, World},
     sweep::{algorithms, progress},
 };
@@ -94,9 +92,8 @@ pub struct Args {
     /// Draw times against members into this file, as SVG
     #[arg(long, value_name = "FILE")]
     draw: Option<PathBuf>,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Who replicates.
@@ -131,7 +128,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let mut of_the_pipeline = Vec::new();
     let contenders = args.contenders();
     for (place, &shape) in args.platform.iter().enumerate() {
-        let mut curves = Vec::new();
+        let mut lines = vec![args.bound()];
         for (index, contender) in contenders.iter().enumerate() {
             let done = place * contenders.len() + index + 1;
             progress("scale", done, contenders.len() * args.platform.len());
@@ -139,18 +136,20 @@ pub fn run(args: &Args) -> Outcome<()> {
             for result in &results {
                 report.row(args.row(shape, contender, result)?);
             }
-            let points = results.iter().map(|result| (result.members, result.seconds)).collect();
-            curves.push(Curve { name: contender.name(), dashed: contender.is_mpi(), points });
+            lines.push(contender.line(&results));
             if shape == Shape::FatTree && *contender == PIPELINE {
                 of_the_pipeline = results;
             }
         }
-        panels.push(Panel { title: args.title(shape), curves });
+        let y = Axis::powers("time", 10.0, Unit::Seconds);
+        panels.push(Panel { title: args.title(shape), y, lines });
     }
     let apart = args.compare(&mut report, &of_the_pipeline)?;
-    report.print(args.json);
+    report.print(&args.output);
     if let Some(path) = &args.draw {
-        picture::write(path, &panels, &args.bounds())?;
+        let title = "Time to the last member against the number of members".to_owned();
+        let x = Axis::powers("members", 2.0, Unit::Number);
+        Chart { title, x, panels }.write(path)?;
     }
     apart.map_or(Ok(()), |what| Err(what.into()))
 }
@@ -167,6 +166,12 @@ impl Contender {
 
     fn is_mpi(&self) -> bool {
         matches!(self, Self::Mpi(_))
+    }
+
+    fn line(&self, results: &[Simulated]) -> Line {
+        let point = |result: &Simulated| Point::new(result.members.into(), result.seconds);
+        let style = if self.is_mpi() { Style::Dashed } else { Style::Solid };
+        Line { style, ..Line::new(self.name(), results.iter().map(point).collect()) }
     }
 }
 
@@ -342,15 +347,15 @@ impl Args {
         Ok(apart)
     }
 
-    /// How long the root's link takes for the message, and the fewest steps for each size.
-    fn bounds(&self) -> Curve {
+    /// The fewest steps for each size of group.
+    fn bound(&self) -> Line {
         let blocks = plan::blocks(self.bytes, self.block);
         let bound = |&members: &u32| {
             let steps = schedule::lower_bound_steps(members, blocks);
-            (members, steps as f64 * self.block_seconds())
+            Point::new(members.into(), steps as f64 * self.block_seconds())
         };
         let points = self.members.iter().map(bound).collect();
-        Curve { name: "fewest steps".to_owned(), dashed: true, points }
+        Line { style: Style::Bound, ..Line::new("fewest steps", points) }
     }
 
     fn message_seconds(&self) -> f64 {

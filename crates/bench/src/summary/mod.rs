@@ -17,7 +17,7 @@ use crate::{
     Outcome,
     course::Course,
     drawing,
-    report::{Report, number},
+    report::{Output, Report, number},
 };
 use figures::{Direction, Durations};
 use messages::Messages;
@@ -42,16 +42,15 @@ pub struct Args {
     /// Draw every block of these messages into this SVG file
     #[arg(long, value_name = "FILE.svg", conflicts_with = "list")]
     draw: Option<PathBuf>,
-    /// Print JSON instead of tables
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Reads and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let messages = Messages::in_file(&args.file)?;
     if args.list {
-        messages.report(&args.file).print(args.json);
+        messages.report(&args.file).print(&args.output);
         return Ok(());
     }
     let chosen = messages.choose(args.group, &args.message)?;
@@ -67,7 +66,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     if messages.lost > 0 {
         report.note(format!("{} events are missing in the trace.", messages.lost));
     }
-    report.print(args.json);
+    report.print(&args.output);
     Ok(())
 }
 

@@ -1,0 +1,291 @@
+//! Many groups with the same root, and objects that it sends in one or another of them when it is
+//! told to, as a replicated store does.
+
+use std::{
+    collections::HashMap,
+    ops::Range,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
+};
+
+use rdmc::{
+    Algorithm, Application, Failure, Group, GroupSettings, Memory, Region, RegionPool, Schedule,
+    Window,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Answer, Member, Order, PATIENCE, TRANSFER_PATIENCE, check_from, fill, next_line, say};
+use crate::{
+    Outcome,
+    clock::{ClockId, now_ns},
+    groups::raise_file_limit,
+};
+
+/// The message that opens the connections of each group that is used before anything is timed.
+const WARM_UP_BYTES: usize = 1 << 20;
+/// What objects hold begins here.
+const SEED: u64 = 0xD6E8_FEB8_6659_FD93;
+/// Objects begin one word apart in the source's memory, so that no two have the same contents.
+const WORD: usize = 8;
+
+/// Groups, and what is sent in them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Workload {
+    /// The number of the first group; none is used twice.
+    pub number: u64,
+    pub algorithm: String,
+    pub block_bytes: u64,
+    pub window: u32,
+    /// The members of each group; the first of each is the root of all.
+    pub groups: Vec<[u32; 4]>,
+    pub objects: Vec<Object>,
+    /// How many may be on their way at the same time.
+    pub in_flight: usize,
+}
+
+/// One message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// An index into [`Workload::groups`].
+    pub group: usize,
+    pub bytes: u64,
+}
+
+impl Workload {
+    /// Members of a group that receive.
+    pub const TARGETS: usize = 3;
+
+    /// The objects of one group, in the order in which they are sent.
+    fn objects_of(&self, group: usize) -> impl Iterator<Item = usize> {
+        let indexed = self.objects.iter().enumerate();
+        indexed.filter(move |(_, object)| object.group == group).map(|(index, _)| index)
+    }
+
+    fn takes_part(&self, rank: u32, object: &Object) -> bool {
+        self.groups.get(object.group).is_some_and(|members| members.contains(&rank))
+    }
+}
+
+/// What callbacks tell the main thread; objects are indices into [`Workload::objects`].
+enum Event {
+    Warm,
+    Arrived {
+        object: usize,
+        at_ns: u64,
+    },
+    /// With its memory, where that is to be used again.
+    Complete {
+        object: usize,
+        region: Region,
+    },
+    Failed(String),
+}
+
+/// The callbacks of one group.
+struct Recorder {
+    /// Of this group, by number of the message; the one that warms up is before them.
+    objects: Vec<usize>,
+    pool: RegionPool,
+    told: Sender<Event>,
+}
+
+impl Recorder {
+    fn object(&self, message: u64) -> Option<usize> {
+        self.objects.get(usize::try_from(message).ok()?.checked_sub(1)?).copied()
+    }
+
+    fn tell(&self, event: Event) {
+        let _ = self.told.send(event);
+    }
+}
+
+impl Application for Recorder {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
+        if message == 0 {
+            return Memory::Region(Region::zeroed(bytes as usize));
+        }
+        self.pool.take().map_or(Memory::Refuse("no memory is left".into()), Memory::Region)
+    }
+
+    fn received(&mut self, message: u64) {
+        let at_ns = now_ns(ClockId::Monotonic);
+        if let Some(object) = self.object(message) {
+            self.tell(Event::Arrived { object, at_ns });
+        }
+    }
+
+    fn complete(&mut self, message: u64, region: Region) {
+        match self.object(message) {
+            Some(object) => self.tell(Event::Complete { object, region }),
+            None => self.tell(Event::Warm),
+        }
+    }
+
+    fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
+        self.tell(Event::Failed(failure.to_string()));
+    }
+}
+
+/// A part of the memory that all objects are sent from.
+struct Piece {
+    all: Arc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.all[self.range.clone()]
+    }
+}
+
+/// This member's groups, by their index among all.
+struct Part<'a> {
+    workload: &'a Workload,
+    groups: HashMap<usize, Group>,
+    pool: RegionPool,
+    told: Receiver<Event>,
+}
+
+impl Member<'_> {
+    /// Answers how much processor time this member took, in ns, from warm-up to the last object;
+    /// what looking at their contents took is not in it.
+    pub(super) fn store(&mut self, workload: &Workload, orders: &Receiver<String>) -> Outcome<u64> {
+        raise_file_limit()?;
+        let rank = self.args.rank;
+        let own = || workload.objects.iter().filter(|object| workload.takes_part(rank, object));
+        let is_root = rank == 0;
+        let longest = own().map(|object| object.bytes).max().unwrap_or(0);
+        let pool = match is_root {
+            true => RegionPool::new(0, 0),
+            false => self.memory_for(workload.in_flight, longest.max(1)),
+        };
+        let part = self.join_groups(workload, pool)?;
+        part.warm_up(is_root)?;
+        let all = is_root.then(|| {
+            let mut bytes = vec![0; longest as usize + WORD * workload.objects.len()];
+            fill(&mut bytes, SEED);
+            Arc::new(bytes)
+        });
+        say(&Answer::Ready)?;
+        let cpu_before = now_ns(ClockId::ProcessCPUTime);
+        let checking_ns = match &all {
+            Some(all) => part.send(all, orders)?,
+            None => part.receive(own().count())?,
+        };
+        let cpu_ns = now_ns(ClockId::ProcessCPUTime) - cpu_before - checking_ns;
+        let Order::Close = serde_json::from_str(&next_line(orders)?)? else {
+            return Err("told something else than to close".into());
+        };
+        // In the same order at all members, so that nobody waits for somebody who waits for it.
+        for index in 0..workload.groups.len() {
+            part.groups.get(&index).map_or(Ok(()), |group| group.close(PATIENCE))?;
+        }
+        Ok(cpu_ns)
+    }
+
+    fn join_groups<'a>(&self, workload: &'a Workload, pool: RegionPool) -> Outcome<Part<'a>> {
+        let algorithm: Algorithm = workload.algorithm.parse()?;
+        let schedule = Schedule::new(algorithm, 1 + Workload::TARGETS as u32, 0)?;
+        let (sender, told) = mpsc::channel();
+        let mut groups = HashMap::new();
+        for (index, members) in workload.groups.iter().enumerate() {
+            let own = |&member: &u32| member == self.args.rank;
+            let Some(rank) = members.iter().position(own) else { continue };
+            let number = workload.number + index as u64;
+            let mut settings = GroupSettings::new(number, rank as u32, schedule.clone());
+            settings.block_bytes = workload.block_bytes;
+            settings.window = Window { receives: workload.window, sends: workload.window };
+            settings.small = None;
+            let addresses: Option<Vec<_>> = members
+                .iter()
+                .map(|&member| self.addresses.get(member as usize).copied())
+                .collect();
+            let recorder = Recorder {
+                objects: workload.objects_of(index).collect(),
+                pool: pool.clone(),
+                told: sender.clone(),
+            };
+            let addresses = addresses.ok_or("a group has members that do not exist")?;
+            groups.insert(index, self.context.create_group(settings, &addresses, recorder)?);
+        }
+        Ok(Part { workload, groups, pool, told })
+    }
+}
+
+impl Part<'_> {
+    /// One message in each group in which there will be objects.
+    fn warm_up(&self, is_root: bool) -> Outcome<()> {
+        let is_used = |index: &&usize| self.workload.objects_of(**index).next().is_some();
+        let used: Vec<usize> = self.groups.keys().filter(is_used).copied().collect();
+        for index in &used {
+            if is_root {
+                self.groups[index].send(Region::zeroed(WARM_UP_BYTES))?;
+            }
+        }
+        for _ in &used {
+            match self.next()? {
+                Event::Warm => {}
+                _ => return Err("an object came before it was sent".into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends objects as it is told to. Answers the time that went to checking them: none.
+    fn send(&self, all: &Arc<Vec<u8>>, orders: &Receiver<String>) -> Outcome<u64> {
+        for _ in 0..self.workload.objects.len() {
+            let Order::Send(object) = serde_json::from_str(&next_line(orders)?)? else {
+                return Err("told something else than to send".into());
+            };
+            let Object { group, bytes } =
+                *self.workload.objects.get(object).ok_or("told to send an object that is not")?;
+            let start = object * WORD;
+            let range = start..start + bytes as usize;
+            let region = Region::from_shared(Piece { all: Arc::clone(all), range });
+            let group = self.groups.get(&group).ok_or("told to send in a group that is not")?;
+            let at_ns = now_ns(ClockId::Monotonic);
+            group.send(region)?;
+            say(&Answer::Sent { object, at_ns })?;
+        }
+        for _ in 0..self.workload.objects.len() {
+            self.next()?;
+        }
+        Ok(0)
+    }
+
+    /// Receives so many objects, and checks each before it says that it has arrived, so that this
+    /// is in nobody's way. Answers the processor time that went to checking, in ns.
+    fn receive(&self, objects: usize) -> Outcome<u64> {
+        let mut checking_ns = 0;
+        let mut arrived = HashMap::new();
+        let mut left = objects;
+        while left > 0 {
+            match self.next()? {
+                Event::Arrived { object, at_ns } => drop(arrived.insert(object, at_ns)),
+                Event::Complete { object, region } => {
+                    let before = now_ns(ClockId::ThreadCPUTime);
+                    let bytes = self.workload.objects[object].bytes as usize;
+                    check_from(&region.read(0..bytes)?, SEED, object as u64)?;
+                    checking_ns += now_ns(ClockId::ThreadCPUTime) - before;
+                    self.pool.put(region);
+                    let at_ns = arrived.remove(&object).ok_or("complete before it arrived")?;
+                    say(&Answer::Arrived { object, at_ns })?;
+                    left -= 1;
+                }
+                Event::Warm => return Err("an object came before it was sent".into()),
+                Event::Failed(failure) => return Err(failure.into()),
+            }
+        }
+        Ok(checking_ns)
+    }
+
+    fn next(&self) -> Outcome<Event> {
+        match self.told.recv_timeout(TRANSFER_PATIENCE) {
+            Ok(Event::Failed(failure)) => Err(failure.into()),
+            Ok(event) => Ok(event),
+            Err(_) => Err("nothing came for ten minutes".into()),
+        }
+    }
+}

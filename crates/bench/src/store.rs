@@ -1,0 +1,289 @@
+//! The replication layer of a store: objects of very different lengths from one member to three
+//! others, in one of all groups that there can be (DSN 2018 section 5.2.2, Fig. 9).
+
+use std::path::PathBuf;
+
+use lab::{Lab, LabSettings, Link, Rate};
+use rdmc::{Algorithm, Window, size};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome,
+    chart::{Axis, Chart, Line, Panel, Point, Unit},
+    crew::{Crew, Flight, Stored},
+    groups::all_groups,
+    interrupt::Interrupt,
+    member::{Object, Workload},
+    random::Random,
+    report::{Output, Report, mean, median, number},
+    sweep::{algorithms, progress},
+};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Members; the first is the source of all objects, and each three of the others are one group
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(4..=20))]
+    members: u32,
+    /// Rate of each link; four members carry an object
+    #[arg(long, default_value = "1gbit")]
+    rate: Rate,
+    /// Algorithms
+    #[arg(long, value_delimiter = ',', value_parser = algorithms(),
+          default_value = "sequential,binomial-tree,binomial-pipeline")]
+    algorithms: Vec<Algorithm>,
+    /// Block size
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64KiB")]
+    block: u64,
+    /// How many objects each algorithm sends
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    objects: u32,
+    /// How many of them are on their way at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    in_flight: u32,
+    #[command(flatten)]
+    lengths: Lengths,
+    /// Draw the distribution of latencies into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    draw: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Log-normally distributed, and their logarithm so by these: the mean is exp(sigma^2 / 2) medians.
+#[derive(Clone, Debug, clap::Args)]
+struct Lengths {
+    /// Median of the objects' lengths, which are log-normally distributed
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "12MB")]
+    median: u64,
+    /// Their mean, at least the median
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "29MB")]
+    mean: u64,
+    /// What is shorter is made this long
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "300B")]
+    shortest: u64,
+    /// What is longer is made this long
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "400MB")]
+    longest: u64,
+    /// The same seed, the same lengths and groups
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+impl Lengths {
+    /// So many objects in random groups.
+    fn draw(&self, objects: u32, groups: usize) -> Outcome<Vec<Object>> {
+        if self.mean < self.median || self.longest < self.shortest {
+            return Err("--mean is at least --median, and --longest at least --shortest".into());
+        }
+        let sigma = (2.0 * (self.mean as f64 / self.median as f64).ln()).sqrt();
+        let mut random = Random::new(self.seed);
+        let mut object = || {
+            let bytes = self.median as f64 * (sigma * random.normal()).exp();
+            let group = (random.part() * groups as f64) as usize;
+            Object { group, bytes: (bytes as u64).clamp(self.shortest, self.longest) }
+        };
+        Ok((0..objects).map(|_| object()).collect())
+    }
+}
+
+/// What one algorithm gave.
+struct Found {
+    algorithm: Algorithm,
+    /// From the send to the last target, in seconds, the shortest first.
+    latencies: Vec<f64>,
+    /// While at least one object was on its way.
+    busy_seconds: f64,
+    cpu_seconds: f64,
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Outcome<()> {
+    let groups = all_groups(args.members);
+    let objects = args.lengths.draw(args.objects, groups.len())?;
+    let interrupt = Interrupt::watch()?;
+    let lab = Lab::create(&LabSettings::new(args.members, Link::of_rate(args.rate)))?;
+    let mut crew = Crew::start(&lab.hosts(), &interrupt)?;
+    let mut found = Vec::new();
+    for (done, &algorithm) in args.algorithms.iter().enumerate() {
+        progress("store", done + 1, args.algorithms.len());
+        let workload = Workload {
+            number: 0,
+            algorithm: algorithm.to_string(),
+            block_bytes: args.block,
+            window: Window::of_blocks(args.block).receives,
+            groups: groups.clone(),
+            objects: objects.clone(),
+            in_flight: args.in_flight as usize,
+        };
+        found.push(Found::of(algorithm, &crew.store(&workload)?));
+    }
+    let report = args.report(&found, &objects, groups.len());
+    report.print(&args.output);
+    args.draw.as_ref().map_or(Ok(()), |path| chart(&found).write(path))
+}
+
+impl Found {
+    fn of(algorithm: Algorithm, stored: &Stored) -> Self {
+        let seconds =
+            |flight: &Flight| flight.arrived_ns.saturating_sub(flight.sent_ns) as f64 / 1e9;
+        let mut latencies: Vec<f64> = stored.flights.iter().map(seconds).collect();
+        latencies.sort_by(f64::total_cmp);
+        let busy_seconds = busy_ns(&stored.flights) as f64 / 1e9;
+        Self { algorithm, latencies, busy_seconds, cpu_seconds: stored.cpu_seconds }
+    }
+
+    fn row(&self, objects: &[Object], pipeline: Option<f64>) -> Vec<Value> {
+        let bytes: u64 = objects.iter().map(|object| object.bytes).sum();
+        let mbit_per_s = bytes as f64 * 8e-6 / self.busy_seconds;
+        let mean = mean(&self.latencies);
+        vec![
+            json!(self.algorithm.name()),
+            number(mean),
+            number(median(self.latencies.clone())),
+            number(percentile(&self.latencies, 90)),
+            number(percentile(&self.latencies, 99)),
+            number(percentile(&self.latencies, 100)),
+            pipeline.map_or(Value::Null, |pipeline| number(mean / pipeline)),
+            number(mbit_per_s),
+            number(mbit_per_s * Workload::TARGETS as f64),
+            number(self.cpu_seconds),
+        ]
+    }
+}
+
+impl Args {
+    fn report(&self, found: &[Found], objects: &[Object], groups: usize) -> Report {
+        let what = format!(
+            "{} objects, {} in flight, each to 3 of {} members in one of {groups} groups, blocks of \
+             {}, one process per network namespace, links of {} Mbit/s",
+            self.objects,
+            self.in_flight,
+            self.members - 1,
+            size::show(self.block),
+            self.rate.mbit()
+        );
+        let columns = [
+            "algorithm",
+            "mean_s",
+            "median_s",
+            "p90_s",
+            "p99_s",
+            "max_s",
+            "of_the_pipelines_mean",
+            "mbit_per_s",
+            "delivered_mbit_per_s",
+            "cpu_s",
+        ];
+        let mut report = Report::new("store", what, &columns);
+        let pipeline = found.iter().find(|one| one.algorithm == Algorithm::BinomialPipeline);
+        let pipeline = pipeline.map(|one| mean(&one.latencies));
+        for one in found {
+            report.row(one.row(objects, pipeline));
+        }
+        let lengths: Vec<f64> = objects.iter().map(|object| object.bytes as f64 / 1e6).collect();
+        report.note(format!(
+            "Lengths: log-normal around {} with a mean of {}, cut to {} .. {}, seed {}; of those drawn, \
+             the median is {:.3} MB, the mean {:.3} MB and the longest {:.3} MB.",
+            decimal(self.lengths.median),
+            decimal(self.lengths.mean),
+            decimal(self.lengths.shortest),
+            decimal(self.lengths.longest),
+            self.lengths.seed,
+            median(lengths.clone()),
+            mean(&lengths),
+            lengths.iter().copied().fold(0.0, f64::max),
+        ));
+        report.note(
+            "Latency: from the send to the last of the three targets. mbit per s: objects' lengths / \
+             time with an object on its way; delivered: three times that. p99: of fewer than 100 \
+             objects the longest. Groups are made and warm before; targets check contents after \
+             the time is taken, and not as part of cpu.",
+        );
+        report
+    }
+}
+
+/// In units of powers of ten, as the paper has them.
+fn decimal(bytes: u64) -> String {
+    match bytes {
+        0..100_000 => format!("{bytes} B"),
+        _ => format!("{} MB", bytes as f64 / 1e6),
+    }
+}
+
+/// How long at least one of them was on its way.
+fn busy_ns(flights: &[Flight]) -> u64 {
+    let mut spans: Vec<_> =
+        flights.iter().map(|flight| (flight.sent_ns, flight.arrived_ns)).collect();
+    spans.sort_unstable();
+    let mut until = 0;
+    let mut busy = 0;
+    for (start, end) in spans {
+        busy += end.saturating_sub(start.max(until));
+        until = until.max(end);
+    }
+    busy
+}
+
+/// The least of these sorted values that so many percent of them do not exceed.
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
+}
+
+/// The share of objects that have arrived, against time.
+fn chart(found: &[Found]) -> Chart {
+    let line = |one: &Found| {
+        let share = |index: usize| (index + 1) as f64 / one.latencies.len() as f64;
+        let points = one.latencies.iter().enumerate();
+        let points = points.map(|(index, &seconds)| Point::new(seconds, share(index)));
+        Line::new(one.algorithm.name(), points.collect())
+    };
+    Chart {
+        title: "Distribution of latencies".into(),
+        x: Axis::powers("latency", 10.0, Unit::Seconds),
+        panels: vec![Panel {
+            title: "Objects of a replicated store".into(),
+            y: Axis::linear("share of objects with at most this latency"),
+            lines: found.iter().map(line).collect(),
+        }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths() -> Lengths {
+        let (median, mean) = (12_000_000, 29_000_000);
+        Lengths { median, mean, shortest: 300, longest: 400_000_000, seed: 1 }
+    }
+
+    #[test]
+    fn lengths_have_the_median_and_the_mean_that_are_asked_for() {
+        let objects = lengths().draw(20_000, 455).unwrap();
+        let bytes: Vec<f64> = objects.iter().map(|object| object.bytes as f64).collect();
+        assert!((median(bytes.clone()) / 12e6 - 1.0).abs() < 0.05);
+        // What is cut off at 400 MB is some of it.
+        assert!((0.9..1.03).contains(&(mean(&bytes) / 29e6)), "{}", mean(&bytes));
+        assert!(objects.iter().all(|object| (300..=400_000_000).contains(&object.bytes)));
+        assert_eq!(objects.iter().map(|object| object.group).max(), Some(454));
+        assert_eq!(objects[..50], lengths().draw(50, 455).unwrap());
+        assert_ne!(objects[..50], Lengths { seed: 2, ..lengths() }.draw(50, 455).unwrap());
+        assert!(Lengths { mean: 1, ..lengths() }.draw(1, 1).is_err());
+    }
+
+    #[test]
+    fn percentiles_are_values_that_were_measured() {
+        let values: Vec<f64> = (1..=60).map(f64::from).collect();
+        assert_eq!(percentile(&values, 90), 54.0);
+        assert_eq!(percentile(&values, 99), 60.0);
+        assert_eq!(percentile(&[7.0], 50), 7.0);
+    }
+
+    #[test]
+    fn time_with_two_objects_on_their_way_counts_once() {
+        let flight = |sent_ns, arrived_ns| Flight { sent_ns, arrived_ns, ..Flight::default() };
+        assert_eq!(busy_ns(&[flight(40, 50), flight(10, 20), flight(15, 30), flight(16, 18)]), 30);
+    }
+}
