@@ -126,7 +126,7 @@ impl Args {
         let shortest = self.blocks.iter().min().copied();
         let fitting = |&block: &u64| block <= bytes || Some(block) == shortest;
         let job = |block| Job {
-            window: self.window.unwrap_or_else(|| Window::of_blocks(block).receives),
+            window: self.window.unwrap_or_else(|| Window::for_group(block, self.members).receives),
             ..Job::one(self.algorithm, block, bytes)
         };
         let mut blocks = self.blocks.clone();

@@ -19,6 +19,9 @@ use crate::{
     sweep::{algorithms, progress},
 };
 
+/// The source and the three targets of an object.
+const GROUP_MEMBERS: u32 = 4;
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Members; the first is the source of all objects, and each three of the others are one group
@@ -110,7 +113,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             number: 0,
             algorithm: algorithm.to_string(),
             block_bytes: args.block,
-            window: Window::of_blocks(args.block).receives,
+            window: Window::for_group(args.block, GROUP_MEMBERS).receives,
             groups: groups.clone(),
             objects: objects.clone(),
             in_flight: args.in_flight as usize,

@@ -29,7 +29,7 @@ pub struct Hosting {
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
 
-    /// Receives and sends that each member keeps posted ahead [default: half a megabyte of blocks, 8 to 64]
+    /// Receives and sends that each member keeps posted ahead [default: half a megabyte of blocks, 8 to 64 and 4 for each partner]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub window: Option<u32>,
 
