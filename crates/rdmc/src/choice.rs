@@ -26,7 +26,7 @@ const BLOCK_BYTES_LOG2: std::ops::RangeInclusive<u32> = 14..=31;
 
 /// Another algorithm has to be this much faster than the pipeline to be taken, which loses least to
 /// a slow link, and whose receivers end together.
-const MARGIN: f64 = 1.01;
+const MARGIN: f64 = 1.003;
 
 /// What replicating costs in a network; all members and links alike.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -201,9 +201,11 @@ impl Wish {
         let (hops, fill) = match algorithm {
             Algorithm::Chain => (u64::from(self.members.saturating_sub(1)), 0),
             Algorithm::Sequential => (1, 0),
-            // A message of few blocks never has so many under way.
-            _ => (depth, (depth * (depth - 1)).min(u64::from(blocks / 2))),
+            Algorithm::Circulant => (depth, (depth - 1).pow(2)),
+            _ => (depth, depth * (depth - 1) + 1),
         };
+        // A message of few blocks never has so many under way.
+        let fill = fill.min(u64::from(blocks / 2));
         let seconds = (steps + fill) as f64 * (step + costs.gap_seconds)
             + hops as f64 * costs.latency_seconds;
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
