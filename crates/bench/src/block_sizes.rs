@@ -116,7 +116,8 @@ impl Args {
         report.note(
             "mbit per s: length / time to the last receiver. of rate: the same as a share of the \
              links' rate, and of its limit: of the rate x blocks / steps, what the schedule allows; \
-             what the links let through at once makes short messages faster than the rate. model picks: the block size that the cost model takes for this length.",
+             what the links let through at once makes short messages faster than the rate. model \
+             picks: the block size that the cost model takes for this length.",
         );
         report
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rdmc::{Algorithm, GroupSettings, Offload, Window};
-use transport_sim::{Jitter, LinkConfig, SimConfig};
-use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, schedule, time_taken};
+use transport_sim::SimConfig;
+use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
 
 fn with_offload(settings: &mut GroupSettings) {
     settings.offload = true;
@@ -105,18 +105,6 @@ fn many_messages_pass_a_relay_that_looks_now_and_then() {
         let expected: Vec<_> =
             sizes.iter().enumerate().map(|(message, &bytes)| contents(message, bytes)).collect();
         assert!(member.messages == expected);
-    }
-}
-
-/// A network with delays of every kind.
-fn disturbed(jitter: f64, reordering_ns: u64, latency_ns: u64) -> SimConfig {
-    SimConfig {
-        link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
-        block_jitter: Jitter::BlockTimes(jitter),
-        delivery_jitter_ns_max: reordering_ns,
-        control_jitter_ns_max: reordering_ns,
-        loss_detection_ns: 300,
-        ..SimConfig::IDEAL
     }
 }
 

@@ -6,7 +6,7 @@ mod world;
 use proptest::prelude::*;
 use rdmc::{Algorithm, SmallMessages, Window};
 use transport_sim::{Jitter, LinkConfig, SimConfig};
-use world::{BLOCK_TIME, World, contents, schedule, time_taken};
+use world::{BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
 
 #[test]
 fn undisturbed_schedules_take_exactly_their_steps() {
@@ -58,13 +58,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let root = root % members;
-        let config = SimConfig {
-            link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
-            block_jitter: Jitter::BlockTimes(jitter),
-            delivery_jitter_ns_max: reordering_ns,
-            control_jitter_ns_max: reordering_ns,
-            ..SimConfig::IDEAL
-        };
+        let config = disturbed(jitter, reordering_ns, latency_ns);
         let mut world = World::new(&schedule(algorithm, members, root), config, seed, |settings| {
             settings.window = Window { receives: window, sends: window };
             settings.messages_in_flight = messages_in_flight;
@@ -109,13 +103,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let root = root % members;
-        let config = SimConfig {
-            link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
-            block_jitter: Jitter::BlockTimes(0.7),
-            delivery_jitter_ns_max: reordering_ns,
-            control_jitter_ns_max: reordering_ns,
-            ..SimConfig::IDEAL
-        };
+        let config = disturbed(0.7, reordering_ns, latency_ns);
         let mut world = World::new(&schedule(algorithm, members, root), config, seed, |settings| {
             settings.small = Some(SmallMessages { bytes_max, slots, members_max: 16 });
             settings.messages_in_flight = messages_in_flight;

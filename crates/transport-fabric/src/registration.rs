@@ -14,7 +14,7 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
     process::{Resource, getrlimit},
 };
-use transport::Memory;
+use transport::{Memory, ReadLease};
 
 use crate::{
     settings::Copies,
@@ -67,7 +67,7 @@ impl Pinned {
     ///
     /// # Safety
     /// They lie in the piece, and nobody writes them.
-    pub unsafe fn before_reading(&self, start: *const u8, bytes: usize) {
+    unsafe fn before_reading(&self, start: *const u8, bytes: usize) {
         if self.is_by_way() {
             let to = span(start.cast_mut(), bytes, Some(self)).start;
             // SAFETY: the copy is as long as its piece. Whoever else sends these bytes has put the
@@ -202,6 +202,16 @@ impl Registrar {
             .map_err(|error| explain(error, range.len()))?;
         attachments.push(Box::new(Piece { domain, range, pinned: Arc::clone(&pinned) }));
         Ok(Some(pinned))
+    }
+
+    /// [`Registrar::cover`] for bytes that the device may read from now on.
+    pub fn cover_to_read(&self, from: &ReadLease) -> Result<Option<Arc<Pinned>>, String> {
+        let pinned = self.cover(&from.memory(), from.as_ptr(), from.bytes())?;
+        if let Some(pinned) = &pinned {
+            // SAFETY: the piece covers what is leased, and the lease is for reading.
+            unsafe { pinned.before_reading(from.as_ptr(), from.bytes()) }
+        }
+        Ok(pinned)
     }
 
     /// Registers memory, or else a copy of it.

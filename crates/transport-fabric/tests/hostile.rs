@@ -34,6 +34,18 @@ fn end_of(transport: &mut FabricTransport, endpoint: EndpointId) -> (Cause, usiz
     panic!("the endpoint did not end");
 }
 
+/// Polls both until the first of them has something to report.
+#[track_caller]
+fn hear(listener: &mut FabricTransport, speaker: &mut FabricTransport) -> Vec<Completion> {
+    let (deadline, mut heard) = (Instant::now() + PATIENCE, Vec::new());
+    while heard.is_empty() {
+        assert!(Instant::now() < deadline, "no word came");
+        speaker.poll(&mut Vec::new(), Duration::from_millis(1));
+        listener.poll(&mut heard, Duration::from_millis(1));
+    }
+    heard
+}
+
 /// A transport with a link whose peer has said these words on its lifeline, and never connects.
 fn after(words: &[&[u8]]) -> (FabricTransport, EndpointId, TcpTransport) {
     let mut settings = FabricSettings::new("tcp");
@@ -125,12 +137,7 @@ fn a_fabric_that_carries_nothing() {
     sender.post_send(to_receiver, from.read(0..bytes).unwrap(), 0, Token(1)).unwrap();
     // The word tells of the receive as well; from then on the receiver's program stands still.
     receiver.write_control(to_sender, b"go").unwrap();
-    let (deadline, mut heard) = (Instant::now() + PATIENCE, Vec::new());
-    while heard.is_empty() {
-        assert!(Instant::now() < deadline, "no word came");
-        receiver.poll(&mut Vec::new(), Duration::from_millis(1));
-        sender.poll(&mut heard, Duration::from_millis(1));
-    }
+    hear(&mut sender, &mut receiver);
     let (cause, cancelled) = end_of(&mut sender, to_receiver);
     assert!(matches!(&cause, Cause::Lost(text) if text.contains("carried nothing")), "{cause:?}");
     assert_eq!(cancelled, 1);
@@ -163,12 +170,6 @@ fn a_connection_with_a_wrong_cookie_is_turned_away() {
     let mut friend = start(&Place::here("tcp"));
     let (to_friend, to_host) = connect(&mut host, &mut friend);
     host.write_control(to_friend, b"still here").unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    let mut heard = Vec::new();
-    while heard.is_empty() {
-        assert!(Instant::now() < deadline, "no word came");
-        host.poll(&mut Vec::new(), Duration::from_millis(1));
-        friend.poll(&mut heard, Duration::from_millis(1));
-    }
+    let heard = hear(&mut friend, &mut host);
     assert_eq!(heard, [Completion::Control { endpoint: to_host, word: b"still here"[..].into() }]);
 }

@@ -339,6 +339,33 @@ mod tests {
     }
 
     #[test]
+    fn long_fresh_memory_asks_for_huge_pages() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            eprintln!("SKIPPED: this kernel has no huge pages to ask for");
+            return;
+        }
+        let asked = |region: &Region| has_flag(region.0.start as usize + region.len() / 2, "hg");
+        assert!(asked(&Region::zeroed(64 << 20)));
+        assert!(!asked(&Region::from_vec(vec![0; 64 << 20])));
+    }
+
+    /// Whether the mapping at this address has a flag (proc(5), "VmFlags").
+    fn has_flag(address: usize, flag: &str) -> bool {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut is_inside = false;
+        for line in smaps.lines() {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let number = |text: &str| usize::from_str_radix(text, 16).ok();
+            if let Some((start, end)) = range.and_then(|(a, b)| Some((number(a)?, number(b)?))) {
+                is_inside = (start..end).contains(&address);
+            } else if is_inside && line.starts_with("VmFlags:") {
+                return line.split(' ').any(|word| word == flag);
+            }
+        }
+        panic!("no mapping has address {address:x}");
+    }
+
+    #[test]
     fn a_region_is_not_given_back_while_a_lease_exists() {
         let region = Region::zeroed(8);
         let lease = region.read(0..1).unwrap();

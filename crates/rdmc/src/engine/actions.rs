@@ -78,6 +78,13 @@ impl Group {
         Ok(())
     }
 
+    /// Tells neighbours of the receives that are posted for them, where it is time.
+    pub(super) fn grant<T: Transport>(&mut self, transport: &mut T) {
+        while let Some((rank, count)) = self.credits.due() {
+            self.write_word(transport, rank, &Word::Grant { count });
+        }
+    }
+
     fn post_receive<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -90,7 +97,7 @@ impl Group {
             && transport.post_receive(endpoint, lease, Token(id.0)).is_ok()
         {
             self.posts_open += 1;
-            self.write_word(transport, source, &Word::Grant { count: 1 });
+            self.credits.posted(source);
             self.note_receive("grant", source, id, None);
         }
     }

@@ -9,8 +9,8 @@ use relay::{ReceiveId, Relay, RelayError, SendId, Settings, Wait};
 use transport::{Cause, Completion, EndpointId, Region, RegionPool, Transport};
 
 use super::{
-    Counters, Event, Offload, close::Closing, order::Order, small::Small, timeline::Facts,
-    words::Word,
+    Counters, Event, Offload, close::Closing, credits::Credits, order::Order, small::Small,
+    timeline::Facts, words::Word,
 };
 use crate::{Error, Failure, FailureKind, GroupSettings, settings::check_region};
 
@@ -27,6 +27,7 @@ pub(super) struct Group {
     pub(super) peers: BTreeMap<u32, EndpointId>,
     pub(super) order: Order,
     pub(super) small: Option<Small>,
+    pub(super) credits: Credits,
     /// How many relayed messages each neighbour was told of.
     pub(super) announced: BTreeMap<u32, u64>,
     /// Memory of messages that are not complete.
@@ -85,6 +86,7 @@ impl Group {
             memory: BTreeMap::new(),
             spare_used: BTreeMap::new(),
             posts_open: 0,
+            credits: Credits::default(),
             phase: Phase::Running,
             events: VecDeque::new(),
             last_progress: now,
@@ -196,6 +198,7 @@ impl Group {
             }
             Completion::Received { token, bytes, immediate, .. } => {
                 self.posts_open -= 1;
+                self.credits.used(rank);
                 counters.blocks_received += 1;
                 counters.bytes_received += bytes;
                 self.note_moved(bytes);
@@ -319,6 +322,7 @@ impl Group {
         if !matches!(self.phase, Phase::Running) {
             return;
         }
+        self.grant(transport);
         self.note_wait();
         match self.carry_out_small(transport, counters) {
             Ok(()) => self.go_on_closing(transport),

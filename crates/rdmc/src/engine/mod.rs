@@ -7,6 +7,7 @@
 
 mod actions;
 mod close;
+mod credits;
 mod group;
 mod offload;
 mod order;

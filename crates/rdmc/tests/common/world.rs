@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rdmc::{Algorithm, Engine, Event, Failure, GroupSettings, Region, Schedule};
-use transport_sim::{SimConfig, SimNet, SimTransport};
+use transport_sim::{Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
 
 pub const BLOCK_BYTES: u64 = 100;
 /// One block at the ideal network's rate of one byte per nanosecond.
@@ -30,6 +30,18 @@ pub struct Member {
     pub received_at: Duration,
     pub closed: bool,
     pub failure: Option<Failure>,
+}
+
+/// A network with delays of every kind.
+pub fn disturbed(jitter: f64, reordering_ns: u64, latency_ns: u64) -> SimConfig {
+    SimConfig {
+        link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
+        block_jitter: Jitter::BlockTimes(jitter),
+        delivery_jitter_ns_max: reordering_ns,
+        control_jitter_ns_max: reordering_ns,
+        loss_detection_ns: 300,
+        ..SimConfig::IDEAL
+    }
 }
 
 impl World {

@@ -103,17 +103,13 @@ impl Link {
             let Some(endpoint) = self.endpoint(path) else { return };
             let (start, bytes) = (from.as_ptr().cast_mut(), from.bytes());
             let registrar = &round.devices[Self::device_of(path)].registrar;
-            let registration = match registrar.cover(&from.memory(), start, bytes) {
+            let registration = match registrar.cover_to_read(&from) {
                 Ok(registration) => registration,
                 Err(error) => {
                     self.sends.push_front(Send { from, immediate, token });
                     return self.fail_memory(error);
                 }
             };
-            if let Some(pinned) = &registration {
-                // SAFETY: the lease is for reading.
-                unsafe { pinned.before_reading(start, bytes) }
-            }
             let way = self.way(path, DATA_TAG, false);
             let context = self.context(Op::Send(from, token, registration.clone()));
             let span = registration::span(start, bytes, registration.as_deref());
@@ -151,18 +147,13 @@ impl Link {
             }
             let (address, key) = (exposed.address + offset, exposed.key);
             let Some(endpoint) = self.endpoint(0) else { return };
-            let registration = match round.devices[0].registrar.cover(&from.memory(), start, bytes)
-            {
+            let registration = match round.devices[0].registrar.cover_to_read(&from) {
                 Ok(registration) => registration,
                 Err(error) => {
                     self.writes.push_front(again(from));
                     return self.fail_memory(error);
                 }
             };
-            if let Some(pinned) = &registration {
-                // SAFETY: as for a send.
-                unsafe { pinned.before_reading(start, bytes) }
-            }
             let context = self.context(Op::Write(from, token, registration.clone()));
             let span = registration::span(start, bytes, registration.as_deref());
             // SAFETY: as for a send.
