@@ -3,14 +3,11 @@
 use std::{fs, path::Path};
 
 use rdmc::size;
-use svg::{
-    Document,
-    node::element::{Circle, Group, Line as Stroke, Polyline, Title},
-};
+use svg::node::element::{Circle, Group, Line as Stroke, Polyline};
 
 use crate::{
     Outcome,
-    drawing::{COLOURS, FAINT_INK, FONT, INK, RULE, rectangle, rounded, text},
+    drawing::{COLOURS, FAINT_INK, INK, RULE, rounded, sheet, text},
 };
 
 // All lengths in pixels.
@@ -159,14 +156,7 @@ impl Chart {
     /// The picture, as the text of an SVG file.
     fn draw(&self) -> String {
         let (width, height) = (PANEL * self.panels.len() as f64, TOP + PLOT + BOTTOM);
-        let mut document = Document::new()
-            .set("viewBox", (0, 0, width, height))
-            .set("width", width)
-            .set("height", height)
-            .set("role", "img")
-            .set("font-family", FONT)
-            .add(Title::new(self.title.as_str()))
-            .add(rectangle(0.0, 0.0, width, height, "#fbfcfd").set("rx", 8));
+        let mut document = sheet(&self.title, width, height);
         let x = Scale::of(self.x, self.points(|_| true).map(|point| (point.x, 0.0)));
         for (index, panel) in self.panels.iter().enumerate() {
             let alike = self.points(|other| other.y == panel.y);

@@ -40,7 +40,7 @@ const LAYERS_MAX: usize = 4;
 pub const INK: &str = "#1f2933";
 pub const FAINT_INK: &str = "#52606d";
 pub const RULE: &str = "#d3dae1";
-pub const FONT: &str =
+const FONT: &str =
     "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif";
 /// Told apart by colour-blind readers; blocks take them by turns.
 pub const COLOURS: [&str; 8] =
@@ -68,24 +68,28 @@ fn draw(course: &Course, title: &str) -> Outcome<String> {
     let scale = Scale::of(course);
     let width = LEFT + scale.length + RIGHT;
     let height = TOP + LANE * f64::from(members) + BOTTOM;
-    let background = rectangle(0.0, 0.0, width, height, "#fbfcfd").set("rx", 8);
     let what =
         "Each bar is one block on its way, from the source's post to the target's completion.";
-    let mut document = Document::new()
-        .set("viewBox", (0, 0, width, height))
-        .set("width", width)
-        .set("height", height)
-        .set("role", "img")
-        .set("font-family", FONT)
-        .add(Title::new(title))
+    let mut document = sheet(title, width, height)
         .add(Description::new().add(svg::node::Text::new(what)))
-        .add(background)
         .add(text(title, 24.0, 36.0, 18, INK).set("font-weight", 600))
         .add(grid(&scale, members));
     for member in 0..members {
         document = document.add(lane(course, member, &scale));
     }
     Ok(format!("{}\n", document.add(legend(height - 26.0))))
+}
+
+/// An empty picture with a title for those who cannot see it.
+pub fn sheet(title: &str, width: f64, height: f64) -> Document {
+    Document::new()
+        .set("viewBox", (0, 0, width, height))
+        .set("width", width)
+        .set("height", height)
+        .set("role", "img")
+        .set("font-family", FONT)
+        .add(Title::new(title))
+        .add(rectangle(0.0, 0.0, width, height, "#fbfcfd").set("rx", 8))
 }
 
 /// From times to pixels.
@@ -137,7 +141,7 @@ pub fn text(content: &str, x: f64, y: f64, size: u32, fill: &str) -> Text {
     Text::new(content).set("x", x).set("y", y).set("font-size", size).set("fill", fill)
 }
 
-pub fn rectangle(x: f64, y: f64, width: f64, height: f64, fill: &str) -> Rectangle {
+fn rectangle(x: f64, y: f64, width: f64, height: f64, fill: &str) -> Rectangle {
     Rectangle::new()
         .set("x", x)
         .set("y", y)

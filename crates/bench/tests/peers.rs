@@ -69,7 +69,7 @@ fn who_is_missing_stands_in_the_table_with_the_reason() {
 #[test]
 fn who_is_installed_takes_part_on_one_machine() {
     let rows = rows(&peers("--local --members 3 --bytes 1MiB --repeats 1 --json", None));
-    assert_eq!(rows.len(), 13);
+    assert_eq!(rows.len(), 14);
     expect_figures(&rows);
     // What rdmc brings itself is never absent.
     for peer in ["rdmc", "copies, parallel", "chain of sockets"] {
