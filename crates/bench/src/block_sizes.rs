@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use lab::{Lab, LabSettings, Link, Rate};
-use rdmc::{Algorithm, Window, choice::Wish, size};
+use rdmc::{Algorithm, choice::Wish, size};
 use serde_json::json;
 
 use crate::{
@@ -126,10 +126,8 @@ impl Args {
     fn jobs(&self, bytes: u64) -> Vec<Job> {
         let shortest = self.blocks.iter().min().copied();
         let fitting = |&block: &u64| block <= bytes || Some(block) == shortest;
-        let job = |block| Job {
-            window: self.window.unwrap_or_else(|| Window::for_group(block, self.members).receives),
-            ..Job::one(self.algorithm, block, bytes)
-        };
+        let job =
+            |block| Job::one(self.algorithm, block, bytes).in_group(self.members, self.window);
         let mut blocks = self.blocks.clone();
         blocks.sort_unstable();
         blocks.dedup();

@@ -199,6 +199,12 @@ impl Job {
         }
     }
 
+    /// The same in a group of so many members, with this window or that which they would have.
+    pub fn in_group(self, members: u32, window: Option<u32>) -> Self {
+        let usual = || Window::for_group(self.block_bytes, members).receives;
+        Self { window: window.unwrap_or_else(usual), ..self }
+    }
+
     /// The schedule that all members use; the rack algorithms get two racks of equal size.
     pub fn schedule(&self, members: u32) -> Outcome<Schedule> {
         let racks: Vec<u32> = (0..members).map(|rank| rank * 2 / members).collect();

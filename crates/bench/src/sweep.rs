@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use rdmc::{Algorithm, Window, size};
+use rdmc::{Algorithm, size};
 
 use crate::{
     Outcome,
@@ -33,9 +33,8 @@ pub struct Choice {
 impl Choice {
     /// One message of this length to so many members by every algorithm, with every block size.
     pub fn jobs(&self, algorithms: &[Algorithm], members: u32, message_bytes: u64) -> Vec<Job> {
-        let job = |&algorithm: &Algorithm, &block_bytes: &u64| Job {
-            window: self.window.unwrap_or_else(|| Window::for_group(block_bytes, members).receives),
-            ..Job::one(algorithm, block_bytes, message_bytes)
+        let job = |&algorithm: &Algorithm, &block_bytes: &u64| {
+            Job::one(algorithm, block_bytes, message_bytes).in_group(members, self.window)
         };
         let with_blocks = |algorithm| self.blocks.iter().map(move |block| job(algorithm, block));
         algorithms.iter().flat_map(with_blocks).collect()

@@ -1,7 +1,7 @@
 //! Who takes part, and turns of all by turns.
 
 use lab::Rate;
-use rdmc::{Algorithm, Fabric, Window, size};
+use rdmc::{Algorithm, Fabric, size};
 
 use super::{
     gloo,
@@ -151,9 +151,7 @@ fn rdmc_turn(
 ) -> Outcome<Vec<Measured>> {
     let Rdmc { algorithm, block_bytes, window, .. } = *settings;
     let members = u32::try_from(site.hosts.len())?;
-    let usual = Window::for_group(block_bytes, members).receives;
-    let job =
-        Job { window: window.unwrap_or(usual), ..Job::one(algorithm, block_bytes, load.bytes) };
+    let job = Job::one(algorithm, block_bytes, load.bytes).in_group(members, window);
     let equipment = Equipment { fabric: settings.fabric(), ..Equipment::default() };
     let mut crew = Crew::start_with(&site.hosts, interrupt, &equipment)?;
     (0..load.repeats).map(|_| crew.run(&job)).collect()

@@ -102,9 +102,7 @@ impl Args {
         }
         let pick = |algorithm, fabric: &Fabric| {
             let costs = match rate {
-                Some(rate) => {
-                    Costs::of_fabric(fabric, Some(rate.bits_per_s())).on_shared_processors(members)
-                }
+                Some(rate) => shaped::costs(members, rate),
                 None => Costs::of_one_machine(fabric, members),
             };
             let wish = Wish { members, message_bytes, algorithm, block_bytes: None };
