@@ -138,7 +138,7 @@ impl Args {
     fn picked(&self, message_bytes: u64) -> u64 {
         let algorithm = Some(self.algorithm);
         let wish = Wish { members: self.members, message_bytes, algorithm, block_bytes: None };
-        wish.choose(&shaped::costs(self.members, self.rate)).block_bytes
+        wish.choose(&shaped::costs(self.members, Link::of_rate(self.rate))).block_bytes
     }
 
     fn chart(&self, lines: Vec<Line>) -> Chart {

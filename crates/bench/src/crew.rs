@@ -142,6 +142,7 @@ impl Crew {
             .args(["--listen", &host.address.to_string()])
             .args(["--fabric", &equipment.fabric.to_string()])
             .args(["--completion", equipment.completion.name()])
+            .args(["--protect", equipment.protection().name()])
             .args(equipment.offload.then_some("--offload"))
             .args(equipment.timeline.then_some("--timeline"))
             .args((!racks.is_empty()).then(|| format!("--racks={}", racks.join(","))))

@@ -123,6 +123,7 @@ impl Shared {
             let mut settings = ContextSettings::new((address, 0).into(), secret.clone());
             settings.progress = Progress::Caller;
             settings.fabric = args.equipment.fabric.clone();
+            settings.protection = args.equipment.protection();
             settings.connect_timeout = PATIENCE;
             contexts.push(Context::start(settings)?);
         }

@@ -1,4 +1,4 @@
-//! Measurements of rdmc. `./dev bench NAME` and `./dev sim` build this in release mode and run it.
+//! Measurements of rdmc. `./dev bench NAME` builds this in release mode and runs it.
 //!
 //! - `local`: every algorithm and several block sizes, members as processes on this host.
 //! - `shaped`: members in network namespaces, over links of a known rate ([`lab`]).
@@ -16,6 +16,8 @@
 //! - `small`: one-byte messages, relayed and written to every receiver at once.
 //! - `peers`: others beside rdmc, in the same namespaces and the same run.
 //! - `offload`: what a member that relays late costs, with and without offload.
+//! - `chaos`: `rdmc push` between hosts that come to harm.
+//! - `flood`: `rdmc push` while strangers flood every port.
 //! - `overhead`: what rdmc's own code costs per block, without a network.
 //! - `trace-summary`: what a trace of any of them, or of `rdmc`, says in numbers.
 //! - `memory`: peak resident memory of `rdmc push` and its receivers.
@@ -27,12 +29,14 @@
 
 mod block_sizes;
 mod breakdown;
+mod chaos;
 mod chart;
 mod clock;
 mod course;
 mod crew;
 mod delays;
 mod drawing;
+mod flood;
 mod groups;
 mod interrupt;
 mod load;
@@ -120,6 +124,10 @@ enum Command {
     Memory(memory::Args),
     /// Groups in which every receiver checks every byte
     Verify(verify::Args),
+    /// `rdmc push` between hosts that come to harm: who survives has a copy (needs root)
+    Chaos(chaos::Args),
+    /// `rdmc push` while a hostile host floods every port with strangers (needs root)
+    Flood(flood::Args),
     /// A member that dies in the middle of a message
     Lose(lose::Args),
     /// Who waited for whom, and how busy links were, by a trace file
@@ -127,6 +135,12 @@ enum Command {
     /// One member of a peer; started by `peers`
     #[command(hide = true)]
     Peer(peers::PeerArgs),
+    /// The hostile host; started by `flood`
+    #[command(hide = true)]
+    Attack(flood::AttackArgs),
+    /// A host that takes no part; started by `flood`
+    #[command(hide = true)]
+    Bystander,
     /// One member; started by the other commands
     #[command(hide = true)]
     Member(member::Args),
@@ -168,6 +182,10 @@ fn run(command: Command) -> Outcome<()> {
         Command::Peer(args) => peers::run_peer(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Chaos(args) => chaos::run(&args),
+        Command::Flood(args) => flood::run(&args),
+        Command::Attack(args) => flood::attack(&args),
+        Command::Bystander => flood::stand_by(),
         Command::Lose(args) => lose::run(&args),
         Command::TraceSummary(args) => summary::run(&args),
         Command::Member(args) => member::run(&args),

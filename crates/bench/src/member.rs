@@ -20,7 +20,7 @@ use std::{
 
 use rdmc::{
     Algorithm, Application, CompletionMode, Context, ContextSettings, Fabric, Failure, Group,
-    GroupSettings, Memory, Offload, Region, RegionPool, Schedule, Secret, Window,
+    GroupSettings, Memory, Offload, Protection, Region, RegionPool, Schedule, Secret, Window,
     bootstrap::{Deadline, rendezvous},
 };
 use rustix::process::{Signal, getpid, kill_process};
@@ -71,6 +71,10 @@ pub struct Equipment {
     /// How members wait for completions
     #[arg(long, default_value_t)]
     pub completion: CompletionMode,
+    /// How blocks are protected over TCP: none, authenticate or encrypt. Unless given, they are not,
+    /// since what is measured beside this does not protect them either
+    #[arg(long, value_name = "HOW")]
+    pub protect: Option<Protection>,
     /// Let the network relay; an error where the fabric cannot
     #[arg(long)]
     pub offload: bool,
@@ -86,7 +90,13 @@ impl Equipment {
     /// What blocks move over, for the head of a report.
     pub fn network(&self) -> String {
         let offload = if self.offload { " with offload" } else { "" };
-        format!("fabric {}{offload}", self.fabric)
+        let protect = self.protect.map_or(String::new(), |protection| format!(", {protection}"));
+        format!("fabric {}{offload}{protect}", self.fabric)
+    }
+
+    /// How blocks are protected.
+    pub fn protection(&self) -> Protection {
+        self.protect.unwrap_or(Protection::None)
     }
 }
 
@@ -294,6 +304,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let mut settings = ContextSettings::new((args.listen, 0).into(), secret.clone());
     settings.fabric = args.equipment.fabric.clone();
     settings.completion = args.equipment.completion;
+    settings.protection = args.equipment.protection();
     let context = Context::start(settings)?;
     let addresses = meet(args, &secret, context.address(), &orders)?;
     let mut member = Member { args, addresses, context, pool: None, fate: None };
@@ -390,7 +401,7 @@ impl Member<'_> {
         let all = await_completion(&told, job.messages)?;
         let cpu_ns = now_ns(ClockId::ProcessCPUTime) - cpu_before;
         // Only when all have it is checking it in nobody's way.
-        group.close(PATIENCE)?;
+        group.close(TRANSFER_PATIENCE)?;
         for (message, region) in all.completed {
             if !is_root {
                 check(&region.read(0..region.len())?, seed(job.number, message))?;

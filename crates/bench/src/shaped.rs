@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use lab::{Lab, LabSettings, Link, Rate};
 use rdmc::{
-    Algorithm, Fabric,
+    Algorithm, Fabric, Protection,
     choice::{Costs, Wish},
     size,
 };
@@ -44,6 +44,9 @@ pub struct Args {
     /// Links that let 18 kB through at once instead of 2 ms: bursts hide store-and-forward
     #[arg(long)]
     small_burst: bool,
+    /// How blocks are protected: none, authenticate or encrypt
+    #[arg(long, value_name = "HOW")]
+    protect: Option<Protection>,
     /// Draw bandwidth against members into this file, as SVG
     #[arg(long, value_name = "FILE")]
     draw: Option<PathBuf>,
@@ -61,17 +64,18 @@ pub fn link(rates: &[u64], index: usize, members: u32, small_burst: bool) -> Lin
 }
 
 /// What the cost model is told of hosts that share this machine's processors.
-pub fn costs(members: u32, rate: Rate) -> Costs {
-    Costs::of_fabric(&Fabric::Tcp, Some(rate.bits_per_s())).on_shared_processors(members)
+pub fn costs(members: u32, link: Link) -> Costs {
+    let costs = Costs::of_fabric(&Fabric::Tcp, Some(link.rate.bits_per_s()));
+    Costs { burst_bytes: link.burst_bytes(), ..costs.on_shared_processors(members) }
 }
 
 impl Args {
     /// What is measured; with `--auto` the model's choice comes first.
-    fn jobs(&self, members: u32, message_bytes: u64, rate: Rate) -> Vec<Job> {
+    fn jobs(&self, members: u32, message_bytes: u64, link: Link) -> Vec<Job> {
         let mut jobs = Vec::new();
         if self.auto {
             let wish = Wish { members, message_bytes, algorithm: None, block_bytes: None };
-            let picked = wish.choose(&costs(members, rate));
+            let picked = wish.choose(&costs(members, link));
             let choice = Choice { blocks: vec![picked.block_bytes], ..self.choice.clone() };
             jobs.extend(choice.jobs(&[picked.algorithm], members, message_bytes));
         }
@@ -197,14 +201,16 @@ impl Found {
 impl Args {
     /// All algorithms with all block sizes, for messages of one length.
     fn measure(&self, lab: &Lab, bytes: u64, interrupt: &Interrupt) -> Outcome<Vec<Found>> {
-        let (members, rate) = (lab.settings().hosts, lab.settings().link.rate);
-        let jobs = self.jobs(members, bytes, rate);
+        let (members, link) = (lab.settings().hosts, lab.settings().link);
+        let jobs = self.jobs(members, bytes, link);
         let single_jobs = singles(&jobs);
         let singles = {
-            let mut pair = Crew::start(&lab.hosts()[..2], interrupt)?;
+            let equipment = Equipment { protect: self.protect, ..Equipment::default() };
+            let mut pair = Crew::start_with(&lab.hosts()[..2], interrupt, &equipment)?;
             sweep(&mut pair, &single_jobs, self.choice.repeats, "one copy")?
         };
-        let equipment = Equipment { racks: racks(members), ..Equipment::default() };
+        let equipment =
+            Equipment { racks: racks(members), protect: self.protect, ..Equipment::default() };
         let mut crew = Crew::start_with(&lab.hosts(), interrupt, &equipment)?;
         let name = format!("{members} members, {}", size::show(bytes));
         let results = sweep(&mut crew, &jobs, self.choice.repeats, &name)?;
@@ -214,7 +220,7 @@ impl Args {
             let single = copies.find(|(single, _)| single.block_bytes == job.block_bytes);
             let single_seconds = single.map_or(f64::NAN, |(_, one)| one.seconds());
             let name = format!("{}{}", if picked { "auto: " } else { "" }, job.algorithm);
-            Found { members, rate, name, job, result, single_seconds }
+            Found { members, rate: link.rate, name, job, result, single_seconds }
         });
         Ok(found.collect())
     }

@@ -12,7 +12,24 @@ pub const INTERRUPTED: u8 = 130;
 /// Says something on standard error. Unlike `eprintln!` it survives that nobody listens any more,
 /// since what this process does for others matters more.
 pub fn say(words: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "rdmc: {words}");
+    let _ = writeln!(io::stderr(), "rdmc: {}", plain(&words.to_string()));
+}
+
+/// A text for a terminal. Parts of it may be another host's words: they cannot steer the terminal,
+/// turn the direction of writing, or begin a line as if this program had said it.
+pub fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => plain.push_str("\n  "),
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                plain.extend(character.escape_unicode());
+            }
+            character if character.is_control() => plain.extend(character.escape_default()),
+            character => plain.push(character),
+        }
+    }
+    plain
 }
 
 /// Why a command stops, which decides its exit code.
@@ -61,5 +78,18 @@ impl Failure {
                 ExitCode::from(INTERRUPTED)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_hosts_words_cannot_steer_a_terminal() {
+        assert_eq!(plain("caf\u{e9} \"a\" \u{2192} b"), "caf\u{e9} \"a\" \u{2192} b");
+        assert_eq!(plain("\u{1b}[2J\r\u{9b}"), "\\u{1b}[2J\\r\\u{9b}");
+        assert_eq!(plain("no\nrdmc: all is well"), "no\n  rdmc: all is well");
+        assert_eq!(plain("\u{202e}gpj"), "\\u{202e}gpj");
     }
 }

@@ -4,9 +4,10 @@ use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use files::{HostPlan, PushSettings, Reach};
-use rdmc::{CompletionMode, Fabric, Secret, Window};
+use rdmc::{CompletionMode, Fabric, Protection, Secret, Window};
 
 use crate::{
+    credentials::CredentialFiles,
     failure::Failure,
     hosts::{self, Host},
     launch::Launcher,
@@ -25,9 +26,8 @@ pub struct Hosting {
     #[arg(long, value_name = "PATH", default_value = "rdmc")]
     remote_rdmc: String,
 
-    /// The secret of receivers that listen, as `rdmc secret` prints it
-    #[arg(long, value_name = "FILE")]
-    secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    credentials: CredentialFiles,
 
     /// Receives and sends that each member keeps posted ahead [default: half a megabyte of blocks, 8 to 64 and 4 for each partner]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -41,6 +41,17 @@ pub struct Hosting {
     /// TCP connections to each neighbour; more than one only helps on very fast links
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub streams: u8,
+
+    /// Encrypt blocks on their way; takes the fabric tcp. What hosts say to each other about them
+    /// is encrypted in any case
+    #[arg(long)]
+    encrypt: bool,
+
+    /// How blocks are protected over TCP. authenticate: every host checks all of them before it
+    /// uses or relays them; none: for measuring, and for networks that are trusted; encrypt: as
+    /// --encrypt [default: authenticate; none with --local]
+    #[arg(long, value_name = "HOW", value_parser = protections(), conflicts_with = "encrypt")]
+    protect: Option<Protection>,
 
     /// Where the hosts reach this machine; default: found out by their calls
     #[arg(long, value_name = "IP")]
@@ -76,24 +87,35 @@ impl Hosting {
         Ok(launcher.recorded(recording))
     }
 
+    /// How blocks are protected. On one machine nothing can happen to them that protection would
+    /// notice, and it costs much of the speed (docs/decisions/links.md).
+    pub fn protection(&self, local: bool) -> Protection {
+        match (self.protect, self.encrypt) {
+            (Some(protection), _) => protection,
+            (None, true) => Protection::Encrypt,
+            (None, false) if local => Protection::None,
+            (None, false) => Protection::default(),
+        }
+    }
+
     /// Settings for these hosts, with all of these options.
     ///
-    /// Errors: no secret where one is needed, or none can be made.
+    /// Errors: no credentials where they are needed, or not what they should be; no secret can be
+    /// made.
     pub fn settings(&self, hosts: Vec<HostPlan>, local: bool) -> Result<PushSettings, Failure> {
         let listening = hosts.iter().any(|host| matches!(host.reach, Reach::Listens(_)));
-        let secret = match &self.secret_file {
-            Some(path) => read_secret(path)?,
-            None if listening => {
-                return Err(Failure::Usage(
-                    "receivers that listen (HOST:PORT) need --secret-file: the file that they were started with"
-                        .into(),
-                ));
-            }
-            None => Secret::random().map_err(Failure::while_doing("making a secret"))?,
-        };
+        let credentials = self.credentials.read(&[])?;
+        if listening && credentials.is_none() {
+            let what = "receivers that listen (HOST:PORT) need --secret-file, the file that they \
+                        were started with, or --cert, --key and --ca";
+            return Err(Failure::Usage(what.into()));
+        }
+        let secret = Secret::random().map_err(Failure::while_doing("making a secret"))?;
         let mut settings = PushSettings::new(hosts, secret);
+        settings.credentials = credentials;
         settings.window = self.window.map(|blocks| Window { receives: blocks, sends: blocks });
         settings.completion = self.completion;
+        settings.protection = self.protection(local);
         settings.streams = self.streams;
         settings.local_only = local;
         settings.advertise = self.advertise;
@@ -152,10 +174,6 @@ fn completion_modes() -> impl TypedValueParser<Value = CompletionMode> {
         .try_map(|name| name.parse())
 }
 
-/// Reads a secret from a file. Errors: unreadable, no secret.
-pub fn read_secret(path: &std::path::Path) -> Result<Secret, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map(zeroize::Zeroizing::new)
-        .map_err(Failure::while_doing(path.display()))?;
-    Secret::from_hex(&text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+fn protections() -> impl TypedValueParser<Value = Protection> {
+    PossibleValuesParser::new(Protection::ALL.map(Protection::name)).try_map(|name| name.parse())
 }

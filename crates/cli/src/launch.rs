@@ -25,6 +25,8 @@ use crate::{
 const TICK: Duration = Duration::from_millis(20);
 /// How long processes may take to end by themselves when the push is over.
 const FAREWELL: Duration = Duration::from_secs(4);
+/// The same for those of hosts that were lost: they say why, if they can.
+const LOST_FAREWELL: Duration = Duration::from_secs(1);
 
 /// The command that starts a receiver on a host.
 #[derive(Clone, Debug)]
@@ -96,6 +98,8 @@ pub struct Receivers {
 
 struct Launched {
     host: usize,
+    /// How many were started on this host before it.
+    start: u32,
     child: Child,
     status: Option<ExitStatus>,
     /// The last line on standard error that was not empty.
@@ -117,9 +121,10 @@ impl Receivers {
         for (host, name) in hosts {
             match start(launcher, *host, name, callback) {
                 Ok((child, last_words)) => {
-                    launched.push(Launched { host: *host, child, status: None, last_words });
+                    let (host, start) = (*host, 0);
+                    launched.push(Launched { host, start, child, status: None, last_words });
                 }
-                Err(reason) => push.host_failed(*host, reason),
+                Err(reason) => push.host_failed(*host, 0, reason),
             }
         }
         let launched = Arc::new(Mutex::new(launched));
@@ -138,11 +143,40 @@ impl Receivers {
         Ok(Self { launched, ended, watcher: Some(watcher) })
     }
 
-    /// Waits a little for all processes to end, and then ends them.
-    pub fn end(&mut self) {
-        let deadline = Instant::now() + FAREWELL;
-        let running = |launched: &mut Launched| launched.poll().is_none();
-        while lock(&self.launched).iter_mut().any(running) && Instant::now() < deadline {
+    /// Starts a receiver anew on a host whose last one was lost: the `start`th after the first.
+    pub fn launch_again(
+        &self,
+        launcher: &Launcher,
+        (host, name): (usize, &str),
+        start: u32,
+        callback: &Callback,
+        push: &PushHandle,
+    ) {
+        let mut launched = lock(&self.launched);
+        for old in launched.iter_mut().filter(|launched| launched.host == host) {
+            if old.poll().is_none() {
+                let _ = old.child.kill();
+                let _ = old.child.wait();
+            }
+        }
+        launched.retain(|launched| launched.host != host);
+        match self::start(launcher, host, name, callback) {
+            Ok((child, last_words)) => {
+                launched.push(Launched { host, start, child, status: None, last_words });
+            }
+            Err(reason) => push.host_failed(host, start, reason),
+        }
+    }
+
+    /// Waits a little for all processes to end, less for those of hosts that are lost, and then ends
+    /// them.
+    pub fn end(&mut self, is_lost: &dyn Fn(usize) -> bool) {
+        let started = Instant::now();
+        let is_waited_for = |launched: &mut Launched| {
+            let patience = if is_lost(launched.host) { LOST_FAREWELL } else { FAREWELL };
+            launched.poll().is_none() && started.elapsed() < patience
+        };
+        while lock(&self.launched).iter_mut().any(is_waited_for) {
             thread::sleep(TICK);
         }
         for launched in lock(&self.launched).iter_mut() {
@@ -171,7 +205,7 @@ impl Receivers {
 impl Drop for Receivers {
     fn drop(&mut self) {
         if self.watcher.is_some() {
-            self.end();
+            self.end(&|_| false);
         }
     }
 }
@@ -200,7 +234,7 @@ impl Launched {
             ),
             None => return,
         };
-        push.host_failed(self.host, reason);
+        push.host_failed(self.host, self.start, reason);
     }
 }
 

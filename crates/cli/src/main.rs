@@ -8,9 +8,12 @@ use std::{io::IsTerminal, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod credentials;
 mod demo;
 mod doctor;
 mod failure;
+#[cfg(test)]
+mod fuzzing;
 mod hosting;
 mod hosts;
 mod interrupt;

@@ -2,9 +2,9 @@
 
 use std::{
     io::{self, BufRead, IsTerminal, Read},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener},
     path::PathBuf,
-    sync::{Arc, atomic::AtomicBool, atomic::Ordering},
+    sync::{Arc, atomic::AtomicBool, atomic::Ordering, mpsc},
     thread,
     time::Duration,
 };
@@ -12,13 +12,15 @@ use std::{
 use files::receiver::{self, Placement, ReceiveError, ReceiverSettings};
 use rdmc::{
     Secret,
-    bootstrap::{Channel, Deadline},
+    bootstrap::{Channel, Credentials, Door},
+    size,
 };
+use rustix::system::uname;
 use trace::Writer;
 
 use crate::{
+    credentials::CredentialFiles,
     failure::{Failure, say},
-    hosting::read_secret,
     interrupt,
     invitation::{Invitation, LINE_BYTES_MAX},
     recording,
@@ -26,8 +28,6 @@ use crate::{
 
 /// How long a root may take to let a receiver in.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long whoever connects may take to prove that it knows the secret.
-const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Sessions that are served at the same time.
 const SESSIONS_MAX: usize = 32;
 const TICK: Duration = Duration::from_millis(50);
@@ -38,29 +38,55 @@ Example, for hosts without ssh:
   rdmc receive --listen 0.0.0.0:7000 --secret-file secret --dir /srv/incoming
   rdmc push FILE --to HOST:7000 --secret-file secret     on the host that has the file
 
-Whoever knows the secret may write files below the directory, and nowhere else. The contents are
-not encrypted on their way.";
+With certificates instead, which an authority (ca.pem) has issued to each host by its name (docs/security.md says how):
+  rdmc receive --listen 0.0.0.0:7000 --cert host.pem --key host.key --ca ca.pem \\
+      --allow login1 --dir /srv/incoming
+  rdmc push FILE --to HOST:7000 --cert login1.pem --key login1.key --ca ca.pem
+
+Into a push that is under way, which does not name this host:
+  rdmc receive --join ROOT:7001 --secret-file secret --dir /srv/incoming
+  rdmc push FILE --to a,b --admit 0.0.0.0:7001 --secret-file secret     on the host that has the file
+
+Whoever knows the secret, or has a certificate that is let in, may write files below the directory,
+and nowhere else. Names and digests are encrypted on their way, contents with `rdmc push --encrypt`.";
 
 /// Receive files (`rdmc push` runs this on each host)
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Read an invitation from standard input and call back: what a launcher runs
-    #[arg(long, conflicts_with_all = ["listen", "secret_file", "dir", "trace", "once"],
-          required_unless_present = "listen")]
+    #[arg(long, conflicts_with_all = ["listen", "credentials", "dir", "trace", "once"],
+          required_unless_present_any = ["listen", "join"])]
     session: bool,
 
     /// Wait for pushes at this address and port (port 0 takes a free one, and says which)
-    #[arg(long, value_name = "IP:PORT", requires_all = ["secret_file", "dir"])]
+    #[arg(long, value_name = "IP:PORT", requires_all = ["credentials", "dir"])]
     listen: Option<SocketAddr>,
 
-    /// The secret that roots must know, as `rdmc secret` prints it
-    #[arg(long, value_name = "FILE")]
-    secret_file: Option<PathBuf>,
+    /// Take part in the push that waits at this host and port (`rdmc push --admit`), and end with
+    /// its outcome; also if it has begun long ago
+    #[arg(long, value_name = "HOST:PORT", requires_all = ["credentials", "dir"], conflicts_with_all = ["listen", "session", "once"])]
+    join: Option<String>,
+
+    /// What this host is called in the push that it joins [default: its host name]
+    #[arg(long, value_name = "NAME", requires = "join")]
+    name: Option<String>,
+
+    #[command(flatten)]
+    credentials: CredentialFiles,
+
+    /// Let in only roots whose certificate is for this name (subjectAltName); may be given several
+    /// times. Without it, all that --ca has issued a certificate for
+    #[arg(long, value_name = "NAME", requires = "cert")]
+    allow: Vec<String>,
 
     /// Where files go; destinations outside are refused
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+
+    /// Refuse longer objects, before anything is made for them
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, conflicts_with = "session")]
+    max_size: Option<u64>,
 
     /// Write what this member does when, for https://ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE")]
@@ -78,26 +104,41 @@ pub struct Args {
 /// Receives until done, or for ever with `--listen`.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let stop = interrupt::flag().map_err(Failure::while_doing("catching signals"))?;
-    match (args.listen, &args.secret_file, &args.dir) {
-        (Some(address), Some(secret_file), Some(directory)) => {
-            if !directory.is_dir() {
-                let shown = directory.display();
-                return Err(Failure::Failed(format!("--dir {shown} is not a directory")));
-            }
-            let settings = ReceiverSettings {
-                host: address.to_string(),
-                secret: read_secret(secret_file)?,
-                placement: Placement::Below(directory.clone()),
-                stop,
-            };
-            let writer = args.trace.as_ref().map(|path| {
-                recording::alone(path, format!("receiver {address}"))
-                    .map_err(Failure::while_doing(format_args!("--trace {}", path.display())))
-            });
-            recorded(writer.transpose()?, args.verbose, || listen(address, &settings, args.once))
-        }
-        _ => answer_invitation(stop, args.verbose),
+    let credentials = args.credentials.read(&args.allow)?;
+    let (Some(credentials), Some(directory)) = (credentials, &args.dir) else {
+        return answer_invitation(stop, args.verbose);
+    };
+    if !directory.is_dir() {
+        let shown = directory.display();
+        return Err(Failure::Failed(format!("--dir {shown} is not a directory")));
     }
+    let host = match (args.listen, &args.name) {
+        (Some(address), _) => address.to_string(),
+        (None, Some(name)) => name.clone(),
+        (None, None) => uname().nodename().to_string_lossy().into_owned(),
+    };
+    let placement = Placement::Below(directory.clone());
+    let settings = ReceiverSettings { host, placement, bytes_max: args.max_size, stop };
+    let writer = args.trace.as_ref().map(|path| {
+        recording::alone(path, format!("receiver {}", settings.host))
+            .map_err(Failure::while_doing(format_args!("--trace {}", path.display())))
+    });
+    recorded(writer.transpose()?, args.verbose, || match (args.listen, &args.join) {
+        (Some(address), _) => listen(address, credentials, &settings, args.once),
+        (None, Some(root)) => join(root, &credentials, &settings),
+        (None, None) => Err(Failure::Usage("receive needs --listen or --join".into())),
+    })
+}
+
+fn join(root: &str, credentials: &Credentials, settings: &ReceiverSettings) -> Result<(), Failure> {
+    let channel = receiver::join(root, credentials, CALL_TIMEOUT).map_err(|error| {
+        Failure::Failed(format!("cannot join a push at {root}: {error} (is one under way?)"))
+    })?;
+    let path = receiver::serve(channel, settings).map_err(failure)?;
+    if let Some(path) = path {
+        say(path.display());
+    }
+    Ok(())
 }
 
 /// Runs with logs, and with a trace if there is one.
@@ -130,13 +171,19 @@ fn answer_invitation(stop: Arc<AtomicBool>, verbose: bool) -> Result<(), Failure
     let writer = trace.as_ref().map(recording::to_standard_output).transpose();
     let writer = writer.map_err(Failure::while_doing("its part of the trace"))?;
     recorded(writer, verbose, || {
-        let settings = ReceiverSettings { host, secret, placement: Placement::Anywhere, stop };
-        call(&addresses, port, &settings)
+        // Who starts a receiver has the rights of its user anyway.
+        let placement = Placement::Anywhere;
+        let settings = ReceiverSettings { host, placement, bytes_max: None, stop };
+        call(&addresses, port, &secret, &settings)
     })
 }
 
-fn call(addresses: &[IpAddr], port: u16, settings: &ReceiverSettings) -> Result<(), Failure> {
-    let secret = &settings.secret;
+fn call(
+    addresses: &[IpAddr],
+    port: u16,
+    secret: &Secret,
+    settings: &ReceiverSettings,
+) -> Result<(), Failure> {
     let channel = receiver::call(addresses, port, secret, CALL_TIMEOUT).map_err(|error| {
         Failure::Failed(format!("cannot call the root back: {error} (see --advertise)"))
     })?;
@@ -150,34 +197,40 @@ fn failure(error: ReceiveError) -> Failure {
     }
 }
 
-fn listen(address: SocketAddr, settings: &ReceiverSettings, once: bool) -> Result<(), Failure> {
+fn listen(
+    address: SocketAddr,
+    credentials: Credentials,
+    settings: &ReceiverSettings,
+    once: bool,
+) -> Result<(), Failure> {
     let failed = |error| Failure::Io(format!("listening on {address}"), error);
     let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    say(format_args!("listening on {}", listener.local_addr().map_err(failed)?));
+    let (admitted, inbox) = mpsc::channel();
+    // Whoever cannot prove to belong here is not the one push that is waited for.
+    let admit = move |channel| match channel {
+        Ok(channel) => drop(admitted.send(channel)),
+        Err(error) => say(format_args!("turned away: {error}")),
+    };
+    let door = Door::open(listener, credentials, admit).map_err(failed)?;
+    say(format_args!("listening on {}", door.address().map_err(failed)?));
     let mut sessions: Vec<thread::JoinHandle<()>> = Vec::new();
     while !settings.stop.load(Ordering::Relaxed) {
         sessions.retain(|session| !session.is_finished());
-        if sessions.len() >= SESSIONS_MAX {
-            thread::sleep(TICK);
-            continue;
-        }
-        let Ok((stream, _)) = listener.accept() else {
-            thread::sleep(TICK);
-            continue;
-        };
+        let Ok(channel) = inbox.recv_timeout(TICK) else { continue };
         if once {
-            // Whoever does not know the secret is not the one push that is waited for.
-            if let Some(channel) = authenticate(stream, &settings.secret) {
-                return receiver::serve(channel, settings).map(drop).map_err(failure);
-            }
+            drop(door);
+            return receiver::serve(channel, settings).map(drop).map_err(failure);
+        }
+        if sessions.len() >= SESSIONS_MAX {
+            say(format_args!("turned away: {SESSIONS_MAX} pushes are under way already"));
             continue;
         }
         let settings = settings.clone();
-        let session = move || serve(stream, &settings);
+        let session = move || serve(channel, &settings);
         // Without a thread the root is hung up on, which it reports.
         sessions.extend(thread::Builder::new().name("rdmc-session".into()).spawn(session));
     }
+    drop(door);
     // They see the same flag, and clean up.
     for session in sessions {
         let _ = session.join();
@@ -185,20 +238,11 @@ fn listen(address: SocketAddr, settings: &ReceiverSettings, once: bool) -> Resul
     Err(Failure::Interrupted)
 }
 
-fn serve(stream: TcpStream, settings: &ReceiverSettings) {
-    let Some(channel) = authenticate(stream, &settings.secret) else { return };
+fn serve(channel: Channel, settings: &ReceiverSettings) {
     let peer = channel.peer();
     match receiver::serve(channel, settings) {
         Ok(Some(path)) => say(format_args!("{} from {peer}", path.display())),
         Ok(None) => say(format_args!("measured by {peer}")),
         Err(error) => say(format_args!("nothing from {peer}: {error}")),
     }
-}
-
-fn authenticate(stream: TcpStream, secret: &Secret) -> Option<Channel> {
-    let channel = stream.set_nonblocking(false).map_err(|error| error.to_string()).and_then(|()| {
-        Channel::accept(stream, secret, Deadline::after(AUTHENTICATION_TIMEOUT))
-            .map_err(|error| error.to_string())
-    });
-    channel.map_err(|error| say(format_args!("turned away: {error}"))).ok()
 }

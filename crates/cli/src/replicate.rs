@@ -7,7 +7,7 @@ use files::{HostState, Push, PushEvent, PushHandle, PushReport, PushSettings, Re
 use rdmc::Secret;
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, say},
     interrupt::Interrupt,
     launch::{Callback, Launcher, Receivers},
 };
@@ -24,10 +24,23 @@ pub fn replicate(
 ) -> Result<PushReport, Failure> {
     let start = Start::of(&settings);
     let push = Push::open(source, settings).map_err(Failure::because)?;
+    if let Some(address) = push.admission_address() {
+        say(format_args!("receivers may join at {address}"));
+    }
     interrupt.watch(push.handle());
-    let mut receivers = start.receivers(launcher, push.control_port(), &push.handle())?;
-    let mut report = push.run(observe);
-    receivers.end();
+    let handle = push.handle();
+    let (mut receivers, callback) = start.receivers(launcher, push.control_port(), &handle)?;
+    let mut report = push.run(&mut |event| {
+        if let PushEvent::Retry { host, start: again, .. } = event
+            && let Some((_, name)) = start.called.iter().find(|(called, _)| *called == host)
+        {
+            receivers.launch_again(launcher, (host, name), again, &callback, &handle);
+        }
+        observe(event);
+    });
+    // Receivers that were told to remove what they have need their time for it.
+    let is_over = report.error.is_some();
+    receivers.end(&|host| !is_over && matches!(report.hosts[host].state, HostState::Failed(_)));
     if report.error.is_none() {
         for (index, host) in report.hosts.iter_mut().enumerate() {
             if let HostState::Failed(reason) = &mut host.state {
@@ -62,14 +75,15 @@ impl Start {
     ///
     /// Errors: this machine has no address; no thread can be had.
     pub fn receivers(
-        self,
+        &self,
         launcher: &Launcher,
         port: u16,
         push: &PushHandle,
-    ) -> Result<Receivers, Failure> {
+    ) -> Result<(Receivers, Callback), Failure> {
         let addresses = own_addresses(self.local_only, self.advertise)?;
-        let callback = Callback { addresses, port, secret: self.secret };
-        Receivers::launch(launcher, &self.called, &callback, push)
+        let callback = Callback { addresses, port, secret: self.secret.clone() };
+        let receivers = Receivers::launch(launcher, &self.called, &callback, push)?;
+        Ok((receivers, callback))
     }
 }
 

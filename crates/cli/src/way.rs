@@ -25,6 +25,12 @@ pub struct Way {
     /// with --local
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub rate: Option<u64>,
+
+    /// What links let through at once above --rate, as token buckets do, such as those of rented
+    /// machines: short messages then take a chain
+    #[arg(long, value_name = "SIZE", requires = "rate", value_parser = size::parse, default_value = "0",
+          hide_default_value = true)]
+    pub burst: u64,
 }
 
 impl Way {
@@ -33,6 +39,7 @@ impl Way {
         settings.algorithm = self.algorithm.0;
         settings.block_bytes = self.block_size.0;
         settings.rate_bits_per_second = self.rate;
+        settings.burst_bytes = self.burst;
     }
 
     /// The algorithm, if one was asked for that cannot do without racks.

@@ -3,37 +3,16 @@
 mod common;
 
 use std::{
-    fs,
-    io::{BufRead, BufReader},
-    process::Child,
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, symlink},
 };
 
-use common::{Place, RDMC, signal};
+use common::{Listener, Place, RDMC, signal};
 
-/// A listening receiver with a directory of its own; ended when dropped.
-struct Listener {
-    child: Child,
-    port: u16,
-}
+const SECRET: [&str; 2] = ["--secret-file", "secret"];
 
-impl Listener {
-    fn start(place: &Place, directory: &str, more: &[&str]) -> Self {
-        fs::create_dir(place.path(directory)).unwrap();
-        let arguments =
-            ["receive", "--listen", "127.0.0.1:0", "--secret-file", "secret", "--dir", directory];
-        let mut child = place.rdmc(&[&arguments[..], more].concat()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
-        let port = line.trim().rsplit(':').next().unwrap().parse().expect(&line);
-        Self { child, port }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn listener(place: &Place, directory: &str, more: &[&str]) -> Listener {
+    Listener::start(place, directory, &[&SECRET[..], more].concat())
 }
 
 fn place_with_secret(bytes: usize) -> Place {
@@ -41,13 +20,30 @@ fn place_with_secret(bytes: usize) -> Place {
     let secret = place.run_words("secret");
     assert_eq!(secret.out.trim().len(), 64, "{secret:?}");
     fs::write(place.path("secret"), secret.out).unwrap();
+    fs::set_permissions(place.path("secret"), Permissions::from_mode(0o600)).unwrap();
     place
+}
+
+/// Also a listener that ends after one push: strangers are not the one that it waits for.
+#[test]
+fn strangers_who_say_nothing_keep_no_push_waiting() {
+    let place = place_with_secret(300_000);
+    let listener = listener(&place, "one", &["--once"]);
+    let strangers: Vec<_> = (0..40)
+        .map(|_| std::net::TcpStream::connect(("127.0.0.1", listener.port)).unwrap())
+        .collect();
+    let hosts = format!("127.0.0.1:{}", listener.port);
+    let arguments = ["push", "object", "--to", &hosts, "--secret-file", "secret", "--encrypt"];
+    let outcome = place.run(&[&arguments[..], &["--timeout", "9"]].concat());
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(place.is_copy("one/object"));
+    drop(strangers);
 }
 
 #[test]
 fn listeners_and_launched_receivers_take_part_in_one_push() {
     let place = place_with_secret(500_000);
-    let (one, two) = (Listener::start(&place, "one", &[]), Listener::start(&place, "two", &[]));
+    let (one, two) = (listener(&place, "one", &[]), listener(&place, "two", &[]));
     fs::create_dir(place.path("sub")).unwrap();
     let hosts = format!("127.0.0.1:{},localhost:{}", one.port, two.port);
     let push = ["push", "object", "--to", &hosts, "--secret-file", "secret"];
@@ -75,6 +71,10 @@ fn listeners_and_launched_receivers_take_part_in_one_push() {
     ]);
     outcome.has_failed_with(3, "writes only below its own directory");
     assert!(place.is_copy("again"), "the launched one may write anywhere");
+    let script = place.path("keep-invitation");
+    fs::write(&script, format!("#!/bin/sh\ntee invitation | {RDMC} \"$@\"\n")).unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o700)).unwrap();
+    let script = script.to_str().unwrap();
     let outcome = place.run(&[
         "push",
         "object",
@@ -87,18 +87,23 @@ fn listeners_and_launched_receivers_take_part_in_one_push() {
         "--launcher",
         "env HOST={host}",
         "--remote-rdmc",
-        RDMC,
+        script,
         "--advertise",
         "127.0.0.1",
     ]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(["one/third", "two/third", "third"].into_iter().all(|copy| place.is_copy(copy)));
+    // A host that is started for one push cannot push to those that listen.
+    let (invitation, secret) = (place.path("invitation"), place.path("secret"));
+    let (invitation, secret) =
+        [invitation, secret].map(|path| fs::read_to_string(path).unwrap()).into();
+    assert!(invitation.contains("secret") && !invitation.contains(secret.trim()));
 }
 
 #[test]
 fn a_listener_takes_nothing_from_strangers() {
     let place = place_with_secret(10);
-    let mut listener = Listener::start(&place, "in", &["--once"]);
+    let mut listener = listener(&place, "in", &["--once"]);
     let host = format!("127.0.0.1:{}", listener.port);
     fs::write(place.path("other"), place.run_words("secret").out).unwrap();
     place
@@ -119,9 +124,81 @@ fn a_listener_takes_nothing_from_strangers() {
 }
 
 #[test]
+fn a_listener_writes_only_below_its_directory() {
+    let place = place_with_secret(1000);
+    let listener = listener(&place, "in", &[]);
+    fs::create_dir(place.path("outside")).unwrap();
+    fs::create_dir(place.path("in/sub")).unwrap();
+    symlink("../outside", place.path("in/far")).unwrap();
+    symlink("sub", place.path("in/near")).unwrap();
+    symlink("../outside/victim", place.path("in/link")).unwrap();
+    fs::write(place.path("outside/victim"), "precious").unwrap();
+    let pipe = std::process::Command::new("mkfifo").arg(place.path("in/pipe")).status().unwrap();
+    assert!(pipe.success());
+    let host = format!("127.0.0.1:{}", listener.port);
+    let to = |dest: &str| {
+        place.run(&["push", "object", "--to", &host, "--secret-file", "secret", "--dest", dest])
+    };
+    for (dest, words) in [
+        ("../outside/a", "give --dest a relative path"),
+        ("/tmp/a", "give --dest a relative path"),
+        ("far/a", "leads out of this receiver's directory"),
+        ("missing/a", "does not exist; create it first"),
+        ("pipe", "not a regular file"),
+        ("pipe/a", "cannot write in"),
+        ("sub", "is a directory"),
+        ("a\u{1b}[2J", "has the character U+001B"),
+        ("gpj\u{202e}.a", "has the character U+202E"),
+        (&"n".repeat(256), "has 256 bytes, at most 255"),
+        (".a.rdmc-0123456789ab", "a copy that is on its way"),
+    ] {
+        let outcome = to(dest);
+        outcome.has_failed_with(1, words);
+        assert!(!outcome.err.contains(['\u{1b}', '\u{202e}']), "{outcome:?}");
+    }
+    for dest in ["near/a", "link", "./b"] {
+        let outcome = to(dest);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    }
+    assert!(["in/sub/a", "in/link", "in/b"].into_iter().all(|copy| place.is_copy(copy)));
+    assert_eq!(fs::read(place.path("outside/victim")).unwrap(), b"precious");
+    assert_eq!(fs::read_dir(place.path("outside")).unwrap().count(), 1);
+    assert!(place.temporaries().is_empty());
+}
+
+#[test]
+fn a_listener_refuses_what_is_too_long_for_it() {
+    let place = place_with_secret(1001);
+    let listener = listener(&place, "in", &["--max-size", "1000"]);
+    let host = format!("127.0.0.1:{}", listener.port);
+    let push = ["push", "object", "--to", &host, "--secret-file", "secret"];
+    place.run(&push).has_failed_with(1, "takes at most 1000 B; start it with a larger --max-size");
+    place
+        .run(&["bench", &host, "--secret-file", "secret", "--size", "2KiB"])
+        .has_failed_with(3, "takes at most 1000 B");
+    assert_eq!(fs::read_dir(place.path("in")).unwrap().count(), 0);
+    fs::write(place.path("object"), &place.contents[..1000]).unwrap();
+    let outcome = place.run(&push);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[test]
+fn a_listener_that_waits_for_one_push_is_not_kept_by_silence() {
+    let place = place_with_secret(10);
+    let mut listener = listener(&place, "in", &["--once"]);
+    let address = ("127.0.0.1", listener.port);
+    let silent: Vec<_> = (0..40).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    let host = format!("127.0.0.1:{}", listener.port);
+    let outcome = place.run(&["push", "object", "--to", &host, "--secret-file", "secret"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(listener.child.wait().unwrap().success());
+    drop(silent);
+}
+
+#[test]
 fn a_listener_writes_a_trace_of_its_own() {
     let place = place_with_secret(100_000);
-    let mut listener = Listener::start(&place, "in", &["--once", "--trace", "trace.json"]);
+    let mut listener = listener(&place, "in", &["--once", "--trace", "trace.json"]);
     let host = format!("127.0.0.1:{}", listener.port);
     let outcome = place.run(&["push", "object", "--to", &host, "--secret-file", "secret"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -136,7 +213,7 @@ fn a_listener_writes_a_trace_of_its_own() {
 #[test]
 fn a_listener_ends_on_a_signal() {
     let place = place_with_secret(10);
-    let mut listener = Listener::start(&place, "in", &[]);
+    let mut listener = listener(&place, "in", &[]);
     signal(listener.child.id(), "TERM");
     assert_eq!(listener.child.wait().unwrap().code(), Some(130));
 }

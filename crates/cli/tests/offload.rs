@@ -23,6 +23,8 @@ fn without_an_offloading_fabric_it_says_so_and_delivers() {
     assert!(!outcome.out.contains("relayed by the network"), "{outcome:?}");
     assert!((1..=3).all(|host| place.is_copy(&format!("rdmc-local/local-{host}/object"))));
 
+    // What is there already would not be sent again.
+    let place = Place::with(50_000);
     let outcome = place.run_words("push object --local 1 --fabric tcp --offload --json");
     let summary = outcome.json();
     let offload = summary["offload"].as_str().unwrap();

@@ -239,6 +239,10 @@ fn what_auto_picks_is_explained() {
     assert_eq!(explained["choice"], explained["algorithms"][0]);
     assert_eq!(explained["choice"]["steps"], explained["choice"]["lower_bound_steps"]);
     // The slowest link makes the smallest blocks; a chain that is asked for is kept.
+    let bursts = "plan --explain --members 16 --bytes 8MiB --rate 250mbit --burst 64KiB --json";
+    let explained: serde_json::Value = serde_json::from_str(&stdout(bursts)).unwrap();
+    assert_eq!(explained["choice"]["algorithm"], "chain");
+
     let chain = "plan --explain --members 4 --bytes 1GiB --rate 100gbit --algorithm chain --json";
     let explained: serde_json::Value = serde_json::from_str(&stdout(chain)).unwrap();
     assert_eq!(explained["choice"]["algorithm"], "chain");

@@ -42,6 +42,8 @@ fn every_size_and_algorithm_arrives() {
         ("chain", "--window 1"),
         ("binomial-tree", "--streams 2"),
         ("circulant", "--block-size 16MiB"),
+        ("chain", "--encrypt"),
+        ("circulant", "--protect authenticate --streams 2"),
         ("chain-of-racks", "--racks 2,3"),
         ("nested-pipelines", "--racks 1,2,2"),
     ] {
@@ -156,6 +158,8 @@ fn arguments_that_make_no_sense_are_refused() {
         ("push object --local 1 --block-size 1parsec", "unknown unit"),
         ("push object --local 1 --window 0", "--window"),
         ("push object --local 1 --streams 9", "--streams"),
+        ("push object --local 1 --protect well", "authenticate"),
+        ("push object --local 1 --protect none --encrypt", "cannot be used with"),
         ("push object --local 1 --algorithm fast", "binomial-pipeline"),
         ("push object --local 3 --algorithm chain-of-racks", "--racks 2,2"),
         ("push object --local 3 --racks 2,3", "hold 5 members"),
@@ -170,6 +174,8 @@ fn arguments_that_make_no_sense_are_refused() {
     ] {
         place.run_words(arguments).has_failed_with(2, words);
     }
+    let outcome = place.run_words("push object --local 1 --fabric shm --encrypt");
+    outcome.has_failed_with(1, "the fabric shm does not encrypt");
     fs::write(place.path("hosts"), "a # one\nb,a\n").unwrap();
     place.run_words("push object --hosts-file hosts").has_failed_with(2, "host a is named twice");
 }

@@ -23,6 +23,58 @@ fn a_receiver_that_is_killed_is_named_and_survived() {
     assert!(place.is_copy("rdmc-local/local-3/object"));
     assert!(!place.path("rdmc-local/local-2/object").exists());
     assert_eq!(outcome.json()["members"], 3, "the last group was formed without it");
+    // What it has is kept for the next time.
+    assert!(place.temporaries().iter().all(|path| path.to_string_lossy().contains("/local-2/")));
+}
+
+/// What one host's part of the summary says.
+fn host<'a>(summary: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+    let hosts = summary["hosts"].as_array().unwrap();
+    hosts.iter().find(|host| host["host"] == name).unwrap()
+}
+
+#[test]
+fn the_same_command_again_sends_only_what_is_missing() {
+    let place = Place::with(BYTES);
+    let arguments = [&SLOW[..], &["--json"]].concat();
+    let push = place.start_and_await_blocks(&arguments, "local-2");
+    place.await_bytes("local-2", 3 << 20);
+    signal(child_with_open(push.id(), "/local-2/"), "KILL");
+    let outcome = Outcome::of(push.wait_with_output().unwrap());
+    outcome.has_failed_with(3, "local-2: its receiver was lost");
+    // The survivors needed little again of what they had.
+    for name in ["local-1", "local-3"] {
+        let repeated = host(&outcome.json(), name)["repeated_bytes"].as_u64().unwrap();
+        assert!(repeated < BYTES as u64 / 20, "{repeated}");
+    }
+    assert_eq!(place.temporaries().len(), 1, "of the one that was killed");
+    let again = place.run(&arguments);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    let resumed = |name| host(&again.json(), name)["resumed_bytes"].as_u64().unwrap();
+    // What the others have is read back, and nothing of it is sent.
+    assert_eq!([resumed("local-1"), resumed("local-3")], [BYTES as u64; 2]);
+    assert!((2 << 20..BYTES as u64).contains(&resumed("local-2")), "{}", resumed("local-2"));
+    assert!((1..=3).all(|host| place.is_copy(&format!("rdmc-local/local-{host}/object"))));
+    assert!(place.temporaries().is_empty());
+}
+
+#[test]
+fn a_lost_receiver_comes_back_if_it_may() {
+    // Protected blocks go through the file, others through its mapping.
+    for protection in ["none", "authenticate"] {
+        let place = Place::with(BYTES);
+        let how = ["--json", "--retry", "1", "--protect", protection];
+        let arguments = [&SLOW[..], &how].concat();
+        let push = place.start_and_await_blocks(&arguments, "local-2");
+        place.await_bytes("local-2", 3 << 20);
+        signal(child_with_open(push.id(), "/local-2/"), "KILL");
+        let outcome = Outcome::of(push.wait_with_output().unwrap());
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let resumed = host(&outcome.json(), "local-2")["resumed_bytes"].as_u64().unwrap();
+        assert!(resumed >= 2 << 20, "{resumed}");
+        assert!((1..=3).all(|host| place.is_copy(&format!("rdmc-local/local-{host}/object"))));
+        assert!(place.temporaries().is_empty());
+    }
 }
 
 #[test]
@@ -41,13 +93,37 @@ fn ctrl_c_leaves_no_files_and_no_processes() {
 }
 
 #[test]
-fn receivers_clean_up_when_the_root_is_killed() {
+fn what_has_come_outlives_a_killed_root() {
     let place = Place::with(BYTES);
     let mut push = place.start_and_await_blocks(&SLOW, "local-3");
+    place.await_bytes("local-3", 3 << 20);
     let receivers = children(push.id());
     push.kill().unwrap();
     push.wait().unwrap();
     await_that("receivers are gone", || !receivers.iter().any(|receiver| is_running(*receiver)));
+    assert_eq!(place.temporaries().len(), 3);
+    assert!((1..=3).all(|host| !place.path(&format!("rdmc-local/local-{host}/object")).exists()));
+    let again = place.run(&[&SLOW[..], &["--json"]].concat());
+    assert_eq!(again.code, Some(0), "{again:?}");
+    let resumed = host(&again.json(), "local-3")["resumed_bytes"].as_u64().unwrap();
+    assert!(resumed >= 2 << 20, "{resumed}");
+    assert!((1..=3).all(|host| place.is_copy(&format!("rdmc-local/local-{host}/object"))));
+    assert!(place.temporaries().is_empty());
+}
+
+#[test]
+fn what_is_left_of_another_version_is_not_used() {
+    let place = Place::with(BYTES);
+    let mut push = place.start_and_await_blocks(&SLOW, "local-1");
+    let receivers = children(push.id());
+    push.kill().unwrap();
+    push.wait().unwrap();
+    await_that("receivers are gone", || !receivers.iter().any(|receiver| is_running(*receiver)));
+    fs::write(place.path("object"), b"something else").unwrap();
+    let again = place.run(&[&SLOW[..], &["--json"]].concat());
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert_eq!(host(&again.json(), "local-1")["resumed_bytes"], 0);
+    assert_eq!(fs::read(place.path("rdmc-local/local-1/object")).unwrap(), b"something else");
     assert!(place.temporaries().is_empty());
 }
 

@@ -14,7 +14,7 @@ use rdmc::{
 use serde::{Serialize, de::DeserializeOwned};
 
 /// A peer of which nothing was heard for this long is gone. Both sides speak more often.
-pub(crate) const SILENCE: Duration = Duration::from_secs(15);
+pub const SILENCE: Duration = Duration::from_secs(8);
 /// How long a peer may take to make room for a small message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 

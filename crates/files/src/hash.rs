@@ -1,7 +1,6 @@
 //! Digests of files, computed while their bytes are still on the way.
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -13,6 +12,8 @@ use std::{
     },
     thread::{self, JoinHandle},
 };
+
+use crate::ranges::{ByteRange, Ranges};
 
 /// Read at a time: enough to keep BLAKE3's vector units busy, small enough to stay in a cache.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -26,23 +27,23 @@ pub fn digest_of(path: &Path) -> io::Result<blake3::Hash> {
     Ok(hasher.finalize())
 }
 
-/// The digest of a file's first `bytes` bytes. Errors: too short, unreadable, or stopped.
-pub(crate) fn digest_prefix(
+/// The digest of a range of a file. Errors: too short, unreadable, or stopped.
+pub(crate) fn digest_range(
     file: &File,
-    bytes: u64,
+    (start, end): ByteRange,
     stop: &AtomicBool,
 ) -> io::Result<blake3::Hash> {
-    let mut reader = ChunkReader::new(file);
-    while reader.position < bytes {
+    let mut reader = ChunkReader::new(file, start);
+    while reader.position < end {
         if stop.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        reader.advance(bytes)?;
+        reader.advance(end)?;
     }
     Ok(reader.hasher.finalize())
 }
 
-/// Hashes a file from its start as far as it is told to.
+/// Hashes a file from some position as far as it is told to.
 struct ChunkReader<'a> {
     file: &'a File,
     hasher: blake3::Hasher,
@@ -51,9 +52,9 @@ struct ChunkReader<'a> {
 }
 
 impl<'a> ChunkReader<'a> {
-    fn new(file: &'a File) -> Self {
+    fn new(file: &'a File, position: u64) -> Self {
         let (hasher, buffer) = (blake3::Hasher::new(), vec![0; CHUNK_BYTES]);
-        Self { file, hasher, buffer, position: 0 }
+        Self { file, hasher, buffer, position }
     }
 
     /// Hashes the next chunk, but nothing at or after `end`.
@@ -121,13 +122,13 @@ fn follow(
     in_place: &Receiver<(u64, u64)>,
     stop: &AtomicBool,
 ) -> io::Result<Option<blake3::Hash>> {
-    let mut prefix = Prefix::default();
-    let mut reader = ChunkReader::new(file);
+    let mut here = Ranges::default();
+    let mut reader = ChunkReader::new(file, 0);
     while reader.position < bytes {
         let Ok((offset, length)) = in_place.recv() else { return Ok(None) };
-        prefix.add(offset, length);
-        in_place.try_iter().for_each(|(offset, length)| prefix.add(offset, length));
-        let end = prefix.end.min(bytes);
+        let arrived = std::iter::once((offset, length)).chain(in_place.try_iter());
+        here.extend(arrived.map(|(offset, length)| (offset, offset + length)));
+        let end = here.prefix().min(bytes);
         // Full chunks only, except at the end: hashing in small pieces costs several times more.
         while reader.position + CHUNK_BYTES as u64 <= end || (end == bytes && reader.position < end)
         {
@@ -140,26 +141,6 @@ fn follow(
     Ok(Some(reader.hasher.finalize()))
 }
 
-/// How far bytes that arrive in any order are without gaps.
-#[derive(Default)]
-struct Prefix {
-    end: u64,
-    /// Pieces beyond a gap: ends by starts. Schedules keep them few.
-    ahead: BTreeMap<u64, u64>,
-}
-
-impl Prefix {
-    fn add(&mut self, offset: u64, length: u64) {
-        self.ahead.insert(offset, offset + length);
-        while let Some(piece) = self.ahead.first_entry() {
-            if *piece.key() > self.end {
-                break;
-            }
-            self.end = self.end.max(piece.remove());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{io::Write, time::Duration};
@@ -170,20 +151,6 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(contents).unwrap();
         file
-    }
-
-    #[test]
-    fn a_prefix_grows_over_closed_gaps() {
-        let mut prefix = Prefix::default();
-        let ends: Vec<u64> = [(2, 2), (8, 1), (0, 2), (6, 2), (4, 2), (9, 1)]
-            .into_iter()
-            .map(|(offset, length)| {
-                prefix.add(offset, length);
-                prefix.end
-            })
-            .collect();
-        assert_eq!(ends, [0, 0, 4, 4, 9, 10]);
-        assert!(prefix.ahead.is_empty());
     }
 
     #[test]

@@ -13,21 +13,34 @@
 
 #![forbid(unsafe_code)]
 
+#[doc(hidden)]
 mod control;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod hash;
+#[doc(hidden)]
+mod leftover;
+#[doc(hidden)]
+pub mod machines;
 mod manifest;
+#[doc(hidden)]
 mod messages;
+mod place;
 mod push;
+#[doc(hidden)]
+mod ranges;
 pub mod receiver;
 mod resident;
+mod sending;
 mod source;
 mod target;
 
 pub use hash::digest_of;
 pub use manifest::Manifest;
 pub use push::{
-    Bench, BenchEvent, BenchPlan, BenchReport, HostPlan, HostReport, HostState, MEASURED_BYTES_MAX,
-    Measurement, Push, PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Subject,
+    Admission, Bench, BenchEvent, BenchPlan, BenchReport, HostPlan, HostReport, HostState,
+    MEASURED_BYTES_MAX, Measurement, Push, PushError, PushEvent, PushHandle, PushReport,
+    PushSettings, Reach, Subject,
 };
 pub use resident::peak_resident_bytes;
 pub use source::{Source, SourceError};

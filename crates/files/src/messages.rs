@@ -3,125 +3,180 @@
 //! Either may hang up at any time; the other then cleans up. Both speak at least every
 //! [`crate::control::SILENCE`], so a peer that has vanished is noticed.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
-use rdmc::{Algorithm, Error, Failure, GroupSettings, Schedule, Window};
+use rdmc::{Algorithm, Error, Failure, GroupSettings, Schedule, Secret, Waited, Window};
 use serde::{Deserialize, Serialize};
 
-use crate::Manifest;
+use crate::{Manifest, leftover::Leftover, ranges::RangeList};
 
 /// From a receiver.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum ToRoot {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ToRoot {
     /// The first message: which host this is, as the root named it when it had it started.
     Hello { host: String },
-    /// The target is prepared. Fabrics that this host could use, best first, by name.
-    Prepared { fabrics: Vec<String> },
+    /// The target is prepared. Fabrics that this host could use, best first, by name; and what is
+    /// there of an earlier session.
+    Prepared { fabrics: Vec<String>, leftover: Option<Leftover> },
     /// The fabric has been started; other members reach this one at its address and this port.
     Ready { port: u16 },
-    /// How much of the file has come, in this round; also says that this receiver is alive.
+    /// How much of the file is there; also says that this receiver is alive.
     Progress { bytes: u64 },
     /// The groups of a measurement stand.
     Joined { round: u64 },
-    /// The last byte of the file is in place, or of a message that is measured.
+    /// The last message that was sent has come, in a measurement.
     Received { round: u64 },
+    /// Whom this receiver has waited for in a group, since it stands.
+    Waited { round: u64, waited: Vec<WaitedFor> },
+    /// The last byte of the file is in place.
+    Whole,
     /// The copy was compared with the root's digest.
-    Compared { round: u64, equal: bool },
-    /// The group of this round failed or could not be joined. The target waits for another round.
-    RoundFailed { round: u64, member: Option<u32>, detail: String },
+    Compared { equal: bool },
+    /// This group has closed: all of its members have all of its bytes.
+    RoundClosed { round: u64 },
+    /// This group failed or could not be joined; nobody touches the target for it any more. What
+    /// of the file is there.
+    RoundFailed { round: u64, member: Option<u32>, detail: String, has: RangeList },
     /// The copy has its name.
     Published { peak_resident_bytes: Option<u64> },
     /// This receiver cannot go on, or cannot even prepare its target. The last message.
     Failed { reason: String },
 }
 
+/// How long somebody has waited for a member of its group: [`rdmc::Waited`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct WaitedFor {
+    pub member: u32,
+    pub to_take_us: u64,
+    pub to_give_us: u64,
+}
+
+impl From<Waited> for WaitedFor {
+    fn from(waited: Waited) -> Self {
+        Self {
+            member: waited.member,
+            to_take_us: waited.to_take.as_micros() as u64,
+            to_give_us: waited.to_give.as_micros() as u64,
+        }
+    }
+}
+
+impl From<WaitedFor> for Waited {
+    fn from(waited: WaitedFor) -> Self {
+        Self {
+            member: waited.member,
+            to_take: Duration::from_micros(waited.to_take_us),
+            to_give: Duration::from_micros(waited.to_give_us),
+        }
+    }
+}
+
 /// From the root.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum ToReceiver {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ToReceiver {
     /// The first message: what is to come.
     Offer(Offer),
     /// The first message instead: measurements are to come, and no file.
-    Bench(BenchTerms),
+    Bench(Terms),
     /// Join these groups and receive messages into memory.
     Measure(Measure),
-    /// Start this fabric, by name.
-    Use { fabric: String },
-    /// Join this group and receive.
+    /// Start this fabric, by name. This much of what is there of an earlier session is right.
+    Use { fabric: String, has: RangeList },
+    /// Join this group, and send in it (rank 0) or receive.
     Start(Start),
-    /// The round has failed: leave it, and say so by [`ToRoot::RoundFailed`] if not done yet.
+    /// The group has failed: leave it, and say so by [`ToRoot::RoundFailed`] if not done yet.
     Leave { round: u64 },
-    /// Every member has the bytes and the source has not changed: give the copy its name.
+    /// The digest of the source, to compare the whole copy with.
+    Digest { digest: [u8; 32] },
+    /// The copy was right and the source has not changed: give it its name.
     Publish,
     /// Nothing more is to come. The last message.
     Finish,
-    /// Remove what has come. The last message.
-    Abort { reason: String },
+    /// This host is given up. Whether to keep what has come for a later session, or to remove it.
+    /// The last message.
+    Abort { reason: String, keep: bool },
     /// The root is alive.
     Alive,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Offer {
-    pub(crate) manifest: Manifest,
+pub struct Offer {
+    pub manifest: Manifest,
     /// A path at the receiver, which may confine it to a directory.
-    pub(crate) destination: String,
-    /// Connections to each neighbour.
-    pub(crate) streams: u8,
-    /// How to wait for completions, by name.
-    pub(crate) completion: String,
+    pub destination: String,
+    pub terms: Terms,
 }
 
+/// How the members of a session come together.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct BenchTerms {
+pub struct Terms {
     /// Connections to each neighbour.
-    pub(crate) streams: u8,
+    pub streams: u8,
     /// How to wait for completions, by name.
-    pub(crate) completion: String,
+    pub completion: String,
+    /// How links are protected, by name.
+    pub protection: String,
+    /// The session's, by which its members know each other.
+    #[serde(with = "secret_bytes")]
+    pub secret: Secret,
+}
+
+/// For control connections alone, which are encrypted.
+mod secret_bytes {
+    use rdmc::Secret;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(secret: &Secret, into: S) -> Result<S::Ok, S::Error> {
+        secret.to_bytes().serialize(into)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
+        <[u8; 32]>::deserialize(from).map(Secret::from_bytes)
+    }
 }
 
 /// One measurement at one host: messages of one length, one after another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Measure {
-    pub(crate) start: Start,
+pub struct Measure {
+    pub start: Start,
     /// Length of each message.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// A group back to the root, in which each message is answered by one of the same length.
     /// Without it, [`ToRoot::Received`] answers.
-    pub(crate) echo: Option<Start>,
+    pub echo: Option<Start>,
 }
 
 /// The longest message that is measured, in bytes: a host holds it in memory.
 pub const MEASURED_BYTES_MAX: u64 = 16 << 30;
 
-/// One attempt to replicate: a group of root and receivers. Its message 0 is the file, message 1
-/// the digest.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Start {
-    /// Number of the group, new for each attempt.
-    pub(crate) round: u64,
-    pub(crate) rank: u32,
-    /// Of each member's context, by rank; the root is rank 0.
-    pub(crate) addresses: Vec<SocketAddr>,
-    /// The rack of each rank.
-    pub(crate) racks: Vec<u32>,
-    pub(crate) algorithm: u8,
-    pub(crate) block_bytes: u64,
-    pub(crate) window_receives: u32,
-    pub(crate) window_sends: u32,
-    pub(crate) messages_in_flight: u32,
-    /// Whether the network is to relay by itself, where it can.
-    pub(crate) offload: bool,
-}
+/// How long all members may take to join a group.
+pub const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Number of the message that holds the file's bytes.
-pub(crate) const CONTENTS: u64 = 0;
-/// Number of the message that holds the digest.
-pub(crate) const DIGEST: u64 = 1;
-pub(crate) const DIGEST_BYTES: usize = 32;
+/// A group that replicates a part of the file: rank 0 has it, and sends each of its ranges as a
+/// message.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// Number of the group, new for each attempt.
+    pub round: u64,
+    pub rank: u32,
+    /// The bytes that travel; none in a measurement.
+    pub ranges: RangeList,
+    /// Of each member's context, by rank.
+    pub addresses: Vec<SocketAddr>,
+    /// The rack of each rank.
+    pub racks: Vec<u32>,
+    pub algorithm: u8,
+    pub block_bytes: u64,
+    pub window_receives: u32,
+    pub window_sends: u32,
+    pub messages_in_flight: u32,
+    /// Whether the network is to relay by itself, where it can.
+    pub offload: bool,
+}
 
 impl Start {
     /// The group at the member that this was sent to. Errors: terms that make no group.
-    pub(crate) fn group_settings(&self) -> Result<GroupSettings, Error> {
+    pub fn group_settings(&self) -> Result<GroupSettings, Error> {
         let setting = |what: String| Error::Setting(what);
         let algorithm = Algorithm::from_code(self.algorithm)
             .ok_or_else(|| setting(format!("algorithm {} is unknown here", self.algorithm)))?;
@@ -165,6 +220,7 @@ mod tests {
         Start {
             round: 1,
             rank: 1,
+            ranges: RangeList::default(),
             addresses: vec![([127, 0, 0, 1], 1).into(); 2],
             racks: vec![0, 0],
             algorithm: Algorithm::Chain.code(),

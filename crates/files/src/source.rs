@@ -11,7 +11,11 @@ use std::{
 use rdmc::{Region, RegionError};
 use rustix::fs::OFlags;
 
-use crate::{Manifest, hash};
+use crate::{
+    Manifest, hash,
+    leftover::{Chunks, Leftover},
+    ranges::Ranges,
+};
 
 /// A regular file that is open for sending.
 ///
@@ -54,7 +58,7 @@ pub enum SourceError {
     #[error("{} has no name in UTF-8; rename it", .0.display())]
     Name(PathBuf),
     /// The contents or the name changed after the file was opened.
-    #[error("{} changed while it was sent ({what}); nothing was published, run it again", path.display())]
+    #[error("{} changed while it was sent ({what}): run it again", path.display())]
     Changed {
         /// Which.
         path: PathBuf,
@@ -158,12 +162,33 @@ impl Source {
     ///
     /// Errors: unreadable, or shorter than it was.
     pub fn digest(&self, stop: &AtomicBool) -> Result<blake3::Hash, SourceError> {
-        hash::digest_prefix(&self.file, self.manifest.bytes, stop).map_err(|error| {
-            match error.kind() {
-                io::ErrorKind::UnexpectedEof => self.changed("it became shorter".into()),
-                _ => SourceError::System { path: self.path.clone(), what: "read", error },
-            }
+        hash::digest_range(&self.file, (0, self.manifest.bytes), stop).map_err(|error| match error
+            .kind()
+        {
+            io::ErrorKind::UnexpectedEof => self.changed("it became shorter".into()),
+            _ => SourceError::System { path: self.path.clone(), what: "read", error },
         })
+    }
+
+    /// Which bytes of what a receiver has are these; see [`Chunks::matching`]. Nothing of it is
+    /// believed that cannot be right.
+    pub(crate) fn matching(
+        &self,
+        chunks: &mut Chunks,
+        leftover: &Leftover,
+        stop: &AtomicBool,
+    ) -> Result<Ranges, SourceError> {
+        match chunks.matching(leftover, &self.file, stop) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(self.changed("it became shorter".into()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Ranges::default()),
+            other => other.map_err(|error| SourceError::System {
+                path: self.path.clone(),
+                what: "read",
+                error,
+            }),
+        }
     }
 
     fn compare(&self, metadata: &Metadata) -> Result<(), SourceError> {

@@ -1,36 +1,36 @@
 //! The copy that a receiver makes: invisible until it is whole and verified.
 
 use std::{
-    fs::{self, File, Permissions},
+    fs::{File, Metadata, Permissions},
     io,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use rdmc::{Region, RegionError};
 use rustix::{
-    fs::{FallocateFlags, fallocate, fstatvfs},
+    fs::{FallocateFlags, FileType, fallocate, fstatvfs},
     io::Errno,
 };
-use tempfile::NamedTempFile;
 
-use crate::Manifest;
+use crate::{
+    Manifest,
+    place::{NAME_BYTES_MAX, Place, PlaceError, Temporary, TemporaryError, VERSION_DIGITS},
+};
 
-/// The longest file name in bytes that common file systems take.
-const NAME_BYTES_MAX: usize = 255;
-/// What a temporary name adds to the name: `.`, `.rdmc-` and six random characters.
-const SUFFIX_BYTES: usize = 13;
-
-/// A file on its way to a path: a temporary file `.NAME.rdmc-XXXXXX` in the same directory.
+/// A file on its way to a path: a temporary file `.NAME.rdmc-VERSION` in the same directory.
 ///
 /// Its space is reserved when it is made, so that a full disk is noticed before the transfer, and
 /// not by a signal in the middle of it. (Where a file system cannot reserve, free space is compared
-/// once.) Dropping it unpublished removes the temporary file.
+/// once.) Dropping it unpublished removes the temporary file; [`Target::keep`] leaves it for a later
+/// session, which finds it by the version of the source: its name, length and modification time.
 #[derive(Debug)]
 pub struct Target {
-    path: PathBuf,
+    place: Place,
     manifest: Manifest,
-    temporary: NamedTempFile,
+    temporary: Temporary,
+    /// What is in the file is of an earlier session.
+    is_resumed: bool,
     region: Region,
 }
 
@@ -52,6 +52,12 @@ pub enum TargetError {
     /// The path does not end with a file's name.
     #[error("{} does not name a file", .0.display())]
     NoName(PathBuf),
+    /// No file system takes this name.
+    #[error("the name of {} is longer than {NAME_BYTES_MAX} bytes; choose a shorter --dest", .0.display())]
+    LongName(PathBuf),
+    /// It has to be below some directory and is not.
+    #[error("{} leads out of this receiver's directory by a symbolic link; choose another --dest", .0.display())]
+    Outside(PathBuf),
     /// Not enough space.
     #[error("no space for {bytes} bytes in {}; free some, or choose another --dest", directory.display())]
     NoSpace {
@@ -60,6 +66,9 @@ pub enum TargetError {
         /// How much is needed.
         bytes: u64,
     },
+    /// Another receiver is at it.
+    #[error("another receiver is writing {}; wait for it, or end it", .0.display())]
+    Busy(PathBuf),
     /// No right to write there.
     #[error("no permission to write in {}; choose another --dest or another user", .0.display())]
     NoPermission(PathBuf),
@@ -91,6 +100,21 @@ pub enum TargetError {
     },
 }
 
+impl TargetError {
+    /// The error for a path whose place cannot be had.
+    pub(crate) fn no_place(path: &Path, error: PlaceError) -> Self {
+        let directory = path.parent().unwrap_or(path);
+        match error {
+            PlaceError::NoName => Self::NoName(path.to_owned()),
+            PlaceError::Outside => Self::Outside(path.to_owned()),
+            PlaceError::Directory(error) if error.kind() == io::ErrorKind::NotFound => {
+                Self::MissingParent(directory.to_owned())
+            }
+            PlaceError::Directory(error) => refusal(directory, "write in", 0, error),
+        }
+    }
+}
+
 /// Proof that a copy's digest equals the source's; only [`Verified::compare`] makes one.
 #[derive(Debug)]
 pub struct Verified(());
@@ -103,26 +127,49 @@ impl Verified {
 }
 
 impl Target {
-    /// Makes the temporary file and reserves its space.
+    /// Makes the temporary file, or takes that of an earlier session, and reserves its space. Where
+    /// there is none but the path has a file of the same length and modification time, starts with
+    /// its contents.
     ///
-    /// Errors: the directory is missing, full or not writable; the path cannot be replaced.
+    /// Blocks as long as copying those takes. Errors: the directory is missing, full or not
+    /// writable; another process is at it; the path cannot be replaced.
     pub fn create(path: &Path, manifest: Manifest) -> Result<Self, TargetError> {
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .ok_or_else(|| TargetError::NoName(path.to_owned()))?;
-        let directory = directory_of(path);
-        check_directory(directory)?;
-        check_replaceable(path)?;
-        let temporary = tempfile::Builder::new()
-            .prefix(&format!(".{}.rdmc-", shortened(name)))
-            .rand_bytes(6)
-            .tempfile_in(directory)
-            .map_err(|error| refusal(directory, "create a file in", manifest.bytes, error))?;
-        reserve(temporary.as_file(), directory, manifest.bytes)?;
-        let region = Region::map_file_writable(temporary.as_file(), manifest.bytes)
-            .map_err(|error| TargetError::Map { path: path.to_owned(), error })?;
-        Ok(Self { path: path.to_owned(), manifest, temporary, region })
+        let place = Place::anywhere(path).map_err(|error| TargetError::no_place(path, error))?;
+        Self::create_at(place, manifest)
+    }
+
+    /// The same at a place that is held already.
+    pub(crate) fn create_at(place: Place, manifest: Manifest) -> Result<Self, TargetError> {
+        check_name(&place)?;
+        check_replaceable(&place)?;
+        let directory = place.directory();
+        let temporary = place.temporary(&version(&manifest)).map_err(|error| match error {
+            TemporaryError::Busy(path) => TargetError::Busy(path),
+            TemporaryError::System(error) => {
+                refusal(directory, "create a file in", manifest.bytes, error)
+            }
+        })?;
+        let file = temporary.as_file();
+        // What is too long is of no use.
+        if file.metadata().is_ok_and(|metadata| metadata.len() > manifest.bytes) {
+            let refused = |error| refusal(directory, "write in", manifest.bytes, error);
+            file.set_len(0).map_err(refused)?;
+        }
+        reserve(file, directory, manifest.bytes)?;
+        let is_resumed = temporary.is_old || start_with(file, &place, &manifest);
+        let region = Region::map_file_writable(file, manifest.bytes)
+            .map_err(|error| TargetError::Map { path: place.path().to_owned(), error })?;
+        Ok(Self { place, manifest, temporary, is_resumed, region })
+    }
+
+    /// Whether something may be in it already.
+    pub fn is_resumed(&self) -> bool {
+        self.is_resumed
+    }
+
+    /// Leaves the temporary file for a later session.
+    pub fn keep(self) {
+        self.temporary.keep();
     }
 
     /// What is to be received.
@@ -132,7 +179,7 @@ impl Target {
 
     /// The name that it will have.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.place.path()
     }
 
     /// Where the bytes go: exactly the file's length, writable; what is written there is in the
@@ -152,67 +199,70 @@ impl Target {
     /// Errors: the system's; the temporary file is gone then, and the old file still there.
     pub fn publish(self, _proof: &Verified) -> Result<(), TargetError> {
         let file = self.temporary.as_file();
-        file.set_permissions(Permissions::from_mode(self.manifest.mode))
+        // Whatever the root says: a program that runs as its owner is for the owner to make.
+        file.set_permissions(Permissions::from_mode(self.manifest.mode & 0o777))
             .map_err(self.system("set the mode of"))?;
         // After the last write through the mapping, which would set it anew.
         file.set_modified(self.manifest.modified())
             .map_err(self.system("set the modification time of"))?;
         file.sync_all().map_err(self.system("write to disk"))?;
-        let directory = directory_of(&self.path).to_owned();
-        check_replaceable(&self.path)?;
-        let Self { path, temporary, .. } = self;
-        temporary.persist(&path).map_err(|failed| TargetError::System {
-            path,
-            what: "rename the temporary file to",
-            error: failed.error,
-        })?;
+        check_replaceable(&self.place)?;
+        let renamed = self.system("rename the temporary file to");
+        let Self { place, temporary, .. } = self;
+        temporary.publish(&place).map_err(renamed)?;
         // The rename itself has to reach the disk too.
-        File::open(&directory).and_then(|opened| opened.sync_all()).map_err(|error| {
-            TargetError::System { path: directory, what: "write to disk the directory", error }
+        place.sync_directory().map_err(|error| TargetError::System {
+            path: place.directory().to_owned(),
+            what: "write to disk the directory",
+            error,
         })
     }
 
-    fn system(&self, what: &'static str) -> impl FnOnce(io::Error) -> TargetError {
-        let path = self.path.clone();
+    fn system(&self, what: &'static str) -> impl FnOnce(io::Error) -> TargetError + use<> {
+        let path = self.place.path().to_owned();
         move |error| TargetError::System { path, what, error }
     }
 }
 
-fn directory_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
+/// Better now than by the rename, when all has come.
+fn check_name(place: &Place) -> Result<(), TargetError> {
+    if place.name().len() > NAME_BYTES_MAX {
+        return Err(TargetError::LongName(place.path().to_owned()));
     }
-}
-
-fn check_directory(directory: &Path) -> Result<(), TargetError> {
-    match fs::metadata(directory) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => {
-            let error = io::ErrorKind::NotADirectory.into();
-            Err(TargetError::System { path: directory.to_owned(), what: "write in", error })
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(TargetError::MissingParent(directory.to_owned()))
-        }
-        Err(error) => Err(refusal(directory, "examine", 0, error)),
-    }
+    Ok(())
 }
 
 /// Only a regular file, or a link to one, is replaced.
-fn check_replaceable(path: &Path) -> Result<(), TargetError> {
-    let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
-    let kind = match metadata {
-        metadata if metadata.is_file() => return Ok(()),
-        metadata if metadata.is_dir() => "a directory",
-        _ => "not a regular file",
+fn check_replaceable(place: &Place) -> Result<(), TargetError> {
+    let kind = match place.occupant() {
+        None | Some(FileType::RegularFile) => return Ok(()),
+        Some(FileType::Directory) => "a directory",
+        Some(_) => "not a regular file",
     };
-    Err(TargetError::InTheWay { path: path.to_owned(), kind })
+    Err(TargetError::InTheWay { path: place.path().to_owned(), kind })
 }
 
-/// As much of the name as leaves room for what makes it temporary.
-fn shortened(name: &str) -> &str {
-    &name[..name.floor_char_boundary(NAME_BYTES_MAX - SUFFIX_BYTES)]
+/// Of the source, as far as a manifest tells versions apart; what is there is read back anyway.
+fn version(manifest: &Manifest) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&manifest.bytes.to_le_bytes());
+    hasher.update(&manifest.modified_ns.to_le_bytes());
+    hasher.update(manifest.name.as_bytes());
+    hasher.finalize().to_hex()[..VERSION_DIGITS].to_owned()
+}
+
+/// Copies the file that has the name already, if it may be the same version; false if it is not, or
+/// cannot be read. Whether it is right is for whoever compares it with the source.
+fn start_with(mut file: &File, place: &Place, manifest: &Manifest) -> bool {
+    let is_alike = |metadata: Metadata| {
+        let same_time = metadata.modified().is_ok_and(|time| time == manifest.modified());
+        metadata.is_file() && metadata.len() == manifest.bytes && same_time
+    };
+    let Ok(mut old) = place.open_occupant() else { return false };
+    if manifest.bytes == 0 || !old.metadata().is_ok_and(is_alike) {
+        return false;
+    }
+    io::copy(&mut old, &mut file).is_ok_and(|bytes| bytes > 0)
 }
 
 fn reserve(file: &File, directory: &Path, bytes: u64) -> Result<(), TargetError> {
@@ -220,19 +270,21 @@ fn reserve(file: &File, directory: &Path, bytes: u64) -> Result<(), TargetError>
         return Ok(());
     }
     let refused = |error: io::Error| refusal(directory, "reserve space in", bytes, error);
+    // First of all: a system that reserves what it can would fill the disk and then give up. What
+    // is there of an earlier session is reserved already.
+    let there = file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
+    let free = fstatvfs(file).map_err(|error| refused(error.into()))?;
+    if free.f_bavail.saturating_mul(free.f_frsize) < bytes.saturating_sub(there) {
+        return Err(refused(io::ErrorKind::StorageFull.into()));
+    }
     loop {
         match fallocate(file, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return file.set_len(bytes).map_err(refused),
             Err(error) => return Err(refused(error.into())),
         }
     }
-    let free = fstatvfs(file).map_err(|error| refused(error.into()))?;
-    if free.f_bavail.saturating_mul(free.f_frsize) < bytes {
-        return Err(refused(io::ErrorKind::StorageFull.into()));
-    }
-    file.set_len(bytes).map_err(refused)
 }
 
 /// The error for what a user can do something about, if it is one of those.

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 
@@ -112,4 +112,69 @@ fn the_longest_names_work() {
         Target::create(&path, manifest(3)).unwrap().publish(&proof()).unwrap();
         assert!(path.exists());
     }
+}
+
+#[test]
+fn names_that_no_file_system_takes_are_refused_before_anything_comes() {
+    let directory = tempfile::tempdir().unwrap();
+    let refused = |name: &str| {
+        Target::create(&directory.path().join(name), manifest(3)).unwrap_err().to_string()
+    };
+    assert!(refused(&"n".repeat(256)).contains("longer than 255 bytes; choose a shorter --dest"));
+    assert!(refused("a\0b").contains("cannot create a file in"));
+    assert!(names(directory.path()).is_empty());
+}
+
+#[test]
+fn devices_pipes_and_links_to_them_are_not_replaced_or_opened() {
+    let (directory, path) = place();
+    let pipe = directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    // Opening a pipe would wait for somebody at its other end.
+    let refused = |path: &Path| Target::create(path, manifest(1)).unwrap_err().to_string();
+    assert!(refused(&pipe).contains("is not a regular file and will not be replaced"));
+    assert!(refused(&pipe.join("copy")).contains("cannot write in"));
+    for (target, kind) in [("/dev/null", "not a regular file"), ("/", "a directory")] {
+        symlink(target, &path).unwrap();
+        assert!(refused(&path).contains(kind), "{target}");
+        fs::remove_file(&path).unwrap();
+    }
+    assert_eq!(names(directory.path()), ["pipe"]);
+}
+
+#[test]
+fn a_link_is_replaced_and_what_it_leads_to_stays() {
+    let (directory, path) = place();
+    let other = directory.path().join("other");
+    fs::write(&other, "precious").unwrap();
+    for target in ["other", "missing"] {
+        symlink(target, &path).unwrap();
+        Target::create(&path, manifest(3)).unwrap().publish(&proof()).unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"precious");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        fs::remove_file(&path).unwrap();
+    }
+    assert_eq!(names(directory.path()), ["other"]);
+}
+
+#[test]
+fn twins_by_case_and_by_composition_are_different_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let twins = ["copy", "COPY", "\u{e9}", "e\u{301}"];
+    for name in twins {
+        let path = directory.path().join(name);
+        Target::create(&path, manifest(1)).unwrap().publish(&proof()).unwrap();
+    }
+    let mut sorted = twins;
+    sorted.sort_unstable();
+    assert_eq!(names(directory.path()), sorted);
+}
+
+#[test]
+fn programs_that_run_as_their_owner_do_not_travel() {
+    let (_directory, path) = place();
+    let program = Manifest { mode: 0o107_755, ..manifest(1) };
+    Target::create(&path, program).unwrap().publish(&proof()).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o755);
 }

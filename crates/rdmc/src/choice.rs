@@ -5,11 +5,12 @@
 //! step takes the time of one block on a link, or that which a member's processor needs for a
 //! block, whichever is longer, and a little on top that nothing hides. So
 //!
-//! `time = (steps(k) + fill) * (max(block / rate, busy) + gap) + hops * latency`
+//! `time = (steps(k) + fill) * (max(block / rate, busy) + gap) + hops * latency - hidden`
 //!
 //! where `fill` is what a pipeline of depth `q` takes longer because members have blocks for all of
 //! their `q` partners under way at once: on each of the `q` hops a block shares the link with up to
-//! `q-1` others. Large blocks have few of the fixed costs and a pipeline that fills slowly; small
+//! `q-1` others; and `hidden` is what links save on a message's first block on each hop but the
+//! first if they let a burst through at once, as token buckets do. Large blocks have few of the fixed costs and a pipeline that fills slowly; small
 //! blocks the opposite. The figures in [`Costs`] are measured: docs/decisions/choice.md says how.
 
 use std::{num::NonZeroUsize, thread, time::Duration};
@@ -23,6 +24,10 @@ const CACHED_BYTES: u64 = 256 << 10;
 
 /// Blocks that are considered: powers of two from 16 KiB to 2 GiB.
 const BLOCK_BYTES_LOG2: std::ops::RangeInclusive<u32> = 14..=31;
+
+/// The part of a link's burst that a block can count on: headers of its packets and what came just
+/// before take the rest.
+const BURST_SHARE: f64 = 0.75;
 
 /// Another algorithm has to be this much faster than the pipeline to be taken, which loses least to
 /// a slow link, and whose receivers end together.
@@ -40,6 +45,9 @@ pub struct Costs {
     pub gap_seconds: f64,
     /// From a member to the next, for an empty block.
     pub latency_seconds: f64,
+    /// What a link lets through at once after a pause, however low its rate: links that a token
+    /// bucket limits do so, as those of many rented machines; 0 for others.
+    pub burst_bytes: u64,
     /// Longer blocks are not considered unless asked for.
     pub block_bytes_max: u64,
 }
@@ -48,17 +56,18 @@ impl Costs {
     /// Links between hosts of their own. If nobody has told the rate, 10 Gbit/s over TCP and
     /// 100 Gbit/s over anything else, where the processor has less to do.
     pub fn of_fabric(fabric: &Fabric, rate_bits_per_second: Option<u64>) -> Self {
-        let (usual_rate, busy_seconds) = match fabric {
-            Fabric::Tcp => (10_000_000_000, 100e-6),
-            _ => (100_000_000_000, 10e-6),
+        let (usual_rate, busy_seconds, block_bytes_max) = match fabric {
+            Fabric::Tcp => (10_000_000_000, 60e-6, 4 << 20),
+            _ => (100_000_000_000, 10e-6, 16 << 20),
         };
         let rate = rate_bits_per_second.unwrap_or(usual_rate).max(1);
         Self {
             rate_bytes_per_second: rate as f64 / 8.0,
             busy_seconds,
-            gap_seconds: 4e-6,
+            gap_seconds: 2e-6,
             latency_seconds: 100e-6,
-            block_bytes_max: 1 << BLOCK_BYTES_LOG2.end(),
+            burst_bytes: 0,
+            block_bytes_max,
         }
     }
 
@@ -84,6 +93,7 @@ impl Costs {
             busy_seconds: 0.0,
             gap_seconds: gap_seconds * copies_per_core,
             latency_seconds: 100e-6,
+            burst_bytes: 0,
             block_bytes_max,
         }
     }
@@ -204,10 +214,15 @@ impl Wish {
             Algorithm::Circulant => (depth, (depth - 1).pow(2)),
             _ => (depth, depth * (depth - 1) + 1),
         };
+        // Sequential send and the tree forward whole messages: no burst holds one.
+        let is_pipelined = !matches!(algorithm, Algorithm::Sequential | Algorithm::BinomialTree);
+        let relays = if is_pipelined { hops.saturating_sub(1) } else { 0 };
         // A message of few blocks never has so many under way.
         let fill = fill.min(u64::from(blocks / 2));
+        let burst = costs.burst_bytes as f64 * BURST_SHARE / costs.rate_bytes_per_second;
         let seconds = (steps + fill) as f64 * (step + costs.gap_seconds)
-            + hops as f64 * costs.latency_seconds;
+            + hops as f64 * costs.latency_seconds
+            - relays as f64 * burst.min(step);
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         Choice { algorithm, block_bytes, blocks, steps, time }
     }
@@ -240,6 +255,7 @@ mod tests {
             busy_seconds: 0.5,
             gap_seconds: 0.25,
             latency_seconds: 10.0,
+            burst_bytes: 0,
             block_bytes_max: u64::MAX,
         };
         let chain = Wish {
@@ -253,6 +269,24 @@ mod tests {
         // A processor that is slower than the link.
         let slow = chain.choose(&Costs { busy_seconds: 2.0, ..costs });
         assert!((slow.time.as_secs_f64() - (6.0 * 2.25 + 40.0)).abs() < 1e-9);
+        // Three of the four hops let 0.4 s of each first block through at once, of 1 s.
+        let bursts = Costs { burst_bytes: 533_333, ..costs };
+        let hidden = 3.0 * 0.4;
+        let seconds = chain.choose(&bursts).time.as_secs_f64();
+        assert!((seconds - (6.0 * 1.25 + 40.0 - hidden)).abs() < 1e-5, "{seconds}");
+        let tree = Wish { algorithm: Some(Algorithm::BinomialTree), ..chain };
+        assert_eq!(tree.choose(&bursts), tree.choose(&costs));
+    }
+
+    #[test]
+    fn bursts_make_short_messages_take_a_chain() {
+        let plain = of_rate(250_000_000);
+        let bursts = Costs { burst_bytes: 64 << 10, ..plain };
+        assert_eq!(wish(16, 8 * MIB).choose(&plain).algorithm, Algorithm::BinomialPipeline);
+        let choice = wish(16, 8 * MIB).choose(&bursts);
+        assert_eq!(choice.algorithm, Algorithm::Chain);
+        assert!(choice.block_bytes < bursts.burst_bytes, "{choice:?}");
+        assert_eq!(wish(16, 256 * MIB).choose(&bursts).algorithm, Algorithm::BinomialPipeline);
     }
 
     #[test]

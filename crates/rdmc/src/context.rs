@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{bounded, unbounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 use transport::{Region, Transport};
 use transport_tcp::TcpConfig;
 
 use crate::{
     Application, CompletionMode, Counters, Error, Fabric, Group, GroupSettings, Memory, Offload,
-    Secret,
+    Protection, Secret, Waited,
     application::{Dispatcher, Functions},
     bootstrap::{Deadline, Listener, Terms, connect_neighbours},
     group::Shared,
@@ -37,7 +37,8 @@ pub enum Progress {
 pub struct ContextSettings {
     /// Where other members connect to; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// What members prove to each other that they know.
+    /// What members prove to each other that they know; it also keeps what they say to find each
+    /// other from everybody else.
     pub secret: Secret,
     /// Who moves transfers on.
     pub progress: Progress,
@@ -51,6 +52,9 @@ pub struct ContextSettings {
     /// The network that blocks move over; the same at all members. Members find each other, prove
     /// who they are and notice each other's end over TCP in any case.
     pub fabric: Fabric,
+    /// How blocks are protected on their way; the same at all members. Over another fabric than
+    /// TCP it is only what members tell each other about their lives that travels by TCP.
+    pub protection: Protection,
     /// The settings of TCP.
     pub tcp: TcpConfig,
 }
@@ -66,6 +70,7 @@ impl ContextSettings {
             streams: 1,
             connect_timeout: Duration::from_secs(30),
             fabric: Fabric::default(),
+            protection: Protection::default(),
             tcp: TcpConfig::default(),
         }
     }
@@ -99,6 +104,13 @@ impl Context {
             let fabric = settings.fabric.name();
             let what =
                 format!("several streams per neighbour are for the fabric tcp, not {fabric}");
+            return Err(Error::Setting(what));
+        }
+        if settings.fabric != Fabric::Tcp && settings.protection == Protection::Encrypt {
+            let what = format!(
+                "the fabric {} does not encrypt; use the fabric tcp, or a network that is trusted",
+                settings.fabric.name()
+            );
             return Err(Error::Setting(what));
         }
         let system = |what: &str| {
@@ -212,8 +224,20 @@ impl Context {
     ///
     /// Errors: the context is closed.
     pub fn counters(&self) -> Result<Counters, Error> {
+        self.ask(|reply| Command::Counters { reply })
+    }
+
+    /// Whom this member has waited for, in each group that has not ended, by the groups' numbers.
+    /// With what all members say one finds who holds the others up: [`crate::slowness`].
+    ///
+    /// Errors: the context is closed.
+    pub fn waited(&self) -> Result<Vec<(u64, Vec<Waited>)>, Error> {
+        self.ask(|reply| Command::Waited { reply })
+    }
+
+    fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Result<T, Error> {
         let (reply, answer) = bounded(1);
-        self.commands.give(Command::Counters { reply })?;
+        self.commands.give(command(reply))?;
         self.take_commands_here();
         answer.recv_timeout(Duration::from_secs(10)).map_err(|_| Error::ContextClosed)
     }
@@ -281,14 +305,13 @@ impl Context {
             self.settings.streams,
             &self.settings.fabric.name(),
             shared.offload,
+            self.settings.protection,
         );
         let links = connect_neighbours(&self.listener, settings, addresses, terms, deadline)?
             .into_iter()
             .map(|(rank, wires)| {
-                let link = Link::new(wires).map_err(|cause| Error::Member {
-                    member: rank,
-                    address: addresses[rank as usize],
-                    cause,
+                let link = Link::new(wires, self.settings.protection).map_err(|cause| {
+                    Error::Member { member: rank, address: addresses[rank as usize], cause }
                 })?;
                 Ok((rank, link))
             })

@@ -37,11 +37,21 @@ pub enum FailureKind {
     Application,
     /// Nothing moved for too long; the member is the one that was waited for.
     Stalled,
+    /// Something did not arrive as it was sent between the member and the reporter: the network
+    /// between them is to blame, or one of the two machines, or somebody who meddles.
+    Corrupt,
 }
 
 impl FailureKind {
-    const ALL: [Self; 6] =
-        [Self::Lost, Self::Silent, Self::Protocol, Self::Memory, Self::Application, Self::Stalled];
+    const ALL: [Self; 7] = [
+        Self::Lost,
+        Self::Silent,
+        Self::Protocol,
+        Self::Memory,
+        Self::Application,
+        Self::Stalled,
+        Self::Corrupt,
+    ];
 
     pub(crate) fn code(self) -> u8 {
         self as u8
@@ -61,6 +71,7 @@ impl fmt::Display for FailureKind {
             Self::Memory => "could not use its memory",
             Self::Application => "gave up",
             Self::Stalled => "was waited for too long",
+            Self::Corrupt => "is behind a link that damages what it carries",
         })
     }
 }

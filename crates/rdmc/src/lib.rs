@@ -49,19 +49,24 @@ pub mod discovery;
 mod engine;
 mod fabric;
 mod failure;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod group;
 mod network;
+mod protection;
 mod secret;
 mod settings;
 pub mod size;
+pub mod slowness;
 mod worker;
 
 pub use application::{Application, Memory};
 pub use context::{Context, ContextSettings, Progress};
-pub use engine::{Counters, Engine, Event, Offload};
+pub use engine::{Counters, Engine, Event, Offload, Waited};
 pub use fabric::Fabric;
 pub use failure::{Error, Failure, FailureKind};
 pub use group::{Group, SendHandle};
+pub use protection::Protection;
 pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError};
 pub use secret::Secret;

@@ -11,9 +11,9 @@ use transport::{
 };
 #[cfg(feature = "fabric")]
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
-use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+use transport_tcp::{LinkError, StreamKeys, TcpConfig, TcpLink, TcpTransport};
 
-use crate::{Error, Fabric};
+use crate::{Error, Fabric, Protection, bootstrap::SessionKeys};
 
 /// The transport of a context.
 pub(crate) enum Network {
@@ -49,6 +49,7 @@ pub(crate) enum Offer {
 #[cfg_attr(not(feature = "fabric"), allow(dead_code, reason = "TCP needs no offers"))]
 pub(crate) struct Wire {
     pub(crate) stream: TcpStream,
+    pub(crate) keys: SessionKeys,
     pub(crate) ours: Offer,
     pub(crate) theirs: Vec<u8>,
     /// This end has connected and the other accepted.
@@ -157,22 +158,38 @@ impl Offer {
 
 impl Link {
     /// Of the connections to one neighbour. Errors: what the neighbour has told makes no sense.
-    pub(crate) fn new(mut wires: Vec<Wire>) -> Result<Self, String> {
+    pub(crate) fn new(mut wires: Vec<Wire>, protection: Protection) -> Result<Self, String> {
         match wires.first().map(|wire| &wire.ours) {
             #[cfg(feature = "fabric")]
             Some(Offer::Libfabric(_)) => {
-                let Wire { stream, ours, theirs, connected_here } = wires.swap_remove(0);
+                let Wire { stream, keys, ours, theirs, connected_here } = wires.swap_remove(0);
                 let Offer::Libfabric(ours) = ours else { return Err("mixed offers".into()) };
                 let role = if connected_here { Role::Connect } else { Role::Accept };
-                FabricLink::new(stream.into(), role, ours, &theirs)
+                let lifeline = protected(vec![(stream, keys)], protection)
+                    .map_err(|error| error.to_string())?;
+                FabricLink::new(lifeline, role, ours, &theirs)
                     .map(|link| Self::Libfabric(Box::new(link)))
                     .map_err(|error| error.to_string())
             }
             _ => {
-                let streams = wires.drain(..).map(|wire| wire.stream).collect();
-                TcpLink::new(streams).map(Self::Tcp).map_err(|error| error.to_string())
+                let streams = wires.drain(..).map(|wire| (wire.stream, wire.keys)).collect();
+                protected(streams, protection).map(Self::Tcp).map_err(|error| error.to_string())
             }
         }
+    }
+}
+
+/// A link whose streams are protected as the members have agreed.
+fn protected(
+    streams: Vec<(TcpStream, SessionKeys)>,
+    protection: Protection,
+) -> Result<TcpLink, LinkError> {
+    let keys = |keys: SessionKeys| {
+        StreamKeys::new(*keys.sending, *keys.receiving, protection == Protection::Encrypt)
+    };
+    match protection {
+        Protection::None => TcpLink::new(streams.into_iter().map(|(stream, _)| stream).collect()),
+        _ => TcpLink::protected(streams.into_iter().map(|(s, k)| (s, keys(k))).collect()),
     }
 }
 

@@ -35,14 +35,14 @@ impl Secret {
         Zeroizing::new(blake3::Hash::from_bytes(*self.0).to_hex().to_string())
     }
 
-    /// Proves knowledge of the secret in one role, for one pair of nonces.
-    pub(crate) fn proof(&self, role: &str, nonces: [&[u8; 32]; 2]) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(b"rdmc 1 ").update(role.as_bytes());
-        nonces.into_iter().for_each(|nonce| {
-            hasher.update(nonce);
-        });
-        hasher.finalize()
+    /// Its 32 bytes.
+    pub fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
+        self.0.clone()
+    }
+
+    /// What the key pair is made of by which those who know the secret know each other.
+    pub(crate) fn identity_seed(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(blake3::derive_key("rdmc 2026-11-21 identity of a session", &*self.0))
     }
 }
 
@@ -66,12 +66,10 @@ mod tests {
     }
 
     #[test]
-    fn proofs_differ_by_role_nonce_and_secret() {
+    fn each_secret_has_its_own_identity() {
         let (one, other) = (Secret::from_bytes([1; 32]), Secret::from_bytes([2; 32]));
-        let proof = one.proof("a", [&[3; 32], &[4; 32]]);
-        assert_eq!(proof, one.proof("a", [&[3; 32], &[4; 32]]));
-        assert_ne!(proof, one.proof("b", [&[3; 32], &[4; 32]]));
-        assert_ne!(proof, one.proof("a", [&[4; 32], &[3; 32]]));
-        assert_ne!(proof, other.proof("a", [&[3; 32], &[4; 32]]));
+        assert_eq!(one.identity_seed(), one.clone().identity_seed());
+        assert_ne!(one.identity_seed(), other.identity_seed());
+        assert_ne!(*one.identity_seed(), [1; 32]);
     }
 }

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender};
 use transport::{Region, Waker};
 
 use crate::{
-    Counters, Engine, Error, Event, GroupSettings,
+    Counters, Engine, Error, Event, GroupSettings, Waited,
     application::Dispatcher,
     network::{Link, Network},
 };
@@ -92,6 +92,9 @@ pub(crate) enum Command {
     },
     Counters {
         reply: Sender<Counters>,
+    },
+    Waited {
+        reply: Sender<Vec<(u64, Vec<Waited>)>>,
     },
     /// Makes all groups fail, and ends the worker when they have.
     Stop,
@@ -231,6 +234,10 @@ impl Worker {
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
             Command::Counters { reply } => {
                 let _ = reply.send(self.engine.counters());
+                Ok(())
+            }
+            Command::Waited { reply } => {
+                let _ = reply.send(self.engine.waited());
                 Ok(())
             }
             Command::Stop => {

@@ -1,40 +1,149 @@
-//! Groups leave nothing behind. Alone in its process, since it counts what the process holds.
+//! Nothing is left behind of groups and contexts, however they end. One test, alone in its process:
+//! it counts what the process holds.
 
 mod common;
 
 use std::{
-    fs, thread,
+    fs,
+    ops::Range,
+    thread,
     time::{Duration, Instant},
 };
 
-use common::{PATIENCE, World, close_all, contents, group};
-use rdmc::{Algorithm, Region};
+use common::{PATIENCE, Recorder, Told, World, close_all, contents, group};
+use rdmc::{Algorithm, GroupSettings, Region};
+use transport::contract::CountingAllocator;
 
-/// Open descriptors and threads of this process.
-fn held() -> (usize, usize) {
-    let count = |directory: &str| fs::read_dir(directory).unwrap().count();
-    (count("/proc/self/fd"), count("/proc/self/task"))
+#[global_allocator]
+static MEMORY: CountingAllocator = CountingAllocator::new();
+
+/// What tables and queues keep as room, and a test program for itself: a fraction of a byte for
+/// each group, and less than any of them needs.
+const SLACK_BYTES: usize = 16 << 10;
+const SLACK_ALLOCATIONS: usize = 64;
+/// Memory as the system sees it comes in pages and is not given back at once.
+const SLACK_RESIDENT_KIB: usize = 8 << 10;
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    descriptors: usize,
+    threads: usize,
+    allocations: usize,
+    bytes: usize,
+    resident_kib: usize,
+}
+
+impl Held {
+    fn now() -> Self {
+        let count = |directory: &str| fs::read_dir(directory).unwrap().count();
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        Self {
+            descriptors: count("/proc/self/fd"),
+            threads: count("/proc/self/task"),
+            allocations: MEMORY.allocations(),
+            bytes: MEMORY.bytes(),
+            resident_kib: resident.trim_end_matches("kB").trim().parse().unwrap(),
+        }
+    }
+
+    fn is_no_more_than(&self, before: &Self) -> bool {
+        self.descriptors <= before.descriptors
+            && self.threads <= before.threads
+            && self.allocations <= before.allocations + SLACK_ALLOCATIONS
+            && self.bytes <= before.bytes + SLACK_BYTES
+            && self.resident_kib <= before.resident_kib + SLACK_RESIDENT_KIB
+    }
+}
+
+/// After the first `warm_up` of `all`, which fill pools and tables, nothing more is held.
+fn leaves_nothing(what: &str, warm_up: u64, all: Range<u64>, run: impl Fn(Range<u64>)) {
+    let (first, rest) = (all.start..all.start + warm_up, all.start + warm_up..all.end);
+    let started = Instant::now();
+    run(first);
+    // Threads that have answered a connection end a moment later.
+    thread::sleep(Duration::from_millis(200));
+    let before = Held::now();
+    run(rest);
+    let deadline = Instant::now() + PATIENCE;
+    while !Held::now().is_no_more_than(&before) {
+        assert!(Instant::now() < deadline, "{what}: {before:?} before, {:?} now", Held::now());
+        thread::sleep(Duration::from_millis(10));
+    }
+    println!("{what}: {before:?} before, {:?} now, {:?}", Held::now(), started.elapsed());
+}
+
+fn chain(number: u64) -> impl Fn(u32) -> GroupSettings + Sync {
+    group(number, Algorithm::Chain, 3, 0)
 }
 
 /// Creates, uses and closes groups of ever new numbers.
-fn use_groups(world: &World, numbers: std::ops::Range<u64>) {
+fn use_groups(world: &World, numbers: Range<u64>) {
     for number in numbers {
-        let groups = world.join(group(number, Algorithm::BinomialPipeline, 3, 0));
+        let groups = world.join(chain(number));
         groups[0].0.send(Region::from_vec(contents(0, 3_000))).unwrap();
         close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
     }
 }
 
-#[test]
-fn descriptors_and_threads_are_the_same_after_many_groups() {
-    let world = World::start(3);
-    let before = held();
-    use_groups(&world, 0..100);
-    // Threads that have answered a connection end a moment later.
-    let deadline = Instant::now() + PATIENCE;
-    while held() != before {
-        assert!(Instant::now() < deadline, "{:?} before, {:?} now", before, held());
-        thread::sleep(Duration::from_millis(10));
+/// Groups that end in the middle of a message: by a member that gives up, or that drops its group.
+fn fail_groups(world: &World, numbers: Range<u64>) {
+    for number in numbers {
+        let mut groups = world.join(chain(number));
+        groups[0].0.send(Region::from_vec(contents(0, 300_000))).unwrap();
+        let culprit = (number % 3) as usize;
+        if number % 2 == 0 {
+            groups[culprit].0.abort("enough");
+        } else {
+            drop(groups.remove(culprit).0);
+        }
+        for (_, told) in &groups {
+            let failure = told.iter().find_map(|told| match told {
+                Told::Failed(failure, _) => Some(failure),
+                _ => None,
+            });
+            assert_eq!(failure.expect("a failure").member, Some(culprit as u32));
+        }
     }
+}
+
+/// Groups that nobody but one member wants.
+fn miss_members(world: &World, numbers: Range<u64>) {
+    for number in numbers {
+        let context = &world.contexts[2];
+        let (sender, _told) = std::sync::mpsc::channel();
+        let missed = context.create_group(chain(number)(2), &world.addresses, Recorder(sender));
+        assert!(missed.is_err());
+    }
+}
+
+/// Contexts with a group that is closed, or of which one member dies.
+fn use_contexts(numbers: Range<u64>) {
+    for number in numbers {
+        let mut world = World::start(3);
+        let groups = world.join(chain(number));
+        groups[0].0.send(Region::from_vec(contents(0, 3_000))).unwrap();
+        if number % 2 == 0 {
+            close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
+        } else {
+            drop(world.contexts.remove(1));
+            assert!(groups[0].1.iter().any(|told| matches!(told, Told::Failed(..))));
+        }
+        drop(groups);
+        world.close();
+    }
+}
+
+#[test]
+fn nothing_is_left_of_groups_and_contexts_however_they_end() {
+    let world = World::start(3);
+    leaves_nothing("groups", 200, 0..2_000, |numbers| use_groups(&world, numbers));
+    leaves_nothing("groups that fail", 50, 2_000..2_400, |numbers| fail_groups(&world, numbers));
     world.close();
+    let world = World::start_with(3, |settings| {
+        settings.connect_timeout = Duration::from_millis(10);
+    });
+    leaves_nothing("groups that nobody joins", 20, 0..100, |numbers| miss_members(&world, numbers));
+    world.close();
+    leaves_nothing("contexts", 50, 0..200, use_contexts);
 }

@@ -3,10 +3,12 @@
 #[path = "common/world.rs"]
 mod world;
 
+use std::time::Duration;
+
 use proptest::prelude::*;
-use rdmc::{Algorithm, SmallMessages, Window};
+use rdmc::{Algorithm, FailureKind, SmallMessages, Waited, Window, slowness::worst};
 use transport_sim::{Jitter, LinkConfig, SimConfig};
-use world::{BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
+use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
 
 #[test]
 fn undisturbed_schedules_take_exactly_their_steps() {
@@ -215,5 +217,129 @@ fn a_relayed_message_of_one_block_needs_no_second_handshake() {
         // The announcement travels with the block, whose credit was granted before; and one credit
         // for the first block of the next message.
         assert_eq!(after.words - before.words, 2 * receivers, "{members} members");
+    }
+}
+
+/// Blocks of 10 ms, and members that give up after half a second.
+fn slow_world(algorithm: Algorithm, members: u32) -> World {
+    let port_rate_bytes_per_s = 10_000;
+    let config = SimConfig { port_rate_bytes_per_s, ..SimConfig::IDEAL };
+    World::new(&schedule(algorithm, members, 0), config, 1, |settings| {
+        settings.stall_timeout_ms = 500;
+    })
+}
+
+/// Also lets members look at the clock, for so long in virtual time.
+fn run_for(world: &mut World, time: Duration) {
+    let end = world.network.now() + time;
+    while world.network.now() < end {
+        world.run_until(end.min(world.network.now() + Duration::from_millis(10)));
+        (0..world.members.len()).for_each(|rank| world.progress(rank));
+    }
+}
+
+/// The last receiver of sequential send waits for all other copies, four seconds here; so do, for a
+/// while, the tree's, which are told by members that are told themselves.
+#[test]
+fn who_waits_for_a_busy_member_does_not_give_up() {
+    for algorithm in Algorithm::ALL {
+        let mut world = slow_world(algorithm, 9);
+        world.send(0, contents(0, 5_000));
+        (0..9).for_each(|rank| world.members[rank].engine.close(1).unwrap());
+        run_for(&mut world, Duration::from_secs(6));
+        for (rank, member) in world.members.iter().enumerate() {
+            assert!(member.closed, "{algorithm}, member {rank}: {:?}", member.failure);
+        }
+    }
+}
+
+/// Telling each other that something has moved once keeps nobody waiting for ever.
+#[test]
+fn a_program_that_stops_is_noticed_in_every_schedule() {
+    for algorithm in Algorithm::ALL {
+        let mut world = slow_world(algorithm, 9);
+        world.send(0, contents(0, 5_000));
+        run_for(&mut world, Duration::from_millis(200));
+        world.set_polled(0, false);
+        run_for(&mut world, Duration::from_millis(1_500));
+        for (rank, member) in world.members.iter().enumerate().skip(1) {
+            let failure = member.failure.as_ref();
+            let kind = failure.map(|failure| failure.kind);
+            assert_eq!(kind, Some(FailureKind::Stalled), "{algorithm}, member {rank}");
+        }
+    }
+}
+
+/// Also to members that wait for others, which wait for it.
+#[test]
+fn a_program_that_stops_is_named_to_everybody() {
+    for algorithm in Algorithm::ALL {
+        for stopped in [0, 2, 5] {
+            let mut world = slow_world(algorithm, 9);
+            world.send(0, contents(0, 5_000));
+            run_for(&mut world, Duration::from_millis(200));
+            world.set_polled(stopped, false);
+            run_for(&mut world, Duration::from_secs(6));
+            let others = world.members.iter().enumerate().filter(|&(rank, _)| rank != stopped);
+            for (rank, member) in others {
+                let named = member.failure.as_ref().map(|failure| failure.member);
+                assert_eq!(named, Some(Some(stopped as u32)), "{algorithm}, member {rank}");
+            }
+        }
+    }
+}
+
+/// An application that gives no memory is named, by itself if nobody else is faster.
+#[test]
+fn an_application_that_gives_no_memory_is_named_to_everybody() {
+    for algorithm in Algorithm::ALL {
+        let mut world = slow_world(algorithm, 9);
+        world.members[6].patience = 1;
+        world.send(0, contents(0, 5_000));
+        (0..9).for_each(|rank| world.members[rank].engine.close(1).unwrap());
+        run_for(&mut world, Duration::from_secs(6));
+        for (rank, member) in world.members.iter().enumerate() {
+            let named = member.failure.as_ref().map(|failure| failure.member);
+            assert_eq!(named, Some(Some(6)), "{algorithm}, member {rank}");
+        }
+    }
+}
+
+/// Who stands out half way through a message, and how much, where one port has a part of the rate of
+/// all others: 1 byte per ns.
+fn worst_of(algorithm: Algorithm, members: u32, slow: Option<(u32, u64)>) -> (u32, f64) {
+    let schedule = schedule(algorithm, members, 0);
+    let config = SimConfig { block_jitter: Jitter::BlockTimes(0.2), ..SimConfig::IDEAL };
+    let mut world = World::new(&schedule, config, 7, |settings| {
+        settings.window = Window { receives: 8, sends: 8 };
+    });
+    if let Some((slow, rate)) = slow {
+        world.network.set_port_rate(slow as usize, rate);
+    }
+    world.send(0, contents(0, 200 * BLOCK_BYTES as usize));
+    world.progress(0);
+    let rate = slow.map_or(1_000_000_000, |(_, rate)| rate);
+    world.run_until(BLOCK_TIME * (100 * 1_000_000_000 / rate) as u32);
+    let engines = world.members.iter_mut().map(|member| member.engine.waited());
+    let waited: Vec<Vec<Waited>> =
+        engines.map(|mut groups| groups.pop().map_or(Vec::new(), |(_, waited)| waited)).collect();
+    worst(&waited, &|_| 0).unwrap()
+}
+
+#[test]
+fn a_slow_member_stands_out() {
+    for algorithm in [Algorithm::Chain, Algorithm::BinomialPipeline, Algorithm::Circulant] {
+        for members in [3, 4, 5, 7, 8, 13, 16] {
+            for slow in 1..members {
+                let (found, share) = worst_of(algorithm, members, Some((slow, 50_000_000)));
+                let what = format!("{algorithm}, {members} members, {slow} is slow");
+                assert!(found == slow && share > 0.3, "{what}: {found}, {share}");
+            }
+        }
+        // A chain without slow members is held up where it begins, rightly.
+        if algorithm != Algorithm::Chain {
+            let (found, share) = worst_of(algorithm, 16, None);
+            assert!(share < 0.15, "{algorithm}: {found}, {share}");
+        }
     }
 }

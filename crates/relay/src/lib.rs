@@ -48,7 +48,7 @@ mod relay;
 
 pub use action::{Action, ReceiveId, SendId};
 pub use blocks::{BlockRange, Blocks};
-pub use relay::{Relay, Wait};
+pub use relay::{Obstacle, Relay, Wait};
 
 use schedule::Schedule;
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use schedule::Transfer;
 
-pub use waits::Wait;
+pub use waits::{Obstacle, Wait};
 
 use crate::{Action, ReceiveId, RelayError, SendId, Settings, message::Message};
 

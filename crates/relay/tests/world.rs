@@ -528,6 +528,7 @@ fn a_relay_says_why_it_sends_nothing() {
         Wait::Block { source, transfer, .. } => ("block", source, transfer.unwrap().block),
         Wait::Credit { target, transfer, .. } => ("credit", target, transfer.block),
         Wait::Memory { .. } => ("memory", 1, 0),
+        Wait::Send { target, transfer, .. } => ("send", target, transfer.block),
     };
     assert_eq!(waits_for(&relay), ("block", 0, 0));
     relay.received(id, 10, 0).unwrap();

@@ -7,7 +7,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// Longer lines are no events of ours.
 pub(crate) const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -68,31 +69,36 @@ impl Trace {
         Part { origin_ns: self.origin_ns, process }
     }
 
-    /// Adds what a process has written, as far as it got. Lines that are no JSON are left out: a
-    /// process that was killed leaves half a line, and another host may write anything.
+    /// Adds what a process has written, as far as it got. Lines that are no JSON objects are left
+    /// out: a process that was killed leaves half a line, and another host may write anything.
     ///
     /// Blocks while it copies. Errors: reading or writing fails.
     pub fn add(&mut self, part: impl Read) -> io::Result<()> {
-        let mut part = BufReader::new(part);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            let read = part.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
-            if read == 0 {
-                return Ok(());
-            }
-            let event = line.trim_ascii_end();
-            let event = event.strip_suffix(b",").unwrap_or(event);
-            let is_object = event.starts_with(b"{");
-            if is_object && serde_json::from_slice::<IgnoredAny>(event).is_ok() {
-                self.lines.raw(event)?;
-            }
-        }
+        copy_events(&mut self.lines, part)
     }
 
     /// Ends the file. Errors: writing fails.
     pub fn finish(self) -> io::Result<()> {
         self.lines.end()
+    }
+}
+
+/// Copies the lines that are events; see [`Trace::add`].
+pub(crate) fn copy_events<W: Write>(to: &mut Lines<W>, part: impl Read) -> io::Result<()> {
+    let mut part = BufReader::new(part);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = part.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        if read == 0 {
+            return Ok(());
+        }
+        let event = line.trim_ascii_end();
+        let event = event.strip_suffix(b",").unwrap_or(event);
+        // Read whole, and not only skipped, which would let pass what is no text.
+        if serde_json::from_slice::<Map<String, Value>>(event).is_ok() {
+            to.raw(event)?;
+        }
     }
 }
 

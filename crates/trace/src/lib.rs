@@ -25,6 +25,8 @@
 
 mod event;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod moment;
 mod read;
 mod tracks;

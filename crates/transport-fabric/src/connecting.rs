@@ -97,6 +97,26 @@ fn turn_away(device: &Device, request: &Info) {
 }
 
 impl FabricTransport {
+    /// Turns everybody away whose request was not answered, also those that have not been read: a
+    /// request that nobody answers keeps its socket for ever.
+    pub(crate) fn turn_all_away(&mut self) {
+        for opening in std::mem::take(&mut self.openings) {
+            if let Opening::Accept(_, path, info) = opening {
+                turn_away(&self.devices[Link::device_of(path)], &info);
+            }
+        }
+        // Nobody waits for longer than this.
+        self.requests.expire(Instant::now() + self.requests.patience, &self.devices);
+        for device in &self.devices {
+            let Some(events) = &device.events else { continue };
+            while let Ok(Some(event)) = sys::next_event(events) {
+                if let Event::Request { info, .. } = event {
+                    turn_away(device, &info);
+                }
+            }
+        }
+    }
+
     /// Everything that has happened to connections.
     pub(crate) fn take_events(&mut self, now: Instant) {
         for device in 0..self.devices.len() {

@@ -341,7 +341,7 @@ impl FabricTransport {
             self.lifelines.close(link.lifeline);
         }
         self.offload.disarm(id);
-        link.tear_down(&mut self.completed);
+        link.tear_down(&self.devices, &mut self.completed);
         self.offload.end(id, &mut self.completed);
         self.completed.push(match end {
             End::Closed => {
@@ -367,6 +367,7 @@ impl Drop for FabricTransport {
     /// Endpoints are closed while nothing can start on them any more, then memory is handed back.
     fn drop(&mut self) {
         self.offload.disarm_all();
+        self.turn_all_away();
         self.links.clear();
     }
 }

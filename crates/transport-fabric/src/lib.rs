@@ -52,6 +52,8 @@ mod discovery;
 #[cfg(libfabric)]
 mod driver;
 mod error;
+#[cfg(all(libfabric, any(test, fuzzing)))]
+pub mod fuzzing;
 #[cfg(libfabric)]
 mod lifeline;
 #[cfg(libfabric)]

@@ -42,6 +42,48 @@ pub(crate) struct Terms {
     pub(crate) addresses: Vec<Vec<u8>>,
 }
 
+impl Terms {
+    /// Reads what a peer shows to this process, whose fabric has this provider. Errors: no offer,
+    /// or one for another provider.
+    pub(crate) fn read(bytes: &[u8], provider: &str, process: u32) -> Result<Self, FabricError> {
+        let refuse = |why: String| Err(FabricError::Offer(why));
+        if bytes.len() > OFFER_BYTES_MAX {
+            return refuse(format!("it has {} bytes", bytes.len()));
+        }
+        let mut terms: Self = match postcard::from_bytes(bytes) {
+            Ok(terms) => terms,
+            Err(error) => return refuse(error.to_string()),
+        };
+        if terms.version != VERSION {
+            return refuse(format!("version {} instead of {VERSION}", terms.version));
+        }
+        if terms.provider != provider {
+            return refuse(format!(
+                "it is for the provider {:?}, this is {provider}",
+                terms.provider
+            ));
+        }
+        if provider == "shm" && terms.process == process {
+            // libfabric lets such ends use each other's mapping, also when one of them is gone.
+            return refuse(
+                "shm joins processes, and both ends are in this one; use the fabric tcp".into(),
+            );
+        }
+        let lawful = |address: &Vec<u8>| (1..ADDRESS_BYTES_MAX).contains(&address.len());
+        if terms.addresses.is_empty()
+            || terms.addresses.len() > RAILS_MAX
+            || !terms.addresses.iter().all(lawful)
+            || terms.number >> LINK_NUMBER_BITS != 0
+        {
+            return refuse("its addresses or its number are out of range".into());
+        }
+        for address in &mut terms.addresses {
+            address.resize(ADDRESS_BYTES_MAX, 0);
+        }
+        Ok(terms)
+    }
+}
+
 /// This end's part of a new link: show [`Offer::bytes`] to the peer, and make a [`FabricLink`] of
 /// this and what the peer shows. An offer that is dropped takes its cookie with it.
 #[derive(Debug)]
@@ -190,40 +232,7 @@ impl FabricLink {
         ours: Offer,
         theirs: &[u8],
     ) -> Result<Self, FabricError> {
-        let refuse = |why: String| Err(FabricError::Offer(why));
-        if theirs.len() > OFFER_BYTES_MAX {
-            return refuse(format!("it has {} bytes", theirs.len()));
-        }
-        let mut theirs: Terms = match postcard::from_bytes(theirs) {
-            Ok(terms) => terms,
-            Err(error) => return refuse(error.to_string()),
-        };
-        if theirs.version != VERSION {
-            return refuse(format!("version {} instead of {VERSION}", theirs.version));
-        }
-        if theirs.provider != ours.terms.provider {
-            return refuse(format!(
-                "it is for the provider {:?}, this is {}",
-                theirs.provider, ours.terms.provider
-            ));
-        }
-        if theirs.provider == "shm" && theirs.process == ours.terms.process {
-            // libfabric lets such ends use each other's mapping, also when one of them is gone.
-            return refuse(
-                "shm joins processes, and both ends are in this one; use the fabric tcp".into(),
-            );
-        }
-        let lawful = |address: &Vec<u8>| (1..ADDRESS_BYTES_MAX).contains(&address.len());
-        if theirs.addresses.is_empty()
-            || theirs.addresses.len() > RAILS_MAX
-            || !theirs.addresses.iter().all(lawful)
-            || theirs.number >> LINK_NUMBER_BITS != 0
-        {
-            return refuse("its addresses or its number are out of range".into());
-        }
-        for address in &mut theirs.addresses {
-            address.resize(ADDRESS_BYTES_MAX, 0);
-        }
+        let theirs = Terms::read(theirs, &ours.terms.provider, ours.terms.process)?;
         Ok(Self { lifeline, ends: Ends { role, ours, theirs } })
     }
 }

@@ -8,10 +8,7 @@
 
 mod common;
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use transport::{
     EndpointId,
@@ -21,19 +18,14 @@ use transport_fabric::FabricTransport;
 
 use common::{Place, connect, start};
 
-/// The provider sockets mixes up file descriptors when several threads open and close endpoints.
-static SOCKETS: Mutex<()> = Mutex::new(());
-
 /// Transports of this process, each pair connected.
 struct Fabric {
     places: Vec<Place>,
-    _alone: Option<MutexGuard<'static, ()>>,
 }
 
 impl Fabric {
     fn new(provider: &str) -> Self {
-        let alone = || SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { places: vec![Place::here(provider)], _alone: (provider == "sockets").then(alone) }
+        Self { places: vec![Place::here(provider)] }
     }
 
     /// One whose blocks pass through copies.
@@ -52,7 +44,7 @@ impl Fabric {
 
     /// Of the devices that the environment names by their addresses, if it does.
     fn verbs() -> Option<Self> {
-        Some(Self { places: Place::of_verbs()?, _alone: None })
+        Some(Self { places: Place::of_verbs()? })
     }
 
     /// The same, of devices by their names, several for each member.
@@ -62,7 +54,7 @@ impl Fabric {
             ..Place::here("verbs")
         };
         let places = common::places("RDMC_TEST_RAILS", "DEVICE,DEVICE/DEVICE,DEVICE", '/', with)?;
-        Some(Self { places, _alone: None })
+        Some(Self { places })
     }
 }
 
@@ -81,14 +73,6 @@ impl Harness for Fabric {
             endpoints[right][left] = Some(other);
         }
         Network { members: transports.into_iter().map(Some).collect(), endpoints }
-    }
-
-    fn excuse(&self, clause: &str) -> Option<&'static str> {
-        (self.places[0].provider == "sockets" && clause == "a_write_outside_breaks_the_endpoint")
-            .then_some(
-                "libfabric 1.17's sockets: when a link ends at once, its progress thread finds a \
-                 descriptor closed, gives up, and no link of the process moves any more",
-            )
     }
 
     /// Dropping a transport closes everything without a goodbye, as the end of a process does.

@@ -33,7 +33,17 @@ impl SideId {
 
 pub(crate) struct Connection {
     pub(crate) link: LinkConfig,
+    pub(crate) cut: Cut,
     sides: [Side; 2],
+}
+
+/// Nothing passes a connection for some time, and neither end is told.
+#[derive(Default)]
+pub(crate) struct Cut {
+    pub(crate) since_ns: u64,
+    pub(crate) until_ns: u64,
+    /// What would have arrived meanwhile.
+    pub(crate) held: Vec<Event>,
 }
 
 /// How far a side is in its life.
@@ -112,13 +122,19 @@ impl Connection {
             early_words: Vec::new(),
             early_end: None,
         });
-        Self { link, sides }
+        Self { link, cut: Cut::default(), sides }
     }
 }
 
 impl State {
     pub(crate) fn connection(&mut self, of: SideId) -> &mut Connection {
         &mut self.connections[of.connection as usize]
+    }
+
+    /// Whether a connection is cut, or has not yet let through what came meanwhile.
+    pub(crate) fn is_cut(&self, of: SideId) -> bool {
+        let cut = &self.connections[of.connection as usize].cut;
+        self.now_ns < cut.until_ns || !cut.held.is_empty()
     }
 
     pub(crate) fn side(&mut self, id: SideId) -> &mut Side {

@@ -35,7 +35,7 @@ impl State {
         }
         let drain_ns = self.config.drain_timeout_ms.saturating_mul(1_000_000);
         let at_ns = self.now_ns.saturating_add(drain_ns);
-        self.agenda.plan(at_ns, Event::Break(id, Cause::Lost("drain timeout".into())));
+        self.agenda.plan(at_ns, Event::GiveUp(id, Cause::Lost("drain timeout".into())));
     }
 
     /// Tells the peer, after all that was said and sent before, that nothing more comes.

@@ -23,12 +23,18 @@ pub(crate) enum Event {
     Bye(SideId),
     /// This side ends, if it has not; a closing one as it wished.
     Break(SideId, Cause),
+    /// As [`Event::Break`], but of its own accord: no news has to arrive for it.
+    GiveUp(SideId, Cause),
     /// Something that the test has planned.
     Fault(Fault),
     /// A stall may be over.
     Resume(usize),
     /// A stalled member's peers lose patience, if this is still the same stall.
     Silence { member: usize, stalled_since_ns: u64 },
+    /// A cut may be over.
+    Heal(SideId),
+    /// Both ends of a connection lose patience, if this is still the same cut.
+    CutSilence { side: SideId, since_ns: u64 },
     /// Free ports are given out.
     Arbitrate,
 }

@@ -26,6 +26,17 @@ pub enum Fault {
         /// For how long from now on; of overlapping stalls the one that ends last counts.
         lasting: Duration,
     },
+    /// Nothing passes between two members, and neither is told: a partition is several of these.
+    /// What was on its way arrives when the time is over. If that is longer than
+    /// [`crate::SimConfig::silence_timeout_ms`], both report [`Cause::Silent`].
+    Cut {
+        /// One of them.
+        one: usize,
+        /// The other.
+        other: usize,
+        /// For how long from now on; of overlapping cuts the one that ends last counts.
+        lasting: Duration,
+    },
     /// Both of a member's ports have another rate, from the next block on.
     PortRate {
         /// Who.
@@ -42,6 +53,7 @@ impl State {
             Fault::Kill(member) => self.kill(member),
             Fault::Reset(one, other) => self.reset(one, other),
             Fault::Stall { member, lasting } => self.stall(member, lasting),
+            Fault::Cut { one, other, lasting } => self.cut(one, other, lasting),
             Fault::PortRate { member, bytes_per_s } => {
                 self.members[member].rate_bytes_per_s = bytes_per_s.max(1);
             }
@@ -62,14 +74,65 @@ impl State {
     }
 
     fn reset(&mut self, one: usize, other: usize) {
+        for side in self.sides_between(one, other) {
+            for end in [side, side.peer()] {
+                let cause = Cause::Lost("connection reset".into());
+                self.happen(Event::GiveUp(end, cause));
+            }
+        }
+    }
+
+    /// Sides of `one` that lead to `other`.
+    fn sides_between(&mut self, one: usize, other: usize) -> Vec<SideId> {
         let sides = self.members[one].sides.clone();
-        for side in sides {
-            if self.side(side.peer()).member == other {
-                for end in [side, side.peer()] {
-                    let cause = Cause::Lost("connection reset".into());
-                    self.happen(Event::Break(end, cause));
+        sides.into_iter().filter(|side| self.side(side.peer()).member == other).collect()
+    }
+
+    fn cut(&mut self, one: usize, other: usize, lasting: Duration) {
+        let until_ns = self.now_ns.saturating_add(nanoseconds(lasting));
+        for side in self.sides_between(one, other) {
+            let (now_ns, is_new) = (self.now_ns, !self.is_cut(side));
+            let cut = &mut self.connection(side).cut;
+            if until_ns <= cut.until_ns {
+                continue;
+            }
+            cut.until_ns = until_ns;
+            self.agenda.plan(until_ns, Event::Heal(side));
+            if is_new {
+                self.connection(side).cut.since_ns = now_ns;
+                self.restart_transfers(side);
+                self.restart_transfers(side.peer());
+                if let Some(timeout_ms) = self.config.silence_timeout_ms {
+                    let at_ns = now_ns.saturating_add(timeout_ms.saturating_mul(1_000_000));
+                    self.agenda.plan(at_ns, Event::CutSilence { side, since_ns: now_ns });
                 }
             }
+        }
+    }
+
+    /// What a cut has held arrives, unless there is another cut.
+    pub(crate) fn heal(&mut self, side: SideId) {
+        if self.now_ns < self.connection(side).cut.until_ns {
+            return;
+        }
+        let held = std::mem::take(&mut self.connection(side).cut.held);
+        held.into_iter().for_each(|event| self.happen(event));
+        for end in [side, side.peer()] {
+            let member = self.side(end).member;
+            self.note_freed(member, Way::Transmit);
+        }
+    }
+
+    /// Both ends of a connection that is still in the same cut give each other up.
+    pub(crate) fn lose_patience_of_cut(&mut self, side: SideId, since_ns: u64) {
+        let now_ns = self.now_ns;
+        let cut = &self.connection(side).cut;
+        if now_ns >= cut.until_ns || cut.since_ns != since_ns {
+            return;
+        }
+        let timeout_ms = self.config.silence_timeout_ms.unwrap_or(0);
+        for end in [side, side.peer()] {
+            self.happen(Event::GiveUp(end, Cause::Silent(timeout_ms)));
         }
     }
 
@@ -99,7 +162,8 @@ impl State {
             return;
         }
         let held = std::mem::take(&mut state.held);
-        held.into_iter().for_each(|event| self.happen(event));
+        // No cut that came later holds them up: what was sent after them waits there.
+        held.into_iter().for_each(|event| self.reach(event));
         self.note_freed(member, Way::Transmit);
         self.note_freed(member, Way::Receive);
         // Its peers' ports were free all the time, and found nobody at the other end.
@@ -115,7 +179,7 @@ impl State {
         let sides: Vec<SideId> = state.sides.clone();
         let timeout_ms = self.config.silence_timeout_ms.unwrap_or(0);
         for side in sides {
-            self.happen(Event::Break(side.peer(), Cause::Silent(timeout_ms)));
+            self.happen(Event::GiveUp(side.peer(), Cause::Silent(timeout_ms)));
         }
     }
 }

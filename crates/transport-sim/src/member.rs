@@ -26,7 +26,7 @@ use crate::{
 const WAIT_NS_MAX: u64 = 3_600_000_000_000;
 
 /// One end of a connection that [`crate::SimNet::connect`] has made. One that is dropped unopened
-/// leaves its peer waiting.
+/// leaves its peer waiting; see [`crate::SimNet::discard`].
 #[derive(Debug)]
 pub struct SimLink {
     /// Address of the network, to tell it from others.

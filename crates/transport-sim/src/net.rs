@@ -51,6 +51,11 @@ impl SimNet {
         (end(one, near), end(other, far))
     }
 
+    /// Gives up an end that was not opened: its peer hears that the connection is lost.
+    pub fn discard(&self, link: SimLink) {
+        self.0.borrow_mut().vanish(link.side, 0);
+    }
+
     /// Virtual time since the network was made.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.0.borrow().now_ns)
@@ -124,6 +129,14 @@ impl SimNet {
     /// What one member has done.
     pub fn member_totals(&self, member: usize) -> MemberTotals {
         self.0.borrow().members[member].totals
+    }
+
+    /// Adds a line to the trace, if one is kept ([`SimConfig::trace_events`]); otherwise `text` is
+    /// not called.
+    pub fn remark(&self, text: impl FnOnce() -> String) {
+        let mut state = self.0.borrow_mut();
+        let now_ns = state.now_ns;
+        state.trace.remark(now_ns, text);
     }
 
     /// The seed and the last events ([`SimConfig::trace_events`]), for a test that fails to print.

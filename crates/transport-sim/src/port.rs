@@ -62,7 +62,10 @@ impl State {
         let place =
             receives.partition_point(|&other| self.transfer(other).target.number < receive_number);
         self.members[to].receive.waiting.insert(place, slot);
-        self.members[from].transmit.waiting.push_back(slot);
+        let number = self.transfer(slot).number;
+        let sends = &self.members[from].transmit.waiting;
+        let place = sends.partition_point(|&other| self.transfer(other).number < number);
+        self.members[from].transmit.waiting.insert(place, slot);
         self.note_freed(from, Way::Transmit);
     }
 
@@ -92,10 +95,11 @@ impl State {
         let member = &self.members[member];
         let can_start = |&slot: &usize| {
             let transfer = self.transfer(slot);
-            match way {
+            let is_other_free = match way {
                 Way::Transmit => self.is_free(transfer.to_member, Way::Receive),
                 Way::Receive => self.is_free(transfer.from_member, Way::Transmit),
-            }
+            };
+            is_other_free && !self.is_cut(transfer.side)
         };
         match way {
             Way::Transmit => member.transmit.waiting.iter().copied().find(can_start),

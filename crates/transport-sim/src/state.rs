@@ -204,28 +204,46 @@ impl State {
 
     pub(crate) fn happen(&mut self, event: Event) {
         match event {
-            Event::Passed(id) => self.transfer_passed(id),
-            Event::Arrived(id) => self.transfer_arrived(id),
+            Event::Word(side, _)
+            | Event::Write(side, _)
+            | Event::Bye(side)
+            | Event::Break(side, _)
+                if self.is_cut(side) =>
+            {
+                self.connection(side).cut.held.push(event);
+            }
+            event => self.reach(event),
+        }
+    }
+
+    /// What has got through any cut happens, unless the member is stalled.
+    pub(crate) fn reach(&mut self, event: Event) {
+        match event {
             Event::Word(side, _)
             | Event::WriteLeft(side)
             | Event::Write(side, _)
             | Event::Bye(side)
             | Event::Break(side, _)
+            | Event::GiveUp(side, _)
                 if self.is_side_held_up(side) =>
             {
                 let member = self.side(side).member;
                 self.hold(member, event);
             }
+            Event::Passed(id) => self.transfer_passed(id),
+            Event::Arrived(id) => self.transfer_arrived(id),
             Event::Word(side, word) => self.word_arrived(side, word),
             Event::WriteLeft(side) => self.write_left(side),
             Event::Write(side, arrival) => self.write_arrived(side, arrival),
             Event::Bye(side) => self.bye_arrived(side),
-            Event::Break(side, cause) => self.end_side(side, cause),
+            Event::Break(side, cause) | Event::GiveUp(side, cause) => self.end_side(side, cause),
             Event::Fault(fault) => self.inject(fault),
             Event::Resume(member) => self.resume(member),
             Event::Silence { member, stalled_since_ns } => {
                 self.lose_patience(member, stalled_since_ns);
             }
+            Event::Heal(side) => self.heal(side),
+            Event::CutSilence { side, since_ns } => self.lose_patience_of_cut(side, since_ns),
             Event::Arbitrate => self.arbitrate(),
         }
     }

@@ -25,6 +25,8 @@ pub(crate) enum What {
     End { member: usize, peer: usize, end: Completion },
     /// The test has done something.
     Fault(Fault),
+    /// The test has something to say.
+    Remark(String),
 }
 
 /// The last events, and a digest of all.
@@ -51,6 +53,7 @@ impl fmt::Display for What {
             }
             Self::End { member, peer, .. } => write!(f, "member {member} has closed with {peer}"),
             Self::Fault(fault) => write!(f, "fault: {fault:?}"),
+            Self::Remark(text) => f.write_str(text),
         }
     }
 }
@@ -70,9 +73,19 @@ impl Trace {
             // Rare, so their text will do.
             rare => rare.to_string().hash(&mut self.digest),
         }
-        if self.kept_max == 0 {
-            return;
+        if self.kept_max > 0 {
+            self.keep(at_ns, what);
         }
+    }
+
+    /// Keeps a remark, if anything is kept. It does not count in the digest.
+    pub(crate) fn remark(&mut self, at_ns: u64, text: impl FnOnce() -> String) {
+        if self.kept_max > 0 {
+            self.keep(at_ns, What::Remark(text()));
+        }
+    }
+
+    fn keep(&mut self, at_ns: u64, what: What) {
         if self.last.len() == self.kept_max {
             self.last.pop_front();
         }

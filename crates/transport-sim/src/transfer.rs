@@ -10,12 +10,13 @@ use crate::{
     trace::What,
 };
 
-/// A transfer, as events name it: its slot, and a number that tells it from others that had the
-/// slot before.
+/// A transfer, as events name it: its slot, a number that tells it from others that had the slot
+/// before, and which attempt it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TransferId {
     pub(crate) slot: usize,
     number: u64,
+    attempt: u32,
 }
 
 /// The sending half.
@@ -44,7 +45,7 @@ enum Stage {
 
 pub(crate) struct Transfer {
     /// The side that sends.
-    side: SideId,
+    pub(crate) side: SideId,
     pub(crate) from_member: usize,
     pub(crate) to_member: usize,
     /// Gone once the send has completed.
@@ -54,6 +55,8 @@ pub(crate) struct Transfer {
     immediate: u32,
     /// Tells which send was posted first.
     pub(crate) number: u64,
+    /// How often a cut has interrupted it.
+    attempt: u32,
     stage: Stage,
 }
 
@@ -69,7 +72,19 @@ impl Transfer {
         let bytes = source.from.bytes() as u64;
         let stage = Stage::Waiting;
         let source = Some(source);
-        Self { side, from_member, to_member, source, target, bytes, immediate, number, stage }
+        let attempt = 0;
+        Self {
+            side,
+            from_member,
+            to_member,
+            source,
+            target,
+            bytes,
+            immediate,
+            number,
+            attempt,
+            stage,
+        }
     }
 }
 
@@ -91,7 +106,9 @@ impl State {
     }
 
     fn lookup(&self, id: TransferId) -> Option<&Transfer> {
-        self.transfers[id.slot].as_ref().filter(|transfer| transfer.number == id.number)
+        self.transfers[id.slot]
+            .as_ref()
+            .filter(|it| (it.number, it.attempt) == (id.number, id.attempt))
     }
 
     fn take_transfer(&mut self, slot: usize) -> Option<Transfer> {
@@ -124,7 +141,7 @@ impl State {
         let passing_ns = self.passing_ns(slot);
         let transfer = self.transfers[slot].as_mut().expect("slots in queues are taken");
         transfer.stage = Stage::Passing;
-        let id = TransferId { slot, number: transfer.number };
+        let id = TransferId { slot, number: transfer.number, attempt: transfer.attempt };
         let (from, to, bytes) = (transfer.from_member, transfer.to_member, transfer.bytes);
         self.members[from].totals.transmit_busy_ns += passing_ns;
         self.members[to].totals.receive_busy_ns += passing_ns;
@@ -172,6 +189,10 @@ impl State {
     /// The receive has completed.
     pub(crate) fn transfer_arrived(&mut self, id: TransferId) {
         let Some(to) = self.lookup(id).map(|transfer| transfer.to_member) else { return };
+        let side = self.transfer(id.slot).side;
+        if self.is_cut(side) {
+            return self.connection(side).cut.held.push(Event::Arrived(id));
+        }
         if self.is_held_up(to) {
             return self.hold(to, Event::Arrived(id));
         }
@@ -204,6 +225,21 @@ impl State {
         self.side(side.peer()).orphans.push(Orphan::Receive(target));
         if let Some(source) = source {
             self.side(side).orphans.push(Orphan::Send(source));
+        }
+    }
+
+    /// What this side was sending has to be sent again from its beginning; other transfers may use
+    /// the ports meanwhile.
+    pub(crate) fn restart_transfers(&mut self, side: SideId) {
+        for slot in self.side(side).outgoing.clone() {
+            let Some(transfer) = self.transfers[slot].as_mut() else { continue };
+            if transfer.stage == Stage::Passing {
+                transfer.stage = Stage::Waiting;
+                transfer.attempt += 1;
+                let (from, to) = (transfer.from_member, transfer.to_member);
+                self.leave_ports(from, to);
+                self.wait_at_ports(slot);
+            }
         }
     }
 

@@ -15,6 +15,15 @@ fn cause(world: &World, member: usize, peer: usize) -> (u64, &Cause) {
     }
 }
 
+/// When words arrived, and how they begin.
+fn words(world: &World) -> Vec<(u64, u8)> {
+    let word = |(at_ns, _, seen): &(u64, _, Completion)| match seen {
+        Completion::Control { word, .. } => Some((*at_ns, word[0])),
+        _ => None,
+    };
+    world.seen.iter().filter_map(word).collect()
+}
+
 fn ns(ns: u64) -> Duration {
     Duration::from_nanos(ns)
 }
@@ -72,15 +81,7 @@ fn a_stalled_member_goes_on_where_it_was() {
     world.run();
     assert_eq!(world.arrivals(1), [(6_010, 1), (7_010, 2)]);
     assert_eq!(world.arrivals(0), [(1_010, 3)]);
-    let words: Vec<(u64, u8)> = world
-        .seen
-        .iter()
-        .filter_map(|(at_ns, _, seen)| match seen {
-            Completion::Control { word, .. } => Some((*at_ns, word[0])),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(words, [(6_000, 0), (6_000, 1), (6_000, 2), (6_000, 3), (6_000, 4)]);
+    assert_eq!(words(&world), [(6_000, 0), (6_000, 1), (6_000, 2), (6_000, 3), (6_000, 4)]);
     assert!(world.end(0, 1).is_none());
 }
 
@@ -99,6 +100,55 @@ fn a_long_stall_is_silence() {
         assert!(matches!(cause, Cause::Lost(_)));
     }
     assert!(world.end(0, 2).is_none());
+}
+
+/// The block that was passing starts again; other members have the ports meanwhile.
+#[test]
+fn what_a_cut_holds_up_arrives_when_it_heals() {
+    let config = SimConfig { silence_timeout_ms: Some(1), ..SimConfig::IDEAL };
+    let mut world = World::new(config, 0, 3);
+    world.block(0, 1, 1);
+    world.block(0, 1, 2);
+    world.block(0, 2, 3);
+    world.net.inject_at(ns(500), Fault::Cut { one: 1, other: 0, lasting: ns(4_500) });
+    world.net.inject_at(ns(4_000), Fault::Cut { one: 0, other: 1, lasting: ns(2_000) });
+    world.run();
+    assert_eq!(world.arrivals(2), [(1_500, 3)]);
+    assert_eq!(world.arrivals(1), [(7_000, 1), (8_000, 2)]);
+    assert!(world.end(0, 1).is_none());
+}
+
+/// A word that has come to a stalled member is not behind those that a later cut holds up.
+#[test]
+fn words_stay_in_order_where_a_cut_begins_during_a_stall() {
+    let mut config = SimConfig { silence_timeout_ms: Some(1), ..SimConfig::IDEAL };
+    config.link.latency_ns = 10;
+    let mut world = World::new(config, 0, 2);
+    world.net.inject(Fault::Stall { member: 1, lasting: ns(3_000) });
+    world.write(0, 1, &[0]);
+    world.net.run_until(ns(1_000));
+    world.net.inject(Fault::Cut { one: 0, other: 1, lasting: ns(5_000) });
+    world.write(0, 1, &[1]);
+    world.run();
+    assert_eq!(words(&world), [(3_000, 0), (6_000, 1)]);
+}
+
+#[test]
+fn a_cut_that_is_too_long_is_silence_at_both_ends() {
+    let mut config = SimConfig { silence_timeout_ms: Some(2), ..SimConfig::IDEAL };
+    config.link.latency_ns = 10;
+    let mut world = World::new(config, 0, 3);
+    world.block(0, 1, 1);
+    world.block(0, 2, 2);
+    world.write(0, 1, b"late");
+    world.net.inject(Fault::Cut { one: 0, other: 1, lasting: Duration::from_millis(9) });
+    world.run();
+    for (member, peer) in [(0, 1), (1, 0)] {
+        assert_eq!(cause(&world, member, peer), (2_000_000, &Cause::Silent(2)));
+    }
+    assert!(world.arrivals(1).is_empty());
+    assert_eq!(world.arrivals(2), [(1_010, 2)]);
+    assert!(world.seen.iter().all(|(.., seen)| !matches!(seen, Completion::Control { .. })));
 }
 
 #[test]

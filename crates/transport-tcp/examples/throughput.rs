@@ -3,7 +3,8 @@
 //!
 //! `cargo run --release -p rdmc-transport-tcp --example throughput -- [GiB] [KiB per block ...]`
 //!
-//! Environment: `SEGMENT_KIB`, `LOWAT_KIB` (0 = the system's), `STREAMS`, `WINDOW`, `PLAIN=0`.
+//! Environment: `SEGMENT_KIB`, `LOWAT_KIB` (0 = the system's), `STREAMS`, `WINDOW`, `PLAIN=0`, `PROTECT`
+//! (`none`, `authenticate`, `encrypt`; all three without it, and the processor time that each takes).
 
 use std::{
     error::Error,
@@ -14,7 +15,7 @@ use std::{
 };
 
 use transport::{Completion, Region, Token, Transport};
-use transport_tcp::{TcpConfig, TcpCounters, TcpLink, TcpTransport};
+use transport_tcp::{StreamKeys, TcpConfig, TcpCounters, TcpLink, TcpTransport};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -36,13 +37,51 @@ fn main() -> Outcome<()> {
             let seconds = plain(total_bytes, block_bytes, Some(setting("WINDOW", 2)?))?;
             println!("{block_kib:5} KiB   with credits {:6.2} GB/s", rate(total_bytes, seconds));
         }
-        let (seconds, source, target) = pushed(total_bytes, block_bytes)?;
-        println!("{block_kib:5} KiB  transport     {:6.2} GB/s", rate(total_bytes, seconds));
-        let blocks = (total_bytes / block_bytes) as f64;
-        println!("           source calls per block {}", calls(&source, blocks));
-        println!("           target calls per block {}", calls(&target, blocks));
+        let wanted = std::env::var("PROTECT").ok();
+        for protection in ["none", "authenticate", "encrypt"] {
+            if wanted.as_ref().is_none_or(|wanted| wanted == protection) {
+                report(total_bytes, block_bytes, protection)?;
+            }
+        }
     }
     Ok(())
+}
+
+fn report(total_bytes: usize, block_bytes: usize, protection: &str) -> Outcome<()> {
+    let before = processor_seconds()?;
+    let (seconds, source, target) = pushed(total_bytes, block_bytes, protection)?;
+    let used = (processor_seconds()? - before) / (total_bytes as f64 / (1 << 30) as f64);
+    println!(
+        "{:5} KiB  {protection:13} {:6.2} GB/s, {used:.2} s of processor per GiB",
+        block_bytes >> 10,
+        rate(total_bytes, seconds)
+    );
+    let blocks = (total_bytes / block_bytes) as f64;
+    println!("           source calls per block {}", calls(&source, blocks));
+    println!("           target calls per block {}", calls(&target, blocks));
+    Ok(())
+}
+
+/// What this process has used so far, in hundredths (proc(5)).
+fn processor_seconds() -> Outcome<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
+    let ticks: u64 =
+        fields.get(12..14).unwrap_or_default().iter().flat_map(|t| t.parse::<u64>()).sum();
+    Ok(ticks as f64 / 100.0)
+}
+
+/// What one side adds to each of its streams.
+fn link(
+    streams: Vec<TcpStream>,
+    protection: &str,
+    [sending, receiving]: [u8; 2],
+) -> Outcome<TcpLink> {
+    if protection == "none" {
+        return Ok(TcpLink::new(streams)?);
+    }
+    let keys = || StreamKeys::new([sending; 32], [receiving; 32], protection == "encrypt");
+    Ok(TcpLink::protected(streams.into_iter().map(|stream| (stream, keys())).collect())?)
 }
 
 fn rate(bytes: usize, seconds: f64) -> f64 {
@@ -118,7 +157,11 @@ fn transport() -> Outcome<TcpTransport> {
     })?)
 }
 
-fn pushed(total_bytes: usize, block_bytes: usize) -> Outcome<(f64, TcpCounters, TcpCounters)> {
+fn pushed(
+    total_bytes: usize,
+    block_bytes: usize,
+    protection: &str,
+) -> Outcome<(f64, TcpCounters, TcpCounters)> {
     let (mut sources, mut targets) = (Vec::new(), Vec::new());
     for _ in 0..setting("STREAMS", 1)? {
         let (source, target) = pair()?;
@@ -127,6 +170,8 @@ fn pushed(total_bytes: usize, block_bytes: usize) -> Outcome<(f64, TcpCounters, 
     }
     let window = setting("WINDOW", 2)?.min(SLOTS);
     let blocks = total_bytes / block_bytes;
+    let (sources, targets) =
+        (link(sources, protection, [1, 2])?, link(targets, protection, [2, 1])?);
     let begin = Instant::now();
     let source = thread::spawn(move || send_all(sources, blocks, block_bytes));
     let target = receive_all(targets, blocks, block_bytes, window)?;
@@ -140,9 +185,9 @@ fn pushed(total_bytes: usize, block_bytes: usize) -> Outcome<(f64, TcpCounters, 
 const SLOTS: usize = 16;
 
 /// One send per credit.
-fn send_all(streams: Vec<TcpStream>, blocks: usize, block_bytes: usize) -> Outcome<TcpCounters> {
+fn send_all(link: TcpLink, blocks: usize, block_bytes: usize) -> Outcome<TcpCounters> {
     let mut transport = transport()?;
-    let endpoint = transport.open(TcpLink::new(streams)?)?;
+    let endpoint = transport.open(link)?;
     let region = Region::from_vec(vec![7; SLOTS * block_bytes]);
     let (mut posted, mut sent, mut completions) = (0, 0, Vec::new());
     while sent < blocks {
@@ -167,13 +212,13 @@ fn send_all(streams: Vec<TcpStream>, blocks: usize, block_bytes: usize) -> Outco
 
 /// Keeps `window` receives posted, and grants a credit for each.
 fn receive_all(
-    streams: Vec<TcpStream>,
+    link: TcpLink,
     blocks: usize,
     block_bytes: usize,
     window: usize,
 ) -> Outcome<TcpCounters> {
     let mut transport = transport()?;
-    let endpoint = transport.open(TcpLink::new(streams)?)?;
+    let endpoint = transport.open(link)?;
     let region = Region::from_vec(vec![7; SLOTS * block_bytes]);
     let (mut posted, mut received, mut completions) = (0, 0, Vec::new());
     while received < blocks {

@@ -28,6 +28,10 @@ const EVENTS_MAX: usize = 256;
 /// event queue whether others have become ready.
 const POLLS_WITHOUT_WAIT_MAX: u32 = 4;
 
+/// Into how many parts of a heartbeat's interval looks at the clock fall. Each look is at all
+/// endpoints, so that many idle ones whose times lie apart must not each have their own.
+const TICKS_PER_INTERVAL: u32 = 8;
+
 const WAKER: mio::Token = mio::Token(usize::MAX);
 
 /// [`Transport`] over TCP: one event queue and no thread. All work is done in `poll`, by the thread
@@ -193,6 +197,8 @@ impl TcpTransport {
                 Err(end) => self.end(id, end),
             }
         }
+        let soonest = now + self.config.heartbeat_interval() / TICKS_PER_INTERVAL;
+        self.next_tick = self.next_tick.map(|next| next.max(soonest));
     }
 
     fn break_all(&mut self, why: &str) {
@@ -253,23 +259,23 @@ impl Transport for TcpTransport {
     /// watch one more socket.
     fn open(&mut self, link: TcpLink) -> Result<EndpointId, PostError> {
         let system = |error: io::Error| PostError::System(error.to_string());
-        for stream in &link.streams {
+        for (stream, _) in &link.streams {
             self.config.prepare(stream).map_err(system)?;
         }
         let id = EndpointId(self.opened);
         self.opened += 1;
         let now = Instant::now();
-        let peer = link.streams.first().and_then(|stream| stream.peer_addr().ok());
+        let peer = link.streams.first().and_then(|(stream, _)| stream.peer_addr().ok());
         tracing::debug!(endpoint = id.0, streams = link.streams.len(), ?peer, "opened");
         let mut streams = Vec::with_capacity(link.streams.len());
-        for (index, stream) in link.streams.into_iter().enumerate() {
+        for (index, (stream, keys)) in link.streams.into_iter().enumerate() {
             let mut socket = TcpStream::from_std(stream);
             let interests = Interest::READABLE | Interest::WRITABLE;
             self.queue
                 .registry()
                 .register(&mut socket, join(id, index), interests)
                 .map_err(system)?;
-            streams.push(Stream::new(socket, self.config.segment_bytes, now));
+            streams.push(Stream::new(socket, self.config.segment_bytes, keys, now));
         }
         self.endpoints.insert(id, Endpoint::new(id, streams));
         self.tick_by(now + self.config.heartbeat_interval());

@@ -7,9 +7,14 @@ use std::{
 
 use mio::net::TcpStream;
 use rustix::io::{Errno, readv};
-use transport::{CONTROL_BYTES_MAX, Completion, EndpointId, PostError, Region, Token, WriteLease};
+use transport::{
+    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, PostError, Region, Token, WriteLease,
+};
 
-use crate::wire::{CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, Place};
+use crate::{
+    record::Opener,
+    wire::{CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, Place, WireError},
+};
 
 /// Room for frames that are not data. A heap of small control words is read by one system call.
 const LOOKAHEAD_BYTES: usize = 512;
@@ -62,10 +67,14 @@ enum Into {
 /// frames other than data are known to fill, unless no memory is posted, when no data can come (a
 /// peer that sends it all the same breaks the protocol). Where memory is exposed the lookahead is
 /// longer, and always used whole: small writes are many, and what payload it holds is copied.
+///
+/// With `records` it is they that are read, and the lookahead stays empty: payload is copied to its
+/// place once its record is known to be what the peer sent.
 pub(crate) struct Incoming {
     receives: VecDeque<PostedReceive>,
     segment: Option<Segment>,
     exposed: HashMap<u32, Region>,
+    records: Option<Opener>,
     lookahead: Box<[u8]>,
     /// Bytes of `lookahead` that are read and not yet understood: always less than one frame
     /// between calls.
@@ -85,8 +94,9 @@ pub(crate) struct Moved {
 }
 
 impl Incoming {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(records: Option<Opener>) -> Self {
         Self {
+            records,
             receives: VecDeque::new(),
             segment: None,
             exposed: HashMap::new(),
@@ -116,7 +126,7 @@ impl Incoming {
             return Err(PostError::System(format!("key {key} is in use")));
         }
         self.exposed.insert(key, memory);
-        if self.lookahead.len() < LOOKAHEAD_OF_WRITES_BYTES {
+        if self.records.is_none() && self.lookahead.len() < LOOKAHEAD_OF_WRITES_BYTES {
             let mut longer = vec![0; LOOKAHEAD_OF_WRITES_BYTES].into_boxed_slice();
             longer[..self.ahead_bytes].copy_from_slice(&self.lookahead[..self.ahead_bytes]);
             self.lookahead = longer;
@@ -146,6 +156,9 @@ impl Incoming {
     ///
     /// Call [`Incoming::parse`] afterwards, before anything else.
     pub(crate) fn read(&mut self, socket: &TcpStream, budget_bytes: usize) -> Result<Moved, Errno> {
+        if let Some(records) = &mut self.records {
+            return records.read(socket);
+        }
         let ahead_room = self.ahead_room();
         let Some(segment) = &mut self.segment else {
             let room = &mut self.lookahead[self.ahead_bytes..][..ahead_room];
@@ -211,23 +224,68 @@ impl Incoming {
         }
     }
 
-    /// Understands what was read. The error says what the peer did wrong.
+    /// Understands what was read. The error says what the peer did wrong, what was done to its bytes
+    /// on the way, or which memory failed.
     pub(crate) fn parse(
         &mut self,
         endpoint: EndpointId,
         completed: &mut Vec<Completion>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Cause> {
+        if let Some(mut records) = self.records.take() {
+            let outcome = self.parse_records(&mut records, endpoint, completed);
+            self.records = Some(records);
+            return outcome;
+        }
+        let mut lookahead = std::mem::take(&mut self.lookahead);
+        let outcome = self.parse_frames(&lookahead[..self.ahead_bytes], endpoint, completed);
+        let at = *outcome.as_ref().unwrap_or(&0);
+        lookahead.copy_within(at..self.ahead_bytes, 0);
+        self.lookahead = lookahead;
+        self.ahead_bytes -= at;
+        debug_assert!(
+            self.said_bye || outcome.is_err() || self.ahead_bytes < CONTROL_FRAME_BYTES_MAX
+        );
+        outcome.map(drop)
+    }
+
+    fn parse_records(
+        &mut self,
+        records: &mut Opener,
+        endpoint: EndpointId,
+        completed: &mut Vec<Completion>,
+    ) -> Result<(), Cause> {
+        while !self.said_bye
+            && let Some(frames) =
+                records.next().map_err(|damaged| Cause::Corrupt(damaged.to_string()))?
+        {
+            let parsed_bytes = self.parse_frames(frames, endpoint, completed)?;
+            if !self.said_bye && (parsed_bytes < frames.len() || self.segment.is_some()) {
+                return Err(Cause::Protocol("a frame that does not end with its record".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers how many bytes were understood; the rest is the beginning of a frame.
+    fn parse_frames(
+        &mut self,
+        frames: &[u8],
+        endpoint: EndpointId,
+        completed: &mut Vec<Completion>,
+    ) -> Result<usize, Cause> {
+        let wrong = |error: WireError| Cause::Protocol(error.to_string());
         let mut at = 0;
         while !self.said_bye {
-            at += self.end_segment(at, endpoint, completed);
+            at += self.end_segment(&frames[at..], endpoint, completed)?;
             if self.segment.is_some() {
                 break;
             }
-            let ahead = &self.lookahead[at..self.ahead_bytes];
-            let Some((header, body)) = ahead.split_first_chunk::<HEADER_BYTES>() else { break };
-            match Header::decode(header).map_err(|error| error.to_string())? {
+            let Some((header, body)) = frames[at..].split_first_chunk::<HEADER_BYTES>() else {
+                break;
+            };
+            match Header::decode(header).map_err(wrong)? {
                 Header::Data { bytes, last, immediate, block } => {
-                    self.begin_segment(bytes, last, immediate, block)?;
+                    self.begin_segment(bytes, last, immediate, block).map_err(Cause::Protocol)?;
                 }
                 Header::Control { bytes } => {
                     let Some(word) = body.get(..bytes) else { break };
@@ -236,19 +294,17 @@ impl Incoming {
                 }
                 Header::Write { bytes, immediate, key } => {
                     let Some(place) = body.first_chunk::<PLACE_BYTES>() else { break };
-                    let place = Place::decode(place, bytes).map_err(|error| error.to_string())?;
-                    self.begin_write(bytes, place, immediate, key)?;
+                    let place = Place::decode(place, bytes).map_err(wrong)?;
+                    self.begin_write(bytes, place, immediate, key).map_err(Cause::Protocol)?;
                     at += PLACE_BYTES;
                 }
                 Header::Heartbeat => {}
                 Header::Bye => self.said_bye = true,
+                Header::Damaged => return Err(Cause::Corrupt("as the peer says".into())),
             }
             at += HEADER_BYTES;
         }
-        self.lookahead.copy_within(at..self.ahead_bytes, 0);
-        self.ahead_bytes -= at;
-        debug_assert!(self.said_bye || self.ahead_bytes < CONTROL_FRAME_BYTES_MAX);
-        Ok(())
+        Ok(at)
     }
 
     fn begin_segment(
@@ -311,17 +367,17 @@ impl Incoming {
         Ok(())
     }
 
-    /// Takes the payload that the lookahead holds from `at` on, and answers how many bytes that
-    /// was. Ends the segment, and its block or write, if all of it is there.
+    /// Takes the payload that stands at the start of `ahead`, and answers how many bytes that was.
+    /// Ends the segment, and its block or write, if all of it is there.
     fn end_segment(
         &mut self,
-        at: usize,
+        ahead: &[u8],
         endpoint: EndpointId,
         completed: &mut Vec<Completion>,
-    ) -> usize {
-        let taken_bytes = self.take_payload(at);
+    ) -> Result<usize, Cause> {
+        let taken_bytes = self.take_payload(ahead)?;
         let Some(segment) = self.segment.take_if(|segment| segment.rest_bytes == 0) else {
-            return taken_bytes;
+            return Ok(taken_bytes);
         };
         match segment.into {
             // There is a receive: `begin_segment` has seen it.
@@ -343,23 +399,24 @@ impl Incoming {
             }
             _ => {}
         }
-        taken_bytes
+        Ok(taken_bytes)
     }
 
-    fn take_payload(&mut self, at: usize) -> usize {
-        let Some(segment) = &mut self.segment else { return 0 };
-        let bytes = segment.rest_bytes.min(self.ahead_bytes - at);
-        let payload = &self.lookahead[at..at + bytes];
-        match (&mut segment.into, self.receives.front_mut()) {
+    fn take_payload(&mut self, ahead: &[u8]) -> Result<usize, Cause> {
+        let Some(segment) = &mut self.segment else { return Ok(0) };
+        let payload = &ahead[..segment.rest_bytes.min(ahead.len())];
+        let copied = match (&mut segment.into, self.receives.front_mut()) {
             (Into::Exposed { lease, filled_bytes, .. }, _) => {
-                lease[*filled_bytes..][..bytes].copy_from_slice(payload);
+                lease.copy_from(*filled_bytes, payload)
             }
             (Into::Receive { .. }, Some(receive)) => {
-                receive.lease[receive.filled_bytes..][..bytes].copy_from_slice(payload);
+                receive.lease.copy_from(receive.filled_bytes, payload)
             }
-            _ => {}
-        }
+            _ => Ok(()),
+        };
+        copied.map_err(|error| Cause::Memory { access: "written", error: error.to_string() })?;
+        let bytes = payload.len();
         self.fill(bytes);
-        bytes
+        Ok(bytes)
     }
 }

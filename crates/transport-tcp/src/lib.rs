@@ -1,10 +1,11 @@
 //! The embedded default transport: blocks over TCP sockets, without any native library.
 //!
 //! [`TcpTransport`] keeps the contract of [`transport::Transport`] with nothing but sockets and one
-//! event queue. It starts no thread: bytes move while the caller is in `poll`. Payload goes from
-//! the leased memory to the kernel and from the kernel to the leased memory; this library never
-//! touches a byte of it, so memory that cannot be read or written (a mapped file that shrank) is an
-//! error of its endpoint and not a signal.
+//! event queue. It starts no thread: bytes move while the caller is in `poll`. Without protection,
+//! payload goes from the leased memory to the kernel and from the kernel to the leased memory. With
+//! it ([`StreamKeys`]) it is copied into a record, which is checked as a whole before anything of it
+//! is believed (`record`). In neither case does this library touch the bytes of a mapped file, so
+//! one that shrank is an error of its endpoint and not a signal.
 //!
 //! The path of a block through the files: [`transport::Transport::post_send`] (`driver`) -> a
 //! stream of the endpoint (`endpoint`) -> cut into segments and written (`outgoing`, `wire`) -> read
@@ -14,7 +15,8 @@
 //! On the wire 16 bytes per segment ([`TcpConfig::segment_bytes`]) and 16 bytes per control word;
 //! a heartbeat of 16 bytes per stream in each quarter of [`TcpConfig::silence_timeout_ms`] in which
 //! nothing else was written. Memory per stream: about 1 KiB, two short queues, and the kernel's
-//! socket buffers.
+//! socket buffers. With protection 36 bytes more per record, which holds 65 KiB or all that waits;
+//! 65 KiB of memory once blocks are sent, and 130 KiB once they are received.
 
 #![forbid(unsafe_code)]
 
@@ -22,11 +24,14 @@ mod config;
 mod counters;
 mod driver;
 mod endpoint;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod incoming;
 mod outgoing;
+mod record;
 mod stream;
 mod wire;
 
-pub use config::{LinkError, SEGMENT_BYTES_MAX, STREAMS_MAX, TcpConfig, TcpLink};
+pub use config::{LinkError, SEGMENT_BYTES_MAX, STREAMS_MAX, StreamKeys, TcpConfig, TcpLink};
 pub use counters::TcpCounters;
 pub use driver::TcpTransport;

@@ -11,12 +11,16 @@ use transport::{Completion, EndpointId, ReadLease, Token};
 
 use crate::{
     incoming::Moved,
+    record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, Sealer},
     wire::{HEADER_BYTES, Header, PLACE_BYTES, Place},
 };
 
 /// How many new segments one system call may begin; more only helps blocks and writes of a few
 /// KiB.
 const SEGMENTS_PER_CALL: usize = 32;
+
+/// A segment is not cut shorter than this to fill a record.
+const PIECE_BYTES_MIN: usize = 4 << 10;
 
 /// What is offered at once even when the budget of the round is nearly used up.
 const WRITE_BYTES_MIN: usize = 64 << 10;
@@ -90,9 +94,13 @@ impl PostedSend {
 /// What goes out, in this order: the staged bytes, the rest of the begun segment (whose header is
 /// the end of the staged bytes), the waiting control frames, then a header and a segment at a time.
 /// So control words overtake all blocks but the one segment that is on its way.
+///
+/// With `records` what is staged is one whole record, a copy of all that is in it, and no segment
+/// is ever left begun.
 pub(crate) struct Outgoing {
     sends: VecDeque<PostedSend>,
     segment_bytes: usize,
+    records: Option<Sealer>,
     /// Bytes that have begun to go out, of which `staged_done` are gone.
     staged: Vec<u8>,
     staged_done: usize,
@@ -108,10 +116,11 @@ pub(crate) struct Outgoing {
 type Plan = ([(Head, usize, Range<usize>); SEGMENTS_PER_CALL], usize);
 
 impl Outgoing {
-    pub(crate) fn new(segment_bytes: usize) -> Self {
+    pub(crate) fn new(segment_bytes: usize, records: Option<Sealer>) -> Self {
         Self {
             sends: VecDeque::new(),
             segment_bytes,
+            records,
             staged: Vec::new(),
             staged_done: 0,
             segment_rest: None,
@@ -175,6 +184,9 @@ impl Outgoing {
         endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> Result<Moved, Errno> {
+        if self.records.is_some() {
+            return self.write_record(socket, endpoint, completed);
+        }
         let mut room = budget_bytes.max(WRITE_BYTES_MIN);
         let rest = self.rest_of_segment(&mut room);
         let (planned, count) = self.plan(room);
@@ -194,12 +206,79 @@ impl Outgoing {
         }
         let slices = &slices[..used];
         let wanted = slices.iter().map(|slice| slice.len()).sum();
-        // Not `writev`: a peer that is gone must not raise SIGPIPE in a host process that has not
-        // ignored it.
-        let bytes =
-            sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?;
+        let bytes = send(socket, slices)?;
         self.advance(bytes, endpoint, completed);
         Ok(Moved { bytes, wanted })
+    }
+
+    /// Writes what is left of a record, or else a new one, in one system call.
+    fn write_record(
+        &mut self,
+        socket: &TcpStream,
+        endpoint: EndpointId,
+        completed: &mut Vec<Completion>,
+    ) -> Result<Moved, Errno> {
+        if self.staged_done == self.staged.len() {
+            self.stage_record(endpoint, completed)?;
+        }
+        let rest = &self.staged[self.staged_done..];
+        let wanted = rest.len();
+        let bytes = send(socket, &[IoSlice::new(rest)])?;
+        self.staged_done += bytes;
+        Ok(Moved { bytes, wanted })
+    }
+
+    /// Makes a record of the control frames that wait and of as much of the blocks as it holds. A
+    /// block has been sent when the last of it is copied here.
+    fn stage_record(
+        &mut self,
+        endpoint: EndpointId,
+        completed: &mut Vec<Completion>,
+    ) -> Result<(), Errno> {
+        self.staged_done = 0;
+        self.staged.clear();
+        self.staged.resize(RECORD_HEAD_BYTES, 0);
+        let control_bytes = whole_frames(&self.control, RECORD_BYTES_MAX);
+        self.staged.extend(self.control.drain(..control_bytes));
+        while let Some(send) = self.sends.front_mut() {
+            let from = send.sent_bytes;
+            let room = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
+            let piece_bytes = room.saturating_sub(HEADER_BYTES + PLACE_BYTES);
+            let rest_bytes = (send.lease.bytes() - from).min(self.segment_bytes);
+            if piece_bytes < rest_bytes.min(PIECE_BYTES_MIN) {
+                break;
+            }
+            let (head, range) = send.segment(from, rest_bytes.min(piece_bytes));
+            self.staged.extend_from_slice(head.as_slice());
+            let start = self.staged.len();
+            self.staged.resize(start + range.len(), 0);
+            // The stream says which memory it was.
+            send.lease.copy_to(from, &mut self.staged[start..]).map_err(|_| Errno::FAULT)?;
+            send.sent_bytes = range.end;
+            if range.end == send.lease.bytes()
+                && let Some(send) = self.sends.pop_front()
+            {
+                let token = send.token;
+                drop(send);
+                completed.push(Completion::Sent { endpoint, token });
+            }
+        }
+        match &mut self.records {
+            Some(records) => records.seal(&mut self.staged),
+            None => Ok(()),
+        }
+    }
+
+    /// The last word of a stream that breaks because what came on it was damaged, so that the peer
+    /// does not think that this end has died. Said if there is room for it.
+    pub(crate) fn say_damaged(&mut self, socket: &TcpStream) {
+        let Some(records) = &mut self.records else { return };
+        let mut record = vec![0; RECORD_HEAD_BYTES];
+        record.extend_from_slice(&Header::Damaged.encode());
+        if records.seal(&mut record).is_ok() {
+            let rest = IoSlice::new(&self.staged[self.staged_done..]);
+            let _ = send(socket, &[rest, IoSlice::new(&record)]);
+        }
     }
 
     /// The payload left of the begun segment, at most `room` bytes of it, which it uses up.
@@ -301,6 +380,29 @@ impl Outgoing {
             cancel(send, endpoint, completed);
         }
     }
+}
+
+/// One system call. Not `writev`: a peer that is gone must not raise SIGPIPE in a host process that
+/// has not ignored it.
+fn send(socket: &TcpStream, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+}
+
+/// How many bytes of frames without payload, one behind another, are whole frames of at most
+/// `bytes_max` bytes together.
+fn whole_frames(frames: &[u8], bytes_max: usize) -> usize {
+    let mut at = 0;
+    while let Some((header, _)) = frames[at..].split_first_chunk::<HEADER_BYTES>() {
+        let body_bytes = match Header::decode(header) {
+            Ok(Header::Control { bytes }) => bytes,
+            _ => 0,
+        };
+        if at + HEADER_BYTES + body_bytes > bytes_max {
+            break;
+        }
+        at += HEADER_BYTES + body_bytes;
+    }
+    at
 }
 
 fn cancel(send: PostedSend, endpoint: EndpointId, completed: &mut Vec<Completion>) {

@@ -6,7 +6,7 @@ use mio::net::TcpStream;
 use rustix::io::Errno;
 use transport::{Cause, Completion, EndpointId};
 
-use crate::{counters::TcpCounters, incoming::Incoming, outgoing::Outgoing};
+use crate::{config::StreamKeys, counters::TcpCounters, incoming::Incoming, outgoing::Outgoing};
 
 /// What a system call costs against the budget of a round at least, so that a peer cannot buy many
 /// of them with few bytes.
@@ -41,11 +41,17 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(socket: TcpStream, segment_bytes: usize, now: Instant) -> Self {
+    pub(crate) fn new(
+        socket: TcpStream,
+        segment_bytes: usize,
+        keys: Option<StreamKeys>,
+        now: Instant,
+    ) -> Self {
+        let (opener, sealer) = keys.map(StreamKeys::into_records).unzip();
         Self {
             socket,
-            incoming: Incoming::new(),
-            outgoing: Outgoing::new(segment_bytes),
+            incoming: Incoming::new(opener),
+            outgoing: Outgoing::new(segment_bytes, sealer),
             // The first event tells; until then nothing has come, and there is room.
             readable: false,
             writable: true,
@@ -133,9 +139,11 @@ impl Stream {
                     self.readable = moved.bytes == moved.wanted || self.read_closed;
                     round.counters.bytes_in += moved.bytes as u64;
                     left = left.saturating_sub(moved.bytes.max(CALL_BYTES));
-                    self.incoming
-                        .parse(round.endpoint, round.completed)
-                        .map_err(Cause::Protocol)?;
+                    let parsed = self.incoming.parse(round.endpoint, round.completed);
+                    if let Err(Cause::Corrupt(_)) = &parsed {
+                        self.outgoing.say_damaged(&self.socket);
+                    }
+                    parsed?;
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {

@@ -4,7 +4,7 @@
 //!
 //! | bytes | meaning (numbers are little endian) |
 //! |---|---|
-//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write |
+//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 damaged |
 //! | 1 | flags: bit 0 = last segment of its block (data only); others 0 |
 //! | 2..4 | `RD`, so that a stream out of step is noticed at once |
 //! | 4..8 | length of the body in bytes |
@@ -12,8 +12,9 @@
 //! | 12..16 | data: number of the block on its endpoint, modulo 2^32; write: the key; otherwise 0 |
 //!
 //! A block is one or more data frames in a row (control frames and heartbeats may stand between),
-//! of which only the last has the flag. Only a block of 0 bytes has an empty data frame. Heartbeat
-//! and bye have no body. Nothing follows a bye.
+//! of which only the last has the flag. Only a block of 0 bytes has an empty data frame. Heartbeat,
+//! bye and damaged have no body. Nothing follows a bye, nor a damaged: that the sender has received
+//! bytes that are not what was sent to it, and hangs up.
 //!
 //! A one-sided write is one or more write frames. Between header and body stands the place, two
 //! numbers of 8 bytes: the offset of this body in the exposed memory, and how many bytes of the
@@ -48,6 +49,8 @@ pub(crate) enum Header {
     Heartbeat,
     /// The peer sends nothing more on this stream.
     Bye,
+    /// The peer has received something else than what was sent to it.
+    Damaged,
 }
 
 /// Why a header was refused.
@@ -73,6 +76,7 @@ impl Header {
             Header::Write { bytes, immediate, key } => (5, 0, bytes, immediate, key),
             Header::Heartbeat => (3, 0, 0, 0, 0),
             Header::Bye => (4, 0, 0, 0, 0),
+            Header::Damaged => (6, 0, 0, 0, 0),
         };
         debug_assert!(bytes <= SEGMENT_BYTES_MAX, "callers cut blocks, and the limit fits u32");
         let mut header = [0; HEADER_BYTES];
@@ -91,7 +95,7 @@ impl Header {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
         let (bytes, immediate, block) = (number(4), number(8), number(12));
-        if mark != MARK || !(1..=5).contains(&kind) {
+        if mark != MARK || !(1..=6).contains(&kind) {
             return Err(WireError::NotAFrame([kind, flags, mark[0], mark[1]]));
         }
         let has_values = kind == 1 || kind == 5;
@@ -120,7 +124,8 @@ impl Header {
             2 => Err(WireError::ControlLength(bytes)),
             _ if bytes != 0 => Err(WireError::StrayValue),
             3 => Ok(Header::Heartbeat),
-            _ => Ok(Header::Bye),
+            4 => Ok(Header::Bye),
+            _ => Ok(Header::Damaged),
         }
     }
 }
@@ -231,6 +236,7 @@ mod tests {
                 .prop_map(|(bytes, immediate, key)| Header::Write { bytes, immediate, key }),
             Just(Header::Heartbeat),
             Just(Header::Bye),
+            Just(Header::Damaged),
         ]
     }
 
@@ -241,7 +247,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_accepted_is_canonical(mut bytes: [u8; 16], plausible: bool, kind in 0_u8..7) {
+        fn what_is_accepted_is_canonical(mut bytes: [u8; 16], plausible: bool, kind in 0_u8..8) {
             if plausible {
                 (bytes[0], bytes[1]) = (kind, bytes[1] & 3);
                 bytes[2..4].copy_from_slice(b"RD");

@@ -10,13 +10,14 @@ use transport::{
 };
 use transport_tcp::{TcpConfig, TcpTransport};
 
-use common::link_pair;
+use common::{Protection, protected_pair};
 
 /// Transports on this machine, each pair connected by `streams` streams.
 struct Loopback {
     address: &'static str,
     streams: usize,
     config: TcpConfig,
+    protection: Protection,
 }
 
 impl Harness for Loopback {
@@ -28,7 +29,8 @@ impl Harness for Loopback {
         let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
         for left in 0..members {
             for right in left + 1..members {
-                let (one, other) = link_pair(self.address, self.streams).unwrap();
+                let (one, other) =
+                    protected_pair(self.address, self.streams, self.protection).unwrap();
                 endpoints[left][right] = Some(transports[left].open(one).unwrap());
                 endpoints[right][left] = Some(transports[right].open(other).unwrap());
             }
@@ -56,7 +58,11 @@ impl Loopback {
             drain_timeout_ms: 1_000,
             ..config
         };
-        Self { address, streams, config }
+        Self { address, streams, config, protection: Protection::None }
+    }
+
+    fn protected(streams: usize, config: TcpConfig, protection: Protection) -> Self {
+        Self { protection, ..Self::new("127.0.0.1", streams, config) }
     }
 }
 
@@ -93,4 +99,24 @@ mod ipv6 {
     }
 
     transport::contract_tests!(super::Loopback::new(address(), 1, Default::default()));
+}
+
+mod authenticated {
+    use super::{Loopback, Protection};
+
+    transport::contract_tests!(Loopback::protected(
+        1,
+        Default::default(),
+        Protection::Authenticated
+    ));
+}
+
+mod encrypted_in_small_pieces {
+    use super::{Loopback, Protection, TcpConfig};
+
+    fn config() -> TcpConfig {
+        TcpConfig { segment_bytes: 997, send_buffer_bytes: Some(1), ..Default::default() }
+    }
+
+    transport::contract_tests!(Loopback::protected(2, config(), Protection::Encrypted));
 }

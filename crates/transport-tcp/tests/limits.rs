@@ -61,6 +61,29 @@ fn heartbeats_keep_an_idle_link_alive() {
     assert!((9..=36).contains(&heartbeats), "{heartbeats}");
 }
 
+/// Many idle endpoints whose times lie apart share their looks at the clock.
+#[test]
+fn idle_endpoints_are_looked_at_together() {
+    const ENDPOINTS: u32 = 60;
+    let config = TcpConfig { silence_timeout_ms: 2_400, ..patient() };
+    let mut transport = transport(&config);
+    let begin = Instant::now();
+    let _held_open: Vec<_> = (0..ENDPOINTS)
+        .map(|_| {
+            let (ours, theirs) = stream_pair("127.0.0.1").unwrap();
+            transport.open(ours.into()).unwrap();
+            thread::sleep(Duration::from_millis(600) / ENDPOINTS);
+            theirs
+        })
+        .collect();
+    let mut completions = Vec::new();
+    let rest = Duration::from_millis(2_200).saturating_sub(begin.elapsed());
+    transport.poll(&mut completions, rest);
+    let counters = transport.counters();
+    assert!(counters.heartbeats >= u64::from(ENDPOINTS), "{counters:?}");
+    assert!(counters.waits < counters.heartbeats / 3, "{counters:?}");
+}
+
 /// Our own pause is not the peer's silence: what it said meanwhile is in the socket.
 #[test]
 fn a_pause_of_our_own_is_not_the_peers_silence() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use transport::{Completion, EndpointId, Region, Token, Transport};
-use transport_tcp::{TcpConfig, TcpTransport};
+use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
 
 const WINDOW: usize = 3;
 
@@ -135,7 +135,15 @@ impl Side {
 }
 
 fn converse(address: &str, config: &TcpConfig, streams: usize, blocks: usize, longest: usize) {
-    let (left, right) = link_pair(address, streams).unwrap();
+    converse_over(link_pair(address, streams).unwrap(), config, blocks, longest);
+}
+
+fn converse_over(
+    (left, right): (TcpLink, TcpLink),
+    config: &TcpConfig,
+    blocks: usize,
+    longest: usize,
+) {
     let side = |link, seed| {
         let mut transport = transport(config);
         let endpoint = transport.open(link).unwrap();
@@ -188,6 +196,19 @@ fn blocks_through_tiny_socket_buffers() {
             ..segments(segment_bytes)
         };
         converse("127.0.0.1", &config, streams, 15, 20_000);
+    }
+}
+
+#[test]
+fn blocks_under_protection() {
+    for protection in PROTECTED {
+        for (segment_bytes, streams) in [(64 << 10, 1), (1 << 20, 3), (7, 2)] {
+            let links = protected_pair("127.0.0.1", streams, protection).unwrap();
+            converse_over(links, &segments(segment_bytes), 30, 200_000);
+        }
+        let tiny = TcpConfig { send_buffer_bytes: Some(1), ..segments(1000) };
+        let links = protected_pair("127.0.0.1", 1, protection).unwrap();
+        converse_over(links, &tiny, 15, 20_000);
     }
 }
 

@@ -76,6 +76,10 @@ pub enum Cause {
     /// The peer sent what it must not send.
     #[error("the peer broke the protocol: {0}")]
     Protocol(String),
+    /// What came over the connection, or reached the peer, is not what was sent: a bit flipped on
+    /// the way, or somebody else put it there. Nothing of it was believed.
+    #[error("bytes were damaged on their way ({0})")]
+    Corrupt(String),
     /// Local memory could not be read or written: a mapped file that shrank, a disk that failed.
     #[error("local memory could not be {access} ({error})")]
     Memory {

@@ -1,8 +1,9 @@
 //! Leases: who may touch which bytes of a region right now.
 
 use std::{
-    fmt,
+    fmt, io,
     ops::{Deref, DerefMut, Range},
+    os::unix::fs::FileExt,
     slice,
     sync::Arc,
 };
@@ -171,6 +172,55 @@ impl ReadLease {
     pub fn bytes(&self) -> usize {
         self.range.len()
     }
+}
+
+impl ReadLease {
+    /// Copies the bytes from `at` on. Those of a mapped file are read from the file, so that one
+    /// that has shrunk is an error and not a signal.
+    ///
+    /// Errors: the file is too short or cannot be read; `at` is out of range.
+    pub fn copy_to(&self, at: usize, into: &mut [u8]) -> io::Result<()> {
+        part(at, into.len(), self.range.len())?;
+        match self.region.file() {
+            Some(file) => file.read_exact_at(into, (self.range.start + at) as u64),
+            None => {
+                into.copy_from_slice(&self[at..at + into.len()]);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl WriteLease {
+    /// Copies `bytes` to the place that begins at `at`. Those of a mapped file are written to the
+    /// file, so that one that has shrunk, or a full disk, is an error and not a signal.
+    ///
+    /// Errors: the file is too short or cannot be written; `at` is out of range.
+    pub fn copy_from(&mut self, at: usize, bytes: &[u8]) -> io::Result<()> {
+        part(at, bytes.len(), self.range.len())?;
+        let start = self.range.start + at;
+        match self.region.file() {
+            Some(file) => {
+                // A write would make it longer again, with a hole where bytes have been.
+                if file.metadata()?.len() < (start + bytes.len()) as u64 {
+                    return Err(io::Error::other("the file has shrunk"));
+                }
+                file.write_all_at(bytes, start as u64)
+            }
+            None => {
+                self[at..at + bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether `bytes` bytes from `at` on lie in a lease of `leased` bytes.
+fn part(at: usize, bytes: usize, leased: usize) -> io::Result<()> {
+    if at.checked_add(bytes).is_some_and(|end| end <= leased) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "outside of the lease"))
 }
 
 impl WriteLease {

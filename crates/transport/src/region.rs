@@ -9,7 +9,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use rustix::mm::{Advice, madvise};
+use rustix::{
+    fs::OFlags,
+    mm::{Advice, madvise},
+};
 
 use crate::lease::{FutureRead, LeaseError, Leases, ReadLease, WriteLease};
 
@@ -23,7 +26,11 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// are taken: writers exclude everybody, readers share. That makes "nobody can touch it" a fact
 /// instead of a promise, for some 50 ns a lease against the microseconds that a block takes.
 #[derive(Clone)]
-pub struct Region(Arc<Inner>);
+pub struct Region {
+    inner: Arc<Inner>,
+    /// The part that this region is, of the memory that it was made of.
+    part: Range<usize>,
+}
 
 pub(crate) struct Inner {
     start: *mut u8,
@@ -73,7 +80,9 @@ enum Access {
 enum Owner {
     /// A boxed slice turned into a raw pointer; freed, or given back, as a whole.
     Heap,
-    Map(#[allow(dead_code, reason = "keeps the mapping alive")] memmap2::MmapRaw),
+    /// A mapping, and the file that is mapped from its start.
+    Map(#[allow(dead_code, reason = "keeps the mapping alive")] memmap2::MmapRaw, File),
+    Shared(#[allow(dead_code, reason = "keeps the memory alive")] Arc<dyn Any + Send + Sync>),
     Foreign(#[allow(dead_code, reason = "keeps the memory alive")] Box<dyn Any + Send + Sync>),
 }
 
@@ -119,18 +128,20 @@ impl Region {
     where
         O: AsRef<[u8]> + Send + Sync + 'static,
     {
-        // Boxed first: a slice inside `owner` must not move once its address is taken.
-        let owner = Box::new(owner);
+        // A slice inside `owner` must not move once its address is taken. Not in a box: that says,
+        // each time that it is moved, that nobody else has its contents.
+        let owner = Arc::new(owner);
         let slice: &[u8] = (*owner).as_ref();
         let (start, bytes) = (slice.as_ptr().cast_mut(), slice.len());
-        Self::new(start, bytes, Access::Read, Owner::Foreign(owner))
+        Self::new(start, bytes, Access::Read, Owner::Shared(owner))
     }
 
     /// Memory of another language or library.
     ///
     /// # Safety
     /// `start` is valid for reads (and for writes, if `writable`) of `bytes` bytes until `owner`
-    /// is dropped, and nobody else writes it (or, if `writable`, reads it) in that time.
+    /// is dropped, and nobody else writes it (or, if `writable`, reads it) in that time. It is not
+    /// inside of the box `owner`, which would claim it for itself.
     pub unsafe fn from_raw(
         start: *mut u8,
         bytes: usize,
@@ -168,78 +179,97 @@ impl Region {
                 Owner::Foreign(Box::new(())),
             ));
         }
+        let refused = |error| RegionError::Map { bytes, error };
+        check_flags(file).map_err(refused)?;
         let mut options = memmap2::MmapOptions::new();
         options.len(length);
         let map = match access {
             Access::Read => options.map_raw_read_only(file),
             Access::ReadWrite => options.map_raw(file),
         }
-        .map_err(|error| RegionError::Map { bytes, error })?;
-        Ok(Self::new(map.as_mut_ptr(), length, access, Owner::Map(map)))
+        .map_err(refused)?;
+        let file = file.try_clone().map_err(refused)?;
+        Ok(Self::new(map.as_mut_ptr(), length, access, Owner::Map(map, file)))
     }
 
     fn new(start: *mut u8, bytes: usize, access: Access, owner: Owner) -> Self {
-        Self(Arc::new(Inner {
-            start,
-            bytes,
-            access,
-            leases: Mutex::default(),
-            attachments: Mutex::default(),
-            owner,
-        }))
+        let (leases, attachments) = (Mutex::default(), Mutex::default());
+        let inner = Inner { start, bytes, access, leases, attachments, owner };
+        Self { inner: Arc::new(inner), part: 0..bytes }
     }
 
     /// Length in bytes.
     pub fn len(&self) -> usize {
-        self.0.bytes
+        self.part.len()
     }
 
     /// Whether there is not a single byte.
     pub fn is_empty(&self) -> bool {
-        self.0.bytes == 0
+        self.part.is_empty()
     }
 
     /// Whether blocks may be received into it.
     pub fn is_writable(&self) -> bool {
-        self.0.access == Access::ReadWrite
+        self.inner.access == Access::ReadWrite
+    }
+
+    /// A part of the same memory as a region of its own. Leases of both know of each other.
+    ///
+    /// Errors: out of range.
+    pub fn slice(&self, range: Range<usize>) -> Result<Self, LeaseError> {
+        Ok(Self { inner: Arc::clone(&self.inner), part: self.locate(range)? })
+    }
+
+    /// Where a range of this region lies in the memory that it is a part of.
+    fn locate(&self, range: Range<usize>) -> Result<Range<usize>, LeaseError> {
+        let bytes = self.part.len();
+        if range.start > range.end || range.end > bytes {
+            return Err(LeaseError::OutOfRange { range, bytes });
+        }
+        Ok(self.part.start + range.start..self.part.start + range.end)
     }
 
     /// Leases a range for reading; shared with other readers.
     ///
     /// Errors: out of range, or somebody holds a write lease of a part.
     pub fn read(&self, range: Range<usize>) -> Result<ReadLease, LeaseError> {
-        self.0.leases().take_read(range.clone(), self.0.bytes)?;
-        Ok(ReadLease::new(Arc::clone(&self.0), range))
+        let range = self.locate(range)?;
+        self.inner.leases().take_read(range.clone(), self.inner.bytes)?;
+        Ok(ReadLease::new(Arc::clone(&self.inner), range))
     }
 
     /// Leases a range for being read by the network after the writer that has it now, if any.
     ///
     /// Errors: out of range.
     pub fn future_read(&self, range: Range<usize>) -> Result<FutureRead, LeaseError> {
-        self.0.leases().take_future_read(range.clone(), self.0.bytes)?;
-        Ok(FutureRead::new(Arc::clone(&self.0), range))
+        let range = self.locate(range)?;
+        self.inner.leases().take_future_read(range.clone(), self.inner.bytes)?;
+        Ok(FutureRead::new(Arc::clone(&self.inner), range))
     }
 
     /// Leases a range for writing; excludes everybody else.
     ///
     /// Errors: out of range, read-only, or somebody holds a lease of a part.
     pub fn write(&self, range: Range<usize>) -> Result<WriteLease, LeaseError> {
-        if self.0.access == Access::Read {
+        if self.inner.access == Access::Read {
             return Err(LeaseError::ReadOnly);
         }
-        self.0.leases().take_write(range.clone(), self.0.bytes)?;
-        Ok(WriteLease::new(Arc::clone(&self.0), range))
+        let range = self.locate(range)?;
+        self.inner.leases().take_write(range.clone(), self.inner.bytes)?;
+        Ok(WriteLease::new(Arc::clone(&self.inner), range))
     }
 
     /// Gives back the vector of [`Region::from_vec`] (or the zeros of [`Region::zeroed`]).
     ///
-    /// Gives back the region itself if it was not made of a vector, or if a clone or lease of it
-    /// still exists.
+    /// Gives back the region itself if it was not made of a vector or is a part of one, or if a
+    /// clone, part or lease of it still exists.
     pub fn try_into_vec(self) -> Result<Vec<u8>, Self> {
-        if !matches!(self.0.owner, Owner::Heap) {
+        if !matches!(self.inner.owner, Owner::Heap) || self.part != (0..self.inner.bytes) {
             return Err(self);
         }
-        let mut inner = Arc::try_unwrap(self.0).map_err(Self)?;
+        let part = self.part;
+        let unwrapped = Arc::try_unwrap(self.inner);
+        let mut inner = unwrapped.map_err(|inner| Self { inner, part })?;
         inner.memory().attachments().clear();
         // The memory moves to the vector; `Drop` must not free it.
         inner.owner = Owner::Foreign(Box::new(()));
@@ -250,9 +280,10 @@ impl Region {
     /// Tells the system that a range of a mapped file is not needed in memory for now; its
     /// contents stay. Keeps the resident size of a large transfer small. Does nothing elsewhere.
     pub fn trim(&self, range: Range<usize>) {
-        if !matches!(self.0.owner, Owner::Map(_)) || range.end > self.0.bytes {
+        if !matches!(self.inner.owner, Owner::Map(..)) {
             return;
         }
+        let Ok(range) = self.locate(range) else { return };
         let page = rustix::param::page_size();
         let (first, last) = (range.start.next_multiple_of(page), range.end / page * page);
         if first >= last {
@@ -262,7 +293,7 @@ impl Region {
         // table loses nothing: the next touch maps the same page of the file again.
         let _ = unsafe {
             rustix::mm::madvise(
-                self.0.start.add(first).cast(),
+                self.inner.start.add(first).cast(),
                 last - first,
                 rustix::mm::Advice::LinuxDontNeed,
             )
@@ -292,6 +323,15 @@ impl Inner {
         self.bytes
     }
 
+    /// The file that is mapped here from its start, if any: for reading and writing bytes of the
+    /// region that this process must not touch itself.
+    pub(crate) fn file(&self) -> Option<&File> {
+        match &self.owner {
+            Owner::Map(_, file) => Some(file),
+            _ => None,
+        }
+    }
+
     pub(crate) fn leases(&self) -> MutexGuard<'_, Leases> {
         // A panic while the list was locked cannot leave it half changed: see `Leases`.
         self.leases.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -307,6 +347,16 @@ impl Drop for Inner {
             drop(unsafe { Vec::from_raw_parts(self.start, self.bytes, self.bytes) });
         }
     }
+}
+
+/// Ordinary reads and writes stand in for the mapping: they must go where it does.
+fn check_flags(file: &File) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    if flags.intersects(OFlags::APPEND | OFlags::DIRECT) {
+        let words = "open it without O_APPEND and O_DIRECT";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
+    }
+    Ok(())
 }
 
 /// Zeros that nobody has touched, in huge pages if the system has them to give: fewer page faults,
@@ -339,12 +389,14 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no files in memory")]
     fn long_fresh_memory_asks_for_huge_pages() {
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             eprintln!("SKIPPED: this kernel has no huge pages to ask for");
             return;
         }
-        let asked = |region: &Region| has_flag(region.0.start as usize + region.len() / 2, "hg");
+        let asked =
+            |region: &Region| has_flag(region.inner.start as usize + region.len() / 2, "hg");
         assert!(asked(&Region::zeroed(64 << 20)));
         assert!(!asked(&Region::from_vec(vec![0; 64 << 20])));
     }
@@ -363,6 +415,25 @@ mod tests {
             }
         }
         panic!("no mapping has address {address:x}");
+    }
+
+    #[test]
+    fn a_part_is_the_same_memory() {
+        let region = Region::zeroed(10);
+        let part = region.slice(2..8).unwrap().slice(1..5).unwrap();
+        assert_eq!((part.len(), part.is_empty()), (4, false));
+        part.write(0..4).unwrap().copy_from_slice(&[1, 2, 3, 4]);
+        let lease = region.read(4..5).unwrap();
+        assert!(matches!(part.write(0..4), Err(LeaseError::InUse { .. })));
+        assert_eq!(&*part.read(1..3).unwrap(), &[2, 3]);
+        drop(lease);
+        for outside in [0..5, 4..5] {
+            assert!(matches!(part.read(outside), Err(LeaseError::OutOfRange { bytes: 4, .. })));
+        }
+        assert!(region.slice(3..11).is_err() && region.slice(10..10).unwrap().is_empty());
+        let region = region.try_into_vec().unwrap_err();
+        assert!(part.try_into_vec().is_err());
+        assert_eq!(region.try_into_vec().unwrap(), [0, 0, 0, 1, 2, 3, 4, 0, 0, 0]);
     }
 
     #[test]
@@ -408,6 +479,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no files in memory")]
     fn mapped_files_are_read_written_and_trimmed() {
         let mut file = tempfile_of(&vec![3; 10_000]);
         let readable = Region::map_file(&file, 10_000).unwrap();
@@ -418,6 +490,39 @@ mod tests {
         assert_eq!(readable.read(0..10_000).unwrap()[9_998..], [3, 4]);
         file.flush().unwrap();
         assert!(Region::map_file(&file, 0).unwrap().is_empty());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no files in memory")]
+    fn copies_go_where_the_mapping_goes_and_never_beyond_the_file() {
+        let file = tempfile_of(&[3; 10_000]);
+        let region = Region::map_file_writable(&file, 10_000).unwrap();
+        region.write(5_000..9_000).unwrap().copy_from(1_000, &[4; 10]).unwrap();
+        let mut copy = [0; 12];
+        region.read(5_000..9_000).unwrap().copy_to(999, &mut copy).unwrap();
+        assert_eq!(copy, [3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3]);
+        assert_eq!(region.read(6_000..6_001).unwrap()[0], 4);
+        file.set_len(6_005).unwrap();
+        assert!(region.read(5_000..9_000).unwrap().copy_to(999, &mut copy).is_err());
+        assert!(region.write(5_000..9_000).unwrap().copy_from(1_000, &[5; 10]).is_err());
+        assert_eq!(file.metadata().unwrap().len(), 6_005);
+
+        let heap = Region::zeroed(4);
+        heap.write(1..4).unwrap().copy_from(1, &[7; 2]).unwrap();
+        heap.read(0..4).unwrap().copy_to(1, &mut copy[..3]).unwrap();
+        assert_eq!(copy[..3], [0, 7, 7]);
+        assert!(heap.read(0..4).unwrap().copy_to(2, &mut copy[..3]).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no files in memory")]
+    fn a_file_whose_writes_would_go_elsewhere_is_refused() {
+        let path = std::env::temp_dir().join(format!("rdmc-append-{}", std::process::id()));
+        let file = File::options().read(true).append(true).create(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.set_len(10).unwrap();
+        let error = Region::map_file_writable(&file, 10).unwrap_err();
+        assert!(error.to_string().contains("without O_APPEND"), "{error}");
     }
 
     fn tempfile_of(contents: &[u8]) -> File {

@@ -14,7 +14,7 @@ use std::{
 
 use rdmc::{
     Application, CompletionMode, Context, ContextSettings, Fabric, Failure, Group, GroupSettings,
-    Memory, Progress, Region, Schedule, Secret,
+    Memory, Progress, Protection, Region, Schedule, Secret,
 };
 
 use crate::delays::Delays;
@@ -137,6 +137,7 @@ impl Member {
         let mut settings = ContextSettings::new((Ipv4Addr::LOCALHOST, 0).into(), secret.clone());
         settings.progress = Progress::Caller;
         settings.fabric = fabric.clone();
+        settings.protection = Protection::None;
         settings.connect_timeout = PATIENCE;
         let context = Arc::new(Context::start(settings)?);
         let (delays, stop) = (Arc::default(), Arc::default());

@@ -1,6 +1,6 @@
 //! Who takes part, and turns of all by turns.
 
-use lab::Rate;
+use lab::Link;
 use rdmc::{Algorithm, Fabric, size};
 
 use super::{
@@ -28,8 +28,8 @@ pub struct Site {
     pub device: &'static str,
     /// Whether each host is a network namespace, not this machine.
     pub is_lab: bool,
-    /// Rate of each link, if it is shaped.
-    pub rate: Option<Rate>,
+    /// The links, if they are shaped.
+    pub link: Option<Link>,
 }
 
 /// What is sent in one turn.
@@ -160,7 +160,7 @@ fn rdmc_turn(
 /// Twice what the slowest way takes, copies one after another, and time to start; on one machine
 /// at least 100 MB/s in sum.
 fn patience(site: &Site, load: &Load) -> Duration {
-    let bytes_per_second = site.rate.map_or(100e6, |rate| rate.bits_per_s() as f64 / 8.0);
+    let bytes_per_second = site.link.map_or(100e6, |link| link.rate.bits_per_s() as f64 / 8.0);
     let all_bytes = load.bytes as f64 * f64::from(load.repeats) * site.hosts.len() as f64;
     Duration::from_secs_f64(60.0 + 2.0 * all_bytes / bytes_per_second)
 }

@@ -11,7 +11,7 @@ mod times;
 mod turn;
 mod workshop;
 
-use lab::{Lab, LabSettings, Rate};
+use lab::{Lab, LabSettings, Link};
 use rdmc::{
     Algorithm, Fabric,
     choice::{Costs, Wish},
@@ -96,13 +96,13 @@ fn rdmc_settings(text: &str) -> Result<Rdmc, String> {
 impl Args {
     /// As asked for; else what the cost model takes, and the other of pipeline and chain; and on one
     /// machine what it takes over shared memory.
-    fn rdmc(&self, members: u32, message_bytes: u64, rate: Option<Rate>) -> Vec<Rdmc> {
+    fn rdmc(&self, members: u32, message_bytes: u64, link: Option<Link>) -> Vec<Rdmc> {
         if !self.rdmc.is_empty() {
             return self.rdmc.clone();
         }
         let pick = |algorithm, fabric: &Fabric| {
-            let costs = match rate {
-                Some(rate) => shaped::costs(members, rate),
+            let costs = match link {
+                Some(link) => shaped::costs(members, link),
                 None => Costs::of_one_machine(fabric, members),
             };
             let wish = Wish { members, message_bytes, algorithm, block_bytes: None };
@@ -120,7 +120,7 @@ impl Args {
             _ => Algorithm::Chain,
         };
         let mut all = vec![best, pick(Some(other), &Fabric::Tcp)];
-        if rate.is_none() {
+        if link.is_none() {
             all.push(pick(None, &Fabric::libfabric("shm")));
         }
         all
@@ -146,16 +146,16 @@ pub fn run(args: &Args) -> Outcome<()> {
         let (link, lab);
         let site = if args.local {
             let hosts = vec![Host::here(); members as usize];
-            Site { hosts, device: "lo", is_lab: false, rate: None }
+            Site { hosts, device: "lo", is_lab: false, link: None }
         } else {
             link = shaped::link(&args.rate, index, members, args.small_burst);
             lab = Lab::create(&LabSettings::new(members, link))?;
-            Site { hosts: lab.hosts(), device: "eth0", is_lab: true, rate: Some(link.rate) }
+            Site { hosts: lab.hosts(), device: "eth0", is_lab: true, link: Some(link) }
         };
         for &bytes in &args.bytes {
             // Short transfers come several to a turn, since starting takes longer than they do.
             let load = Load { bytes, repeats: if bytes >= 64 << 20 { 1 } else { 3 } };
-            let mut contestants = field(&args.rdmc(members, bytes, site.rate), &site, &load);
+            let mut contestants = field(&args.rdmc(members, bytes, site.link), &site, &load);
             contestants.retain(|contestant| args.is_wanted(contestant));
             let standings =
                 rounds(&contestants, &site, &mut workshop, &load, args.repeats, &interrupt)?;
@@ -238,8 +238,8 @@ fn row(site: &Site, bytes: u64, contestant: &Contestant, standing: &Standing) ->
     } else {
         let middle = median(seconds);
         row.push(number(middle));
-        match site.rate {
-            Some(rate) => {
+        match site.link {
+            Some(Link { rate, .. }) => {
                 let of_rate =
                     |seconds: f64| number(bytes as f64 * 8.0 / seconds / rate.bits_per_s() as f64);
                 row.extend([middle, slowest, fastest].map(of_rate));

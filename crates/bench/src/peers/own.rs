@@ -112,7 +112,7 @@ pub fn launches(
     let meeting = workshop.meeting()?.display().to_string();
     let memory = workshop.memory()?.display().to_string();
     let has_children = way.needs().is_some();
-    let rate_kbit = site.rate.map_or(0, |rate| rate.bits_per_s() / 1_000);
+    let rate_kbit = site.link.map_or(0, |link| link.rate.bits_per_s() / 1_000);
     let way = way.to_possible_value().ok_or("no such way")?.get_name().to_owned();
     let mut launches = Vec::new();
     for (rank, host) in site.hosts.iter().enumerate() {

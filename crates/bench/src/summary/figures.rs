@@ -1,7 +1,8 @@
 //! What the course of a message says in numbers.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, ops::Range, time::Duration};
 
+use rdmc::{Waited, slowness};
 use trace::Reason;
 
 use crate::course::{Course, Transfer, Wait};
@@ -35,6 +36,46 @@ pub fn waiting(waits: &[Wait]) -> Vec<Waiting> {
     let mut all: Vec<Waiting> = all.into_iter().map(sum_up).collect();
     all.sort_by_key(|waiting| std::cmp::Reverse(waiting.total_ns));
     all
+}
+
+/// The share of each member in what held the message up ([`slowness`]); all together 1.
+pub fn holding_up(course: &Course) -> Vec<f64> {
+    let waited: Vec<Vec<Waited>> =
+        (0..course.members()).map(|member| waited_by(course, member)).collect();
+    slowness::shares(&waited)
+}
+
+fn waited_by(course: &Course, member: u32) -> Vec<Waited> {
+    let mut waited: BTreeMap<u32, Waited> = BTreeMap::new();
+    let mut charge = |peer: u32, gives: bool, ns: u64| {
+        let of = waited.entry(peer).or_insert(Waited { member: peer, ..Waited::default() });
+        let time = if gives { &mut of.to_give } else { &mut of.to_take };
+        *time += Duration::from_nanos(ns);
+    };
+    for wait in course.waits.iter().filter(|wait| wait.member == member) {
+        let gives = wait.reason == Reason::Block;
+        charge(wait.peer.unwrap_or(member), gives, wait.time.end - wait.time.start);
+    }
+    // While blocks are sent the first of them is waited for; who sends nothing waits for the next one.
+    let mut sent: Vec<&Transfer> = course.transfers.iter().filter(|it| it.from == member).collect();
+    sent.sort_by_key(|transfer| transfer.time.start);
+    let mut until = 0;
+    for transfer in &sent {
+        charge(
+            transfer.to,
+            false,
+            transfer.time.end.saturating_sub(until.max(transfer.time.start)),
+        );
+        until = until.max(transfer.time.end);
+    }
+    if sent.is_empty() {
+        let mut until = course.span().start;
+        for transfer in course.transfers.iter().filter(|transfer| transfer.to == member) {
+            charge(transfer.from, true, transfer.time.end.saturating_sub(until));
+            until = until.max(transfer.time.end);
+        }
+    }
+    waited.into_values().collect()
 }
 
 /// How much of the time one direction of one member had blocks on their way.
@@ -133,6 +174,30 @@ mod tests {
 
     fn wait(member: u32, peer: u32, time: Range<u64>) -> Wait {
         Wait { member, peer: Some(peer), reason: Reason::Credit, block: None, time }
+    }
+
+    #[test]
+    fn the_slow_link_of_a_chain_is_where_it_is_held_up() {
+        let transfer = |from, to, block, time| Transfer { from, to, block, step: None, time };
+        let mut course = Course::default();
+        for block in 0..10 {
+            let at = u64::from(block) * 100;
+            course.transfers.push(transfer(0, 1, block, at..at + 10));
+            course.transfers.push(transfer(1, 2, block, at + 10..at + 110));
+            course.transfers.push(transfer(2, 3, block, at + 110..at + 120));
+            let gap = |member, peer, time| Wait {
+                member,
+                peer: Some(peer),
+                reason: if peer < member { Reason::Block } else { Reason::Credit },
+                block: None,
+                time,
+            };
+            course.waits.push(gap(0, 1, at + 10..at + 100));
+            course.waits.push(gap(2, 1, at + 120..at + 210));
+        }
+        let shares = holding_up(&course);
+        assert!(shares[1] > 0.4 && shares[2] > 0.4, "{shares:?}");
+        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
     }
 
     #[test]

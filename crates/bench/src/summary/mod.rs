@@ -78,8 +78,15 @@ struct Tables<'a> {
 
 const WAITS: [&str; 8] =
     ["member", "waits_for", "of_member", "times", "total_ms", "share", "mean_ms", "longest_ms"];
-const MEMBERS: [&str; 6] =
-    ["member", "for_credit_ms", "for_block_ms", "for_memory_ms", "share", "others_wait_ms"];
+const MEMBERS: [&str; 7] = [
+    "member",
+    "for_credit_ms",
+    "for_block_ms",
+    "for_memory_ms",
+    "share",
+    "others_wait_ms",
+    "holds_up",
+];
 const LINKS: [&str; 8] =
     ["member", "direction", "blocks", "first_ms", "last_ms", "busy", "idle_ms", "two_or_more"];
 const BLOCKS: [&str; 5] = ["member", "blocks", "median_ms", "p90_ms", "max_ms"];
@@ -138,6 +145,7 @@ impl Tables<'_> {
 
     fn add_members(&self, report: &mut Report) {
         let all = figures::waiting(&self.course.waits);
+        let holding_up = figures::holding_up(self.course);
         for member in 0..self.course.members() {
             let own = || all.iter().filter(move |waiting| waiting.member == member);
             let why = |reason: Reason| -> u64 {
@@ -151,6 +159,7 @@ impl Tables<'_> {
                 ms(why(Reason::Memory)),
                 self.share(own().map(|waiting| waiting.total_ns).sum()),
                 ms(of_others.map(|waiting| waiting.total_ns).sum()),
+                number(holding_up.get(member as usize).copied().unwrap_or(0.0)),
             ]);
         }
     }
@@ -211,6 +220,11 @@ impl Tables<'_> {
             );
         }
         report.note(total + ".");
+        report.note(
+            "holds up: the member's share in what held the message up, all members together 1, \
+             found by following who waits for whom. A slow member, or the two ends of a slow link, \
+             stand out; of a chain that is not slow its first link does.",
+        );
         report.note(
             "waits: the member sends nothing meanwhile. share, busy, two or more: of the time from \
              the first post to the last arrival. idle: without a block, between the first and the \

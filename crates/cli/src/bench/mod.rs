@@ -189,14 +189,14 @@ fn measure(
         Err(error) => return Ok(Run::refused(asked, &error)),
     };
     interrupt.watch(bench.handle());
-    let mut receivers = start.receivers(launcher, bench.control_port(), &bench.handle())?;
+    let (mut receivers, _) = start.receivers(launcher, bench.control_port(), &bench.handle())?;
     let progress = Progress::start(args.quiet || args.hosting.verbose, &asked);
     let mut report = bench.run(&mut |event| {
         if let BenchEvent::Measuring { subject, bytes } = event {
             progress.show(subject, bytes, &names);
         }
     });
-    receivers.end();
+    receivers.end(&|host| report.failures[host].is_some());
     progress.end();
     if report.error.is_none() {
         for (host, reason) in report.failures.iter_mut().enumerate() {

@@ -36,6 +36,7 @@ pub struct Settings {
     pub window: Option<u32>,
     pub streams: u8,
     pub completion: &'static str,
+    pub protection: &'static str,
     pub repeats: u32,
     pub round_trips: u32,
 }
@@ -117,6 +118,7 @@ impl Document {
             window: args.hosting.window,
             streams: args.hosting.streams,
             completion: args.hosting.completion.name(),
+            protection: args.hosting.protection(args.local.is_some()).name(),
             repeats: args.repeats,
             round_trips: args.round_trips,
         };
@@ -237,6 +239,7 @@ mod tests {
                 window: None,
                 streams: 1,
                 completion: "event",
+                protection: "none",
                 repeats: 1,
                 round_trips: 1,
             };

@@ -10,11 +10,12 @@ pub fn write(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let settings = &document.settings;
     writeln!(
         out,
-        "{}, blocks of {}, window {}, {}; medians, and from least to most",
+        "{}, blocks of {}, window {}, {}, protection {}; medians, and from least to most",
         settings.algorithm,
         settings.block_bytes.map_or_else(|| "auto".into(), size::show),
         settings.window.map_or_else(|| "auto".into(), |blocks| blocks.to_string()),
         settings.completion,
+        settings.protection,
     )?;
     let hosts = settings.hosts.iter().map(String::len).max().unwrap_or(0).max("4 hosts".len());
     for run in &document.runs {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use files::{HostReport, PushReport, PushSettings, Source};
-use rdmc::{Algorithm, Fabric, Schedule, Secret, size};
+use rdmc::{Algorithm, Fabric, Protection, Schedule, Secret, size};
 
 use crate::{
     failure::Failure,
@@ -58,6 +58,10 @@ pub struct Args {
     /// The relay unit
     #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse_block)]
     block_size: u64,
+
+    /// Encrypt blocks on their way, to see what that costs
+    #[arg(long)]
+    encrypt: bool,
 
     /// Write what each member does when, for https://ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE")]
@@ -167,6 +171,10 @@ impl Stage<'_> {
         settings.algorithm = Some(algorithm);
         settings.block_bytes = Some(self.args.block_size);
         settings.local_only = true;
+        settings.protection = match self.args.encrypt {
+            true => Protection::Encrypt,
+            false => Protection::None,
+        };
         settings.fabric = Some(Fabric::Tcp);
         let source = Source::open(&self.object.path).map_err(Failure::because)?;
         let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();

@@ -28,7 +28,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let costs = match args.rate {
         None if args.local => Costs::of_one_machine(&Fabric::Tcp, args.members),
-        rate => Costs::of_fabric(&Fabric::Tcp, rate),
+        rate => Costs { burst_bytes: args.burst, ..Costs::of_fabric(&Fabric::Tcp, rate) },
     };
     let mut out = io::stdout().lock();
     let explanation = Explanation { wish, costs };
@@ -63,13 +63,14 @@ impl Explanation {
         }
         writeln!(
             out,
-            "\ntime = (steps + fill) * (max(block / rate, {:.0} us) + {:.0} us) + hops * {:.0} us; one copy alone takes {}.\n\
+            "\ntime = (steps + fill) * (max(block / rate, {:.0} us) + {:.0} us) + hops * {:.0} us{}; one copy alone takes {}.\n\
              The fewest steps that any schedule can have are those of the binomial pipeline; with smaller\n\
              blocks there are more of them, each with its fixed cost, with larger ones the pipeline takes\n\
              longer to fill.",
             costs.busy_seconds * 1e6,
             costs.gap_seconds * 1e6,
             costs.latency_seconds * 1e6,
+            if costs.burst_bytes > 0 { " - what bursts hide" } else { "" },
             show_seconds(self.one_copy_seconds()),
         )
     }
@@ -108,6 +109,7 @@ impl Explanation {
             "busy_seconds": costs.busy_seconds,
             "gap_seconds": costs.gap_seconds,
             "latency_seconds": costs.latency_seconds,
+            "burst_bytes": costs.burst_bytes,
             "choice": self.to_json(&best),
             "algorithms": all(wish.compare(costs)),
             "blocks": all(wish.compare_blocks(best.algorithm, costs)),

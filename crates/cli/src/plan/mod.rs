@@ -62,6 +62,10 @@ pub struct Args {
     #[arg(long, value_name = "RATE", requires = "explain", value_parser = size::parse_rate)]
     rate: Option<u64>,
 
+    /// What links let through at once above --rate, as token buckets do
+    #[arg(long, value_name = "SIZE", requires = "rate", value_parser = size::parse, default_value = "0")]
+    burst: u64,
+
     /// All members share this machine, as with `rdmc push --local`
     #[arg(long, requires = "explain", conflicts_with = "rate")]
     local: bool,

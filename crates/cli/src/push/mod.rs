@@ -4,10 +4,10 @@ mod placing;
 mod progress;
 pub mod summary;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use files::{PushSettings, Source};
-use rdmc::Fabric;
+use rdmc::{Fabric, size};
 
 use crate::{
     failure::Failure,
@@ -29,13 +29,18 @@ Examples:
   rdmc push data.tar --to n[1-4] --dest '/scratch/{host}/data.tar' --launcher 'ip netns exec {host}'
       with another launcher: anything that runs a command on a host and passes standard input on
   rdmc push data.tar --to a:7000,b:7000 --secret-file secret
-      to receivers that were started by `rdmc receive --listen`
+      to receivers that were started by `rdmc receive --listen` with the same secret
+  rdmc push data.tar --to a:7000,b:7000 --cert login1.pem --key login1.key --ca ca.pem
+      the same with certificates: `rdmc help receive` has the other end
+  rdmc push data.tar --to a,b --admit 0.0.0.0:7001 --secret-file secret
+      also to receivers that come while it runs: rdmc receive --join ROOT:7001 --secret-file secret --dir DIR
   rdmc push data.tar --local 3
       to three receivers on this machine, to try it out
 
 A copy appears under its name only when it is whole, verified and on disk; a file of that name is
 replaced in one step. Mode and modification time are kept. Hosts that fail are named, and the
-others go on.
+others go on with what is missing. A host that was lost keeps what it has: running the same
+command again, or --retry, sends it only the rest.
 
 Exit codes:
   0    every host has a verified copy
@@ -90,6 +95,20 @@ pub struct Args {
     #[arg(long)]
     offload: bool,
 
+    /// How often a host that is lost is started (or called) again; it keeps what it has
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    retry: u32,
+
+    /// Where the hosts together come forward slower than this, such as 100mbit, the one that holds the
+    /// others up is set aside, and gets its copy after them
+    #[arg(long, value_name = "RATE", visible_alias = "drop-slower-than", value_parser = size::parse_rate)]
+    min_rate: Option<u64>,
+
+    /// Let receivers in that are not named: wait at this address and port for `rdmc receive --join`.
+    /// They get what there is already from others
+    #[arg(long, value_name = "IP:PORT", requires = "credentials")]
+    admit: Option<SocketAddr>,
+
     /// Print a summary as one JSON object
     #[arg(long)]
     json: bool,
@@ -140,5 +159,8 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
     args.way.apply(&mut settings);
     settings.fabric = args.fabric.0.clone();
     settings.offload = args.offload;
+    settings.retries = args.retry;
+    settings.rate_min = args.min_rate.map(|bits| bits / 8);
+    settings.admission = placing::admission(args)?;
     Ok(settings)
 }

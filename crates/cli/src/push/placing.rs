@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use files::{HostPlan, PushSettings};
+use files::{Admission, HostPlan, PushSettings};
 
 use super::Args;
 use crate::{
@@ -34,6 +34,18 @@ pub fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
             Ok(plan(host, dest))
         })
         .collect()
+}
+
+/// Where copies go at hosts that join, if they may.
+pub fn admission(args: &Args) -> Result<Option<Admission>, Failure> {
+    let Some(listen) = args.admit else { return Ok(None) };
+    let name = file_name(&args.file)?;
+    let destination = match args.dest.as_deref() {
+        // They choose the directory themselves.
+        Some(dest) if !dest.starts_with('/') && !dest.ends_with('/') => dest,
+        _ => name,
+    };
+    Ok(Some(Admission { listen, destination: destination.to_owned() }))
 }
 
 /// Hosts `local-1` to `local-N`; `dest` as in `--dest`.

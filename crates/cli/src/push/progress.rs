@@ -5,6 +5,8 @@ use std::{io::IsTerminal, time::Duration};
 use files::{HostState, PushEvent};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::failure::plain;
+
 /// More bars than this do not fit on a screen.
 const HOST_BARS_MAX: usize = 16;
 
@@ -14,6 +16,8 @@ pub struct Display {
     bars: MultiProgress,
     overall: ProgressBar,
     hosts: Vec<HostLine>,
+    /// Of names.
+    width: usize,
     bytes: u64,
     title: String,
 }
@@ -38,20 +42,28 @@ impl Display {
         overall.set_message("starting");
         overall.enable_steady_tick(Duration::from_millis(250));
         let width = names.iter().map(String::len).max().unwrap_or(0).min(24);
-        let hosts = names
-            .iter()
-            .map(|name| {
-                let bar = (names.len() <= HOST_BARS_MAX).then(|| {
-                    let bar = bars.add(ProgressBar::new(bytes));
-                    bar.set_style(style("  {prefix} [{bar:30}] {wide_msg}"));
-                    bar.set_prefix(format!("{name:width$}"));
-                    bar.set_message("waiting");
-                    bar
-                });
-                HostLine { bar, received: 0, counts: true }
-            })
-            .collect();
-        Self { bars, overall, hosts, bytes, title: String::new() }
+        let title = String::new();
+        let mut display = Self { bars, overall, hosts: Vec::new(), width, bytes, title };
+        let has_bars = names.len() <= HOST_BARS_MAX;
+        display.hosts = names.iter().map(|name| display.line(name, has_bars)).collect();
+        display
+    }
+
+    fn line(&self, name: &str, has_bar: bool) -> HostLine {
+        let bar = has_bar.then(|| {
+            let bar = self.bars.add(ProgressBar::new(self.bytes));
+            bar.set_style(style("  {prefix} [{bar:30}] {wide_msg}"));
+            bar.set_prefix(format!("{:width$}", plain(name), width = self.width));
+            bar.set_message("waiting");
+            bar
+        });
+        HostLine { bar, received: 0, counts: true }
+    }
+
+    /// A line for a host that has come by itself.
+    fn add_host(&mut self, name: &str) {
+        let has_bars = self.hosts.len() < HOST_BARS_MAX;
+        self.hosts.push(self.line(name, has_bars));
     }
 
     /// Words for the push, shown instead of how many receivers it has.
@@ -63,11 +75,8 @@ impl Display {
     pub fn show(&mut self, event: &PushEvent) {
         match event {
             PushEvent::Host { host, state } => self.show_state(*host, state),
+            PushEvent::Joined { name, .. } => self.add_host(name),
             PushEvent::Round { members } => {
-                for host in &mut self.hosts {
-                    host.set_received(0);
-                }
-                self.overall.set_position(0);
                 self.overall.reset_eta();
                 self.overall.set_message(match self.title.as_str() {
                     "" => format!("to {} receivers", members - 1),
@@ -77,6 +86,24 @@ impl Display {
             PushEvent::Progress { host, bytes } => {
                 if let Some(line) = self.hosts.get_mut(*host) {
                     line.set_received(*bytes);
+                }
+                self.update();
+            }
+            PushEvent::Retry { host, start, reason } => {
+                if let Some(line) = self.hosts.get_mut(*host) {
+                    line.set_received(0);
+                    if let Some(bar) = &line.bar {
+                        bar.set_message(format!("lost ({reason}), start {}", start + 1));
+                    }
+                }
+                self.update();
+            }
+            PushEvent::SetAside { host, .. } => {
+                if let Some(line) = self.hosts.get_mut(*host) {
+                    line.counts = false;
+                    if let Some(bar) = &line.bar {
+                        bar.set_message("holds the others up: set aside until they are done");
+                    }
                 }
                 self.update();
             }
@@ -110,7 +137,7 @@ impl Display {
             line.set_received(self.bytes);
         }
         if let Some(bar) = &line.bar {
-            bar.set_message(message.to_owned());
+            bar.set_message(plain(message));
         }
         self.update();
     }

@@ -50,6 +50,14 @@ struct HostSummary<'a> {
     state: &'static str,
     seconds: Option<f64>,
     error: Option<&'a str>,
+    /// What was there of an earlier session, and was not sent.
+    resumed_bytes: u64,
+    /// What was sent although it was there, after other hosts were lost.
+    repeated_bytes: u64,
+    /// How fast the others were when it was set aside because it held them up.
+    set_aside_at_bytes_per_second: Option<u64>,
+    /// Its share in what held its last group up; 1 for all members together, the root included.
+    waiting_share: Option<f64>,
     peak_resident_bytes: Option<u64>,
 }
 
@@ -78,6 +86,17 @@ impl Facts {
         {
             say(format_args!("went on without --offload: {reason}"));
         }
+        if !json && !quiet {
+            for host in &report.hosts {
+                if let Some(rate) = host.set_aside {
+                    let rate = size::show(rate);
+                    say(format_args!(
+                        "{} held the others up ({rate}/s) and was set aside until they were done",
+                        host.name
+                    ));
+                }
+            }
+        }
         match &report.error {
             // Said once, since it is the same for all.
             Some(files::PushError::Cancelled) => {}
@@ -102,6 +121,10 @@ impl Facts {
             if let Some(bandwidth) = bandwidth(self.bytes, time) {
                 words += &format!(" ({}/s each)", size::show(bandwidth as u64));
             }
+        }
+        let resumed: u64 = report.hosts.iter().map(|host| host.resumed_bytes).sum();
+        if resumed > 0 {
+            words += &format!(", {} of which were there already", size::show(resumed));
         }
         if report.offload == Some(Offload::Used) {
             words += ", relayed by the network";
@@ -144,6 +167,10 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
         state: if error.is_some() { "failed" } else { "published" },
         seconds: host.replication.map(|time| time.as_secs_f64()),
         error,
+        resumed_bytes: host.resumed_bytes,
+        repeated_bytes: host.repeated_bytes,
+        set_aside_at_bytes_per_second: host.set_aside,
+        waiting_share: host.waiting_share,
         peak_resident_bytes: host.peak_resident_bytes,
     }
 }

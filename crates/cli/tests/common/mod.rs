@@ -3,9 +3,10 @@
 
 use std::{
     fs,
-    io::Read,
+    io::{BufRead, BufReader},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, ChildStderr, Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -64,18 +65,24 @@ impl Place {
             .collect()
     }
 
+    /// Waits until the bytes at this offset have come to the receiver whose path has this part.
+    pub fn await_bytes(&self, at: &str, offset: usize) {
+        let expected = &self.contents[offset..offset + 64];
+        await_that("blocks arrive", || {
+            self.temporaries().iter().any(|path| {
+                let mut read = [0; 64];
+                path.to_string_lossy().contains(at)
+                    && fs::File::open(path)
+                        .is_ok_and(|file| file.read_exact_at(&mut read, offset as u64).is_ok())
+                    && read == expected
+            })
+        });
+    }
+
     /// Starts `rdmc` and waits until blocks have arrived at the receiver whose path has this part.
     pub fn start_and_await_blocks(&self, arguments: &[&str], at: &str) -> Child {
         let child = self.rdmc(arguments).spawn().unwrap();
-        await_that("blocks arrive", || {
-            self.temporaries().iter().any(|path| {
-                let mut start = [0; 64];
-                path.to_string_lossy().contains(at)
-                    && fs::File::open(path)
-                        .is_ok_and(|mut file| file.read_exact(&mut start).is_ok())
-                    && start == self.contents[..64]
-            })
-        });
+        self.await_bytes(at, 0);
         child
     }
 }
@@ -96,6 +103,41 @@ pub fn await_that(what: &str, holds: impl Fn() -> bool) {
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
         thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A listening receiver with a directory of its own; ended when dropped.
+pub struct Listener {
+    pub child: Child,
+    pub port: u16,
+    /// What it says after where it listens.
+    said: BufReader<ChildStderr>,
+}
+
+impl Listener {
+    pub fn start(place: &Place, directory: &str, more: &[&str]) -> Self {
+        fs::create_dir(place.path(directory)).unwrap();
+        let arguments = ["receive", "--listen", "127.0.0.1:0", "--dir", directory];
+        let mut child = place.rdmc(&[&arguments[..], more].concat()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        let port = line.trim().rsplit(':').next().unwrap().parse().expect(&line);
+        Self { child, port, said }
+    }
+
+    /// Its next line on standard error.
+    pub fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -20,11 +20,12 @@ pub use crate::messages::MEASURED_BYTES_MAX;
 
 use super::{
     Event, HostState, JOIN_TIMEOUT, Push, PushError, PushEvent, PushHandle, PushSettings, Run,
-    round::new_number, system,
+    coordinator::Stage, scene::new_number, system,
 };
 use crate::{
     control::SILENCE,
     messages::{Measure, Start, ToReceiver, ToRoot, join_predicate, predicate},
+    ranges::RangeList,
 };
 
 /// How long a group may take to close when everything has arrived.
@@ -165,11 +166,11 @@ impl Bench {
             .bench(&self.plan, &mut measurements, &mut |event| (observe.borrow_mut())(event))
             .err();
         run.end(error.as_ref());
-        let failure = |state: &HostState| match state {
-            HostState::Failed(reason) => Some(reason.clone()),
+        let failure = |state: HostState| match state {
+            HostState::Failed(reason) => Some(reason),
             _ => None,
         };
-        let failures = run.hosts.iter().map(|host| failure(&host.state)).collect();
+        let failures = run.core.hosts.iter().map(|host| failure(host.state())).collect();
         let fabric = self.push.context.get().map(|context| context.fabric().clone());
         BenchReport { failures, measurements, fabric, error }
     }
@@ -219,9 +220,8 @@ impl Run<'_> {
         measurements: &mut Vec<Measurement>,
         observe: &mut dyn FnMut(BenchEvent),
     ) -> Result<(), PushError> {
-        self.heartbeat.start()?;
         self.gather()?;
-        let all = 0..self.hosts.len();
+        let all = 0..self.core.hosts.len();
         let mut subjects = Vec::new();
         for &bytes in &plan.latency_bytes {
             subjects.extend(all.clone().map(|host| (Subject::Latency(host), bytes)));
@@ -248,8 +248,8 @@ impl Run<'_> {
                 Err(Trouble::Bench(error)) => return Err(error),
                 Err(Trouble::Measurement(why)) => match subject {
                     Subject::Unicast(host) | Subject::Latency(host) => {
-                        if self.hosts[host].is_ready() {
-                            self.fail(host, &format!("it {why}"));
+                        if self.core.hosts[host].is_ready() {
+                            self.core.fail(&mut self.scene, host, &format!("it {why}"));
                         }
                     }
                     Subject::Multicast => return Err(PushError::Group(why)),
@@ -264,7 +264,8 @@ impl Run<'_> {
             Subject::Unicast(only) | Subject::Latency(only) => host == only,
             Subject::Multicast => true,
         };
-        (0..self.hosts.len()).filter(|&host| wanted(host) && self.hosts[host].is_ready()).collect()
+        let all = 0..self.core.hosts.len();
+        all.filter(|&host| wanted(host) && self.core.hosts[host].is_ready()).collect()
     }
 
     /// Times of all messages but the first.
@@ -288,7 +289,7 @@ impl Run<'_> {
         if outcome.is_err() {
             measuring.abort("the measurement has failed");
             let leave = ToReceiver::Leave { round: measuring.number };
-            measuring.hosts.iter().for_each(|&host| self.hosts[host].tell(&leave));
+            measuring.hosts.iter().for_each(|&host| self.scene.tell(host, &leave));
         }
         outcome
     }
@@ -334,15 +335,15 @@ impl Run<'_> {
 
     /// Tells the hosts, and joins on a thread that ends by the context's own deadline.
     fn start_measuring(
-        &self,
+        &mut self,
         measuring: &Measuring,
         is_latency: bool,
         bytes: u64,
     ) -> Result<(), Trouble> {
         let settings = &self.push.settings;
-        let mut addresses = vec![self.own_address()];
+        let mut addresses = vec![self.core.own_address(self.scene.address())];
         for &host in &measuring.hosts {
-            let host = &self.hosts[host];
+            let host = &self.core.hosts[host];
             addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));
         }
         let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
@@ -351,6 +352,7 @@ impl Run<'_> {
         let start = |number, rank, addresses: Vec<SocketAddr>, algorithm: Algorithm| Start {
             round: number,
             rank,
+            ranges: RangeList::default(),
             racks: vec![0; addresses.len()],
             addresses,
             algorithm: algorithm.code(),
@@ -370,7 +372,7 @@ impl Run<'_> {
         };
         for (rank, &host) in (1..).zip(&measuring.hosts) {
             let measure = Measure { start: there(rank), bytes, echo: back(0) };
-            self.hosts[host].tell(&ToReceiver::Measure(measure));
+            self.scene.tell(host, &ToReceiver::Measure(measure));
         }
         let (there, back) = (there(0), back(1));
         let events = self.push.events.clone();
@@ -406,12 +408,13 @@ impl Run<'_> {
         while !done(measuring) {
             if deadline.left().is_zero() {
                 measuring.fail(late.to_owned());
-            } else if let Ok(event) = self.push.inbox.recv_timeout(deadline.left()) {
+            } else if let Some(event) = self.next(Some(deadline)) {
                 self.note(measuring, event)?;
             }
-            let lost = measuring.hosts.iter().find(|&&host| !self.hosts[host].is_ready());
-            if let Some(HostState::Failed(why)) = lost.map(|&host| &self.hosts[host].state) {
-                measuring.fail(why.clone());
+            let hosts = &self.core.hosts;
+            let lost = measuring.hosts.iter().find(|&&host| !hosts[host].is_ready());
+            if let Some(HostState::Failed(why)) = lost.map(|&host| hosts[host].state()) {
+                measuring.fail(why);
             }
             if let Some(why) = &measuring.failure {
                 return Err(Trouble::Measurement(why.clone()));
@@ -428,19 +431,23 @@ impl Run<'_> {
                 Happening::Echoed(at) => measuring.done_at = Some(at),
                 Happening::Failed(failure) => measuring.fail(predicate(&failure)),
             },
-            Event::Said(host, ToRoot::Joined { round }) if round == measuring.number => {
+            Event::Said { host, message: ToRoot::Joined { round }, .. }
+                if round == measuring.number =>
+            {
                 measuring.joined.insert(host);
             }
-            Event::Said(host, ToRoot::Received { round }) if round == measuring.number => {
+            Event::Said { host, message: ToRoot::Received { round }, .. }
+                if round == measuring.number =>
+            {
                 measuring.received.insert(host);
                 if measuring.received.len() == measuring.hosts.len() {
                     measuring.done_at = Some(Instant::now());
                 }
             }
-            Event::Said(host, ToRoot::RoundFailed { round, detail, .. })
+            Event::Said { host, message: ToRoot::RoundFailed { round, detail, .. }, .. }
                 if round == measuring.number =>
             {
-                let name = &self.hosts[host].plan.name;
+                let name = &self.core.hosts[host].plan.name;
                 measuring.fail(format!("failed at {name}: {detail}"));
             }
             event => self.handle(event)?,

@@ -2,33 +2,27 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::Sender,
-    },
-    thread::{self, JoinHandle},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs},
+    sync::mpsc::Sender,
+    thread,
     time::Duration,
 };
 
 use rdmc::{
     Error, Secret,
-    bootstrap::{Channel, Deadline},
+    bootstrap::{Channel, Credentials, Deadline, Door},
 };
 
 use super::Event;
 use crate::messages::{ToReceiver, ToRoot};
 
-/// How long a caller may take to prove itself and say who it is.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(10);
+/// How long a caller may take to say who it is.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A listener for receivers that call, and its thread, until it is dropped.
+/// A listener for receivers that call, until it is dropped.
 pub(super) struct Doorway {
     pub(super) address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _door: Door,
 }
 
 /// All addresses of this machine, IPv4 and IPv6 alike, or only loopback.
@@ -49,42 +43,44 @@ impl Doorway {
         hosts: Vec<String>,
         events: Sender<Event>,
     ) -> Result<Self, Error> {
+        let listener = bind_any(listening_addresses(local_only))
+            .map_err(|error| Error::System { what: "listening for receivers".into(), error })?;
+        let greet = move |channel| greet(channel, &hosts, &events);
+        Self::attend(listener, secret.into(), greet)
+    }
+
+    /// Listens at this address, and reports each authenticated caller by the name that it says.
+    ///
+    /// Errors: the system refuses that address.
+    pub(super) fn open_to_all(
+        address: SocketAddr,
+        credentials: Credentials,
+        events: Sender<Event>,
+    ) -> Result<Self, Error> {
+        let what = format!("listening on {address} for receivers that join");
+        let listener = TcpListener::bind(address).map_err(|error| Error::System { what, error })?;
+        let greet = move |mut channel: Channel| {
+            let name = hello(&mut channel, Deadline::after(HELLO_TIMEOUT))?;
+            let _ = events.send(Event::Asks(name, channel));
+            Ok(())
+        };
+        Self::attend(listener, credentials, greet)
+    }
+
+    fn attend(
+        listener: TcpListener,
+        credentials: Credentials,
+        greet: impl Fn(Channel) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
         let system = |error| Error::System { what: "listening for receivers".into(), error };
-        let listener = bind_any(listening_addresses(local_only)).map_err(system)?;
-        listener.set_nonblocking(true).map_err(system)?;
         let address = listener.local_addr().map_err(system)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let guest_book = Arc::new((secret, hosts, events));
-        let accept = move || {
-            while !stopped.load(Ordering::Relaxed) {
-                let Ok((stream, _)) = listener.accept() else {
-                    thread::sleep(PAUSE);
-                    continue;
-                };
-                let guest_book = Arc::clone(&guest_book);
-                let greet = move || {
-                    let (secret, hosts, events) = &*guest_book;
-                    if let Err(error) = greet(stream, secret, hosts, events) {
-                        tracing::warn!(%error, "a caller was turned away");
-                    }
-                };
-                // Without a thread the caller is hung up on, which it reports.
-                let _ = thread::Builder::new().name("rdmc-greet".into()).spawn(greet);
+        let admit = move |channel: Result<Channel, Error>| {
+            if let Err(error) = channel.and_then(&greet) {
+                tracing::warn!(%error, "a caller was turned away");
             }
         };
-        let thread =
-            thread::Builder::new().name("rdmc-doorway".into()).spawn(accept).map_err(system)?;
-        Ok(Self { address, stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for Doorway {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let door = Door::open(listener, credentials, admit).map_err(system)?;
+        Ok(Self { address, _door: door })
     }
 }
 
@@ -94,22 +90,14 @@ fn bind_any(addresses: &[IpAddr]) -> io::Result<TcpListener> {
     TcpListener::bind(&sockets[..])
 }
 
-fn greet(
-    stream: TcpStream,
-    secret: &Secret,
-    hosts: &[String],
-    events: &Sender<Event>,
-) -> Result<(), Error> {
-    let system = |error| Error::System { what: "accepting a receiver".into(), error };
-    stream.set_nonblocking(false).map_err(system)?;
-    let deadline = Deadline::after(HANDSHAKE_TIMEOUT);
-    let mut channel = Channel::accept(stream, secret, deadline)?;
+fn greet(mut channel: Channel, hosts: &[String], events: &Sender<Event>) -> Result<(), Error> {
+    let deadline = Deadline::after(HELLO_TIMEOUT);
     let name = hello(&mut channel, deadline)?;
     match hosts.iter().position(|host| *host == name) {
         Some(host) => drop(events.send(Event::Came(host, channel))),
         None => {
             let reason = format!("{name} is not one of this push's hosts");
-            channel.send(&ToReceiver::Abort { reason }, deadline)?;
+            channel.send(&ToReceiver::Abort { reason, keep: true }, deadline)?;
         }
     }
     Ok(())
@@ -124,36 +112,44 @@ fn hello(channel: &mut Channel, deadline: Deadline) -> Result<String, Error> {
 
 /// Calls a receiver that listens, on a thread that ends by the deadline, and reports the outcome.
 pub(super) fn call(
-    host: usize,
+    (host, start): (usize, u32),
     address: String,
-    secret: Secret,
+    credentials: Credentials,
     timeout: Duration,
     events: Sender<Event>,
 ) -> io::Result<()> {
     let body = move || {
-        let event = match connect(&address, &secret, Deadline::after(timeout)) {
+        let deadline = Deadline::after(timeout);
+        let called = connect(&address, &credentials, deadline)
+            .and_then(|mut channel| hello(&mut channel, deadline).map(|_| channel));
+        let event = match called {
             Ok(channel) => Event::Came(host, channel),
             // The host's own name is said anyway.
             Err(Error::Peer { address: at, cause }) if at.to_string() == address => {
-                Event::HostFailed(host, cause)
+                Event::HostFailed { host, start, reason: cause }
             }
-            Err(error) => Event::HostFailed(host, error.to_string()),
+            Err(error) => Event::HostFailed { host, start, reason: error.to_string() },
         };
         let _ = events.send(event);
     };
     thread::Builder::new().name("rdmc-call".into()).spawn(body).map(drop)
 }
 
-fn connect(address: &str, secret: &Secret, deadline: Deadline) -> Result<Channel, Error> {
+/// Calls somebody at `host:port`: the first of its addresses that can be had.
+pub(crate) fn connect(
+    address: &str,
+    credentials: &Credentials,
+    deadline: Deadline,
+) -> Result<Channel, Error> {
+    // An IPv6 address is in brackets.
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
     let resolved = address
         .to_socket_addrs()
         .map_err(|error| Error::System { what: format!("looking up {address}"), error })?;
     let mut outcome = Err(Error::Setting(format!("{address} has no address")));
     for address in resolved {
-        outcome = Channel::connect(address, secret, deadline).and_then(|mut channel| {
-            hello(&mut channel, deadline)?;
-            Ok(channel)
-        });
+        outcome = Channel::connect_to(host, address, credentials, deadline);
         if outcome.is_ok() {
             break;
         }

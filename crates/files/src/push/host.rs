@@ -1,171 +1,175 @@
-//! One receiver, as the root knows it.
+//! One receiver, as the coordinator knows it.
 
-use std::{
-    io,
-    net::IpAddr,
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{self, RecvTimeoutError, Sender},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::{net::IpAddr, time::Duration};
 
-use rdmc::{Error, bootstrap::Channel};
+use super::{HostPlan, HostReport, HostState};
+use crate::ranges::Ranges;
 
-use super::{Event, HostPlan, HostReport, HostState, system};
-use crate::{
-    control::{Control, SILENCE},
-    messages::ToReceiver,
-};
+/// How far a host is; where it may take so long, until when in the push's time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// It has not called, or was called and has not answered.
+    Awaited(Duration),
+    /// It prepares its target.
+    Preparing(Duration),
+    /// What it has of an earlier session is compared with the source.
+    Checking,
+    /// It can start a fabric.
+    Prepared,
+    /// It starts the fabric.
+    Starting(Duration),
+    /// It can take part in groups, or waits to be told the digest.
+    Ready,
+    /// It compares its copy with the digest.
+    Comparing(Duration),
+    /// Its copy is not what the root has read.
+    Differs,
+    /// Its copy is right.
+    Verified,
+    Publishing(Duration),
+    Published,
+    Failed(String),
+}
 
-/// How often receivers hear that the root is alive.
-const HEARTBEAT: Duration = Duration::from_secs(1);
-
-pub(super) struct Host {
-    pub(super) plan: HostPlan,
-    pub(super) state: HostState,
-    control: Option<Arc<Control>>,
+pub struct Host {
+    pub plan: HostPlan,
+    pub step: Step,
     /// Where other members reach it: the address that it was seen at, and its context's port.
-    pub(super) ip: Option<IpAddr>,
-    pub(super) port: u16,
-    /// The fabrics that it could use, once its target is prepared.
-    pub(super) fabrics: Option<Vec<String>>,
+    pub ip: Option<IpAddr>,
+    pub port: u16,
+    /// The fabrics that it could use.
+    pub fabrics: Vec<String>,
     /// Where it has seen the root.
-    pub(super) own_ip: Option<IpAddr>,
-    pub(super) bytes: u64,
-    pub(super) replication: Option<Duration>,
-    pub(super) compared: Option<bool>,
-    pub(super) peak_resident_bytes: Option<u64>,
+    pub own_ip: Option<IpAddr>,
+    /// What of the file it has, as far as it is known for certain.
+    pub has: Ranges,
+    /// How much it said it has: for showing.
+    pub bytes: u64,
+    /// How often it was blamed for a failed group although it is alive.
+    pub strikes: u32,
+    /// The last round for which it was.
+    pub struck_round: u32,
+    /// How often it may come back, and how often it was lost.
+    pub retries: u32,
+    pub start: u32,
+    /// It was set aside when its group was so slow, in bytes per second.
+    pub set_aside: Option<u64>,
+    /// How often it could have been the one that holds the others up.
+    pub doubts: u32,
+    /// Its share in what held its last group up.
+    pub waiting_share: Option<f64>,
+    pub replication: Option<Duration>,
+    /// What it had of an earlier session.
+    pub resumed_bytes: u64,
+    /// What was sent to it although it had it.
+    pub repeated_bytes: u64,
+    pub peak_resident_bytes: Option<u64>,
 }
 
 impl Host {
-    pub(super) fn new(plan: HostPlan) -> Self {
+    pub fn new(plan: HostPlan, retries: u32, until: Duration) -> Self {
         Self {
             plan,
-            state: HostState::Awaited,
-            control: None,
+            step: Step::Awaited(until),
             ip: None,
             port: 0,
-            fabrics: None,
+            fabrics: Vec::new(),
             own_ip: None,
+            has: Ranges::default(),
             bytes: 0,
+            strikes: 0,
+            struck_round: 0,
+            retries,
+            start: 0,
+            set_aside: None,
+            doubts: 0,
+            waiting_share: None,
             replication: None,
-            compared: None,
+            resumed_bytes: 0,
+            repeated_bytes: 0,
             peak_resident_bytes: None,
         }
     }
 
-    /// Takes over the control connection, and says what is to come.
-    pub(super) fn welcome(
-        &mut self,
-        index: usize,
-        channel: Channel,
-        first: &ToReceiver,
-        events: &Sender<Event>,
-    ) -> Result<Arc<Control>, Error> {
-        self.ip = Some(channel.peer().ip().to_canonical());
-        let own = channel.local_address().map_err(|error| system("finding an address", error))?;
-        self.own_ip = Some(own.ip().to_canonical());
-        let events = events.clone();
-        let take = move |message| {
-            let event = match message {
-                Ok(message) => Event::Said(index, message),
-                Err(Error::Timeout { .. }) => Event::Gone(
-                    index,
-                    format!("nothing was heard of it for {} s", SILENCE.as_secs()),
-                ),
-                Err(error) => Event::Gone(index, error.to_string()),
-            };
-            events.send(event).is_ok()
-        };
-        let control = Control::start(channel, take)
-            .map_err(|error| system("starting a control connection", error))?;
-        control.send(first)?;
-        let control = Arc::new(control);
-        self.control = Some(Arc::clone(&control));
-        Ok(control)
+    /// It was blamed for a group of this round: one lost connection may fail several groups.
+    pub(super) fn strike(&mut self, round: u32) {
+        if self.struck_round != round {
+            self.struck_round = round;
+            self.strikes += 1;
+        }
     }
 
-    /// It takes part in the next round, or waits to publish after the last.
-    pub(super) fn is_ready(&self) -> bool {
-        matches!(self.state, HostState::Ready | HostState::Received)
-    }
-
-    /// Its target is not prepared yet.
-    pub(super) fn is_unprepared(&self) -> bool {
-        self.state == HostState::Preparing && self.fabrics.is_none()
+    /// For those who watch.
+    pub fn state(&self) -> HostState {
+        match &self.step {
+            Step::Awaited(_) => HostState::Awaited,
+            Step::Preparing(_) | Step::Checking | Step::Prepared | Step::Starting(_) => {
+                HostState::Preparing
+            }
+            Step::Ready if self.replication.is_none() => HostState::Ready,
+            Step::Ready
+            | Step::Comparing(_)
+            | Step::Differs
+            | Step::Verified
+            | Step::Publishing(_) => HostState::Received,
+            Step::Published => HostState::Published,
+            Step::Failed(reason) => HostState::Failed(reason.clone()),
+        }
     }
 
     /// It has neither a copy nor failed.
-    pub(super) fn is_open(&self) -> bool {
-        !matches!(self.state, HostState::Published | HostState::Failed(_))
+    pub fn is_open(&self) -> bool {
+        !matches!(self.step, Step::Published | Step::Failed(_))
     }
 
-    pub(super) fn is_connected(&self) -> bool {
-        self.control.is_some()
+    /// It is in, or on its way to, a state in which it can be in groups.
+    pub fn is_coming(&self) -> bool {
+        let coming = matches!(self.step, Step::Preparing(_) | Step::Checking | Step::Prepared);
+        coming || matches!(self.step, Step::Awaited(_) | Step::Starting(_))
     }
 
-    /// Says something, if there is a connection; one that is lost reports itself.
-    pub(super) fn tell(&self, message: &ToReceiver) {
-        if let Some(control) = &self.control {
-            let _ = control.send(message);
+    /// It can be in groups, as far as it has not published yet.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.step, Step::Ready | Step::Comparing(_) | Step::Verified)
+    }
+
+    /// Until when it may take to get on.
+    pub fn deadline(&self) -> Option<Duration> {
+        match self.step {
+            Step::Awaited(until)
+            | Step::Preparing(until)
+            | Step::Starting(until)
+            | Step::Comparing(until)
+            | Step::Publishing(until) => Some(until),
+            _ => None,
         }
     }
 
-    pub(super) fn hang_up(&mut self) {
-        if let Some(control) = self.control.take() {
-            control.hang_up();
+    /// What it has not done in time.
+    pub fn lateness(&self, start_timeout: Duration) -> String {
+        match self.step {
+            Step::Preparing(_) => "did not prepare its target in time".into(),
+            Step::Starting(_) => "did not start its fabric in time".into(),
+            Step::Comparing(_) => "did not verify its copy in time".into(),
+            Step::Publishing(_) => "did not publish its copy in time".into(),
+            _ => format!("did not call back within {} s", start_timeout.as_secs_f64()),
         }
     }
 
-    pub(super) fn report(&self) -> HostReport {
+    pub fn report(&self) -> HostReport {
         HostReport {
             name: self.plan.name.clone(),
-            state: match &self.state {
-                state if !self.is_open() => state.clone(),
-                _ => HostState::Failed("not reached".into()),
+            state: if self.is_open() {
+                HostState::Failed("not reached".into())
+            } else {
+                self.state()
             },
             replication: self.replication,
+            resumed_bytes: self.resumed_bytes,
+            repeated_bytes: self.repeated_bytes,
+            set_aside: self.set_aside,
+            waiting_share: self.waiting_share,
             peak_resident_bytes: self.peak_resident_bytes,
-        }
-    }
-}
-
-/// Tells all connected receivers regularly that the root is alive, whatever it is doing.
-#[derive(Default)]
-pub(super) struct Heartbeat {
-    controls: Arc<Mutex<Vec<Arc<Control>>>>,
-    stop: Option<(Sender<()>, JoinHandle<()>)>,
-}
-
-impl Heartbeat {
-    pub(super) fn start(&mut self) -> Result<(), Error> {
-        let (sender, stopped) = mpsc::channel::<()>();
-        let controls = Arc::clone(&self.controls);
-        let beat = move || {
-            while stopped.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
-                let mut controls = controls.lock().unwrap_or_else(PoisonError::into_inner);
-                // Lost connections report themselves; they need no more heartbeats.
-                controls.retain(|control| control.send(&ToReceiver::Alive).is_ok());
-            }
-        };
-        let thread = thread::Builder::new()
-            .name("rdmc-heartbeat".into())
-            .spawn(beat)
-            .map_err(|error: io::Error| system("starting a thread", error))?;
-        self.stop = Some((sender, thread));
-        Ok(())
-    }
-
-    pub(super) fn add(&self, control: &Arc<Control>) {
-        self.controls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(control));
-    }
-
-    pub(super) fn stop(&mut self) {
-        if let Some((sender, thread)) = self.stop.take() {
-            drop(sender);
-            let _ = thread.join();
         }
     }
 }

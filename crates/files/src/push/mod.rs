@@ -1,20 +1,29 @@
 //! The root's side of a session.
 //!
-//! One thread, the caller's, decides everything in [`Push::run`]; others only feed it [`Event`]s.
-//! The phases, in order: receivers come in and prepare their targets; rounds, until a group has
-//! closed with success; publishing.
+//! [`coordinator::Coordinator`] decides everything. Here it is driven: by one thread, the caller's, in
+//! [`Push::run`]; others only feed it [`Event`]s. What it wants done is done by [`scene::Scene`].
 
+mod attempt;
 mod bench;
-mod doorway;
+#[doc(hidden)]
+mod coordinator;
+pub(crate) mod doorway;
+mod heartbeat;
+#[doc(hidden)]
 mod host;
-mod round;
+mod pace;
+mod parts;
+mod regroup;
+mod scene;
 mod settings;
+#[cfg(test)]
+mod simulation;
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::Ordering,
         mpsc::{self, Receiver, Sender},
     },
     thread,
@@ -22,35 +31,42 @@ use std::{
 };
 
 use rdmc::{
-    Context, ContextSettings, Error, Fabric, Failure, Group, Offload,
+    Context, ContextSettings, Error, Fabric, Failure, Group,
     bootstrap::{Channel, Deadline},
-    choice::Choice,
 };
 
 use bench::Happening;
 pub use bench::{
     Bench, BenchEvent, BenchPlan, BenchReport, MEASURED_BYTES_MAX, Measurement, Subject,
 };
+pub use coordinator::{Coordinator, Stage};
 use doorway::Doorway;
-use host::{Heartbeat, Host};
-use round::Round;
+pub use host::{Host, Step};
+use scene::Scene;
 pub use settings::{
-    HostPlan, HostReport, HostState, PushError, PushEvent, PushReport, PushSettings, Reach,
+    Admission, HostPlan, HostReport, HostState, PushError, PushEvent, PushReport, PushSettings,
+    Reach,
 };
 
 use crate::{
     Source, SourceError,
-    messages::{BenchTerms, Offer, ToReceiver, ToRoot},
+    messages::{JOIN_TIMEOUT, Offer, Terms, ToReceiver, ToRoot},
+    ranges::Ranges,
 };
 
-/// How long a receiver may take to prepare its target: reserving space can be slow.
-const PREPARE_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a receiver may take to prepare its target: reserving space can be slow, and so can
+/// reading what is there of an earlier session. Its heartbeats go on meanwhile.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(1800);
 /// How long verifying, and then writing to disk, may take once all bytes are everywhere.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(900);
 /// How long receivers may take to hang up after their last message.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// How long all members may take to join a group.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
+/// The same for hosts that were given up: many of them cannot hear it any more.
+const LOST_FAREWELL: Duration = Duration::from_millis(300);
+/// Hosts of one push, with those that have joined it.
+const HOSTS_MAX: usize = 10_000;
+/// How long nothing may happen before everything is looked at anyway.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// A push that is ready to run: it listens for receivers.
 pub struct Push {
@@ -60,6 +76,8 @@ pub struct Push {
     /// Once the fabric is chosen.
     context: OnceLock<Arc<Context>>,
     doorway: Doorway,
+    /// For receivers that join.
+    admission: Option<Doorway>,
     events: Sender<Event>,
     inbox: Receiver<Event>,
 }
@@ -70,19 +88,39 @@ pub struct PushHandle {
     events: Sender<Event>,
 }
 
-/// Whatever a push waits for.
+/// Whatever a push waits for. Connections to the same host are told apart by their numbers.
 #[derive(Debug)]
 enum Event {
     /// A receiver is there.
     Came(usize, Channel),
-    Said(usize, ToRoot),
+    /// A receiver of this name wants to join.
+    Asks(String, Channel),
+    Said {
+        host: usize,
+        connection: u64,
+        message: ToRoot,
+    },
     /// A receiver's control connection has ended, in this way.
-    Gone(usize, String),
-    /// A receiver will not come, for this reason.
-    HostFailed(usize, String),
+    Gone {
+        host: usize,
+        connection: u64,
+        how: String,
+    },
+    /// A receiver will not come, for this reason, after so many that were lost.
+    HostFailed {
+        host: usize,
+        start: u32,
+        reason: String,
+    },
+    /// What a host has of an earlier session was compared.
+    Checked {
+        host: usize,
+        connection: u64,
+        right: Result<Ranges, SourceError>,
+    },
     Digest(Result<blake3::Hash, SourceError>),
     Joined(u64, Result<Group, Error>),
-    /// A round's group has closed with success, or failed.
+    /// A group has closed with success, or failed.
     Ended(u64, Result<(), Failure>),
     /// In a measurement.
     Measured(u64, Happening),
@@ -90,10 +128,11 @@ enum Event {
 }
 
 impl PushHandle {
-    /// Reports that a host's receiver cannot be started or has ended. Only matters if the host has
-    /// not appeared yet; afterwards its own connection tells.
-    pub fn host_failed(&self, host: usize, reason: impl Into<String>) {
-        let _ = self.events.send(Event::HostFailed(host, reason.into()));
+    /// Reports that a host's receiver cannot be started or has ended; `start` is 0 for the first, and
+    /// for others as [`PushEvent::Retry`] has told. Only matters if it has not appeared yet;
+    /// afterwards its own connection tells.
+    pub fn host_failed(&self, host: usize, start: u32, reason: impl Into<String>) {
+        let _ = self.events.send(Event::HostFailed { host, start, reason: reason.into() });
     }
 
     /// Ends the push: receivers are told, and remove what they have.
@@ -116,7 +155,14 @@ impl Push {
         let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let doorway =
             Doorway::open(settings.local_only, settings.secret.clone(), names, events.clone())?;
-        let push = Self { settings, source, context: OnceLock::new(), doorway, events, inbox };
+        let admission = match (&settings.admission, &settings.credentials) {
+            (Some(admission), Some(credentials)) => {
+                Some(Doorway::open_to_all(admission.listen, credentials.clone(), events.clone())?)
+            }
+            _ => None,
+        };
+        let context = OnceLock::new();
+        let push = Self { settings, source, context, doorway, admission, events, inbox };
         // Without the fabric that was asked for, nobody needs to be started.
         if let Some(fabric) = &push.settings.fabric {
             push.use_fabric(fabric.clone())?;
@@ -131,6 +177,7 @@ impl Push {
         settings.fabric = fabric;
         settings.streams = self.settings.streams;
         settings.completion = self.settings.completion;
+        settings.protection = self.settings.protection;
         settings.connect_timeout = JOIN_TIMEOUT;
         let _ = self.context.set(Arc::new(Context::start(settings)?));
         Ok(())
@@ -141,6 +188,11 @@ impl Push {
         self.doorway.address.port()
     }
 
+    /// Where receivers that join call, if they are let in.
+    pub fn admission_address(&self) -> Option<SocketAddr> {
+        self.admission.as_ref().map(|doorway| doorway.address)
+    }
+
     /// A handle for other threads.
     pub fn handle(&self) -> PushHandle {
         PushHandle { events: self.events.clone() }
@@ -148,16 +200,19 @@ impl Push {
 
     /// What a receiver hears first.
     fn first_words(&self, plan: &HostPlan) -> ToReceiver {
-        let streams = self.settings.streams;
-        let completion = self.settings.completion.to_string();
+        let terms = Terms {
+            streams: self.settings.streams,
+            completion: self.settings.completion.to_string(),
+            protection: self.settings.protection.to_string(),
+            secret: self.settings.secret.clone(),
+        };
         match &self.source {
             Some(source) => ToReceiver::Offer(Offer {
                 manifest: source.manifest().clone(),
                 destination: plan.destination.clone(),
-                streams,
-                completion,
+                terms,
             }),
-            None => ToReceiver::Bench(BenchTerms { streams, completion }),
+            None => ToReceiver::Bench(terms),
         }
     }
 
@@ -175,138 +230,62 @@ impl Push {
     pub fn run(self, observe: &mut dyn FnMut(PushEvent)) -> PushReport {
         let started = Instant::now();
         let mut run = Run::new(&self, observe);
-        let error = run.run().err();
-        run.stop_hashing.store(true, Ordering::Relaxed);
+        let error = run.replicate().err();
+        run.scene.stop.store(true, Ordering::Relaxed);
         run.end(error.as_ref());
-        let hosts: Vec<HostReport> = run.hosts.iter().map(Host::report).collect();
+        let hosts: Vec<HostReport> = run.core.hosts.iter().map(host::Host::report).collect();
         let replication = hosts.iter().filter_map(|host| host.replication).max();
-        let (members, offload, choice) = (run.members, run.offload, run.choice);
+        let (members, offload, choice) = (run.core.members, run.scene.offload, run.core.choice);
         let fabric = self.context.get().map(|context| context.fabric().clone());
         let total = started.elapsed();
         PushReport { hosts, members, choice, fabric, offload, replication, total, error }
     }
 }
 
-/// A push that is running.
+/// A session that is running: a push, or a bench.
 struct Run<'a> {
     push: &'a Push,
-    heartbeat: Heartbeat,
-    hosts: Vec<Host>,
-    /// Of the source, once it is known: computed once, used in every round.
-    digest: Option<blake3::Hash>,
-    stop_hashing: Arc<AtomicBool>,
-    round: Option<Round>,
-    members: usize,
-    choice: Option<Choice>,
-    /// Of the last group that stood.
-    offload: Option<Offload>,
-    observe: &'a mut dyn FnMut(PushEvent),
+    started: Instant,
+    core: Coordinator<'a>,
+    scene: Scene<'a>,
 }
 
 impl<'a> Run<'a> {
     fn new(push: &'a Push, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
-        Self {
-            push,
-            heartbeat: Heartbeat::default(),
-            hosts: push.settings.hosts.iter().cloned().map(Host::new).collect(),
-            digest: None,
-            stop_hashing: Arc::default(),
-            round: None,
-            members: 0,
-            choice: None,
-            offload: None,
-            observe,
-        }
+        let core = Coordinator::new(&push.settings, push.bytes());
+        Self { push, started: Instant::now(), core, scene: Scene::new(push, observe) }
     }
 
-    fn run(&mut self) -> Result<(), PushError> {
-        self.heartbeat.start()?;
-        self.gather()?;
+    fn replicate(&mut self) -> Result<(), PushError> {
+        self.scene.start()?;
         self.start_hashing()?;
-        // Each failed round costs at least one host, so this ends.
-        while self.hosts.iter().any(Host::is_ready) {
-            if self.run_round()? {
-                return self.publish();
-            }
+        while !self.core.is_over() {
+            self.handle_next(None)?;
+            self.core.advance(&mut self.scene)?;
         }
         Ok(())
     }
 
-    /// Until every host is ready or has failed.
+    /// Until every host is ready or has failed; for a bench.
     fn gather(&mut self) -> Result<(), PushError> {
-        let timeout = self.push.settings.start_timeout;
-        for (index, host) in self.push.settings.hosts.iter().enumerate() {
-            if let Reach::Listens(address) = &host.reach {
-                let secret = self.push.settings.secret.clone();
-                let events = self.push.events.clone();
-                doorway::call(index, address.clone(), secret, timeout, events)
-                    .map_err(|error| system("starting a thread", error))?;
-            }
+        self.scene.start()?;
+        while self.core.is_gathering() {
+            self.handle_next(None)?;
+            self.core.gather(&mut self.scene)?;
         }
-        let deadline = Deadline::after(timeout);
-        self.wait_while(deadline, |run| run.any(&HostState::Awaited))?;
-        let late = format!("did not call back within {} s", timeout.as_secs_f64());
-        self.fail_all(&HostState::Awaited, &late);
-        let deadline = Deadline::after(PREPARE_TIMEOUT);
-        self.wait_while(deadline, |run| run.hosts.iter().any(Host::is_unprepared))?;
-        for index in 0..self.hosts.len() {
-            if self.hosts[index].is_unprepared() {
-                self.fail(index, "did not prepare its target in time");
-            }
-        }
-        self.start_fabric()
-    }
-
-    /// Has everybody start the fabric that was asked for, or the best that all have.
-    fn start_fabric(&mut self) -> Result<(), PushError> {
-        if !self.any(&HostState::Preparing) {
-            return Ok(());
-        }
-        if self.push.context.get().is_none() {
-            let common = |fabric: &Fabric| {
-                let name = fabric.name();
-                self.hosts.iter().flat_map(|host| &host.fabrics).all(|all| all.contains(&name))
-            };
-            let streams = self.push.settings.streams;
-            let fabrics = if streams > 1 { vec![Fabric::Tcp] } else { Fabric::candidates() };
-            let best = fabrics.into_iter().find(common).unwrap_or_default();
-            self.push.use_fabric(best)?;
-        }
-        let Some(context) = self.push.context.get() else { return Ok(()) };
-        self.tell_all(&ToReceiver::Use { fabric: context.fabric().name() });
-        self.wait_while(Deadline::after(JOIN_TIMEOUT), |run| run.any(&HostState::Preparing))?;
-        self.fail_all(&HostState::Preparing, "did not start its fabric in time");
         Ok(())
     }
 
     fn start_hashing(&self) -> Result<(), PushError> {
         let Some(source) = self.push.source.clone() else { return Ok(()) };
         let events = self.push.events.clone();
-        let stop = Arc::clone(&self.stop_hashing);
+        let stop = Arc::clone(&self.scene.stop);
         let hash = move || drop(events.send(Event::Digest(source.digest(&stop))));
         thread::Builder::new()
             .name("rdmc-hash".into())
             .spawn(hash)
             .map(drop)
             .map_err(|error| system("starting a thread", error).into())
-    }
-
-    /// Every group member has verified its copy, or has failed.
-    fn publish(&mut self) -> Result<(), PushError> {
-        self.push.check_unchanged()?;
-        for index in 0..self.hosts.len() {
-            if self.hosts[index].compared == Some(false) {
-                let reason = "its copy differs from the source although the source has not \
-                              changed: check that machine's memory and network";
-                self.fail(index, reason);
-            }
-        }
-        (self.observe)(PushEvent::Publishing);
-        self.tell_all(&ToReceiver::Publish);
-        let deadline = Deadline::after(FINISH_TIMEOUT);
-        self.wait_while(deadline, |run| run.hosts.iter().any(Host::is_ready))?;
-        self.fail_all(&HostState::Received, "did not publish its copy in time");
-        Ok(())
     }
 
     /// Tells receivers that it is over, and waits a little for them to hang up.
@@ -316,177 +295,117 @@ impl<'a> Run<'a> {
                 PushError::Cancelled => "interrupted at the root".to_owned(),
                 other => other.to_string(),
             };
-            for index in 0..self.hosts.len() {
-                if self.hosts[index].is_open() {
-                    self.fail(index, &reason);
-                }
-            }
-            if let Some(round) = &self.round {
-                round.abort(&reason);
+            let discards = matches!(error, PushError::Cancelled | PushError::Source(_));
+            self.core.give_up(&mut self.scene, &reason, discards);
+        }
+        self.scene.say_farewell();
+        let (served, lost) = (Deadline::after(FAREWELL), Deadline::after(LOST_FAREWELL));
+        let patience = |host: usize| match self.core.hosts[host].step {
+            host::Step::Failed(_) => lost.left(),
+            _ => served.left(),
+        };
+        while let Some(left) = self.scene.connected().map(patience).max()
+            && !left.is_zero()
+        {
+            if let Ok(Event::Gone { host, connection, .. }) = self.push.inbox.recv_timeout(left) {
+                self.scene.hang_up(host, connection);
             }
         }
-        self.tell_all(&ToReceiver::Finish);
-        let deadline = Deadline::after(FAREWELL);
-        let connected = |run: &Self| run.hosts.iter().any(Host::is_connected);
-        while connected(self) && !deadline.left().is_zero() {
-            if let Ok(Event::Gone(index, _)) = self.push.inbox.recv_timeout(deadline.left()) {
-                self.hosts[index].hang_up();
-            }
-        }
-        self.hosts.iter_mut().for_each(Host::hang_up);
-        self.heartbeat.stop();
+        self.scene.close();
     }
 
-    fn any(&self, state: &HostState) -> bool {
-        self.hosts.iter().any(|host| host.state == *state)
+    /// Waits for one event, until then or until the coordinator wants to look at the clock.
+    fn next(&mut self, deadline: Option<Deadline>) -> Option<Event> {
+        // The coordinator's time passes while nothing happens, too.
+        let now = self.started.elapsed();
+        let until = self.core.deadline().map_or(IDLE, |at| at.saturating_sub(now).min(IDLE));
+        let wait = deadline.map_or(until, |deadline| deadline.left().min(until));
+        let event = self.push.inbox.recv_timeout(wait).ok();
+        self.core.now = self.started.elapsed();
+        event
     }
 
-    /// Handles events as long as `waiting` says so, or until the deadline.
-    fn wait_while(
-        &mut self,
-        deadline: Deadline,
-        waiting: impl Fn(&Self) -> bool,
-    ) -> Result<(), PushError> {
-        while waiting(self) && !deadline.left().is_zero() {
-            if let Ok(event) = self.push.inbox.recv_timeout(deadline.left()) {
-                self.handle(event)?;
-            }
+    fn handle_next(&mut self, deadline: Option<Deadline>) -> Result<(), PushError> {
+        match self.next(deadline) {
+            Some(event) => self.handle(event),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Lets a receiver in that has come by itself. Errors: why not.
+    fn admit(&mut self, name: String) -> Result<usize, &'static str> {
+        let Self { core, scene, push, .. } = self;
+        let known = core.hosts.iter().position(|host| host.plan.name == name);
+        if let Some(host) = known.filter(|&host| core.expects(host)) {
+            return Ok(host);
+        }
+        let Some(admission) = &push.settings.admission else { return Err("nobody may join") };
+        if known.is_some_and(|host| core.hosts[host].is_open()) {
+            return Err("a host of this name takes part already; see --name");
+        }
+        if core.hosts.len() >= HOSTS_MAX {
+            return Err("too many hosts take part");
+        }
+        let host = core.admit(admission.plan(name.clone(), push.settings.root_rack));
+        scene.make_room();
+        scene.observe(PushEvent::Joined { host, name });
+        Ok(host)
     }
 
     fn handle(&mut self, event: Event) -> Result<(), PushError> {
+        let Self { core, scene, push, .. } = self;
         match event {
-            Event::Came(index, channel) => self.welcome(index, channel),
-            Event::Said(index, message) => self.hear(index, message),
-            Event::Gone(index, how) => {
-                self.hosts[index].hang_up();
-                if self.hosts[index].is_open() {
-                    self.fail(index, &format!("its receiver was lost: {how}"));
+            Event::Came(host, channel) => {
+                if core.expects(host) {
+                    let first = push.first_words(&core.hosts[host].plan);
+                    match scene.welcome(host, channel, &first) {
+                        Ok((ip, own_ip)) => core.came(scene, host, ip, own_ip),
+                        Err(error) => core.fail(scene, host, &error.to_string()),
+                    }
+                } else {
+                    Scene::turn_away(channel, "it has been heard of already: is it running twice?");
                 }
             }
-            Event::HostFailed(index, reason) => {
-                if self.hosts[index].state == HostState::Awaited {
-                    self.fail(index, &reason);
+            Event::Asks(name, channel) => match self.admit(name) {
+                Ok(host) => return self.handle(Event::Came(host, channel)),
+                Err(reason) => Scene::turn_away(channel, reason),
+            },
+            Event::Said { host, connection, message } => {
+                if scene.is_current(host, connection) {
+                    core.said(scene, host, message);
                 }
             }
-            Event::Digest(digest) => {
-                self.digest = Some(digest?);
-                self.send_digest()?;
-            }
-            Event::Joined(number, outcome) => self.joined(number, outcome)?,
-            Event::Ended(number, outcome) => {
-                if let Some(round) = self.round_numbered(number) {
-                    round.ended.get_or_insert(outcome);
+            Event::Gone { host, connection, how } => {
+                if scene.hang_up(host, connection) {
+                    core.gone(scene, host, &how);
                 }
+            }
+            Event::HostFailed { host, start, reason } => {
+                core.not_started(scene, host, start, &reason);
+            }
+            Event::Checked { host, connection, right } => {
+                if scene.is_current(host, connection) {
+                    core.checked(scene, host, right?);
+                }
+            }
+            Event::Digest(digest) => core.digested(digest?),
+            Event::Joined(group, Ok(handle)) => {
+                // One that comes too late is dropped, and fails at all its members.
+                if core.is_joining(group) {
+                    scene.stands(group, handle);
+                    core.joined(scene, group, Ok(()))?;
+                }
+            }
+            Event::Joined(group, Err(error)) => core.joined(scene, group, Err(error))?,
+            Event::Ended(group, outcome) => {
+                scene.ended(group);
+                core.ended(scene, group, outcome);
             }
             // Of a measurement that is over.
             Event::Measured(..) => {}
             Event::Cancel => return Err(PushError::Cancelled),
         }
         Ok(())
-    }
-
-    fn welcome(&mut self, index: usize, mut channel: Channel) {
-        if self.hosts[index].state != HostState::Awaited {
-            let reason = "this host has been heard of already: is it running twice?".to_owned();
-            let deadline = Deadline::after(Duration::from_secs(1));
-            let _ = channel.send(&ToReceiver::Abort { reason }, deadline);
-            return;
-        }
-        let first = self.push.first_words(&self.hosts[index].plan);
-        match self.hosts[index].welcome(index, channel, &first, &self.push.events) {
-            Ok(control) => {
-                self.heartbeat.add(&control);
-                self.set(index, HostState::Preparing);
-            }
-            Err(error) => self.fail(index, &error.to_string()),
-        }
-    }
-
-    fn hear(&mut self, index: usize, message: ToRoot) {
-        let round = self.round.as_ref().map(|round| round.number);
-        match message {
-            ToRoot::Prepared { fabrics } => self.hosts[index].fabrics = Some(fabrics),
-            ToRoot::Ready { port } if self.hosts[index].state == HostState::Preparing => {
-                self.hosts[index].port = port;
-                self.set(index, HostState::Ready);
-            }
-            ToRoot::Progress { bytes } if bytes > self.hosts[index].bytes => {
-                self.hosts[index].bytes = bytes;
-                (self.observe)(PushEvent::Progress { host: index, bytes });
-            }
-            ToRoot::Received { round: number } if round == Some(number) => {
-                self.hosts[index].replication = self.round.as_ref().and_then(Round::elapsed);
-                self.set(index, HostState::Received);
-            }
-            ToRoot::Compared { round: number, equal } if round == Some(number) => {
-                self.hosts[index].compared = Some(equal);
-            }
-            ToRoot::RoundFailed { round: number, member, detail } if round == Some(number) => {
-                if let Some(round) = &mut self.round {
-                    round.reports.insert(index, (member, detail.clone()));
-                    round.abort(&detail);
-                }
-            }
-            ToRoot::Published { peak_resident_bytes } => {
-                self.hosts[index].peak_resident_bytes = peak_resident_bytes;
-                if self.hosts[index].compared == Some(true) {
-                    self.set(index, HostState::Published);
-                }
-            }
-            ToRoot::Failed { reason } if self.hosts[index].is_open() => self.fail(index, &reason),
-            // Heartbeats, and words of rounds that are over.
-            _ => {}
-        }
-    }
-
-    fn set(&mut self, index: usize, state: HostState) {
-        self.hosts[index].state = state.clone();
-        (self.observe)(PushEvent::Host { host: index, state });
-    }
-
-    /// Gives a host up; if its round is still on, it cannot be finished.
-    fn fail(&mut self, index: usize, reason: &str) {
-        tracing::debug!(host = self.hosts[index].plan.name, reason, "host failed");
-        self.hosts[index].tell(&ToReceiver::Abort { reason: reason.to_owned() });
-        self.set(index, HostState::Failed(reason.to_owned()));
-        if let Some(round) = &mut self.round
-            && round.hosts.contains(&index)
-        {
-            round.give_up(&format!("{}: {reason}", self.hosts[index].plan.name));
-        }
-    }
-
-    fn fail_all(&mut self, state: &HostState, reason: &str) {
-        for index in 0..self.hosts.len() {
-            if self.hosts[index].state == *state {
-                self.fail(index, reason);
-            }
-        }
-    }
-
-    /// To every host that has not failed.
-    fn tell_all(&self, message: &ToReceiver) {
-        let hosts = self.hosts.iter();
-        hosts
-            .filter(|host| !matches!(host.state, HostState::Failed(_)))
-            .for_each(|host| host.tell(message));
-    }
-
-    /// Where members reach the root: the address that most of them have called, unless told.
-    fn own_address(&self) -> SocketAddr {
-        let counted = |address: &IpAddr| {
-            self.hosts
-                .iter()
-                .filter(|host| host.is_ready() && host.own_ip == Some(*address))
-                .count()
-        };
-        let called = self.hosts.iter().filter_map(|host| host.own_ip).max_by_key(counted);
-        let listening = self.push.context.get().map(|context| context.address());
-        let listening = listening.unwrap_or(self.push.doorway.address);
-        let address = self.push.settings.advertise.or(called).unwrap_or(listening.ip());
-        SocketAddr::new(address, listening.port())
     }
 }
 

@@ -1,9 +1,13 @@
 //! What a push is made of, and what it tells.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use rdmc::{
-    Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Secret, Window,
+    Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Protection, Secret, Window,
+    bootstrap::Credentials,
     choice::{Choice, Costs, Wish},
 };
 
@@ -31,13 +35,32 @@ pub enum Reach {
     Listens(String),
 }
 
+/// How receivers are let in that come by themselves.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    /// Where the root waits for them.
+    pub listen: SocketAddr,
+    /// Where their copies go, as a path at that host; `{host}` stands for its name.
+    pub destination: String,
+}
+
+impl Admission {
+    pub(super) fn plan(&self, name: String, rack: u32) -> HostPlan {
+        let destination = self.destination.replace("{host}", &name);
+        HostPlan { name, destination, rack, reach: Reach::Calls }
+    }
+}
+
 /// What a push is made of.
 #[derive(Clone, Debug)]
 pub struct PushSettings {
     /// All receivers, in rank order from 1.
     pub hosts: Vec<HostPlan>,
-    /// What all members prove to each other that they know.
+    /// What all members of this session prove to each other that they know. Receivers that call
+    /// need it to be let in; those that listen are told.
     pub secret: Secret,
+    /// What this host and receivers that listen prove to each other; not needed without any.
+    pub credentials: Option<Credentials>,
     /// Who sends which block to whom; `None` for what should be fastest ([`rdmc::choice`]).
     pub algorithm: Option<Algorithm>,
     /// The root's rack, for algorithms that need racks.
@@ -46,6 +69,8 @@ pub struct PushSettings {
     pub block_bytes: Option<u64>,
     /// What one link carries, in bits per second, for the choice of these; `None` if nobody knows.
     pub rate_bits_per_second: Option<u64>,
+    /// What links of this rate let through at once, for the same choice ([`Costs::burst_bytes`]).
+    pub burst_bytes: u64,
     /// Receives and sends posted ahead; `None` for what suits the block size.
     pub window: Option<Window>,
     /// The network that blocks move over; `None` for the best that all hosts have.
@@ -55,6 +80,9 @@ pub struct PushSettings {
     pub offload: bool,
     /// How all members wait for completions.
     pub completion: CompletionMode,
+    /// How blocks are protected on their way. Only the fabric tcp encrypts, so that one is taken
+    /// then; the file's name and attributes are encrypted in any case.
+    pub protection: Protection,
     /// TCP connections to each neighbour, 1 to 8.
     pub streams: u8,
     /// Whether all receivers are on this machine, so that only loopback is listened on.
@@ -63,6 +91,14 @@ pub struct PushSettings {
     pub advertise: Option<IpAddr>,
     /// How long receivers may take to appear.
     pub start_timeout: Duration,
+    /// How often each host may be lost and come back ([`PushEvent::Retry`]).
+    pub retries: u32,
+    /// Whether receivers are let in that are not among `hosts`; they prove who they are by
+    /// `credentials`.
+    pub admission: Option<Admission>,
+    /// How fast a group of hosts has to come forward, in bytes per second, so that a host that holds
+    /// the others up is not set aside until they have all ([`PushEvent::SetAside`]).
+    pub rate_min: Option<u64>,
 }
 
 impl PushSettings {
@@ -71,18 +107,24 @@ impl PushSettings {
         Self {
             hosts,
             secret,
+            credentials: None,
             algorithm: None,
             root_rack: 0,
             block_bytes: None,
             rate_bits_per_second: None,
+            burst_bytes: 0,
             window: None,
             fabric: None,
             offload: false,
             completion: CompletionMode::default(),
+            protection: Protection::default(),
             streams: 1,
             local_only: false,
             advertise: None,
             start_timeout: Duration::from_secs(30),
+            retries: 0,
+            admission: None,
+            rate_min: None,
         }
     }
 
@@ -91,7 +133,10 @@ impl PushSettings {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
         let costs = match self.rate_bits_per_second {
             None if self.local_only => Costs::of_one_machine(fabric, members),
-            rate => Costs::of_fabric(fabric, rate),
+            rate => {
+                let burst_bytes = self.burst_bytes;
+                Costs { burst_bytes, ..Costs::of_fabric(fabric, rate) }
+            }
         };
         let (algorithm, block_bytes) = (self.algorithm, self.block_bytes);
         Wish { members, message_bytes: bytes, algorithm, block_bytes }.choose(&costs)
@@ -123,6 +168,13 @@ impl PushSettings {
         }
         if !(1..=8).contains(&self.streams) {
             return refuse(format!("{} streams per neighbour; use 1 to 8", self.streams));
+        }
+        let listening = self.hosts.iter().find(|host| matches!(host.reach, Reach::Listens(_)));
+        if let (Some(host), None) = (listening, &self.credentials) {
+            return refuse(format!("{} listens, and there are no credentials for it", host.name));
+        }
+        if self.admission.is_some() && self.credentials.is_none() {
+            return refuse("receivers that join need credentials, and there are none".into());
         }
         let mut names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
         names.sort_unstable();
@@ -160,8 +212,15 @@ pub enum PushEvent {
         /// Its new state.
         state: HostState,
     },
-    /// A group of this many members, the root included, starts to replicate. Told again, after
-    /// which everybody starts from 0, when members were lost.
+    /// A host has come that was not among [`PushSettings::hosts`]; it is in the report as well.
+    Joined {
+        /// Its index.
+        host: usize,
+        /// What it calls itself.
+        name: String,
+    },
+    /// Groups start to replicate what is missing, the largest with so many members, the root
+    /// included. Told again when members were lost or have come later.
     Round {
         /// Members.
         members: usize,
@@ -173,7 +232,24 @@ pub enum PushEvent {
         /// Bytes.
         bytes: u64,
     },
-    /// Every host that is left has all bytes, and they are being written to disk.
+    /// A host was lost, for this reason, and is expected again: whoever starts receivers has to
+    /// start it anew.
+    Retry {
+        /// Which.
+        host: usize,
+        /// How often it was lost so far.
+        start: u32,
+        /// What has happened.
+        reason: String,
+    },
+    /// A host held the others up, below [`PushSettings::rate_min`]: it gets its copy after them.
+    SetAside {
+        /// Which.
+        host: usize,
+        /// How fast they were.
+        bytes_per_second: u64,
+    },
+    /// The first copies that are whole are being written to disk.
     Publishing,
 }
 
@@ -208,8 +284,8 @@ pub struct PushReport {
     pub fabric: Option<Fabric>,
     /// Whether the network relayed by itself, in the last group; `None` if it did not come so far.
     pub offload: Option<Offload>,
-    /// From the start of sending until the last receiver had all bytes, in the last group;
-    /// `None` if that never happened.
+    /// From the start of sending until the last receiver had all bytes; `None` if that never
+    /// happened.
     pub replication: Option<Duration>,
     /// From the call to the end, with starting, verifying and writing to disk.
     pub total: Duration,
@@ -218,7 +294,7 @@ pub struct PushReport {
 }
 
 /// How a push ended for one host.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct HostReport {
     /// Its name.
     pub name: String,
@@ -226,6 +302,15 @@ pub struct HostReport {
     pub state: HostState,
     /// From the start of sending until it had all bytes.
     pub replication: Option<Duration>,
+    /// How much of the file it had of an earlier session.
+    pub resumed_bytes: u64,
+    /// How much was sent to it again although it had it, after others were lost.
+    pub repeated_bytes: u64,
+    /// It was set aside when the others were no faster than this because of it, in bytes per second.
+    pub set_aside: Option<u64>,
+    /// Its share in what held its last group up, 0 to 1, all members together 1 (the root included);
+    /// none of groups that were over within a second. See [`rdmc::slowness`].
+    pub waiting_share: Option<f64>,
     /// The most memory that its receiver had resident, where it has told.
     pub peak_resident_bytes: Option<u64>,
 }

@@ -5,14 +5,13 @@ use std::{
     thread,
 };
 
-use rdmc::{Application, Context, Error, Failure, Group, Memory, Region};
+use rdmc::{Application, Context, Error, Fabric, Failure, Group, Memory, Region};
 
-use super::{Event, ReceiveError, Session, culprit, round::RoundEvent};
+use super::{Event, News, ReceiveError, Run, judge, session::culprit};
 use crate::{
     control::Control,
-    messages::{
-        BenchTerms, MEASURED_BYTES_MAX, Measure, ToReceiver, ToRoot, join_predicate, predicate,
-    },
+    messages::{MEASURED_BYTES_MAX, Measure, Terms, ToReceiver, ToRoot, join_predicate, predicate},
+    ranges::RangeList,
 };
 
 /// The groups of a measurement, from being joined until the root ends them.
@@ -22,10 +21,10 @@ struct Measuring {
     group: Option<Group>,
 }
 
-impl Session<'_> {
+impl Run<'_> {
     /// Takes part in measurements until the root says that it is done.
-    pub(super) fn bench(&self, terms: &BenchTerms) -> Result<(), ReceiveError> {
-        let context = self.agree_on_fabric(terms.streams, &terms.completion)?;
+    pub(super) fn bench(&self, terms: &Terms) -> Result<(), ReceiveError> {
+        let context = self.agree_on_fabric(terms)?;
         let mut measuring: Option<Measuring> = None;
         loop {
             let current = |number| measuring.as_ref().is_some_and(|m| m.number == number);
@@ -34,6 +33,7 @@ impl Session<'_> {
                     let number = measure.start.round;
                     // The one before has closed or failed.
                     measuring = None;
+                    self.check_size(measure.bytes)?;
                     match join(measure, &context, &self.control, &self.events) {
                         Ok(()) => measuring = Some(Measuring { number, group: None }),
                         Err(detail) => self.tell_failure(number, None, detail)?,
@@ -45,24 +45,39 @@ impl Session<'_> {
                     }
                 }
                 Event::Root(Ok(ToReceiver::Finish)) => return Ok(()),
-                Event::Round(number, RoundEvent::Joined(Ok(group))) if current(number) => {
+                Event::Joined(number, Ok(group)) if current(number) => {
                     // Nothing is left to do but to answer until the root closes it. A group that
                     // has failed already says so itself.
                     let _ = group.start_close();
                     measuring = Some(Measuring { number, group: Some(group) });
                     self.tell(&ToRoot::Joined { round: number })?;
                 }
-                Event::Round(number, RoundEvent::Joined(Err(error))) if current(number) => {
+                Event::Joined(number, Err(error)) if current(number) => {
                     measuring = None;
                     self.tell_failure(number, culprit(&error), join_predicate(&error))?;
                 }
-                Event::Round(number, RoundEvent::Failed(failure)) if current(number) => {
+                Event::Group(News::Ended(number, Err(failure))) if current(number) => {
                     measuring = None;
                     self.tell_failure(number, failure.member, predicate(&failure))?;
                 }
-                event => self.judge(event)?,
+                event => judge(event)?,
             }
         }
+    }
+
+    /// Offers the fabrics that are here, and starts the one that the root chooses.
+    fn agree_on_fabric(&self, terms: &Terms) -> Result<Arc<Context>, ReceiveError> {
+        let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
+        self.tell(&ToRoot::Prepared { fabrics, leftover: None })?;
+        let fabric = loop {
+            match self.next()? {
+                Event::Root(Ok(ToReceiver::Use { fabric, .. })) => break fabric,
+                event => judge(event)?,
+            }
+        };
+        let context = Arc::new(self.start_context(&fabric, terms)?);
+        self.tell(&ToRoot::Ready { port: context.address().port() })?;
+        Ok(context)
     }
 
     fn tell_failure(
@@ -71,7 +86,8 @@ impl Session<'_> {
         member: Option<u32>,
         detail: String,
     ) -> Result<(), ReceiveError> {
-        self.tell(&ToRoot::RoundFailed { round, member, detail })
+        let has = RangeList::default();
+        self.tell(&ToRoot::RoundFailed { round, member, detail, has })
     }
 }
 
@@ -114,7 +130,7 @@ fn join(
             Ok::<Group, Error>(group)
         })();
         // A session that has ended wants to hear no more.
-        let _ = events.send(Event::Round(number, RoundEvent::Joined(joined)));
+        let _ = events.send(Event::Joined(number, joined));
     };
     let thread = thread::Builder::new().name("rdmc-join".into()).spawn(join);
     thread.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
@@ -153,8 +169,7 @@ impl Answering {
     }
 
     fn fail(&self, failure: &Failure) {
-        let event = RoundEvent::Failed(failure.clone());
-        let _ = self.events.send(Event::Round(self.number, event));
+        let _ = self.events.send(Event::Group(News::Ended(self.number, Err(failure.clone()))));
     }
 }
 

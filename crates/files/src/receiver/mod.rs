@@ -1,11 +1,19 @@
 //! A receiver's side of a session.
 //!
 //! Get a control connection by [`call`] (to a root that waits for it) or by accepting one, then
-//! [`serve`] it. A session leaves either a published copy or nothing.
+//! [`serve`] it. A session leaves a published copy or nothing; if its root is lost or gives this
+//! receiver up, also what has come so far, hidden, for the next session.
+//!
+//! `session::Session` decides everything. Here it is driven: by one thread, the caller's, in
+//! [`serve`]; others only feed it `Event`s. What it wants done is done by `scene::Scene`.
 
 mod bench;
+#[doc(hidden)]
+mod membership;
 mod placement;
-mod round;
+mod scene;
+#[doc(hidden)]
+mod session;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -16,30 +24,36 @@ use std::{
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rdmc::{
-    Context, ContextSettings, Error, Fabric, Secret,
-    bootstrap::{Channel, Deadline},
+    Context, ContextSettings, Error, Group, Secret,
+    bootstrap::{Channel, Credentials, Deadline},
+    size,
 };
 
+#[doc(hidden)]
+pub use membership::{Copy, Member, News};
 pub use placement::Placement;
-use round::{Round, RoundEvent};
+use scene::Scene;
+use session::unexpected;
+#[doc(hidden)]
+pub use session::{Session, Stage};
 
 use crate::{
-    Target, TargetError, Verified,
+    TargetError,
     control::{Control, SILENCE},
-    messages::{Offer, Start, ToReceiver, ToRoot, join_predicate, predicate},
-    resident::peak_resident_bytes,
+    messages::{JOIN_TIMEOUT, Offer, Terms, ToReceiver, ToRoot},
+    push::doorway,
 };
 
 /// How often the root hears from a receiver.
 const HEARTBEAT: Duration = Duration::from_millis(200);
+/// How often the root hears whom this receiver waits for.
+const WAITING_TOLD: Duration = Duration::from_secs(1);
 /// How often a waiting receiver looks whether it should stop.
 const TICK: Duration = Duration::from_millis(100);
-/// How long all members may take to join a group.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long the root may take to read a last message.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -48,10 +62,10 @@ const FAREWELL: Duration = Duration::from_secs(3);
 pub struct ReceiverSettings {
     /// What host this is; the root compares it with the hosts that it expects to call.
     pub host: String,
-    /// The session's secret.
-    pub secret: Secret,
     /// Which destinations it accepts.
     pub placement: Placement,
+    /// The longest object that it accepts, in bytes; asked before anything is made for it.
+    pub bytes_max: Option<u64>,
     /// Ends the session within a fraction of a second when set, and removes what has come.
     pub stop: Arc<AtomicBool>,
 }
@@ -67,8 +81,13 @@ pub enum ReceiveError {
     #[error("{0}")]
     Refused(String),
     /// The root ended the session.
-    #[error("the root ended the session: {0}")]
-    Aborted(String),
+    #[error("the root ended the session: {reason}")]
+    Aborted {
+        /// Why.
+        reason: String,
+        /// Whether what has come is of use to a later session.
+        keep: bool,
+    },
     /// The control connection to the root was lost, or could not be had.
     #[error("lost the root: {0}")]
     Root(Error),
@@ -81,6 +100,23 @@ pub enum ReceiveError {
     /// The system or the library refused.
     #[error("{0}")]
     System(String),
+}
+
+impl ReceiveError {
+    /// Whether a later session can go on with what has come: what a lost root or a dead neighbour
+    /// has left undone.
+    pub fn keeps(&self) -> bool {
+        matches!(self, Self::Root(_) | Self::Aborted { keep: true, .. })
+    }
+
+    /// What the root is told, if it may be there and does not know.
+    #[doc(hidden)]
+    pub fn last_word(&self) -> Option<ToRoot> {
+        match self {
+            Self::Aborted { .. } | Self::Root(_) => None,
+            error => Some(ToRoot::Failed { reason: error.to_string() }),
+        }
+    }
 }
 
 /// Connects to a root that listens on one of these addresses: all are tried, each a little after
@@ -119,6 +155,15 @@ pub fn call(
     Err(last.unwrap_or_else(|| Error::Setting("no address to call the root at".into())))
 }
 
+/// Connects to a root at `host:port` that lets in receivers that come by themselves
+/// ([`crate::Admission`]).
+///
+/// Blocks until then, or the deadline. Errors: it cannot be reached, or does not know these
+/// credentials.
+pub fn join(root: &str, credentials: &Credentials, timeout: Duration) -> Result<Channel, Error> {
+    doorway::connect(root, credentials, Deadline::after(timeout))
+}
+
 /// Serves one session to its end, and returns the path of the published copy; none if the root has
 /// only measured.
 ///
@@ -139,7 +184,7 @@ pub fn serve(
     let control =
         Control::start(channel, move |message| incoming.send(Event::Root(message)).is_ok())
             .map_err(|error| system("start a session", &error))?;
-    let session = Session {
+    let run = Run {
         settings,
         control: Arc::new(control),
         local,
@@ -147,11 +192,19 @@ pub fn serve(
         inbox,
         received_bytes: Arc::default(),
     };
-    let outcome = session.run();
-    if let Err(error) = &outcome {
-        session.farewell(error);
+    let outcome = run.session();
+    let last_word = match &outcome {
+        Ok(_) => None,
+        Err(error) => error.last_word(),
+    };
+    let hears_more = match last_word {
+        Some(last_word) => run.control.send(&last_word).is_ok(),
+        None => matches!(outcome, Ok(Some(_))),
+    };
+    if hears_more {
+        run.await_hang_up();
     }
-    session.control.hang_up();
+    run.control.hang_up();
     outcome
 }
 
@@ -159,10 +212,14 @@ pub fn serve(
 #[derive(Debug)]
 enum Event {
     Root(Result<ToReceiver, Error>),
-    Round(u64, RoundEvent),
+    Joined(u64, Result<Group, Error>),
+    Group(News),
+    /// The digest of the whole copy.
+    OwnDigest(std::io::Result<blake3::Hash>),
 }
 
-struct Session<'a> {
+/// A session that is running.
+struct Run<'a> {
     settings: &'a ReceiverSettings,
     control: Arc<Control>,
     local: SocketAddr,
@@ -171,23 +228,15 @@ struct Session<'a> {
     received_bytes: Arc<AtomicU64>,
 }
 
-/// The session once its target is prepared.
-struct Receiving {
-    target: Target,
-    context: Arc<Context>,
-    round: Option<Round>,
-    verified: Option<Verified>,
-}
-
-impl Session<'_> {
-    fn run(&self) -> Result<Option<PathBuf>, ReceiveError> {
+impl Run<'_> {
+    fn session(&self) -> Result<Option<PathBuf>, ReceiveError> {
         self.tell(&ToRoot::Hello { host: self.settings.host.clone() })?;
         let first = loop {
             match self.next()? {
                 Event::Root(Ok(first @ (ToReceiver::Offer(_) | ToReceiver::Bench(_)))) => {
                     break first;
                 }
-                event => self.judge(event)?,
+                event => judge(event)?,
             }
         };
         // Heartbeats go on while the disk is slow to reserve space, and later to write.
@@ -200,203 +249,98 @@ impl Session<'_> {
         match first {
             ToReceiver::Offer(offer) => self.replicate(offer).map(Some),
             ToReceiver::Bench(terms) => self.bench(&terms).map(|()| None),
-            other => self.judge(Event::Root(Ok(other))).map(|()| None),
+            other => unexpected(other).map(|()| None),
         }
     }
 
     fn replicate(&self, offer: Offer) -> Result<PathBuf, ReceiveError> {
-        let mut receiving = self.prepare(offer)?;
-        while !self.step(&mut receiving)? {}
-        let Receiving { target, verified, round, .. } = receiving;
-        let Some(proof) = verified else {
-            return Err(ReceiveError::System("was told to publish an unverified copy".into()));
-        };
-        // The group has closed by now; its handle goes before the file.
-        drop(round);
-        let path = target.path().to_owned();
-        target.publish(&proof)?;
-        let peak_resident_bytes = peak_resident_bytes();
-        // The copy is there whether or not the root still listens.
-        let _ = self.control.send(&ToRoot::Published { peak_resident_bytes });
-        self.await_hang_up();
-        Ok(path)
+        let mut scene = Scene::new(self);
+        let outcome = self.receive(&mut scene, offer);
+        scene.close(outcome.as_ref().err().is_some_and(ReceiveError::keeps));
+        outcome
     }
 
-    fn prepare(&self, offer: Offer) -> Result<Receiving, ReceiveError> {
-        let path =
-            self.settings.placement.resolve(&offer.destination).map_err(ReceiveError::Refused)?;
-        let target = Target::create(&path, offer.manifest)?;
-        let context = self.agree_on_fabric(offer.streams, &offer.completion)?;
-        Ok(Receiving { target, context, round: None, verified: None })
-    }
-
-    /// Offers the fabrics that are here, and starts the one that the root chooses.
-    fn agree_on_fabric(&self, streams: u8, completion: &str) -> Result<Arc<Context>, ReceiveError> {
-        let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
-        self.tell(&ToRoot::Prepared { fabrics })?;
-        let fabric = loop {
-            match self.next()? {
-                Event::Root(Ok(ToReceiver::Use { fabric })) => break fabric,
-                event => self.judge(event)?,
+    /// Until the copy has its name.
+    fn receive(&self, scene: &mut Scene<'_>, offer: Offer) -> Result<PathBuf, ReceiveError> {
+        let mut session = Session::begin(scene, offer)?;
+        let path = scene.path().unwrap_or_default();
+        let mut told = Instant::now();
+        loop {
+            if told.elapsed() >= WAITING_TOLD {
+                told = Instant::now();
+                scene.tell_waiting()?;
             }
-        };
-        let context = Arc::new(self.start_context(&fabric, streams, completion)?);
-        self.tell(&ToRoot::Ready { port: context.address().port() })?;
-        Ok(context)
+            let Some(event) = self.next_in_time()? else { continue };
+            match event {
+                Event::Root(Ok(message)) => {
+                    if session.told(scene, message)? {
+                        return Ok(path);
+                    }
+                }
+                Event::Joined(number, Ok(group)) => {
+                    // One that comes too late is dropped, and fails at all its members.
+                    if session.is_joining(number) {
+                        scene.stands(number, group);
+                        session.joined(scene, number, Ok(()))?;
+                    }
+                }
+                Event::Joined(number, Err(error)) => session.joined(scene, number, Err(error))?,
+                Event::Group(News::Ended(number, outcome)) => {
+                    scene.ended(number);
+                    session.ended(scene, number, outcome)?;
+                }
+                Event::Group(News::Whole) => session.whole(scene)?,
+                Event::OwnDigest(digest) => session.digested(scene, digest)?,
+                event @ Event::Root(Err(_)) => judge(event)?,
+            }
+        }
     }
 
-    fn start_context(
-        &self,
-        fabric: &str,
-        streams: u8,
-        completion: &str,
-    ) -> Result<Context, ReceiveError> {
+    /// Errors: more than this receiver takes.
+    fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
+        match self.settings.bytes_max {
+            Some(most) if bytes > most => Err(ReceiveError::Refused(format!(
+                "{} were announced, and this receiver takes at most {}; start it with a larger \
+                 --max-size",
+                size::show(bytes),
+                size::show(most)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn start_context(&self, fabric: &str, terms: &Terms) -> Result<Context, ReceiveError> {
         // Members reach this one where the root has seen it come from, which is this address.
         let listen = SocketAddr::new(self.local.ip().to_canonical(), 0);
-        let mut settings = ContextSettings::new(listen, self.settings.secret.clone());
-        settings.streams = streams;
+        let mut settings = ContextSettings::new(listen, terms.secret.clone());
+        settings.streams = terms.streams;
         settings.connect_timeout = JOIN_TIMEOUT;
         let system = |error: Error| ReceiveError::System(error.to_string());
         settings.fabric = fabric.parse().map_err(system)?;
-        settings.completion = completion.parse().map_err(system)?;
+        settings.completion = terms.completion.parse().map_err(system)?;
+        settings.protection = terms.protection.parse().map_err(system)?;
         Context::start(settings).map_err(system)
-    }
-
-    /// Handles one event. True when the copy is to be published.
-    fn step(&self, receiving: &mut Receiving) -> Result<bool, ReceiveError> {
-        match self.next()? {
-            Event::Root(Ok(ToReceiver::Start(start))) => self.start(receiving, start)?,
-            Event::Root(Ok(ToReceiver::Leave { round })) => self.leave(receiving, round)?,
-            Event::Root(Ok(ToReceiver::Publish)) => return Ok(true),
-            Event::Round(number, event)
-                if receiving.round.as_ref().is_some_and(|round| round.number == number) =>
-            {
-                self.note(receiving, event)?;
-            }
-            event => self.judge(event)?,
-        }
-        Ok(false)
-    }
-
-    fn start(&self, receiving: &mut Receiving, start: Start) -> Result<(), ReceiveError> {
-        let number = start.round;
-        (receiving.round, receiving.verified) = (None, None);
-        let round = Round::start(
-            start,
-            &receiving.target,
-            &receiving.context,
-            &self.received_bytes,
-            &self.events,
-        );
-        match round {
-            Ok(round) => receiving.round = Some(round),
-            Err(detail) => {
-                self.tell(&ToRoot::RoundFailed { round: number, member: None, detail })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A group that was joined says itself when nothing touches the target any more; one that is
-    /// still being joined never gets as far, since the root sends nothing in it.
-    fn leave(&self, receiving: &mut Receiving, number: u64) -> Result<(), ReceiveError> {
-        match &receiving.round {
-            Some(round) if round.number == number => match &round.group {
-                Some(group) => group.abort("the root has given this round up"),
-                None => {
-                    receiving.round = None;
-                    let detail = "left".to_owned();
-                    self.tell(&ToRoot::RoundFailed { round: number, member: None, detail })?;
-                }
-            },
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn note(&self, receiving: &mut Receiving, event: RoundEvent) -> Result<(), ReceiveError> {
-        let Some(round) = &mut receiving.round else { return Ok(()) };
-        let number = round.number;
-        match event {
-            RoundEvent::Joined(Ok(group)) => {
-                // Nothing is left to do here but to wait for the root; a group that has failed
-                // already says so itself.
-                let _ = group.start_close();
-                round.group = Some(group);
-            }
-            RoundEvent::Joined(Err(error)) => {
-                let (member, detail) = (culprit(&error), join_predicate(&error));
-                receiving.round = None;
-                self.tell(&ToRoot::RoundFailed { round: number, member, detail })?;
-            }
-            RoundEvent::Failed(failure) => {
-                let (member, detail) = (failure.member, predicate(&failure));
-                receiving.round = None;
-                self.tell(&ToRoot::RoundFailed { round: number, member, detail })?;
-            }
-            RoundEvent::Received => self.tell(&ToRoot::Received { round: number })?,
-            RoundEvent::RootDigest(digest) => {
-                round.root_digest = Some(blake3::Hash::from_bytes(digest));
-                self.compare(receiving)?;
-            }
-            RoundEvent::OwnDigest(digest) => {
-                round.own_digest = Some(digest.map_err(ReceiveError::ReadBack)?);
-                self.compare(receiving)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn compare(&self, receiving: &mut Receiving) -> Result<(), ReceiveError> {
-        let Some(round) = &receiving.round else { return Ok(()) };
-        let Some(outcome) = round.compare() else { return Ok(()) };
-        if let Err(error) = &outcome {
-            tracing::debug!(%error, "verification");
-        }
-        let number = round.number;
-        receiving.verified = outcome.ok();
-        let equal = receiving.verified.is_some();
-        self.tell(&ToRoot::Compared { round: number, equal })
-    }
-
-    /// What an event means that is not expected now: mostly nothing.
-    fn judge(&self, event: Event) -> Result<(), ReceiveError> {
-        match event {
-            Event::Root(Ok(ToReceiver::Abort { reason })) => Err(ReceiveError::Aborted(reason)),
-            Event::Root(Err(error)) => Err(ReceiveError::Root(error)),
-            // Only heartbeats, and late words of rounds that are over.
-            Event::Root(Ok(ToReceiver::Alive)) | Event::Round(..) => Ok(()),
-            Event::Root(Ok(message)) => {
-                Err(ReceiveError::System(format!("the root said out of turn: {message:?}")))
-            }
-        }
     }
 
     /// The next event. A root that says nothing for [`SILENCE`] is an event too.
     fn next(&self) -> Result<Event, ReceiveError> {
         loop {
-            if self.settings.stop.load(Ordering::Relaxed) {
-                return Err(ReceiveError::Stopped);
-            }
-            match self.inbox.recv_timeout(TICK) {
-                Ok(event) => return Ok(event),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            if let Some(event) = self.next_in_time()? {
+                return Ok(event);
             }
         }
+    }
+
+    /// The same, or `None` after a [`TICK`] without any.
+    fn next_in_time(&self) -> Result<Option<Event>, ReceiveError> {
+        if self.settings.stop.load(Ordering::Relaxed) {
+            return Err(ReceiveError::Stopped);
+        }
+        Ok(self.inbox.recv_timeout(TICK).ok())
     }
 
     fn tell(&self, message: &ToRoot) -> Result<(), ReceiveError> {
         self.control.send(message).map_err(ReceiveError::Root)
-    }
-
-    /// Tells the root why this receiver gives up, if it is there to hear it.
-    fn farewell(&self, error: &ReceiveError) {
-        if matches!(error, ReceiveError::Aborted(_) | ReceiveError::Root(_)) {
-            return;
-        }
-        if self.control.send(&ToRoot::Failed { reason: error.to_string() }).is_ok() {
-            self.await_hang_up();
-        }
     }
 
     /// Hanging up first, with words of the root unread, could take back the last message.
@@ -412,6 +356,15 @@ impl Session<'_> {
     }
 }
 
+/// What an event means that is not expected now: mostly nothing.
+fn judge(event: Event) -> Result<(), ReceiveError> {
+    match event {
+        Event::Root(Ok(message)) => unexpected(message),
+        Event::Root(Err(error)) => Err(ReceiveError::Root(error)),
+        Event::Joined(..) | Event::Group(_) | Event::OwnDigest(_) => Ok(()),
+    }
+}
+
 /// Says how far this receiver is, until the session's end drops the other end of `silenced`.
 fn beat(control: &Control, bytes: &AtomicU64, silenced: &Receiver<()>) {
     while silenced.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
@@ -420,14 +373,6 @@ fn beat(control: &Control, bytes: &AtomicU64, silenced: &Receiver<()>) {
             // The reading thread says why.
             return;
         }
-    }
-}
-
-fn culprit(error: &Error) -> Option<u32> {
-    match error {
-        Error::Member { member, .. } => Some(*member),
-        Error::Failed(failure) => failure.member,
-        _ => None,
     }
 }
 

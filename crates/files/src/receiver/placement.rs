@@ -2,63 +2,206 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::ReceiveError;
+use crate::{
+    TargetError,
+    place::{NAME_BYTES_MAX, Place, is_temporary},
+};
+
 /// Which destinations a receiver accepts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Placement {
     /// Whatever this process may write: for a receiver that the root has started itself.
     Anywhere,
-    /// Only below this directory: for a receiver that waits for whoever knows its secret.
+    /// Only below this directory: for a receiver that waits for roots.
     Below(PathBuf),
 }
 
 impl Placement {
-    /// The path for a destination that the root asks for, or the reason for refusing it.
-    pub fn resolve(&self, destination: &str) -> Result<PathBuf, String> {
-        let Self::Below(directory) = self else { return Ok(PathBuf::from(destination)) };
-        let relative = Path::new(destination);
-        let is_plain = |part: Component| matches!(part, Component::Normal(_) | Component::CurDir);
-        if relative.file_name().is_none() || !relative.components().all(is_plain) {
-            return Err(format!(
-                "this receiver writes only below its own directory: give --dest a relative path \
-                 without \"..\" instead of \"{destination}\""
-            ));
-        }
-        let path = directory.join(relative);
-        // A symbolic link below the directory could lead out of it. What does not exist yet is
-        // refused later, with a better message.
-        let real = |path: &Path| path.canonicalize().ok();
-        if let (Some(directory), Some(parent)) = (real(directory), path.parent().and_then(real))
-            && !parent.starts_with(&directory)
-        {
-            return Err(format!(
-                "\"{destination}\" leads out of this receiver's directory by a symbolic link"
-            ));
-        }
-        Ok(path)
+    /// The place for a destination that the root asks for. It stays what it is, whatever becomes of
+    /// the directories on its way.
+    ///
+    /// Errors: the destination is not acceptable here, its directory is missing.
+    pub(crate) fn place(&self, destination: &str) -> Result<Place, ReceiveError> {
+        let Self::Below(directory) = self else {
+            return Place::anywhere(Path::new(destination))
+                .map_err(|error| TargetError::no_place(Path::new(destination), error).into());
+        };
+        check(destination).map_err(ReceiveError::Refused)?;
+        Place::below(directory, Path::new(destination))
+            .map_err(|error| TargetError::no_place(&directory.join(destination), error).into())
     }
+}
+
+/// Whether a destination names a file below a directory, in a way that people can read. Says what
+/// is wrong with it, and what to write instead.
+fn check(destination: &str) -> Result<(), String> {
+    let path = Path::new(destination);
+    let is_plain = |part: Component| matches!(part, Component::Normal(_) | Component::CurDir);
+    if path.file_name().is_none() || !path.components().all(is_plain) {
+        return Err(format!(
+            "this receiver writes only below its own directory: give --dest a relative path \
+             without \"..\" instead of {destination:?}"
+        ));
+    }
+    // Paths of this library take these for the name without them; rsync and tar do not.
+    if destination.ends_with('/') || destination.ends_with("/.") {
+        return Err(format!("{destination:?} names a directory; name a file as --dest"));
+    }
+    if let Some(character) = destination.chars().find(|&character| is_hidden(character)) {
+        return Err(format!(
+            "{destination:?} has the character U+{:04X}, which does not show or changes how a name \
+             is shown; choose another --dest",
+            u32::from(character)
+        ));
+    }
+    if let Some(name) = destination.split('/').find(|name| name.len() > NAME_BYTES_MAX) {
+        return Err(format!(
+            "a name in --dest has {} bytes, at most {NAME_BYTES_MAX} can be had; choose a shorter \
+             one",
+            name.len()
+        ));
+    }
+    if destination.split('/').any(is_temporary) {
+        return Err(format!(
+            "{destination:?} is like the name of a copy that is on its way; choose another --dest"
+        ));
+    }
+    Ok(())
+}
+
+/// Control characters, line ends, and what turns the direction of writing: nobody needs them in a
+/// name, and a name with them can look like another, or work on the terminal that it is shown on.
+fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(character, '\u{2060}'..='\u{206f}' | '\u{61c}' | '\u{feff}')
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+
     use super::*;
+    use crate::{Manifest, Target, Verified};
 
     #[test]
     fn a_confined_receiver_stays_in_its_directory() {
         let directory = tempfile::tempdir().unwrap();
         let below = Placement::Below(directory.path().to_owned());
-        std::fs::create_dir(directory.path().join("sub")).unwrap();
-        std::os::unix::fs::symlink("/", directory.path().join("out")).unwrap();
-        for good in ["a", "sub/a", "./a", "missing/a"] {
-            assert_eq!(below.resolve(good), Ok(directory.path().join(good)));
-        }
-        for bad in ["/etc/passwd", "../a", "sub/../../a", "", ".", "..", "/", "out/a", "out/etc/b"]
+        fs::create_dir(directory.path().join("sub")).unwrap();
+        symlink("/", directory.path().join("out")).unwrap();
+        symlink("sub", directory.path().join("in")).unwrap();
+        for good in
+            ["a", "sub/a", "./a", "sub/./a", "in/a", "...", "a b", "-", "\u{e4}", "a\u{308}"]
         {
-            assert!(below.resolve(bad).is_err(), "{bad}");
+            assert_eq!(below.place(good).unwrap().path(), directory.path().join(good));
         }
+        for bad in ["/etc/passwd", "../a", "sub/../../a", "sub/../a", "", ".", "..", "/"] {
+            let error = below.place(bad).unwrap_err().to_string();
+            assert!(error.contains("only below its own directory: give --dest"), "{bad}: {error}");
+        }
+        for bad in ["out/a", "out/etc/b", "in/../out/b"] {
+            assert!(below.place(bad).is_err(), "{bad}");
+        }
+        let missing = below.place("missing/a").unwrap_err().to_string();
+        assert!(missing.contains("/missing does not exist; create it first"), "{missing}");
+    }
+
+    #[test]
+    fn names_that_are_not_what_they_seem_are_refused_with_the_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let below = Placement::Below(directory.path().to_owned());
+        let refused = |name: &str| below.place(name).unwrap_err().to_string();
+        for name in ["a/", "a/.", "a//"] {
+            assert!(refused(name).contains("names a directory; name a file"), "{name}");
+        }
+        for name in
+            ["a\nb", "a\0b", "\u{1b}[2J", "a\u{7f}", "gpj\u{202e}.exe", "a\u{200b}", "\u{85}"]
+        {
+            let error = refused(name);
+            assert!(error.contains("has the character U+"), "{name:?}: {error}");
+            assert!(!error.contains(name), "shown as it is: {error:?}");
+        }
+        assert!(below.place(&"n".repeat(255)).is_ok());
+        assert!(refused(&"n".repeat(256)).contains("has 256 bytes, at most 255"));
+        assert!(refused(&format!("{}/a", "\u{e4}".repeat(128))).contains("has 256 bytes"));
+        assert!(refused(".copy.rdmc-0123456789ab").contains("a copy that is on its way"));
+    }
+
+    fn manifest() -> Manifest {
+        Manifest { name: "object".into(), bytes: 1, mode: 0o6755, modified_ns: 0 }
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    fn publish(target: Target) {
+        let digest = blake3::hash(b"");
+        target.publish(&Verified::compare(digest, digest).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_becomes_a_link_meanwhile_changes_nothing() {
+        let (room, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (sub, moved) = (room.path().join("sub"), room.path().join("moved"));
+        fs::create_dir(&sub).unwrap();
+        let below = Placement::Below(room.path().to_owned());
+        let target = Target::create_at(below.place("sub/a").unwrap(), manifest()).unwrap();
+        fs::rename(&sub, &moved).unwrap();
+        symlink(outside.path(), &sub).unwrap();
+        publish(target);
+        assert_eq!(names(&moved), ["a"]);
+        assert!(names(outside.path()).is_empty());
+        let mode = fs::metadata(moved.join("a")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755, "no set-user-id, whatever the root says");
+        assert!(below.place("sub/b").unwrap_err().to_string().contains("leads out of"));
+    }
+
+    #[test]
+    fn nobody_is_fast_enough_to_lead_a_copy_out() {
+        let (room, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (sub, link) = (room.path().join("sub"), room.path().join("link"));
+        fs::create_dir(&sub).unwrap();
+        symlink(outside.path(), &link).unwrap();
+        let done = AtomicBool::new(false);
+        let below = Placement::Below(room.path().to_owned());
+        let (mut placed, mut refused) = (0, 0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    renameat_with(CWD, &sub, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            for _ in 0..500 {
+                match below.place("sub/a") {
+                    Ok(place) => {
+                        placed += 1;
+                        publish(Target::create_at(place, manifest()).unwrap());
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(names(outside.path()).is_empty(), "of {placed} placed, {refused} refused");
     }
 
     #[test]
     fn a_started_receiver_writes_where_it_is_told() {
-        assert_eq!(Placement::Anywhere.resolve("/a/../b"), Ok(PathBuf::from("/a/../b")));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sub/../a");
+        fs::create_dir(directory.path().join("sub")).unwrap();
+        let place = Placement::Anywhere.place(path.to_str().unwrap()).unwrap();
+        assert_eq!(place.path(), path);
     }
 }

@@ -1,55 +1,59 @@
-//! An authenticated connection for small typed messages.
+//! An authenticated, encrypted connection for small typed messages.
 
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
-    time::{Duration, Instant},
+    sync::{Arc, Mutex, MutexGuard},
+    thread,
+    time::Duration,
 };
 
+use rustls::Connection;
 use serde::{Serialize, de::DeserializeOwned};
+use zeroize::Zeroizing;
 
-use super::PROTOCOL_VERSION;
+use super::{
+    Credentials, Deadline,
+    line::{Line, lost, peer_error},
+    refusal, tls,
+};
 use crate::{Error, Secret};
 
 /// The longest message in bytes: an announced length beyond it is refused before it is allocated.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
-const MAGIC: [u8; 4] = *b"RDMC";
-const GREETING_BYTES: usize = 4 + 2 + 32;
+/// How much of a message is encrypted at a time.
+const PART_BYTES: usize = 16 << 10;
 
-/// A moment by which something must have happened, and what for.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadline {
-    at: Instant,
-    timeout: Duration,
-}
+/// What a crowded listener's end of a connection looks like here.
+const CROWDED: [&str; 3] =
+    [refusal::HUNG_UP, "instead of sending its greeting", "connection was lost"];
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// How often somebody who is hung up on tries.
+const TRIES_MAX: u32 = 5;
 
-impl Deadline {
-    /// This long from now.
-    pub fn after(timeout: Duration) -> Self {
-        Self { at: Instant::now() + timeout, timeout }
-    }
-
-    /// What is left; zero once it has passed.
-    pub fn left(&self) -> Duration {
-        self.at.saturating_duration_since(Instant::now())
-    }
-
-    /// The error of having missed it while doing `what`.
-    pub fn missed(&self, what: impl Into<String>) -> Error {
-        Error::Timeout { what: what.into(), timeout_ms: self.timeout.as_millis() as u64 }
-    }
-}
-
-/// A TCP connection whose two ends have proved to each other that they know the same secret.
+/// A TCP connection whose two ends have proved to each other who they are, and that nobody else can
+/// read or change: TLS 1.3, in which both ends are known by the key pair that follows from a secret,
+/// or by their certificates.
 ///
-/// The proofs are keyed hashes over fresh random numbers of both sides, so neither the secret nor
-/// anything that could be replayed crosses the wire. What follows is not encrypted. One message is
-/// a length and a value in the postcard format.
+/// Before that each greets the other in clear, with the version of the protocol. One message is a
+/// length and a value in the postcard format.
 #[derive(Debug)]
 pub struct Channel {
     stream: TcpStream,
     peer: SocketAddr,
+    /// Shared by the handles; locked for computing only, never while waiting.
+    tls: Arc<Mutex<Connection>>,
+    /// Room for a TLS record. Records are read one by one, so that nothing that follows the last
+    /// message is taken from the stream.
+    record: Vec<u8>,
+    connected_here: bool,
+}
+
+/// Secrets for what follows on a connection, of which both ends have the same, and nobody else has.
+pub(crate) struct SessionKeys {
+    pub(crate) sending: Zeroizing<[u8; 32]>,
+    pub(crate) receiving: Zeroizing<[u8; 32]>,
 }
 
 impl Channel {
@@ -61,77 +65,130 @@ impl Channel {
         secret: &Secret,
         deadline: Deadline,
     ) -> Result<Self, Error> {
+        Self::dial(address, || tls::connector(secret, address.ip()), deadline)
+    }
+
+    /// Connects to a listener of `host`, which was found at this address, and authenticates. With
+    /// certificates the other end's has to be for that host; the name or IP address that a person
+    /// has given. The listener may refuse this end's certificate only later: then the first receive
+    /// says why.
+    ///
+    /// Errors: unreachable, no rdmc, another version, not the credentials that it should have,
+    /// deadline.
+    pub fn connect_to(
+        host: &str,
+        address: SocketAddr,
+        credentials: &Credentials,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        Self::dial(address, || credentials.connector(host, address.ip()), deadline)
+    }
+
+    fn dial(
+        address: SocketAddr,
+        tls: impl FnOnce() -> Result<Connection, rustls::Error>,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
         let left = deadline.left();
         if left.is_zero() {
             return Err(deadline.missed(format!("connecting to {address}")));
         }
         let stream = TcpStream::connect_timeout(&address, left)
             .map_err(|error| peer_error(address, format!("cannot connect: {error}")))?;
-        Self::authenticate(stream, address, secret, deadline, ["connector", "listener"])
+        Line { stream: &stream, peer: address }.greet(deadline)?;
+        let tls = tls().map_err(refused_by(address))?;
+        Self::new(stream, address, tls).authenticate(Vec::new(), deadline)
     }
 
-    /// Authenticates a connection that a listener has accepted.
+    /// As [`Channel::connect`], but tries again until somebody listens there, and some times if a
+    /// crowded listener hangs up.
+    pub fn connect_patiently(
+        address: SocketAddr,
+        secret: &Secret,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        let mut hung_up_on = 0;
+        loop {
+            let error = match Self::connect(address, secret, deadline) {
+                Err(error) => error,
+                connected => return connected,
+            };
+            let Error::Peer { cause, .. } = &error else { return Err(error) };
+            let is_absent = cause.starts_with("cannot connect");
+            let is_crowded = CROWDED.iter().any(|words| cause.contains(words));
+            hung_up_on += u32::from(is_crowded);
+            let hopeless = !(is_absent || is_crowded) || hung_up_on >= TRIES_MAX;
+            if hopeless || deadline.left() <= RETRY_PAUSE {
+                return Err(error);
+            }
+            thread::sleep(RETRY_PAUSE);
+        }
+    }
+
+    /// Authenticates a connection that a listener has accepted. Until that is done, the peer can
+    /// make this process hold some 100 KiB, until the deadline.
     ///
     /// Errors: as [`Channel::connect`].
     pub fn accept(stream: TcpStream, secret: &Secret, deadline: Deadline) -> Result<Self, Error> {
+        Self::admit(stream, || tls::listener(secret), deadline)
+    }
+
+    /// As [`Channel::accept`], with a secret or certificates.
+    pub fn accept_from(
+        stream: TcpStream,
+        credentials: &Credentials,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        Self::admit(stream, || credentials.listener(), deadline)
+    }
+
+    fn admit(
+        stream: TcpStream,
+        tls: impl FnOnce() -> Result<Connection, rustls::Error>,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
         let address = stream
             .peer_addr()
             .map_err(|error| Error::System { what: "accepting a connection".into(), error })?;
-        Self::authenticate(stream, address, secret, deadline, ["listener", "connector"])
+        Line { stream: &stream, peer: address }.write_greeting(deadline)?;
+        Self::accept_greeted(stream, tls, deadline)
     }
 
-    fn authenticate(
+    /// As [`Channel::accept`], where a [`super::porch::Porch`] has greeted the peer.
+    pub(super) fn accept_greeted(
         stream: TcpStream,
-        peer: SocketAddr,
-        secret: &Secret,
+        tls: impl FnOnce() -> Result<Connection, rustls::Error>,
         deadline: Deadline,
-        [own_role, peer_role]: [&str; 2],
     ) -> Result<Self, Error> {
-        let mut channel = Self { stream, peer };
-        let _ = channel.stream.set_nodelay(true);
-        let mut nonce = [0; 32];
-        getrandom::fill(&mut nonce)
-            .map_err(|error| peer_error(peer, format!("no random numbers: {error}")))?;
-        let mut greeting = [0; GREETING_BYTES];
-        greeting[..4].copy_from_slice(&MAGIC);
-        greeting[4..6].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
-        greeting[6..].copy_from_slice(&nonce);
-        channel.write(&greeting, deadline)?;
+        let address = stream
+            .peer_addr()
+            .map_err(|error| Error::System { what: "accepting a connection".into(), error })?;
+        // Strangers that say nothing, or no hello, are not worth a key.
+        let (line, mut hello) = (Line { stream: &stream, peer: address }, Vec::new());
+        line.hear_greeting(deadline)?;
+        line.read_record(&mut hello, deadline, "handshake").map_err(hung_up)?;
+        let tls = tls().map_err(refused_by(address))?;
+        Self::new(stream, address, tls).authenticate(hello, deadline)
+    }
 
-        let mut greeted = [0; GREETING_BYTES];
-        channel.read(&mut greeted, deadline, "greeting")?;
-        if greeted[..4] != MAGIC {
-            return Err(peer_error(peer, "does not speak rdmc's protocol".into()));
-        }
-        let version = u16::from_le_bytes([greeted[4], greeted[5]]);
-        if version != PROTOCOL_VERSION {
-            let cause = format!(
-                "speaks version {version} of the protocol, this is version {PROTOCOL_VERSION}; \
-                 install the same rdmc on all hosts"
-            );
-            return Err(peer_error(peer, cause));
-        }
-        let mut peer_nonce = [0; 32];
-        peer_nonce.copy_from_slice(&greeted[6..]);
+    fn new(stream: TcpStream, peer: SocketAddr, tls: Connection) -> Self {
+        let connected_here = matches!(tls, Connection::Client(_));
+        let tls = Arc::new(Mutex::new(tls));
+        Self { stream, peer, tls, record: Vec::new(), connected_here }
+    }
 
-        // Each proof covers its role and both nonces, so reflecting or replaying one is useless.
-        let proof = secret.proof(own_role, [&nonce, &peer_nonce]);
-        channel.write(proof.as_bytes(), deadline)?;
-        let mut peer_proof = [0; 32];
-        channel.read(&mut peer_proof, deadline, "proof of the secret").map_err(|error| {
-            // A peer that finds our proof wrong hangs up instead of proving itself.
-            match error {
-                Error::Peer { address, cause } if cause.contains("closed the connection") => {
-                    peer_error(address, "hung up during authentication: another secret?".into())
-                }
-                other => other,
+    /// Proves each end to the other, given what the peer has said so far.
+    fn authenticate(mut self, said: Vec<u8>, deadline: Deadline) -> Result<Self, Error> {
+        if !said.is_empty() {
+            self.take(&said, deadline, "handshake").map_err(hung_up)?;
+        }
+        loop {
+            self.flush(deadline).map_err(hung_up)?;
+            if !self.tls().is_handshaking() {
+                return Ok(self);
             }
-        })?;
-        // blake3's comparison takes constant time.
-        if secret.proof(peer_role, [&peer_nonce, &nonce]) != peer_proof {
-            return Err(peer_error(peer, "does not know this session's secret".into()));
+            self.take_record(deadline, "handshake").map_err(hung_up)?;
         }
-        Ok(channel)
     }
 
     /// Where the peer is.
@@ -154,13 +211,22 @@ impl Channel {
         }
         let mut frame = (body.len() as u32).to_le_bytes().to_vec();
         frame.extend(body);
-        self.write(&frame, deadline)
+        self.send_bytes(&frame, deadline)
+    }
+
+    fn send_bytes(&mut self, bytes: &[u8], deadline: Deadline) -> Result<(), Error> {
+        for part in bytes.chunks(PART_BYTES) {
+            let taken = self.tls().writer().write_all(part);
+            taken.map_err(|error| lost(self.peer, &error))?;
+            self.flush(deadline)?;
+        }
+        Ok(())
     }
 
     /// Receives one message. Errors: connection lost, deadline, not a message of this type.
     pub fn receive<M: DeserializeOwned>(&mut self, deadline: Deadline) -> Result<M, Error> {
         let mut length = [0; 4];
-        self.read(&mut length, deadline, "message")?;
+        self.receive_bytes(&mut length, deadline)?;
         let length = u32::from_le_bytes(length) as usize;
         if length > MESSAGE_BYTES_MAX {
             return Err(peer_error(self.peer, format!("announces a message of {length} bytes")));
@@ -170,23 +236,68 @@ impl Channel {
         while body.len() < length {
             let start = body.len();
             body.resize(length.min(start + 64 * 1024), 0);
-            self.read(&mut body[start..], deadline, "message")?;
+            self.receive_bytes(&mut body[start..], deadline)?;
         }
         postcard::from_bytes(&body)
             .map_err(|error| peer_error(self.peer, format!("sent a malformed message: {error}")))
     }
 
-    /// The connection itself, still blocking, with nothing unread by this side.
-    pub fn into_stream(self) -> TcpStream {
+    fn receive_bytes(&mut self, mut into: &mut [u8], deadline: Deadline) -> Result<(), Error> {
+        while !into.is_empty() {
+            let read = self.tls().reader().read(into);
+            match read {
+                Ok(count) if count > 0 => into = &mut into[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.take_record(deadline, "message")?;
+                }
+                _ => {
+                    let cause = "closed the connection instead of sending its message";
+                    return Err(peer_error(self.peer, cause.into()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection itself, still blocking, with nothing unread by this side, and keys for what
+    /// follows on it: its ends must protect that themselves.
+    ///
+    /// Errors: the peer has said more than it should.
+    pub(crate) fn into_stream(self) -> Result<(TcpStream, SessionKeys), Error> {
+        let to_listener = self.export(b"from the connector to the listener")?;
+        let to_connector = self.export(b"from the listener to the connector")?;
+        let (sending, receiving) = match self.connected_here {
+            true => (to_listener, to_connector),
+            false => (to_connector, to_listener),
+        };
+        let unread = self.tls().reader().read(&mut [0]);
+        if unread.is_ok() {
+            return Err(peer_error(self.peer, "said more than it was asked for".into()));
+        }
         let _ = self.stream.set_read_timeout(None);
         let _ = self.stream.set_write_timeout(None);
-        self.stream
+        Ok((self.stream, SessionKeys { sending, receiving }))
+    }
+
+    /// A key that follows from this connection's handshake (RFC 8446, section 7.5).
+    fn export(&self, context: &[u8]) -> Result<Zeroizing<[u8; 32]>, Error> {
+        let mut key = Zeroizing::new([0; 32]);
+        self.tls()
+            .export_keying_material(&mut key[..], b"EXPORTER-rdmc-stream", Some(context))
+            .map_err(refused_by(self.peer))?;
+        Ok(key)
     }
 
     /// A second handle of the same connection, for another thread: one may send while the other
     /// receives. Errors: the system is out of descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { stream: self.stream.try_clone()?, peer: self.peer })
+        Ok(Self {
+            stream: self.stream.try_clone()?,
+            peer: self.peer,
+            tls: Arc::clone(&self.tls),
+            record: Vec::new(),
+            connected_here: self.connected_here,
+        })
     }
 
     /// Ends the connection for both handles; a pending receive returns with an error.
@@ -194,58 +305,128 @@ impl Channel {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    fn write(&mut self, mut bytes: &[u8], deadline: Deadline) -> Result<(), Error> {
-        while !bytes.is_empty() {
-            let left = self.time_left(deadline, "to take a message")?;
-            let written =
-                self.stream.set_write_timeout(Some(left)).and_then(|()| self.stream.write(bytes));
-            match written {
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) if is_timeout(&error) => {}
-                Err(error) => {
-                    return Err(peer_error(self.peer, format!("the connection was lost: {error}")));
-                }
+    fn tls(&self) -> MutexGuard<'_, Connection> {
+        self.tls.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Writes what TLS has to say.
+    fn flush(&mut self, deadline: Deadline) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        {
+            let mut tls = self.tls();
+            while tls.wants_write() {
+                // A vector takes everything.
+                let _ = tls.write_tls(&mut bytes);
+            }
+        }
+        self.line().write(&bytes, deadline)
+    }
+
+    fn line(&self) -> Line<'_> {
+        Line { stream: &self.stream, peer: self.peer }
+    }
+
+    /// Waits for the next TLS record of the peer, which is to have its `what`, and decrypts it.
+    fn take_record(&mut self, deadline: Deadline, what: &str) -> Result<(), Error> {
+        let mut record = std::mem::take(&mut self.record);
+        self.line().read_record(&mut record, deadline, what)?;
+        let taken = self.take(&record, deadline, what);
+        self.record = record;
+        taken
+    }
+
+    fn take(&mut self, record: &[u8], deadline: Deadline, what: &str) -> Result<(), Error> {
+        self.process(record).map_err(|error| {
+            // Tells the peer why, if it listens.
+            let _ = self.flush(deadline);
+            peer_error(self.peer, refusal::explain(&error, what))
+        })
+    }
+
+    fn process(&self, mut record: &[u8]) -> Result<(), rustls::Error> {
+        let mut tls = self.tls();
+        while !record.is_empty() {
+            // Takes nothing while there is something that was not read from it; there is not.
+            let taken = tls.read_tls(&mut record).unwrap_or(0);
+            tls.process_new_packets()?;
+            if taken == 0 {
+                return Err(rustls::Error::General("a record that does not fit".into()));
             }
         }
         Ok(())
     }
+}
 
-    fn read(&mut self, mut into: &mut [u8], deadline: Deadline, what: &str) -> Result<(), Error> {
-        while !into.is_empty() {
-            let left = self.time_left(deadline, &format!("for its {what}"))?;
-            let read =
-                self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.read(into));
-            match read {
-                Ok(0) => {
-                    let cause = format!("closed the connection instead of sending its {what}");
-                    return Err(peer_error(self.peer, cause));
-                }
-                Ok(count) => into = &mut into[count..],
-                Err(error) if is_timeout(&error) => {}
-                Err(error) => {
-                    return Err(peer_error(self.peer, format!("the connection was lost: {error}")));
-                }
-            }
+/// What the end of a connection means in its handshake.
+fn hung_up(error: Error) -> Error {
+    match error {
+        Error::Peer { address, cause }
+            if cause.contains("closed the connection") || cause.contains("connection was lost") =>
+        {
+            peer_error(address, format!("{}: another secret or certificate?", refusal::HUNG_UP))
         }
-        Ok(())
-    }
-
-    fn time_left(&self, deadline: Deadline, what: &str) -> Result<Duration, Error> {
-        let left = deadline.left();
-        if left.is_zero() {
-            return Err(deadline.missed(format!("waiting for {} {what}", self.peer)));
-        }
-        Ok(left)
+        other => other,
     }
 }
 
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-    )
+/// Of TLS, which refuses its settings or to export keys; it should not.
+fn refused_by(address: SocketAddr) -> impl Fn(rustls::Error) -> Error {
+    move |error| peer_error(address, format!("cannot authenticate: {error}"))
 }
 
-fn peer_error(address: SocketAddr, cause: String) -> Error {
-    Error::Peer { address, cause }
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn pair() -> (Channel, Channel) {
+        let (secret, deadline) =
+            (Secret::from_bytes([1; 32]), Deadline::after(Duration::from_secs(20)));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::scope(|scope| {
+            let connected = scope.spawn(|| Channel::connect(address, &secret, deadline).unwrap());
+            let accepted = Channel::accept(listener.accept().unwrap().0, &secret, deadline);
+            (accepted.unwrap(), connected.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn an_announced_length_is_not_believed() {
+        let deadline = Deadline::after(Duration::from_secs(20));
+        let (mut one, mut other) = pair();
+        other.send_bytes(&(MESSAGE_BYTES_MAX as u32 + 1).to_le_bytes(), deadline).unwrap();
+        let error = one.receive::<Vec<u8>>(deadline).unwrap_err();
+        assert!(error.to_string().contains("announces a message of"), "{error}");
+    }
+
+    #[test]
+    fn both_ends_have_the_same_keys_for_what_follows() {
+        let deadline = Deadline::after(Duration::from_secs(20));
+        let (mut one, mut other) = pair();
+        // What follows the last message stays in the stream.
+        other.send(&"last", deadline).unwrap();
+        let (mut raw, keys) = other.into_stream().unwrap();
+        raw.write_all(b"raw").unwrap();
+        assert_eq!(one.receive::<String>(deadline).unwrap(), "last");
+        let (mut stream, mirrored) = one.into_stream().unwrap();
+        let mut bytes = [0; 3];
+        stream.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"raw");
+        assert_eq!((&keys.sending, &keys.receiving), (&mirrored.receiving, &mirrored.sending));
+        assert_ne!(keys.sending, keys.receiving);
+        let (again, _) = pair();
+        assert_ne!(again.into_stream().unwrap().1.sending, keys.receiving);
+    }
+
+    #[test]
+    fn who_says_more_than_its_last_message_is_noticed() {
+        let deadline = Deadline::after(Duration::from_secs(20));
+        let (mut one, mut other) = pair();
+        other.send_bytes(&[1, 0, 0, 0, 7, 9], deadline).unwrap();
+        assert_eq!(one.receive::<u8>(deadline).unwrap(), 7);
+        let error = one.into_stream().map(drop).unwrap_err();
+        assert!(error.to_string().contains("said more"), "{error}");
+    }
 }

@@ -19,14 +19,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::{Channel, Deadline, Terms};
+use super::{Channel, Deadline, Gate, Guest, Terms, gate::STACK_BYTES, porch::Porch, tls};
 use crate::{
     Error, GroupSettings, Secret,
     network::{Offers, Wire},
 };
 
-/// Connections that may be in their handshake at once; more wait in the system's queue.
-const HANDSHAKES_MAX: usize = 512;
 /// How long an unauthenticated connection may take to prove itself.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that are made at the same time.
@@ -37,7 +35,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) type Wires = Vec<(u32, Vec<Wire>)>;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Request {
+pub(crate) struct Request {
     group: u64,
     from: u32,
     to: u32,
@@ -49,7 +47,7 @@ struct Request {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Response {
+pub(crate) enum Response {
     Accepted { offer: Vec<u8> },
     Refused(String),
 }
@@ -68,9 +66,8 @@ struct Shared {
     expected: Mutex<HashMap<u64, Expected>>,
     changed: Condvar,
     stopped: AtomicBool,
-    /// Connections in their handshake, so that closing can cut them short.
-    handshakes: Mutex<HashMap<u64, TcpStream>>,
-    handshake_ended: Condvar,
+    /// Connections in their handshake.
+    gate: Arc<Gate>,
 }
 
 /// A group that is being created here, and the links that have come in for it.
@@ -97,13 +94,13 @@ impl Listener {
             expected: Mutex::default(),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
-            handshakes: Mutex::default(),
-            handshake_ended: Condvar::new(),
+            gate: Arc::default(),
         });
-        let (accepting, acceptor) = (socket.try_clone().map_err(system)?, Arc::clone(&shared));
+        let porch = socket.try_clone().and_then(Porch::of).map_err(system)?;
+        let acceptor = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("rdmc-accept".into())
-            .spawn(move || accept_loop(&accepting, &acceptor))
+            .spawn(move || accept_loop(porch, &acceptor))
             .map_err(system)?;
         Ok(Self { address, socket, shared, thread: Some(thread) })
     }
@@ -116,21 +113,13 @@ impl Listener {
     pub(crate) fn close(&mut self) {
         self.shared.stopped.store(true, Ordering::Release);
         self.shared.changed.notify_all();
-        // On Linux this ends a pending accept(2).
+        // On Linux this wakes who waits for callers.
         let _ = SockRef::from(&self.socket).shutdown(std::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let handshakes = self.shared.handshakes();
-        for stream in handshakes.values() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
-        // Their reads and waits return at once now; the bound is for a machine out of breath.
-        let _ = self.shared.handshake_ended.wait_timeout_while(
-            handshakes,
-            AUTHENTICATION_TIMEOUT,
-            |left| !left.is_empty(),
-        );
+        // Reads and waits of handshakes return at once now; the bound is for a machine out of breath.
+        self.shared.gate.close(AUTHENTICATION_TIMEOUT);
     }
 }
 
@@ -148,32 +137,30 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn accept_loop(socket: &TcpListener, shared: &Arc<Shared>) {
-    for number in 0.. {
-        let accepted = socket.accept();
+fn accept_loop(mut porch: Porch, shared: &Arc<Shared>) {
+    loop {
+        let accepted = porch.next();
         if shared.stopped.load(Ordering::Acquire) {
             return;
         }
         // Out of descriptors or threads: that passes. The peer tries again, or finds out.
-        let started = accepted.and_then(|(stream, _)| start_handshake(stream, number, shared));
-        if started.is_err() || shared.handshakes().len() >= HANDSHAKES_MAX {
+        let started = accepted.and_then(|stream| start_handshake(stream, shared));
+        if started.is_err() {
             thread::sleep(RETRY_PAUSE);
         }
     }
 }
 
 /// Answers a connection on a thread of its own.
-fn start_handshake(stream: TcpStream, number: u64, shared: &Arc<Shared>) -> io::Result<()> {
-    let handle = stream.try_clone()?;
-    shared.handshakes().insert(number, handle);
-    let handler = Arc::clone(shared);
-    let thread = thread::Builder::new().name("rdmc-handshake".into()).spawn(move || {
-        if let Err(error) = handler.answer(stream) {
+fn start_handshake(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+    let (guest, handler) = (shared.gate.enter(&stream)?, Arc::clone(shared));
+    let answer = move || {
+        if let Err(error) = handler.answer(stream, &guest) {
             tracing::debug!(%error, "refused a connection");
         }
-        handler.end_handshake(number);
-    });
-    thread.map(drop).inspect_err(|_| shared.end_handshake(number))
+    };
+    let thread = thread::Builder::new().name("rdmc-handshake".into()).stack_size(STACK_BYTES);
+    thread.spawn(answer).map(drop)
 }
 
 impl Shared {
@@ -181,18 +168,11 @@ impl Shared {
         self.expected.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn handshakes(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
-        self.handshakes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn end_handshake(&self, number: u64) {
-        self.handshakes().remove(&number);
-        self.handshake_ended.notify_all();
-    }
-
-    fn answer(&self, stream: TcpStream) -> Result<(), Error> {
+    fn answer(&self, stream: TcpStream, guest: &Guest) -> Result<(), Error> {
         let deadline = Deadline::after(AUTHENTICATION_TIMEOUT);
-        let mut channel = Channel::accept(stream, &self.secret, deadline)?;
+        let mut channel =
+            Channel::accept_greeted(stream, || tls::listener(&self.secret), deadline)?;
+        guest.is_member();
         let request: Request = channel.receive(deadline)?;
         let patience = Duration::from_millis(request.timeout_ms).min(Duration::from_secs(600));
         let refusal = self.judge(&request, channel.peer(), Deadline::after(patience));
@@ -202,8 +182,8 @@ impl Shared {
         }
         let ours = self.offers.make()?;
         channel.send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
-        let (stream, theirs) = (channel.into_stream(), request.offer);
-        let wire = Wire { stream, ours, theirs, connected_here: false };
+        let ((stream, keys), theirs) = (channel.into_stream()?, request.offer);
+        let wire = Wire { stream, keys, ours, theirs, connected_here: false };
         let mut groups = self.expected();
         if let Some(expected) = groups.get_mut(&request.group)
             && let Some(wires) = expected.wires.get_mut(&request.from)
@@ -375,24 +355,16 @@ fn connect_one(
         }
         other => other,
     };
-    let mut channel = loop {
-        match Channel::connect(address, &shared.secret, deadline) {
-            Ok(channel) => break channel,
-            // The peer may not have started listening yet.
-            Err(Error::Peer { cause, .. })
-                if cause.starts_with("cannot connect") && deadline.left() > RETRY_PAUSE =>
-            {
-                thread::sleep(RETRY_PAUSE);
-            }
-            Err(error) => return Err(named(error)),
-        }
-    };
+    // The peer may not have started listening yet.
+    let mut channel =
+        Channel::connect_patiently(address, &shared.secret, deadline).map_err(named)?;
     let ours = shared.offers.make()?;
     request.offer = ours.bytes();
     channel.send(&request, deadline).map_err(named)?;
     match channel.receive(deadline).map_err(named)? {
         Response::Accepted { offer: theirs } => {
-            Ok(Wire { stream: channel.into_stream(), ours, theirs, connected_here: true })
+            let (stream, keys) = channel.into_stream().map_err(named)?;
+            Ok(Wire { stream, keys, ours, theirs, connected_here: true })
         }
         Response::Refused(cause) => Err(Error::Member { member, address, cause }),
     }

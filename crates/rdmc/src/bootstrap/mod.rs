@@ -1,7 +1,9 @@
 //! How members find each other and connect, before any block moves.
 //!
-//! - [`Channel`]: a connection between two processes that know the same [`crate::Secret`], for
-//!   small typed messages with deadlines.
+//! - [`Channel`]: an encrypted connection between two processes that know the same
+//!   [`crate::Secret`], or have certificates ([`Credentials`]), for small typed messages with
+//!   deadlines.
+//! - [`Door`]: a listener for such connections, which strangers cannot keep busy.
 //! - [`rendezvous`]: members meet at one address and get the list of all.
 //! - `terms`: what both ends of a link must have been told alike.
 //! - `links`: connects a group's neighbours, and only those (docs/decisions/neighbours-only.md).
@@ -9,13 +11,28 @@
 //! Everything here blocks, always with a deadline, and runs on the caller's threads.
 
 mod channel;
+mod credentials;
+mod deadline;
+mod door;
+mod gate;
+mod line;
 mod links;
+mod porch;
+mod refusal;
 pub mod rendezvous;
 mod terms;
+mod tls;
 
-pub use channel::{Channel, Deadline, MESSAGE_BYTES_MAX};
+pub(crate) use channel::SessionKeys;
+pub use channel::{Channel, MESSAGE_BYTES_MAX};
+pub use credentials::{CertificateFiles, Certificates, Credentials};
+pub use deadline::Deadline;
+pub use door::Door;
+pub(crate) use gate::{Gate, Guest};
 pub(crate) use links::{Listener, connect_neighbours};
+#[cfg(any(test, fuzzing))]
+pub(crate) use links::{Request, Response};
 pub use terms::Terms;
 
 /// The version of everything that members say to each other. Different versions refuse each other.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 4;

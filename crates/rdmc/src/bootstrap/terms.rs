@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use schedule::Schedule;
 use serde::{Deserialize, Serialize};
 
-use crate::{GroupSettings, Offload};
+use crate::{GroupSettings, Offload, Protection};
 
 /// The member list is compared in at most this many parts, so that a difference can be located
 /// without sending the list itself.
@@ -23,6 +23,8 @@ pub struct Terms {
     offload: bool,
     pub(super) streams: u8,
     fabric: String,
+    /// By name.
+    protection: String,
     /// Limits of small messages: bytes, slots, members.
     small: Option<[u32; 3]>,
     /// Hash of who exchanges blocks with whom beyond what the fields above say: the racks.
@@ -33,13 +35,14 @@ pub struct Terms {
 
 impl Terms {
     /// The terms of a group, given the address of each member, the streams per neighbour, the name
-    /// of the fabric and what it offloads.
+    /// of the fabric, what it offloads, and how links are protected.
     pub fn new(
         settings: &GroupSettings,
         addresses: &[SocketAddr],
         streams: u8,
         fabric: &str,
         offload: Offload,
+        protection: Protection,
     ) -> Self {
         let schedule = &settings.schedule;
         let part = addresses.len().div_ceil(PARTS_MAX).max(1);
@@ -52,6 +55,7 @@ impl Terms {
             offload: offload.is_used(),
             streams,
             fabric: fabric.to_owned(),
+            protection: protection.name().to_owned(),
             small: settings.small.map(|small| [small.bytes_max, small.slots, small.members_max]),
             layout: layout(schedule),
             addresses: addresses.chunks(part).map(hash_addresses).collect(),
@@ -75,6 +79,7 @@ impl Terms {
             ("offload", on_off(self.offload).into(), on_off(theirs.offload).into()),
             ("streams per neighbour", self.streams.to_string(), theirs.streams.to_string()),
             ("fabric", self.fabric.clone(), theirs.fabric.clone()),
+            ("protection of links", self.protection.clone(), theirs.protection.clone()),
             (
                 "small messages (bytes, slots, members)",
                 format!("{:?}", self.small),
@@ -140,7 +145,7 @@ mod tests {
         let addresses: Vec<SocketAddr> = (0..members)
             .map(|rank| SocketAddr::from(([10, 0, (rank >> 8) as u8, rank as u8], 7)))
             .collect();
-        Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked)
+        Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked, Protection::default())
     }
 
     #[test]
@@ -162,6 +167,9 @@ mod tests {
         other.fabric = "verbs".into();
         assert!(difference(other).contains("fabric: tcp here, verbs there"));
         let mut other = terms(4, 0, |_| {});
+        other.protection = "encrypt".into();
+        assert!(difference(other).contains("protection of links: authenticate here, encrypt"));
+        let mut other = terms(4, 0, |_| {});
         other.offload = true;
         assert!(difference(other).contains("offload: not used here, used there"));
         let other = terms(4, 0, |settings| settings.small = None);
@@ -176,7 +184,14 @@ mod tests {
     fn racks_and_addresses_are_compared() {
         let racks = |racks: &[u32]| {
             let schedule = Schedule::with_racks(Algorithm::ChainOfRacks, racks, 0).unwrap();
-            Terms::new(&GroupSettings::new(1, 0, schedule), &[], 1, "tcp", Offload::NotAsked)
+            Terms::new(
+                &GroupSettings::new(1, 0, schedule),
+                &[],
+                1,
+                "tcp",
+                Offload::NotAsked,
+                Protection::default(),
+            )
         };
         let difference = racks(&[0, 0, 1, 1]).difference(&racks(&[0, 1, 0, 1]));
         assert!(difference.unwrap().contains("racks"));
@@ -184,9 +199,11 @@ mod tests {
         let schedule = Schedule::new(Algorithm::Chain, 600, 0).unwrap();
         let settings = GroupSettings::new(1, 0, schedule);
         let mut addresses = vec![SocketAddr::from(([10, 0, 0, 1], 7)); 600];
-        let own = Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked);
+        let own =
+            Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked, Protection::default());
         addresses[31].set_port(8);
-        let other = Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked);
+        let other =
+            Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked, Protection::default());
         assert!(own.difference(&other).unwrap().contains("members 30 to 32"));
     }
 }

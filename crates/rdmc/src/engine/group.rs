@@ -9,8 +9,8 @@ use relay::{ReceiveId, Relay, RelayError, SendId, Settings, Wait};
 use transport::{Cause, Completion, EndpointId, Region, RegionPool, Transport};
 
 use super::{
-    Counters, Event, Offload, close::Closing, credits::Credits, order::Order, small::Small,
-    timeline::Facts, words::Word,
+    Counters, Event, Offload, close::Closing, credits::Credits, order::Order, pace::Pace,
+    small::Small, stalls::Stalls, timeline::Facts, words::Word,
 };
 use crate::{Error, Failure, FailureKind, GroupSettings, settings::check_region};
 
@@ -39,7 +39,8 @@ pub(super) struct Group {
     pub(super) posts_open: usize,
     phase: Phase,
     pub(super) events: VecDeque<Event>,
-    last_progress: Duration,
+    pub(super) stalls: Stalls,
+    pub(super) pace: Pace,
     moved_bytes: u64,
     /// What was last said of it on the timeline.
     pub(super) waiting: Option<Wait>,
@@ -77,6 +78,7 @@ impl Group {
             closing: Closing::new(&settings.schedule, settings.rank),
             spare: RegionPool::new(spare_count, settings.block_bytes as usize),
             small: Small::new(&settings),
+            pace: Pace::new(settings.rank),
             settings,
             offload,
             relay,
@@ -89,7 +91,7 @@ impl Group {
             credits: Credits::default(),
             phase: Phase::Running,
             events: VecDeque::new(),
-            last_progress: now,
+            stalls: Stalls::new(now),
             moved_bytes: 0,
             waiting: None,
         })
@@ -101,7 +103,7 @@ impl Group {
 
     /// Something has moved, or has been asked for: stalling counts from now.
     pub(super) fn note_progress(&mut self, now: Duration) {
-        self.last_progress = now;
+        self.stalls.note_progress(now);
     }
 
     pub(super) fn connect(&mut self, rank: u32, endpoint: EndpointId) {
@@ -168,6 +170,10 @@ impl Group {
         self.fail(transport, Some(rank), FailureKind::Application, detail.to_owned());
     }
 
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running)
+    }
+
     fn check_running(&self) -> Result<(), Error> {
         match &self.phase {
             Phase::Running => Ok(()),
@@ -185,7 +191,9 @@ impl Group {
         completion: Completion,
         now: Duration,
     ) {
-        self.note_progress(now);
+        if !matches!(completion, Completion::Control { .. }) {
+            self.note_progress(now);
+        }
         let outcome = match completion {
             Completion::Sent { token, .. } if Small::made(token) => {
                 self.posts_open -= 1;
@@ -198,6 +206,7 @@ impl Group {
             }
             Completion::Received { token, bytes, immediate, .. } => {
                 self.posts_open -= 1;
+                self.stalls.note_life(rank);
                 self.credits.used(rank);
                 counters.blocks_received += 1;
                 counters.bytes_received += bytes;
@@ -213,7 +222,7 @@ impl Group {
                 self.small_arrived(rank, immediate)
             }
             Completion::Control { word, .. } => {
-                return self.heard(transport, counters, rank, &word);
+                return self.heard(transport, counters, rank, &word, now);
             }
             Completion::Broken { cause, .. } => return self.lost(transport, counters, rank, cause),
             Completion::Closed { .. } => {
@@ -231,11 +240,23 @@ impl Group {
         counters: &mut Counters,
         rank: u32,
         word: &[u8],
+        now: Duration,
     ) {
-        if !matches!(self.phase, Phase::Running) {
+        if !self.is_running() {
             return;
         }
-        let outcome = match Word::decode(word) {
+        let word = Word::decode(word);
+        if let Some(Word::Moving { idle_ms }) = word {
+            self.stalls.note_life(rank);
+            return self.heard_moving(transport, rank, Duration::from_millis(idle_ms), now);
+        }
+        if let Some(Word::Held { by }) = word {
+            let outcome = self.heard_held(transport, rank, by);
+            return self.go_on(transport, counters, outcome);
+        }
+        self.stalls.note_life(rank);
+        self.note_progress(now);
+        let outcome = match word {
             Some(Word::Announce { number, bytes }) => self.announced(rank, number, bytes),
             Some(Word::Freed { count }) => match &mut self.small {
                 Some(small) => small.heard(rank, count),
@@ -283,6 +304,7 @@ impl Group {
         let (member, kind) = match cause {
             Cause::Silent(_) => (rank, FailureKind::Silent),
             Cause::Protocol(_) => (rank, FailureKind::Protocol),
+            Cause::Corrupt(_) => (rank, FailureKind::Corrupt),
             Cause::Memory { .. } => (own, FailureKind::Memory),
             _ => (rank, FailureKind::Lost),
         };
@@ -323,6 +345,7 @@ impl Group {
             return;
         }
         self.grant(transport);
+        self.pace.meets(self.relay.obstacle(), transport.now());
         self.note_wait();
         match self.carry_out_small(transport, counters) {
             Ok(()) => self.go_on_closing(transport),
@@ -369,7 +392,7 @@ impl Group {
     }
 
     /// What this member is doing, for error messages.
-    fn occupation(&self) -> String {
+    pub(super) fn occupation(&self) -> String {
         let message = self.order.completed();
         let relays = self.relay.known() > self.relay.completed();
         let step = self.relay.waits().find_map(|wait| wait.step());
@@ -381,7 +404,7 @@ impl Group {
         }
     }
 
-    fn fail<T: Transport>(
+    pub(super) fn fail<T: Transport>(
         &mut self,
         transport: &mut T,
         member: Option<u32>,
@@ -417,47 +440,6 @@ impl Group {
     pub(super) fn enter_closed<T: Transport>(&mut self, transport: &mut T) {
         self.phase = Phase::Closed;
         self.abandon(transport);
-    }
-
-    /// When [`Group::check_deadline`] wants to be called at the latest.
-    pub(super) fn deadline(&self) -> Option<Duration> {
-        let running = matches!(self.phase, Phase::Running);
-        let timeout = self.stall_timeout().filter(|_| running && self.waited_for().is_some())?;
-        Some(self.last_progress + timeout)
-    }
-
-    pub(super) fn stall_timeout(&self) -> Option<Duration> {
-        let timeout_ms = self.settings.stall_timeout_ms;
-        (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms))
-    }
-
-    pub(super) fn check_deadline<T: Transport>(&mut self, transport: &mut T, now: Duration) {
-        if self.deadline().is_none_or(|deadline| now < deadline) {
-            return;
-        }
-        let detail = format!(
-            "nothing has moved for {} ms while {}",
-            self.settings.stall_timeout_ms,
-            self.occupation()
-        );
-        let member = self.waited_for();
-        self.fail(transport, member, FailureKind::Stalled, detail);
-    }
-
-    /// The member that owes this one something, if any does.
-    fn waited_for(&self) -> Option<u32> {
-        if self.relay.known() == self.relay.completed() {
-            let rank = self.settings.rank;
-            let announcer = self.settings.schedule.announcer(rank);
-            return (self.small.as_ref().and_then(Small::waited_for))
-                .or(announcer.filter(|_| self.order.has_gap()))
-                .or(self.closing.waited_for(self.order.completed()));
-        }
-        self.relay.waits().find_map(|wait| match wait {
-            Wait::Block { source, .. } => Some(source),
-            Wait::Credit { target, .. } => Some(target),
-            _ => None,
-        })
     }
 
     /// Whether [`Group::take_events`] has something to append.

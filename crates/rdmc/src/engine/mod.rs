@@ -11,9 +11,11 @@ mod credits;
 mod group;
 mod offload;
 mod order;
+mod pace;
 mod small;
+mod stalls;
 mod timeline;
-mod words;
+pub(crate) mod words;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -25,6 +27,7 @@ use transport::{Completion, EndpointId, Region, Transport, Waker};
 use crate::{Error, Failure, GroupSettings};
 use group::Group;
 pub use offload::Offload;
+pub use pace::Waited;
 
 /// What has happened in a group. Events of one group are in order; after [`Event::Failed`] or
 /// [`Event::Closed`] nothing of that group follows.
@@ -163,6 +166,7 @@ impl<T: Transport> Engine<T> {
         let connected = self.connect(&mut group, links);
         if let Err(error) = connected.and_then(|()| group.expose_ring(&mut self.transport)) {
             group.abandon(&mut self.transport);
+            self.forget(&group);
             return Err(error);
         }
         group.carry_out(&mut self.transport, &mut self.counters);
@@ -251,7 +255,7 @@ impl<T: Transport> Engine<T> {
 
         if self.next_check.is_some_and(|check| now >= check) {
             for (&number, group) in &mut self.groups {
-                group.check_deadline(&mut self.transport, now);
+                group.check_stall(&mut self.transport, now);
                 self.touched.insert(number);
             }
             self.plan_check(now);
@@ -259,18 +263,32 @@ impl<T: Transport> Engine<T> {
         for number in std::mem::take(&mut self.touched) {
             let Some(group) = self.groups.get_mut(&number) else { continue };
             group.take_events(events);
-            if group.has_ended() {
-                self.groups.remove(&number);
+            if group.has_ended()
+                && let Some(group) = self.groups.remove(&number)
+            {
+                self.forget(&group);
             }
         }
         count
     }
 
-    /// Plans the next look at all groups' deadlines. A group that waits for nothing now may start
-    /// to at any moment, and then stalls after its whole timeout at the earliest.
+    /// What connections of a group that has ended still report concerns nobody, least of all a new
+    /// group of the same number.
+    fn forget(&mut self, group: &Group) {
+        for endpoint in group.peers.values() {
+            self.neighbours.remove(endpoint);
+        }
+    }
+
+    /// When [`Engine::progress`] wants to be called at the latest, by the transport's clock, even if
+    /// nothing completes; `None` if it need not be. For whoever drives time.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.next_check
+    }
+
+    /// Plans the next look at what all groups wait for.
     fn plan_check(&mut self, now: Duration) {
-        let at = |group: &Group| group.deadline().or(group.stall_timeout().map(|t| now + t));
-        self.next_check = self.groups.values().filter_map(at).min();
+        self.next_check = self.groups.values().filter_map(|group| group.next_check(now)).min();
     }
 
     /// Whether the network relays a group's blocks by itself.
@@ -283,6 +301,12 @@ impl<T: Transport> Engine<T> {
     /// What has been done so far, by all groups.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Whom this member has waited for, in each group that has not ended.
+    pub fn waited(&mut self) -> Vec<(u64, Vec<Waited>)> {
+        let now = self.transport.now();
+        self.groups.iter_mut().map(|(&number, group)| (number, group.pace.waited(now))).collect()
     }
 
     /// Numbers of the groups that have not ended.

@@ -51,6 +51,15 @@ pub(super) enum Due {
     Complete { message: u64 },
 }
 
+/// A message that is missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Gap {
+    /// One that the root writes to everybody.
+    Small,
+    /// One that is announced.
+    Relayed,
+}
+
 impl Order {
     /// The root has one more message, which is relayed or not.
     pub(super) fn number(&mut self, relayed: bool) -> u64 {
@@ -141,8 +150,11 @@ impl Order {
         number < self.incoming.next
     }
 
-    /// Whether something waits for news of an earlier message that has not come at all.
-    pub(super) fn has_gap(&self) -> bool {
-        !self.incoming.early.is_empty()
+    /// What kind of message has not come at all, if later ones wait for news of it. Each kind comes
+    /// in order by itself, so it is the other kind than they are.
+    pub(super) fn gap(&self) -> Option<Gap> {
+        let early = self.incoming.early.keys().next()?;
+        let is_relayed = self.relayed.binary_search(early).is_ok();
+        Some(if is_relayed { Gap::Small } else { Gap::Relayed })
     }
 }

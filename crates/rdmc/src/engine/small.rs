@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use relay::RelayError;
-use transport::{LeaseError, Region, Token, Transport};
+use transport::{LeaseError, PostError, Region, Token, Transport};
 
 use super::{Counters, Event, group::Group, order::Due, words::Word};
 use crate::{Error, GroupSettings, SmallMessages, settings::check_region};
@@ -111,6 +111,12 @@ impl Small {
             }
             _ => None,
         }
+    }
+
+    /// Whether the next message of all has come, and the application has given no memory for it.
+    pub(super) fn owes_memory(&self, next: u64) -> bool {
+        let End::Receiver { arrived, .. } = &self.end else { return false };
+        arrived.front().is_some_and(|message| !message.taken && message.number == next)
     }
 
     /// `rank` has a ring, or has freed slots of it.
@@ -213,9 +219,13 @@ impl Group {
             return Ok(());
         };
         let Some(&endpoint) = self.peers.get(root) else { return Ok(()) };
-        transport
-            .expose(endpoint, KEY, ring.clone())
-            .map_err(|error| Error::Setting(format!("memory for small messages: {error}")))?;
+        match transport.expose(endpoint, KEY, ring.clone()) {
+            // A root that is gone already says so by a completion, which names it.
+            Ok(()) | Err(PostError::EndpointGone(_)) => {}
+            Err(error) => {
+                return Err(Error::Setting(format!("memory for small messages: {error}")));
+            }
+        }
         self.write_word(transport, *root, &Word::Freed { count: 0 });
         Ok(())
     }

@@ -109,7 +109,8 @@ impl Group {
                 ("waits_for_credit", Some(target), Some(message), Some(transfer))
             }
             Some(Wait::Memory { message }) => ("waits_for_memory", None, Some(message), None),
-            None => ("waits_no_more", None, None, None),
+            // While something is being sent, that is what it waits for.
+            Some(Wait::Send { .. }) | None => ("waits_no_more", None, None, None),
         };
         self.note(what, |group| {
             let facts = Facts::of(peer).transfer(transfer);

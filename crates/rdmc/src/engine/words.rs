@@ -23,6 +23,10 @@ pub(crate) enum Word {
     Delivered,
     /// From the root down: every message is complete at every member.
     Confirmed,
+    /// This long ago something has moved here, or with somebody that is waited for here.
+    Moving { idle_ms: u64 },
+    /// Nothing moves here, and it is this member that has to do something.
+    Held { by: u32 },
 }
 
 const ANNOUNCE: u8 = 1;
@@ -32,6 +36,8 @@ const CLOSING: u8 = 4;
 const DELIVERED: u8 = 5;
 const CONFIRMED: u8 = 6;
 const FREED: u8 = 9;
+const MOVING: u8 = 10;
+const HELD: u8 = 11;
 
 /// Stands for "no member" where a rank is written; ranks end at 2^20.
 const NO_MEMBER: u32 = u32::MAX;
@@ -65,6 +71,14 @@ impl Word {
                 bytes.push(CLOSING);
                 bytes.extend(messages.to_le_bytes());
             }
+            Self::Moving { idle_ms } => {
+                bytes.push(MOVING);
+                bytes.extend(idle_ms.to_le_bytes());
+            }
+            Self::Held { by } => {
+                bytes.push(HELD);
+                bytes.extend(by.to_le_bytes());
+            }
             Self::Delivered => bytes.push(DELIVERED),
             Self::Confirmed => bytes.push(CONFIRMED),
         }
@@ -83,11 +97,13 @@ impl Word {
             }
             FREED => Some(Self::Freed { count: number()? }),
             CLOSING => Some(Self::Closing { messages: number()? }),
+            MOVING => Some(Self::Moving { idle_ms: number()? }),
             FAILED => Self::decode_failed(rest),
             GRANT => {
                 let count = u32::from_le_bytes(rest.try_into().ok()?);
                 (count > 0).then_some(Self::Grant { count })
             }
+            HELD => Some(Self::Held { by: u32::from_le_bytes(rest.try_into().ok()?) }),
             DELIVERED if rest.is_empty() => Some(Self::Delivered),
             CONFIRMED if rest.is_empty() => Some(Self::Confirmed),
             _ => None,
@@ -139,6 +155,8 @@ mod tests {
             Word::Closing { messages: 3 },
             Word::Delivered,
             Word::Confirmed,
+            Word::Moving { idle_ms: 250 },
+            Word::Held { by: 1_000 },
         ] {
             assert_eq!(Word::decode(&word.encode()), Some(word));
         }

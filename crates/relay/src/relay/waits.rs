@@ -31,6 +31,26 @@ pub enum Wait {
         /// Message number.
         message: u64,
     },
+    /// A block whose send is posted and not done.
+    Send {
+        /// Who has to take it.
+        target: u32,
+        /// Message number.
+        message: u64,
+        /// The transfer.
+        transfer: Transfer,
+    },
+}
+
+/// Whom a member waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Obstacle {
+    /// A neighbour that has not taken a block: it is on its way, or no receive is posted for it.
+    Take(u32),
+    /// A neighbour that has not sent a block.
+    Give(u32),
+    /// Itself, or its application.
+    Own,
 }
 
 impl Wait {
@@ -38,7 +58,7 @@ impl Wait {
     pub fn step(&self) -> Option<u64> {
         match self {
             Self::Block { transfer, .. } => transfer.map(|transfer| transfer.step),
-            Self::Credit { transfer, .. } => Some(transfer.step),
+            Self::Credit { transfer, .. } | Self::Send { transfer, .. } => Some(transfer.step),
             Self::Memory { .. } => None,
         }
     }
@@ -60,7 +80,12 @@ impl Relay {
             .iter()
             .filter(|send| self.holds(send) && self.credits(send.transfer.target) == 0)
             .map(|send| self.wait_for_credit(send));
-        memory.chain(credits).chain(blocks)
+        let sends = self.sends.values().map(|&Send { message, transfer }| Wait::Send {
+            target: transfer.target,
+            message,
+            transfer,
+        });
+        memory.chain(credits).chain(blocks).chain(sends)
     }
 
     /// Why this member sends nothing: what the first send of the schedule that is not done waits
@@ -86,6 +111,21 @@ impl Relay {
         }
         let (source, message) = (transfer.source, send.message);
         Some(Wait::Block { source, message, transfer: Some(transfer) })
+    }
+
+    /// What is in the way of this member now; `None` while it has nothing to relay.
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        if self.known() == self.completed() {
+            return None;
+        }
+        if let Some(send) = self.sends.values().next() {
+            return Some(Obstacle::Take(send.transfer.target));
+        }
+        if let Some(send) = self.sends_waiting.front().filter(|send| self.holds(send)) {
+            return Some(Obstacle::Take(send.transfer.target));
+        }
+        let missing = self.receives.values().find(|receive| receive.arrived.is_none());
+        Some(missing.map_or(Obstacle::Own, |receive| Obstacle::Give(receive.source)))
     }
 
     /// The message of a receive that has not been used, and its transfer once it is known.

@@ -355,11 +355,13 @@ impl Link {
     }
 
     /// Closes all endpoints; then nobody touches memory any more, and all of it is handed back.
-    pub fn tear_down(mut self, completed: &mut Vec<Completion>) {
-        for path in self.paths.iter().flatten() {
-            if path.peer.is_none() {
-                sys::shut_down(&path.endpoint);
-            }
+    pub fn tear_down(mut self, devices: &[Device], completed: &mut Vec<Completion>) {
+        // The provider sockets closes the connection's descriptor when it is shut down, and once
+        // more with the endpoint, when it may be anybody's. Closing alone ends the connection too.
+        let closes_twice = devices[0].info.provider == "sockets";
+        for path in self.paths.iter().flatten().filter(|path| path.peer.is_none() && !closes_twice)
+        {
+            sys::shut_down(&path.endpoint);
         }
         self.paths.clear();
         self.cancel_waiting(completed);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use transport::{Completion, EndpointId, Region, Token, Transport};
-use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+use transport_tcp::{StreamKeys, TcpConfig, TcpLink, TcpTransport};
 
 /// No test waits longer than this for anything.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,10 +23,42 @@ pub fn stream_pair(address: &str) -> io::Result<(TcpStream, TcpStream)> {
 
 /// Both ends of a link of `streams` streams.
 pub fn link_pair(address: &str, streams: usize) -> io::Result<(TcpLink, TcpLink)> {
+    protected_pair(address, streams, Protection::None)
+}
+
+/// How a link is protected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protection {
+    None,
+    Authenticated,
+    Encrypted,
+}
+
+/// Those that there are.
+pub const PROTECTED: [Protection; 2] = [Protection::Authenticated, Protection::Encrypted];
+
+/// A link of streams, each with keys of its own; `first` is one end's, and not the other's.
+pub fn link(streams: Vec<TcpStream>, protection: Protection, first: bool) -> TcpLink {
+    if protection == Protection::None {
+        return TcpLink::new(streams).unwrap();
+    }
+    let keys = |stream: u8| {
+        let [own, other] = if first { [0, 1] } else { [1, 0] };
+        let encrypted = protection == Protection::Encrypted;
+        StreamKeys::new([2 * stream + own; 32], [2 * stream + other; 32], encrypted)
+    };
+    TcpLink::protected(streams.into_iter().zip((0..).map(keys)).collect()).unwrap()
+}
+
+/// As [`link_pair`], protected.
+pub fn protected_pair(
+    address: &str,
+    streams: usize,
+    protection: Protection,
+) -> io::Result<(TcpLink, TcpLink)> {
     let pairs = (0..streams).map(|_| stream_pair(address)).collect::<io::Result<Vec<_>>>()?;
     let (left, right): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-    let link = |streams| TcpLink::new(streams).map_err(io::Error::other);
-    Ok((link(left)?, link(right)?))
+    Ok((link(left, protection, true), link(right, protection, false)))
 }
 
 /// Times for tests that are about something else: failing memory is found in half a second, and a

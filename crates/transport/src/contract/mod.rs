@@ -13,6 +13,7 @@
 
 mod blocks;
 mod control;
+mod counting;
 mod ends;
 mod failures;
 mod offload;
@@ -21,6 +22,8 @@ mod waiting;
 mod writes;
 
 use std::time::Duration;
+
+pub use counting::CountingAllocator;
 
 use crate::{EndpointId, Transport};
 

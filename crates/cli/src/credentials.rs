@@ -1,0 +1,78 @@
+//! Options by which roots and receivers that listen know each other.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use rdmc::{
+    Secret,
+    bootstrap::{CertificateFiles, Certificates, Credentials},
+};
+
+use crate::failure::{Failure, say};
+
+/// May read or write: the group and all others.
+const OTHERS: u32 = 0o066;
+
+/// A shared secret, or certificates.
+#[derive(Debug, clap::Args)]
+#[group(id = "credentials", multiple = true)]
+pub struct CredentialFiles {
+    /// The secret that roots and receivers that listen share, as `rdmc secret` prints it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cert", "key", "ca"])]
+    secret_file: Option<PathBuf>,
+
+    /// Instead of a secret: this host's X.509 certificate (PEM), with those between it and the
+    /// authority after it. A receiver's has to be for the HOST that roots call (subjectAltName)
+    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
+    cert: Option<PathBuf>,
+
+    /// The private key of --cert (PEM, not encrypted)
+    #[arg(long, value_name = "FILE", requires_all = ["cert", "ca"])]
+    key: Option<PathBuf>,
+
+    /// The authorities (PEM) of which one has to have issued the other end's certificate
+    #[arg(long, value_name = "FILE", requires_all = ["cert", "key"])]
+    ca: Option<PathBuf>,
+}
+
+impl CredentialFiles {
+    /// Reads them; none if none are given. Who listens lets in roots of these names only, if there
+    /// are any. Says so if others can read what nobody else should.
+    ///
+    /// Errors: unreadable, not what they should be; names the file.
+    pub fn read(&self, allowed: &[String]) -> Result<Option<Credentials>, Failure> {
+        if let Some(path) = &self.secret_file {
+            return read_secret(path).map(|secret| Some(Credentials::Secret(secret)));
+        }
+        let (Some(certificate), Some(key), Some(authorities)) = (&self.cert, &self.key, &self.ca)
+        else {
+            return Ok(None);
+        };
+        warn_of_others(key);
+        let (certificate, key) = (certificate.clone(), key.clone());
+        let files = CertificateFiles { certificate, key, authorities: authorities.clone() };
+        let certificates = Certificates::read(&files, allowed).map_err(Failure::because)?;
+        Ok(Some(Credentials::Certificates(certificates)))
+    }
+}
+
+fn read_secret(path: &Path) -> Result<Secret, Failure> {
+    warn_of_others(path);
+    let text = fs::read_to_string(path)
+        .map(zeroize::Zeroizing::new)
+        .map_err(Failure::while_doing(path.display()))?;
+    Secret::from_hex(&text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+}
+
+/// Says so if somebody else can read or change a file that is its owner's alone.
+fn warn_of_others(path: &Path) {
+    // Whether it can be read at all is seen when it is.
+    let Ok(metadata) = fs::metadata(path) else { return };
+    if metadata.mode() & OTHERS != 0 {
+        let path = path.display();
+        say(format_args!("others can read or change {path}: chmod 600 {path}"));
+    }
+}

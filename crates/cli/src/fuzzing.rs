@@ -1,0 +1,73 @@
+//! What fuzzers feed (`./dev fuzz`): what people write, and what a root gives to a receiver.
+
+use crate::{hosts, invitation::Invitation};
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// Reads a text, of which the first byte says the kind. True if it is one.
+pub fn texts(bytes: &[u8]) -> bool {
+    let Some((&kind, text)) = bytes.split_first() else { return false };
+    let Ok(text) = std::str::from_utf8(text) else { return false };
+    match kind {
+        b'h' => hosts::parse(text).inspect(|hosts| check_hosts(hosts)).is_ok(),
+        b'f' => hosts::parse_lines(text).inspect(|hosts| check_hosts(hosts)).is_ok(),
+        b'i' => Invitation::from_line(text).inspect(comes_back).is_ok(),
+        b's' => rdmc::size::parse(text)
+            .inspect(|&bytes| assert!(!rdmc::size::show(bytes).is_empty()))
+            .is_ok(),
+        b'r' => rdmc::size::parse_rate(text).is_ok(),
+        b'k' => rdmc::Secret::from_hex(text)
+            .inspect(|secret| {
+                assert_eq!(secret.to_hex().to_lowercase(), text.trim().to_lowercase())
+            })
+            .is_ok(),
+        b'c' => text.parse::<rdmc::CompletionMode>().is_ok(),
+        b'n' => text.parse::<rdmc::Fabric>().is_ok(),
+        _ => false,
+    }
+}
+
+/// A name reaches a launcher's arguments: no spaces, no options, no shell.
+fn check_hosts(hosts: &[hosts::Host]) {
+    assert!((1..=hosts::HOSTS_MAX).contains(&hosts.len()));
+    for host in hosts {
+        assert!(!host.name.is_empty() && !host.name.starts_with('-'), "{:?}", host.name);
+        assert!(!host.name.contains(|c: char| c.is_whitespace() || "/\\$`'\"&|;<>".contains(c)));
+    }
+}
+
+fn comes_back(invitation: &Invitation) {
+    let line = invitation.to_line();
+    let again = Invitation::from_line(&line).expect("it was written here");
+    assert_eq!(*again.to_line(), *line);
+    assert_eq!(line.lines().count(), 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_corpus_passes() {
+        let trace = Some(trace::Part { origin_ns: 1_700_000_000_000_000_000, process: None });
+        let secret = rdmc::Secret::from_bytes([9; 32]);
+        let hex = secret.to_hex();
+        let addresses = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
+        let line = Invitation { host: "a".into(), secret, addresses, port: 7, trace }.to_line();
+        let seeds: Vec<(&str, Vec<u8>)> = [
+            ("hosts", "hnode[01-16],login,me@n[1,3,5-8].rack[1-2],[::1]:7000"),
+            ("file", "f# all\na[1-2]\n\n  b # the big one\n"),
+            ("invitation", &format!("i{}", *line)),
+            ("size", "s64KiB"),
+            ("rate", "r250mbit"),
+            ("secret", &format!("k{}", *hex)),
+            ("completion", "cpolling"),
+            ("fabric", "ntcp"),
+        ]
+        .map(|(name, text)| (name, text.into()))
+        .into();
+        replay::replay("cli_texts", &seeds, texts);
+    }
+}

@@ -1,0 +1,117 @@
+//! Receivers that listen and know roots by certificates.
+
+mod common;
+
+#[path = "../../rdmc/tests/common/authority.rs"]
+mod authority;
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
+
+use authority::Authority;
+use common::{Listener, Place};
+use rdmc::bootstrap::CertificateFiles;
+
+/// The options that name these files; the key becomes its owner's alone.
+fn options(files: &CertificateFiles) -> Vec<String> {
+    fs::set_permissions(&files.key, Permissions::from_mode(0o600)).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let named =
+        [("--cert", &files.certificate), ("--key", &files.key), ("--ca", &files.authorities)];
+    named.into_iter().flat_map(|(name, path)| [name.to_owned(), text(path)]).collect()
+}
+
+fn words<'a>(first: &[&'a str], more: &'a [String]) -> Vec<&'a str> {
+    first.iter().copied().chain(more.iter().map(String::as_str)).collect()
+}
+
+fn listener(place: &Place, directory: &str, files: &CertificateFiles) -> Listener {
+    Listener::start(place, directory, &words(&["--allow", "login1"], &options(files)))
+}
+
+#[test]
+fn certificates_let_a_push_reach_receivers_that_listen() {
+    let (place, authority) = (Place::with(500_000), Authority::new("one"));
+    let one = listener(&place, "one", &authority.issue("127.0.0.1"));
+    let two = listener(&place, "two", &authority.issue("other,localhost"));
+    let hosts = format!("127.0.0.1:{},localhost:{}", one.port, two.port);
+    let root = options(&authority.issue("login1"));
+    let outcome = place.run(&words(&["push", "object", "--to", &hosts], &root));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(place.is_copy("one/object") && place.is_copy("two/object"));
+    assert!(outcome.err.is_empty(), "{outcome:?}");
+
+    let bench = ["bench", &hosts, "--size", "1KiB", "--repeats", "1", "--round-trips", "1"];
+    let outcome = place.run(&words(&bench, &root));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[test]
+fn who_is_refused_hears_why() {
+    let (place, authority) = (Place::with(1000), Authority::new("one"));
+    let mut one = listener(&place, "one", &authority.issue("127.0.0.1"));
+    let push = |host: &str, port: u16, root: &CertificateFiles| {
+        let host = format!("{host}:{port}");
+        place.run(&words(&["push", "object", "--to", &host], &options(root)))
+    };
+    let (login, stranger) = (authority.issue("login1"), authority.issue("login2"));
+    push("127.0.0.1", one.port, &stranger)
+        .has_failed_with(1, "`rdmc receive --allow` names others");
+    let said = one.next_line();
+    assert!(said.contains("turned away") && said.contains("allowed here: login1"), "{said}");
+    push("localhost", one.port, &login).has_failed_with(1, "its certificate is not for localhost");
+    let other = Authority::new("two");
+    push("127.0.0.1", one.port, &other.issue("login1"))
+        .has_failed_with(1, "no authority that is trusted here");
+
+    fs::write(place.path("secret"), place.run_words("secret").out).unwrap();
+    let host = format!("127.0.0.1:{}", one.port);
+    let outcome = place.run(&["push", "object", "--to", &host, "--secret-file", "secret"]);
+    outcome.has_failed_with(1, "one end has a secret and the other certificates");
+    assert_eq!(fs::read_dir(place.path("one")).unwrap().count(), 0);
+    assert_eq!(push("127.0.0.1", one.port, &login).code, Some(0));
+}
+
+#[test]
+fn wrong_options_and_files_are_named() {
+    let (place, authority) = (Place::with(10), Authority::new("one"));
+    let files = authority.issue("login1");
+    let all = options(&files);
+    let push = ["push", "object", "--to", "localhost:7000"];
+    for (more, words) in [
+        (&all[..2], "--key <FILE>"),
+        (&all[..4], "--ca <FILE>"),
+        (&[&all[..], &["--secret-file".into(), "secret".into()]].concat(), "cannot be used with"),
+        (&["--allow".into(), "login1".into()], "--allow"),
+    ] {
+        place.run(&self::words(&push, more)).has_failed_with(2, words);
+    }
+    let listen = ["receive", "--listen", "127.0.0.1:0", "--dir", ".", "--allow", "a"];
+    place.run(&words(&listen, &[])).has_failed_with(2, "--cert <FILE>");
+    let swapped = CertificateFiles { key: files.authorities.clone(), ..files.clone() };
+    fs::set_permissions(&files.authorities, Permissions::from_mode(0o600)).unwrap();
+    place.run(&words(&push, &options(&swapped))).has_failed_with(1, "no private key in it");
+}
+
+#[test]
+fn files_that_others_can_read_are_warned_of() {
+    let (place, authority) = (Place::with(10), Authority::new("one"));
+    let files = authority.issue("login1");
+    let all = options(&files);
+    fs::write(place.path("secret"), place.run_words("secret").out).unwrap();
+    let secret = ["--secret-file".to_owned(), "secret".to_owned()];
+    let key = files.key.to_str().unwrap();
+    for (file, more) in [(key, &all[..]), ("secret", &secret)] {
+        for (mode, warned) in [(0o640, true), (0o602, true), (0o600, false), (0o711, false)] {
+            fs::set_permissions(place.path(file), Permissions::from_mode(mode)).unwrap();
+            // Nobody listens there; it is said before.
+            let outcome = place.run(&words(&["push", "object", "--to", "127.0.0.1:1"], more));
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            let remedy = format!("chmod 600 {file}");
+            assert_eq!(outcome.err.contains(&remedy), warned, "{mode:o}: {outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Receivers that join a push.
+
+mod common;
+
+use std::{
+    fs::{self, Permissions},
+    net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    process::Child,
+    thread,
+    time::Duration,
+};
+
+use common::{Listener, Outcome, Place, await_that, signal};
+
+const SECRET: [&str; 2] = ["--secret-file", "secret"];
+
+fn place(bytes: usize) -> Place {
+    let place = Place::with(bytes);
+    fs::write(place.path("secret"), place.run_words("secret").out).unwrap();
+    fs::set_permissions(place.path("secret"), Permissions::from_mode(0o600)).unwrap();
+    place
+}
+
+/// A free port of this moment.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A receiver that joins at this port, where somebody listens, or nobody.
+fn join(place: &Place, port: u16, directory: &str) -> Child {
+    fs::create_dir_all(place.path(directory)).unwrap();
+    let root = format!("127.0.0.1:{port}");
+    let how = ["receive", "--join", &root, "--dir", directory, "--name", directory];
+    place.rdmc(&[&how[..], &SECRET].concat()).spawn().unwrap()
+}
+
+fn outcome(child: Child) -> Outcome {
+    Outcome::of(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_receiver_joins_in_the_middle() {
+    let place = place(40_000_000);
+    let listeners = ["one", "two"].map(|directory| Listener::start(&place, directory, &SECRET));
+    let hosts = format!("127.0.0.1:{},localhost:{}", listeners[0].port, listeners[1].port);
+    let port = free_port();
+    let admit = format!("127.0.0.1:{port}");
+    let push = ["push", "object", "--to", &hosts, "--admit", &admit, "--json"];
+    let push = place.start_and_await_blocks(&[&push[..], &SECRET].concat(), "one");
+    // What is not there yet waits for the one that stands still.
+    signal(listeners[1].child.id(), "STOP");
+    let three = join(&place, port, "three");
+    thread::sleep(Duration::from_secs(2));
+    signal(listeners[1].child.id(), "CONT");
+
+    let three = outcome(three);
+    assert_eq!(three.code, Some(0), "{three:?}");
+    let push = outcome(push);
+    assert_eq!(push.code, Some(0), "{push:?}");
+    assert!(["one/object", "two/object", "three/object"].into_iter().all(|it| place.is_copy(it)));
+    let summary: serde_json::Value = serde_json::from_str(&push.out).unwrap();
+    assert_eq!(summary["hosts"][2]["host"], "three");
+    assert_eq!(summary["hosts"][2]["state"], "published");
+}
+
+#[test]
+fn who_may_not_join_is_told_why() {
+    let place = place(1_000);
+    let port = free_port();
+    let admit = format!("127.0.0.1:{port}");
+    // The push waits for somebody who does not come.
+    let waits = ["--to", "nobody", "--launcher", "sh -c 'sleep 5' {host}", "--admit", &admit];
+    let push = [&["push", "object"], &waits[..]].concat();
+    let push = place.rdmc(&[&push[..], &SECRET].concat()).spawn().unwrap();
+    await_that("the root listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let one = join(&place, port, "one");
+    // Of two that have the same name, one is too many.
+    let again = join(&place, port, "one");
+    let outcomes = [outcome(one), outcome(again)];
+    let codes = [outcomes[0].code, outcomes[1].code];
+    assert!(codes == [Some(0), Some(1)] || codes == [Some(1), Some(0)], "{outcomes:?}");
+    let refused = outcomes.iter().find(|outcome| outcome.code == Some(1)).unwrap();
+    refused.has_failed_with(1, "a host of this name takes part already");
+    assert!(place.is_copy("one/object"));
+    outcome(push).has_failed_with(3, "nobody");
+    outcome(join(&place, port, "late")).has_failed_with(1, "is one under way?");
+    place
+        .run(&["push", "object", "--local", "1", "--admit", &admit])
+        .has_failed_with(2, "required");
+    place.run(&["receive", "--join", "here:1"]).has_failed_with(2, "required");
+}

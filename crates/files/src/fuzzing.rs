@@ -1,0 +1,166 @@
+//! What fuzzers feed (`./dev fuzz`): what roots and receivers say to each other.
+
+use std::{fs, io, os::unix::fs::symlink, sync::OnceLock};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use tempfile::TempDir;
+
+use crate::{
+    messages::{Start, ToReceiver, ToRoot},
+    receiver::Placement,
+};
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// Decodes a message, to the root if the first byte is 0, and otherwise to a receiver, which then
+/// makes of it what it makes of it before anything is written. True if it is one.
+pub fn messages(bytes: &[u8]) -> bool {
+    let Some((&kind, body)) = bytes.split_first() else { return false };
+    if kind == 0 {
+        return decoded::<ToRoot>(body).is_some();
+    }
+    let Some(message) = decoded::<ToReceiver>(body) else { return false };
+    match &message {
+        ToReceiver::Offer(offer) => drop(offer.manifest.modified()),
+        ToReceiver::Start(start) => group(start),
+        ToReceiver::Measure(measure) => {
+            group(&measure.start);
+            measure.echo.iter().for_each(group);
+        }
+        _ => {}
+    }
+    true
+}
+
+/// A root asks a confined receiver for a destination. True if it gets one, which is below the
+/// receiver's directory then, whatever links are there.
+pub fn places(bytes: &[u8]) -> bool {
+    static ROOM: OnceLock<TempDir> = OnceLock::new();
+    let room = ROOM.get_or_init(|| room().expect("a directory for temporary files"));
+    let Ok(destination) = std::str::from_utf8(bytes) else { return false };
+    let inside = room.path().join("in");
+    let Ok(place) = Placement::Below(inside.clone()).place(destination) else { return false };
+    let directory = place.real_directory().expect("it is open");
+    assert!(directory.starts_with(&inside), "{destination:?} is in {}", directory.display());
+    assert!(!destination.contains(|character: char| character.is_control()), "{destination:?}");
+    place.temporary("0123456789ab").is_ok()
+}
+
+/// A directory to stay in, with links that lead about in it, and out of it.
+fn room() -> io::Result<TempDir> {
+    let room = tempfile::tempdir()?;
+    // Temporary directories may themselves be behind a link.
+    let inside = room.path().canonicalize()?.join("in");
+    fs::create_dir_all(inside.join("a/b"))?;
+    fs::create_dir(room.path().join("out"))?;
+    fs::write(inside.join("file"), "")?;
+    symlink("a/b", inside.join("near"))?;
+    symlink("../out", inside.join("far"))?;
+    symlink("..", inside.join("a/up"))?;
+    symlink(room.path(), inside.join("top"))?;
+    symlink("ring", inside.join("ring"))?;
+    Ok(room)
+}
+
+/// Terms that make a group make one that can be joined.
+fn group(start: &Start) {
+    if let Ok(settings) = start.group_settings() {
+        let members = settings.schedule.members();
+        assert_eq!(members as usize, start.addresses.len());
+        if settings.rank < members {
+            assert!(settings.neighbours().iter().all(|&neighbour| neighbour < members));
+        }
+    }
+}
+
+/// What decodes has to mean the same once it is encoded again.
+fn decoded<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<M> {
+    let message: M = postcard::from_bytes(bytes).ok()?;
+    let encoded = postcard::to_stdvec(&message).expect("it was decoded");
+    let again: M = postcard::from_bytes(&encoded).expect("it was encoded here");
+    assert_eq!(postcard::to_stdvec(&again).expect("it was decoded"), encoded);
+    Some(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::{
+        Manifest,
+        leftover::Leftover,
+        messages::{Measure, Offer, Terms},
+        ranges::{RangeList, Ranges},
+    };
+
+    fn seed(kind: u8, message: &impl Serialize) -> Vec<u8> {
+        [vec![kind], postcard::to_stdvec(message).unwrap()].concat()
+    }
+
+    #[test]
+    fn the_corpus_of_places_passes() {
+        let seeds = ["x", "a/b/x", "./near/x", "a/up/x"].map(|path| (path, path.into()));
+        let seeds = seeds.map(|(path, bytes): (&str, Vec<u8>)| (path.rsplit('/').nth(1), bytes));
+        let seeds = seeds.map(|(name, bytes)| (name.unwrap_or("name"), bytes));
+        replay::replay("files_places", &seeds, places);
+        for out in ["far/x", "top/x", "ring/x", "file/x", "../x", "a/up/../x", "/x"] {
+            assert!(!places(out.as_bytes()), "{out}");
+        }
+    }
+
+    fn ranges() -> Ranges {
+        [(0, 5), (1 << 20, 1 << 40)].into_iter().collect()
+    }
+
+    fn start() -> Start {
+        Start {
+            round: 1,
+            rank: 1,
+            ranges: RangeList::from(&ranges()),
+            addresses: vec![SocketAddr::from(([10, 0, 0, 1], 7)); 3],
+            racks: vec![0, 0, 1],
+            algorithm: 3,
+            block_bytes: 65_536,
+            window_receives: 2,
+            window_sends: 2,
+            messages_in_flight: 2,
+            offload: false,
+        }
+    }
+
+    #[test]
+    fn the_corpus_of_messages_passes() {
+        let text = || "event".to_owned();
+        let secret = || rdmc::Secret::from_bytes([9; 32]);
+        let manifest =
+            Manifest { name: "object".into(), bytes: 1 << 40, mode: 0o644, modified_ns: -1 };
+        let terms =
+            || Terms { streams: 1, completion: text(), protection: text(), secret: secret() };
+        let offer = Offer { manifest, destination: "a/b".into(), terms: terms() };
+        let has = RangeList::from(&ranges());
+        let failed =
+            ToRoot::RoundFailed { round: 1, member: Some(2), detail: text(), has: has.clone() };
+        let leftover = Some(Leftover::made_up());
+        let measure = Measure { start: start(), bytes: 1_000, echo: Some(start()) };
+        let bench = ToReceiver::Bench(terms());
+        let seeds = [
+            ("hello", seed(0, &ToRoot::Hello { host: text() })),
+            ("prepared", seed(0, &ToRoot::Prepared { fabrics: vec![text()], leftover })),
+            ("progress", seed(0, &ToRoot::Progress { bytes: 1 << 40 })),
+            ("compared", seed(0, &ToRoot::Compared { equal: true })),
+            ("round-failed", seed(0, &failed)),
+            ("published", seed(0, &ToRoot::Published { peak_resident_bytes: Some(5) })),
+            ("offer", seed(1, &ToReceiver::Offer(offer))),
+            ("bench", seed(1, &bench)),
+            ("measure", seed(1, &ToReceiver::Measure(measure))),
+            ("start", seed(1, &ToReceiver::Start(start()))),
+            ("use", seed(1, &ToReceiver::Use { fabric: text(), has })),
+            ("abort", seed(1, &ToReceiver::Abort { reason: text(), keep: true })),
+        ];
+        replay::replay("files_messages", &seeds, messages);
+    }
+}

@@ -1,0 +1,173 @@
+//! What a receiver still has of an earlier session, and how much of it is right.
+//!
+//! The receiver digests its file chunk by chunk, skipping holes, and the root compares: chunks that
+//! are equal need not be sent again, whatever has happened to the file meanwhile. Nothing is
+//! believed that was not read back.
+
+use std::{collections::BTreeMap, fs::File, io, sync::atomic::AtomicBool};
+
+use rustix::{
+    fs::{SeekFrom, seek},
+    io::Errno,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{hash::digest_range, ranges::Ranges};
+
+/// The shortest chunk: what differs somewhere in it is sent again.
+const CHUNK_BYTES_MIN: u64 = 1 << 20;
+/// The most chunks that are told, so that a message stays within its limit.
+const CHUNKS_MAX: u64 = 1 << 18;
+
+/// Chunks of a receiver's file that are there, by number, with their BLAKE3 digests.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Leftover(pub Vec<(u32, [u8; 32])>);
+
+/// How an object of this length is cut into chunks.
+fn chunk_bytes(bytes: u64) -> u64 {
+    bytes.div_ceil(CHUNKS_MAX).max(CHUNK_BYTES_MIN)
+}
+
+impl Leftover {
+    #[cfg(test)]
+    pub(crate) fn made_up() -> Self {
+        Self(vec![(0, [1; 32]), (u32::MAX, [2; 32])])
+    }
+
+    /// Reads what is there of a file that is to have this length. `None` if nothing is.
+    ///
+    /// Blocks as long as reading takes, or until `stop`. Errors: the system's.
+    pub(crate) fn of(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
+        let chunk_bytes = chunk_bytes(bytes);
+        let mut digests = Vec::new();
+        let mut position = 0;
+        while let Some(data) = next_data(file, position, bytes)? {
+            let index = data / chunk_bytes;
+            position = ((index + 1) * chunk_bytes).min(bytes);
+            let digest = digest_range(file, (index * chunk_bytes, position), stop)?;
+            digests.push((index as u32, *digest.as_bytes()));
+        }
+        Ok((!digests.is_empty()).then_some(Self(digests)))
+    }
+}
+
+/// The source's chunks, each digested when it is first asked for.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    bytes: u64,
+    digests: BTreeMap<u32, [u8; 32]>,
+}
+
+impl Chunks {
+    /// Of an object of this length.
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self { bytes, digests: BTreeMap::new() }
+    }
+
+    /// Which bytes of a receiver's file are those of `source`.
+    ///
+    /// Blocks as long as reading the same chunks takes, or until `stop`. Errors: the system's;
+    /// chunks that the object does not have.
+    pub(crate) fn matching(
+        &mut self,
+        leftover: &Leftover,
+        source: &File,
+        stop: &AtomicBool,
+    ) -> io::Result<Ranges> {
+        let mut right = Ranges::default();
+        for &(index, digest) in &leftover.0 {
+            let start = u64::from(index).saturating_mul(chunk_bytes(self.bytes));
+            let end = start.saturating_add(chunk_bytes(self.bytes)).min(self.bytes);
+            if start >= end {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "chunks behind the end"));
+            }
+            let own = match self.digests.get(&index) {
+                Some(&own) => own,
+                None => {
+                    let own = *digest_range(source, (start, end), stop)?.as_bytes();
+                    self.digests.insert(index, own);
+                    own
+                }
+            };
+            if own == digest {
+                right.add((start, end));
+            }
+        }
+        Ok(right)
+    }
+}
+
+/// Where the next byte that was ever written is, from here to the end of the object.
+fn next_data(file: &File, position: u64, bytes: u64) -> io::Result<Option<u64>> {
+    if position >= bytes {
+        return Ok(None);
+    }
+    match seek(file, SeekFrom::Data(position)) {
+        Ok(data) => Ok((data < bytes).then_some(data.max(position))),
+        Err(Errno::NXIO) => Ok(None),
+        // A file system that knows nothing of holes has data everywhere.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(position)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, os::unix::fs::FileExt};
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn file_of(contents: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(contents).unwrap();
+        file
+    }
+
+    fn go_on() -> AtomicBool {
+        AtomicBool::new(false)
+    }
+
+    #[test]
+    fn equal_chunks_are_found_and_others_are_not() {
+        let bytes = 4 * MIB + 1000;
+        let source: Vec<u8> = (0..bytes).map(|at| (at % 241) as u8).collect();
+        let mut other = source.clone();
+        other[MIB + 5] ^= 1;
+        let leftover = Leftover::of(&file_of(&other), bytes as u64, &go_on()).unwrap().unwrap();
+        let mut chunks = Chunks::new(bytes as u64);
+        let right = chunks.matching(&leftover, &file_of(&source), &go_on()).unwrap();
+        let mib = MIB as u64;
+        let expected: Ranges = [(0, mib), (2 * mib, bytes as u64)].into_iter().collect();
+        assert_eq!(right, expected);
+        // What has been digested once is not read again.
+        assert_eq!(chunks.matching(&leftover, &file_of(&[]), &go_on()).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_was_never_written_is_neither_read_nor_told() {
+        let bytes = 64 * MIB as u64;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(bytes).unwrap();
+        assert_eq!(Leftover::of(&file, bytes, &go_on()).unwrap(), None);
+        file.write_all_at(&[1; 10], 33 * MIB as u64 + 7).unwrap();
+        let leftover = Leftover::of(&file, bytes, &go_on()).unwrap().unwrap();
+        let chunks: Vec<u32> = leftover.0.iter().map(|&(index, _)| index).collect();
+        // A file system without holes has data everywhere.
+        assert!(chunks == [33] || chunks.len() == 64, "{chunks:?}");
+        assert_eq!(Leftover::of(&file, 0, &go_on()).unwrap(), None);
+    }
+
+    #[test]
+    fn what_a_peer_makes_up_is_refused() {
+        let source = file_of(&[1; 100]);
+        for index in [1, u32::MAX] {
+            let outside = Leftover(vec![(index, [0; 32])]);
+            assert!(Chunks::new(100).matching(&outside, &source, &go_on()).is_err());
+        }
+        let leftover = Leftover::of(&source, 100, &go_on()).unwrap().unwrap();
+        let stopped = AtomicBool::new(true);
+        assert!(Chunks::new(100).matching(&leftover, &source, &stopped).is_err());
+    }
+}

@@ -1,0 +1,191 @@
+//! Who sends which missing bytes to whom in the next attempt.
+//!
+//! Bytes that the same hosts lack make one part, and one group replicates it. A part is sent by a
+//! host that has it, if there is one, and by the root only if there is none: its link is the one
+//! that everything has to pass at first. After a death most survivors lack nearly the same; the
+//! little in which they differ is sent to all of them, rather than in many small groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ranges::Ranges;
+
+/// Groups of one attempt.
+const PARTS_MAX: usize = 8;
+/// Parts that are shorter than this share of the object are put together.
+const SMALL_SHARE: u64 = 128;
+
+/// Bytes that go from one member to several.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    /// `None`: the root.
+    pub(super) source: Option<usize>,
+    pub(super) hosts: Vec<usize>,
+    pub(super) ranges: Ranges,
+}
+
+/// A host that takes part.
+pub(super) struct Holder<'a> {
+    pub(super) host: usize,
+    pub(super) has: &'a Ranges,
+    /// Whether it may be asked to send.
+    pub(super) sends: bool,
+}
+
+/// What to replicate so that all of `holders` have all of an object of this length; nothing if
+/// they have.
+pub(super) fn parts(bytes: u64, holders: &[Holder<'_>]) -> Vec<Part> {
+    let mut parts = merged(bytes, by_hosts(bytes, holders));
+    let mut used = BTreeMap::new();
+    for part in &mut parts {
+        let can_send = |holder: &&Holder<'_>| {
+            let lacks = part.hosts.contains(&holder.host);
+            holder.sends && !lacks && part.ranges.iter().all(|range| holder.has.covers(range))
+        };
+        let senders = holders.iter().filter(can_send).map(|holder| holder.host);
+        part.source = senders.min_by_key(|host| used.get(host).copied().unwrap_or(0));
+        if let Some(source) = part.source {
+            *used.entry(source).or_insert(0) += 1;
+        }
+    }
+    parts
+}
+
+/// Bytes by the set of hosts that lack them.
+fn by_hosts(bytes: u64, holders: &[Holder<'_>]) -> BTreeMap<BTreeSet<usize>, Ranges> {
+    let mut turns: BTreeMap<u64, Vec<(usize, bool)>> = BTreeMap::new();
+    for holder in holders {
+        for (start, end) in holder.has.missing(bytes).iter() {
+            turns.entry(start).or_default().push((holder.host, true));
+            turns.entry(end).or_default().push((holder.host, false));
+        }
+    }
+    let mut classes: BTreeMap<BTreeSet<usize>, Ranges> = BTreeMap::new();
+    let mut lacking = BTreeSet::new();
+    let mut position = 0;
+    for (at, changes) in turns {
+        if !lacking.is_empty() {
+            match classes.get_mut(&lacking) {
+                Some(ranges) => ranges.extend([(position, at)]),
+                None => {
+                    classes.insert(lacking.clone(), [(position, at)].into_iter().collect());
+                }
+            }
+        }
+        for (host, lacks) in changes {
+            if lacks {
+                lacking.insert(host)
+            } else {
+                lacking.remove(&host)
+            };
+        }
+        position = at;
+    }
+    classes
+}
+
+/// Puts small parts together, and all but the longest if there are too many.
+fn merged(bytes: u64, classes: BTreeMap<BTreeSet<usize>, Ranges>) -> Vec<Part> {
+    let mut classes: Vec<(BTreeSet<usize>, Ranges)> = classes.into_iter().collect();
+    classes.sort_by_key(|(_, ranges)| std::cmp::Reverse(ranges.bytes()));
+    let is_long = |(_, ranges): &&(BTreeSet<usize>, Ranges)| ranges.bytes() > bytes / SMALL_SHARE;
+    let long = classes.iter().filter(is_long).count().min(PARTS_MAX - 1);
+    let small = classes.split_off(long);
+    if !small.is_empty() {
+        let hosts: BTreeSet<usize> = small.iter().flat_map(|(hosts, _)| hosts).copied().collect();
+        let ranges: Ranges = small.iter().flat_map(|(_, ranges)| ranges.iter()).collect();
+        // With a part that goes to all of these anyway, if there is one.
+        let fitting = classes.iter_mut().filter(|(others, _)| hosts.is_subset(others));
+        match fitting.min_by_key(|(others, _)| others.len()) {
+            Some((_, others)) => others.extend(ranges.iter()),
+            None => classes.push((hosts, ranges)),
+        }
+    }
+    let part = |(hosts, ranges): (BTreeSet<usize>, Ranges)| Part {
+        source: None,
+        hosts: hosts.into_iter().collect(),
+        ranges,
+    };
+    classes.into_iter().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BYTES: u64 = 100_000;
+
+    fn plan(has: &[Ranges]) -> Vec<Part> {
+        let holders: Vec<Holder<'_>> =
+            has.iter().enumerate().map(|(host, has)| Holder { host, has, sends: true }).collect();
+        parts(BYTES, &holders)
+    }
+
+    fn ranges<const N: usize>(list: [(u64, u64); N]) -> Ranges {
+        list.into_iter().collect()
+    }
+
+    #[test]
+    fn a_fresh_push_is_one_part_from_the_root() {
+        let nothing = Ranges::default();
+        let all = vec![nothing.clone(), nothing.clone(), nothing];
+        let expected = Part { source: None, hosts: vec![0, 1, 2], ranges: ranges([(0, BYTES)]) };
+        assert_eq!(plan(&all), [expected]);
+        assert_eq!(plan(&[ranges([(0, BYTES)])]), []);
+        assert_eq!(plan(&[]), []);
+    }
+
+    #[test]
+    fn a_host_that_comes_later_is_served_by_one_that_has_all() {
+        let all = ranges([(0, BYTES)]);
+        let has = [all.clone(), Ranges::default(), all];
+        let parts = plan(&has);
+        assert_eq!(parts.len(), 1);
+        assert_eq!((parts[0].source, &parts[0].hosts[..]), (Some(0), &[1][..]));
+    }
+
+    #[test]
+    fn what_few_lack_goes_to_few_and_small_differences_to_all() {
+        // All lack the second half, host 2 the first as well, and each something small.
+        let has = [
+            ranges([(0, 50_000), (50_100, 50_200)]),
+            ranges([(0, 50_000), (50_200, 50_300)]),
+            ranges([(50_300, 50_400)]),
+        ];
+        let parts = plan(&has);
+        let expected = [
+            Part { source: Some(0), hosts: vec![2], ranges: ranges([(0, 50_000)]) },
+            Part { source: None, hosts: vec![0, 1, 2], ranges: ranges([(50_000, BYTES)]) },
+        ];
+        assert_eq!(parts, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn everybody_gets_what_it_lacks_from_somebody_who_has_it(
+            lists in prop::collection::vec(prop::collection::vec((0..BYTES, 0..BYTES), 0..6), 1..6),
+            sends in prop::collection::vec(any::<bool>(), 6),
+        ) {
+            let has: Vec<Ranges> =
+                lists.into_iter().map(|list| list.into_iter().collect()).collect();
+            let holders: Vec<Holder<'_>> = has
+                .iter()
+                .zip(sends)
+                .enumerate()
+                .map(|(host, (has, sends))| Holder { host, has, sends })
+                .collect();
+            let parts = parts(BYTES, &holders);
+            prop_assert!(parts.len() <= PARTS_MAX);
+            let mut after = has.clone();
+            for part in &parts {
+                prop_assert!(!part.hosts.is_empty() && part.ranges.bytes() > 0);
+                part.hosts.iter().for_each(|&host| after[host].extend(part.ranges.iter()));
+                if let Some(source) = part.source {
+                    prop_assert!(holders[source].sends && !part.hosts.contains(&source));
+                    prop_assert!(part.ranges.iter().all(|range| has[source].covers(range)));
+                }
+            }
+            prop_assert!(after.iter().all(|has| has.covers((0, BYTES))));
+        }
+    }
+}

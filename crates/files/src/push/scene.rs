@@ -1,0 +1,338 @@
+//! What a coordinator wants done, done: control connections, groups, threads.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::AtomicBool,
+        mpsc::{self, Sender},
+    },
+    thread,
+    time::Duration,
+};
+
+use rdmc::{
+    Application, Error, Fabric, Failure, Group, Memory, Offload, Protection, Region, Waited,
+    bootstrap::{Channel, Deadline},
+};
+
+use super::{
+    Event, Push, PushError, PushEvent, Reach, coordinator::Stage, doorway, heartbeat::Heartbeat,
+    system,
+};
+use crate::{
+    Source,
+    control::{Control, SILENCE},
+    leftover::{Chunks, Leftover},
+    messages::{Start, ToReceiver},
+    ranges::Ranges,
+    sending::send_parts,
+};
+
+/// The connection to one host.
+struct Line {
+    number: u64,
+    control: Arc<Control>,
+}
+
+pub(super) struct Scene<'a> {
+    push: &'a Push,
+    observe: &'a mut dyn FnMut(PushEvent),
+    heartbeat: Heartbeat,
+    lines: Vec<Option<Line>>,
+    lines_made: u64,
+    /// The root's groups that stand.
+    groups: BTreeMap<u64, Group>,
+    /// Of the last group that stood.
+    pub(super) offload: Option<Offload>,
+    /// The thread that compares what hosts have, once there is something to compare.
+    checker: Option<Sender<Check>>,
+    /// Ends all reading of the source.
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+struct Check {
+    host: usize,
+    connection: u64,
+    leftover: Leftover,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(push: &'a Push, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
+        Self {
+            push,
+            observe,
+            heartbeat: Heartbeat::default(),
+            lines: push.settings.hosts.iter().map(|_| None).collect(),
+            lines_made: 0,
+            groups: BTreeMap::new(),
+            offload: None,
+            checker: None,
+            stop: Arc::default(),
+        }
+    }
+
+    /// Starts to call the hosts that listen, and to say that the root is alive.
+    pub(super) fn start(&mut self) -> Result<(), PushError> {
+        self.heartbeat.start()?;
+        for host in 0..self.push.settings.hosts.len() {
+            self.call(host, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Calls a host that listens.
+    fn call(&self, host: usize, start: u32) -> Result<(), PushError> {
+        let settings = &self.push.settings;
+        let Reach::Listens(address) = &settings.hosts[host].reach else { return Ok(()) };
+        let Some(credentials) = settings.credentials.clone() else { return Ok(()) };
+        let (address, events) = (address.clone(), self.push.events.clone());
+        doorway::call((host, start), address, credentials, settings.start_timeout, events)
+            .map_err(|error| system("starting a thread", error).into())
+    }
+
+    /// Takes over a host's connection, and says what is to come. Answers where the host is, and
+    /// where it sees the root.
+    pub(super) fn welcome(
+        &mut self,
+        host: usize,
+        channel: Channel,
+        first: &ToReceiver,
+    ) -> Result<(IpAddr, IpAddr), Error> {
+        let ip = channel.peer().ip().to_canonical();
+        let own = channel.local_address().map_err(|error| system("finding an address", error))?;
+        self.lines_made += 1;
+        let number = self.lines_made;
+        let events = self.push.events.clone();
+        let take = move |message| {
+            let gone = |how| Event::Gone { host, connection: number, how };
+            let event = match message {
+                Ok(message) => Event::Said { host, connection: number, message },
+                Err(Error::Timeout { .. }) => {
+                    gone(format!("nothing was heard of it for {} s", SILENCE.as_secs()))
+                }
+                Err(error) => gone(error.to_string()),
+            };
+            events.send(event).is_ok()
+        };
+        let control = Control::start(channel, take)
+            .map_err(|error| system("starting a control connection", error))?;
+        control.send(first)?;
+        let control = Arc::new(control);
+        self.heartbeat.add(&control);
+        self.lines[host] = Some(Line { number, control });
+        Ok((ip, own.ip().to_canonical()))
+    }
+
+    /// Makes room for one more host.
+    pub(super) fn make_room(&mut self) {
+        self.lines.push(None);
+    }
+
+    /// Refuses a host.
+    pub(super) fn turn_away(mut channel: Channel, reason: &str) {
+        let reason = reason.to_owned();
+        let deadline = Deadline::after(Duration::from_secs(1));
+        let _ = channel.send(&ToReceiver::Abort { reason, keep: true }, deadline);
+    }
+
+    /// Whether this is the connection to the host, and not one before it.
+    pub(super) fn is_current(&self, host: usize, connection: u64) -> bool {
+        self.lines[host].as_ref().is_some_and(|line| line.number == connection)
+    }
+
+    /// Ends a connection; false if it is not the one to this host any more.
+    pub(super) fn hang_up(&mut self, host: usize, connection: u64) -> bool {
+        let is_current = self.is_current(host, connection);
+        if is_current && let Some(line) = self.lines[host].take() {
+            line.control.hang_up();
+        }
+        is_current
+    }
+
+    /// Hosts that have not hung up.
+    pub(super) fn connected(&self) -> impl Iterator<Item = usize> + '_ {
+        let lines = self.lines.iter().enumerate();
+        lines.filter_map(|(host, line)| line.as_ref().map(|_| host))
+    }
+
+    pub(super) fn say_farewell(&mut self) {
+        for line in self.lines.iter().flatten() {
+            let _ = line.control.send(&ToReceiver::Finish);
+        }
+    }
+
+    /// Ends all connections and threads.
+    pub(super) fn close(&mut self) {
+        self.groups.clear();
+        for line in self.lines.iter_mut().filter_map(Option::take) {
+            line.control.hang_up();
+        }
+        self.heartbeat.stop();
+    }
+
+    /// A group that the root has joined.
+    pub(super) fn stands(&mut self, number: u64, group: Group) {
+        self.offload = Some(group.offload());
+        self.groups.insert(number, group);
+    }
+
+    /// A group has closed or failed by itself.
+    pub(super) fn ended(&mut self, number: u64) {
+        self.groups.remove(&number);
+    }
+
+    fn start_checker(&self) -> Result<Sender<Check>, PushError> {
+        let (sender, inbox) = mpsc::channel::<Check>();
+        let (events, stop) = (self.push.events.clone(), Arc::clone(&self.stop));
+        let (source, bytes) = (self.push.source.clone(), self.push.bytes());
+        let check = move || {
+            let mut chunks = Chunks::new(bytes);
+            for Check { host, connection, leftover } in inbox {
+                let Some(source) = &source else { return };
+                let right = source.matching(&mut chunks, &leftover, &stop);
+                let _ = events.send(Event::Checked { host, connection, right });
+            }
+        };
+        thread::Builder::new()
+            .name("rdmc-check".into())
+            .spawn(check)
+            .map_err(|error| system("starting a thread", error))?;
+        Ok(sender)
+    }
+
+    fn source(&self) -> Result<&Source, PushError> {
+        let missing = || Error::Setting("there is no file in a measurement".into());
+        Ok(self.push.source.as_deref().ok_or_else(missing)?)
+    }
+}
+
+impl Stage for Scene<'_> {
+    fn tell(&mut self, host: usize, message: &ToReceiver) {
+        if let Some(line) = &self.lines[host] {
+            let _ = line.control.send(message);
+        }
+    }
+
+    fn expect_again(&mut self, host: usize, start: u32) {
+        if let Some(line) = self.lines[host].take() {
+            line.control.hang_up();
+        }
+        if let Err(error) = self.call(host, start) {
+            let reason = error.to_string();
+            let _ = self.push.events.send(Event::HostFailed { host, start, reason });
+        }
+    }
+
+    fn observe(&mut self, event: PushEvent) {
+        (self.observe)(event);
+    }
+
+    fn check(&mut self, host: usize, leftover: Leftover) {
+        let Some(line) = &self.lines[host] else { return };
+        let connection = line.number;
+        if self.checker.is_none() {
+            self.checker = self.start_checker().ok();
+        }
+        let check = Check { host, connection, leftover };
+        let refused = match &self.checker {
+            Some(checker) => checker.send(check).is_err(),
+            None => true,
+        };
+        if refused {
+            // Without the thread everything is sent.
+            let right = Ok(Ranges::default());
+            let _ = self.push.events.send(Event::Checked { host, connection, right });
+        }
+    }
+
+    fn check_source(&mut self) -> Result<(), PushError> {
+        Ok(self.push.check_unchanged()?)
+    }
+
+    fn start_fabric(&mut self, common: &dyn Fn(&Fabric) -> bool) -> Result<Fabric, PushError> {
+        if self.push.context.get().is_none() {
+            let settings = &self.push.settings;
+            let only_tcp = settings.streams > 1 || settings.protection == Protection::Encrypt;
+            let fabrics = if only_tcp { vec![Fabric::Tcp] } else { Fabric::candidates() };
+            let best = fabrics.into_iter().find(common).unwrap_or_default();
+            self.push.use_fabric(best)?;
+        }
+        Ok(self.push.context.get().map(|context| context.fabric().clone()).unwrap_or_default())
+    }
+
+    fn address(&self) -> SocketAddr {
+        let context = self.push.context.get();
+        context.map_or(self.push.doorway.address, |context| context.address())
+    }
+
+    fn group_number(&mut self) -> Result<u64, PushError> {
+        Ok(new_number()?)
+    }
+
+    /// Joins on a thread that ends by the context's own deadline.
+    fn join(&mut self, start: &Start) -> Result<(), PushError> {
+        let settings = start.group_settings()?;
+        let (number, addresses) = (start.round, start.addresses.clone());
+        let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
+        let events = self.push.events.clone();
+        let sending = Sending { number, events: events.clone() };
+        let join = move || {
+            let group = context.create_group(settings, &addresses, sending);
+            let _ = events.send(Event::Joined(number, group));
+        };
+        thread::Builder::new()
+            .name("rdmc-join".into())
+            .spawn(join)
+            .map(drop)
+            .map_err(|error| system("starting a thread", error).into())
+    }
+
+    fn send(&mut self, number: u64, ranges: &Ranges) -> Result<(), PushError> {
+        let region = self.source()?.region()?;
+        let Some(group) = self.groups.get(&number) else { return Ok(()) };
+        send_parts(group, &region, ranges)?;
+        Ok(())
+    }
+
+    fn waited(&mut self, number: u64) -> Vec<Waited> {
+        let Some(context) = self.push.context.get() else { return Vec::new() };
+        let groups = context.waited().unwrap_or_default().into_iter();
+        groups.filter(|(group, _)| *group == number).flat_map(|(_, waited)| waited).collect()
+    }
+
+    fn abort(&mut self, number: u64, reason: &str) {
+        if let Some(group) = self.groups.remove(&number) {
+            group.abort(reason);
+        }
+    }
+}
+
+/// Names a group.
+pub(super) fn new_number() -> Result<u64, Error> {
+    getrandom::u64().map_err(|error| system("getting random numbers", io::Error::other(error)))
+}
+
+/// The root's callbacks.
+struct Sending {
+    number: u64,
+    events: Sender<Event>,
+}
+
+impl Application for Sending {
+    fn incoming(&mut self, _message: u64, _bytes: u64) -> Memory {
+        Memory::Refuse("the root receives nothing".into())
+    }
+
+    fn complete(&mut self, _message: u64, _region: Region) {}
+
+    fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
+        let _ = self.events.send(Event::Ended(self.number, Err(failure.clone())));
+    }
+
+    fn closed(&mut self) {
+        let _ = self.events.send(Event::Ended(self.number, Ok(())));
+    }
+}

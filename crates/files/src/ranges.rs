@@ -1,0 +1,161 @@
+//! Sets of byte ranges: what a member has, and what it lacks.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes from the first number up to, but not including, the second.
+pub type ByteRange = (u64, u64);
+
+/// A set of bytes, as ranges that neither touch nor overlap.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Ranges {
+    /// Ends by starts.
+    ends: BTreeMap<u64, u64>,
+}
+
+/// As it travels: ranges in order.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct RangeList(Vec<ByteRange>);
+
+impl Ranges {
+    /// Adds a range, and answers how many of its bytes are new; one that is empty or the wrong way
+    /// round adds nothing.
+    pub fn add(&mut self, (start, end): ByteRange) -> u64 {
+        if start >= end {
+            return 0;
+        }
+        let (mut first, mut last) = (start, end);
+        // Everything that touches it becomes a part of it.
+        let touching = self.ends.range(..=end).rev().take_while(|&(_, &other)| other >= start);
+        let touching: Vec<ByteRange> = touching.map(|(&start, &end)| (start, end)).collect();
+        let mut known = 0;
+        for (other_start, other_end) in touching {
+            self.ends.remove(&other_start);
+            (first, last) = (first.min(other_start), last.max(other_end));
+            known += other_end - other_start;
+        }
+        self.ends.insert(first, last);
+        last - first - known
+    }
+
+    /// In order.
+    pub fn iter(&self) -> impl Iterator<Item = ByteRange> + '_ {
+        self.ends.iter().map(|(&start, &end)| (start, end))
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.iter().map(|(start, end)| end - start).sum()
+    }
+
+    pub fn covers(&self, (start, end): ByteRange) -> bool {
+        start >= end || self.ends.range(..=start).next_back().is_some_and(|(_, &last)| last >= end)
+    }
+
+    /// How many bytes there are from the start without a gap.
+    pub fn prefix(&self) -> u64 {
+        self.ends.get(&0).copied().unwrap_or(0)
+    }
+
+    /// What is in both.
+    pub fn intersection(&self, other: &Self) -> Self {
+        let mut both = Self::default();
+        for (start, end) in self.iter() {
+            // The one before may reach into it.
+            let before = other.ends.range(..start).next_back();
+            let within = other.ends.range(start..end);
+            for (&other_start, &other_end) in before.into_iter().chain(within) {
+                both.add((start.max(other_start), end.min(other_end)));
+            }
+        }
+        both
+    }
+
+    /// What of the first `bytes` bytes is not in it.
+    pub fn missing(&self, bytes: u64) -> Self {
+        let mut missing = Self::default();
+        let mut position = 0;
+        for (start, end) in self.iter() {
+            missing.add((position, start.min(bytes)));
+            position = end;
+        }
+        missing.add((position, bytes));
+        missing
+    }
+}
+
+impl Extend<ByteRange> for Ranges {
+    fn extend<I: IntoIterator<Item = ByteRange>>(&mut self, ranges: I) {
+        for range in ranges {
+            self.add(range);
+        }
+    }
+}
+
+impl FromIterator<ByteRange> for Ranges {
+    fn from_iter<I: IntoIterator<Item = ByteRange>>(ranges: I) -> Self {
+        let mut all = Self::default();
+        all.extend(ranges);
+        all
+    }
+}
+
+impl From<&Ranges> for RangeList {
+    fn from(ranges: &Ranges) -> Self {
+        Self(ranges.iter().collect())
+    }
+}
+
+impl RangeList {
+    /// What of it lies in the first `bytes` bytes: a peer may have said anything.
+    pub fn within(&self, bytes: u64) -> Ranges {
+        self.0.iter().map(|&(start, end)| (start, end.min(bytes))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BYTES: u64 = 64;
+
+    fn as_bits(ranges: &Ranges) -> u64 {
+        (0..BYTES).filter(|&at| ranges.covers((at, at + 1))).map(|at| 1 << at).sum()
+    }
+
+    fn any_ranges() -> impl Strategy<Value = Vec<ByteRange>> {
+        prop::collection::vec((0..BYTES, 0..=BYTES), 0..12)
+    }
+
+    fn bits(list: &[ByteRange]) -> u64 {
+        list.iter().flat_map(|&(start, end)| start..end).fold(0, |all, at| all | 1 << at)
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_behave_like_sets_of_bytes(one in any_ranges(), two in any_ranges()) {
+            let (a, b): (Ranges, Ranges) =
+                (one.iter().copied().collect(), two.iter().copied().collect());
+            prop_assert_eq!(as_bits(&a), bits(&one));
+            let mut again = Ranges::default();
+            let new: u64 = one.iter().map(|&range| again.add(range)).sum();
+            prop_assert_eq!(new, a.bytes());
+            prop_assert_eq!(a.bytes(), u64::from(bits(&one).count_ones()));
+            prop_assert_eq!(as_bits(&a.intersection(&b)), bits(&one) & bits(&two));
+            prop_assert_eq!(as_bits(&a.missing(BYTES)), !bits(&one));
+            prop_assert_eq!(a.prefix(), u64::from(bits(&one).trailing_ones()));
+            let ends: Vec<ByteRange> = a.iter().collect();
+            prop_assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0), "{:?}", ends);
+            prop_assert_eq!(RangeList::from(&a).within(BYTES), a);
+        }
+    }
+
+    #[test]
+    fn what_a_peer_says_is_cut_to_the_object() {
+        let list = RangeList(vec![(5, 3), (2, u64::MAX), (u64::MAX, u64::MAX)]);
+        assert_eq!(list.within(10).iter().collect::<Vec<_>>(), [(2, 10)]);
+        let ten: Ranges = [(0, 10)].into_iter().collect();
+        assert!(ten.covers((0, 10)) && !ten.covers((0, 11)));
+    }
+}

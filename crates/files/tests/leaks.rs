@@ -1,0 +1,129 @@
+//! Nothing is left behind of pushes and their receivers. One test, alone in its process: it counts
+//! what the process holds.
+
+use std::{
+    fs,
+    net::Ipv4Addr,
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+    thread,
+    time::{Duration, Instant},
+};
+
+use files::{
+    HostPlan, HostState, Push, PushSettings, Reach, Source,
+    receiver::{self, Placement, ReceiverSettings},
+};
+use rdmc::Secret;
+use transport::contract::CountingAllocator;
+
+#[global_allocator]
+static MEMORY: CountingAllocator = CountingAllocator::new();
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const HOSTS: usize = 2;
+const BYTES: usize = 300_000;
+const WARM_UP: usize = 10;
+const PUSHES: usize = 50;
+/// What tables keep as room: less than a leak of every push would be, however small.
+const SLACK_BYTES: usize = 8 << 10;
+const SLACK_ALLOCATIONS: usize = (PUSHES - WARM_UP) / 2;
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    descriptors: usize,
+    threads: usize,
+    mappings: usize,
+    allocations: usize,
+    bytes: usize,
+}
+
+impl Held {
+    fn now() -> Self {
+        let count = |directory: &str| fs::read_dir(directory).unwrap().count();
+        let mappings = fs::read_to_string("/proc/self/maps").unwrap();
+        Self {
+            descriptors: count("/proc/self/fd"),
+            threads: count("/proc/self/task"),
+            // Files that are mapped; the allocator's own and stacks come and go.
+            mappings: mappings.lines().filter(|line| line.contains('/')).count(),
+            allocations: MEMORY.allocations(),
+            bytes: MEMORY.bytes(),
+        }
+    }
+
+    fn is_no_more_than(&self, before: &Self) -> bool {
+        self.descriptors <= before.descriptors
+            && self.threads <= before.threads
+            && self.mappings <= before.mappings
+            && self.allocations <= before.allocations + SLACK_ALLOCATIONS
+            && self.bytes <= before.bytes + SLACK_BYTES
+    }
+}
+
+/// One push to receivers that are threads of this process. Every fifth loses one of them before the
+/// transfer: its destination is a directory.
+fn push(directory: &Path, number: usize) {
+    let secret = Secret::random().unwrap();
+    let fails = number % 5 == 4;
+    let place = |host: usize| match (fails, host) {
+        (true, 1) => directory.to_owned(),
+        _ => directory.join(format!("copy-{number}-{host}")),
+    };
+    let plans = (0..HOSTS).map(|host| HostPlan {
+        name: format!("host-{host}"),
+        destination: place(host).to_str().unwrap().to_owned(),
+        rack: 0,
+        reach: Reach::Calls,
+    });
+    let mut settings = PushSettings::new(plans.collect(), secret.clone());
+    settings.local_only = true;
+    settings.block_bytes = Some(10_000);
+    let push = Push::open(Source::open(&directory.join("object")).unwrap(), settings).unwrap();
+    let port = push.control_port();
+    let receivers: Vec<_> = (0..HOSTS)
+        .map(|host| {
+            let settings = ReceiverSettings {
+                host: format!("host-{host}"),
+                placement: Placement::Anywhere,
+                bytes_max: None,
+                stop: Arc::new(AtomicBool::new(false)),
+            };
+            let secret = secret.clone();
+            thread::spawn(move || {
+                let own = [Ipv4Addr::LOCALHOST.into()];
+                let channel = receiver::call(&own, port, &secret, PATIENCE).unwrap();
+                receiver::serve(channel, &settings)
+            })
+        })
+        .collect();
+    let report = push.run(&mut |_| {});
+    let outcomes: Vec<_> = receivers.into_iter().map(|thread| thread.join().unwrap()).collect();
+    for (host, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(outcome.is_ok(), !(fails && host == 1), "{report:?}, {outcomes:?}");
+        let has_it = matches!(report.hosts[host].state, HostState::Published);
+        assert_eq!(has_it, outcome.is_ok(), "{report:?}");
+        if has_it {
+            fs::remove_file(place(host)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_of_pushes_and_receivers() {
+    let directory = tempfile::tempdir().unwrap();
+    let contents: Vec<u8> = (0..BYTES).map(|index| (index % 253) as u8).collect();
+    fs::write(directory.path().join("object"), contents).unwrap();
+    (0..WARM_UP).for_each(|number| push(directory.path(), number));
+    // Threads that have answered a connection end a moment later.
+    thread::sleep(Duration::from_millis(200));
+    let before = Held::now();
+    (WARM_UP..PUSHES).for_each(|number| push(directory.path(), number));
+    let deadline = Instant::now() + PATIENCE;
+    while !Held::now().is_no_more_than(&before) {
+        assert!(Instant::now() < deadline, "{before:?} before, {:?} now", Held::now());
+        thread::sleep(Duration::from_millis(10));
+    }
+    println!("{before:?} before, {:?} now", Held::now());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "only the object");
+}

@@ -1,0 +1,317 @@
+//! An application: sends, gives memory, closes, and checks everything that it is told.
+
+use std::collections::VecDeque;
+
+use rdmc::{Error, Event, Region};
+
+use crate::{
+    actor::{Actor, Here, Order},
+    book::{Book, End, MemberBook},
+    checks,
+    dice::Dice,
+    memory::{Memory, Whole},
+    scenario::{Answer, ApplicationPlan, Scenario, SendPlan},
+};
+
+/// Sets these choices apart from all others of a seed.
+const PURPOSE: u64 = 2;
+
+/// One group's application at one member.
+#[derive(Debug)]
+pub struct Application {
+    /// Index of the group.
+    group: usize,
+    number: u64,
+    rank: u32,
+    is_root: bool,
+    plan: ApplicationPlan,
+    sends: VecDeque<SendPlan>,
+    close_ns: Option<u64>,
+    closes_early: bool,
+    memory: Memory,
+    /// Messages that wait for memory, with their lengths, and when they get it.
+    unanswered: VecDeque<(u64, u64, usize)>,
+    refuses: bool,
+    is_silent: bool,
+    has_ended: bool,
+    dice: Dice,
+}
+
+impl Application {
+    /// At a member of a group that is about to be created.
+    pub fn new(scenario: &Scenario, group: usize, rank: u32) -> Self {
+        let plan = &scenario.groups[group];
+        let is_root = plan.root == rank;
+        let application = plan.applications[rank as usize].clone();
+        let close_ns = if is_root { Some(plan.close_ns) } else { application.close_ns };
+        let seed = scenario.seed ^ (u64::from(rank) << 40) ^ ((group as u64) << 56);
+        Self {
+            group,
+            number: plan.number,
+            rank,
+            is_root,
+            plan: application,
+            sends: if is_root { plan.sends.clone().into() } else { VecDeque::new() },
+            close_ns,
+            closes_early: plan.closes_early,
+            memory: Memory::new(group as u64),
+            unanswered: VecDeque::new(),
+            refuses: false,
+            is_silent: false,
+            has_ended: false,
+            dice: Dice::new(seed, PURPOSE),
+        }
+    }
+
+    fn facts<'b>(&self, book: &'b mut Book) -> &'b mut MemberBook {
+        &mut book.groups[self.group].members[self.rank as usize]
+    }
+
+    fn violated(&self, here: &mut Here<'_>, what: &str) {
+        here.book.violated(format!("member {}, group {}: {what}", self.rank, self.group));
+    }
+
+    fn remark(&self, here: &Here<'_>, what: impl FnOnce() -> String) {
+        let (rank, group) = (self.rank, self.group);
+        here.network.remark(|| format!("member {rank}, group {group}: {}", what()));
+    }
+
+    fn check(&self, here: &mut Here<'_>, outcome: Result<(), String>) {
+        if let Err(what) = outcome {
+            self.violated(here, &what);
+        }
+    }
+
+    fn incoming(&mut self, message: u64, bytes: u64, here: &mut Here<'_>) {
+        let facts = self.facts(here.book);
+        let expected = std::mem::replace(&mut facts.incoming, message + 1);
+        let announced = here.book.groups[self.group].sent.get(message as usize);
+        if expected != message || announced != Some(&(bytes as usize)) || self.is_root {
+            self.violated(here, &format!("message {message} of {bytes} bytes was never sent so"));
+        } else if self.refuses {
+            self.abort(here, "refused");
+        } else if !self.is_silent {
+            let bytes = bytes as usize;
+            match self.plan.answer {
+                Answer::Exact => self.accept(message, bytes, 0, here),
+                Answer::Larger { bytes: extra } => self.accept(message, bytes, extra, here),
+                Answer::Late { ns_max } => {
+                    let at_ns = here.now_ns + self.dice.between(0, ns_max);
+                    self.unanswered.push_back((at_ns, message, bytes));
+                }
+                Answer::Wrong { too_small, then_ns } => {
+                    self.offer_nonsense(message, bytes, too_small, here);
+                    self.unanswered.push_back((here.now_ns + then_ns, message, bytes));
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, message: u64, bytes: usize, extra: usize, here: &mut Here<'_>) {
+        let region = self.memory.target(message, bytes, extra);
+        self.remark(here, || format!("gives memory for message {message}"));
+        match here.engine.accept(self.number, message, region) {
+            Ok(()) => {}
+            // It has ended, which will be told.
+            Err(Error::Failed(_) | Error::NoSuchGroup(_)) => self.memory.forget(message),
+            Err(error) => self.violated(here, &format!("memory was refused: {error}")),
+        }
+    }
+
+    fn offer_nonsense(&mut self, message: u64, bytes: usize, too_small: bool, here: &mut Here<'_>) {
+        let region = if too_small && bytes > 0 {
+            Region::zeroed(bytes - 1)
+        } else {
+            Region::from_shared(vec![0; bytes])
+        };
+        self.remark(here, || format!("offers useless memory for message {message}"));
+        match here.engine.accept(self.number, message, region) {
+            Err(Error::RegionTooSmall { .. } | Error::RegionReadOnly { .. }) => {}
+            Err(Error::Failed(_) | Error::NoSuchGroup(_)) => {}
+            other => self.violated(here, &format!("useless memory was answered by {other:?}")),
+        }
+    }
+
+    fn send(&mut self, plan: &SendPlan, here: &mut Here<'_>) {
+        let message = here.book.groups[self.group].sent.len() as u64;
+        let region = self.memory.source(message, plan.bytes, plan.shared);
+        self.remark(here, || format!("sends message {message} of {} bytes", plan.bytes));
+        match here.engine.send(self.number, region) {
+            Ok(number) if number == message => {
+                here.book.groups[self.group].sent.push(plan.bytes);
+            }
+            Err(Error::Failed(_) | Error::NoSuchGroup(_)) => self.memory.forget(message),
+            Err(Error::Closed(_)) if self.close_ns.is_none() => self.memory.forget(message),
+            other => self.violated(here, &format!("sending was answered by {other:?}")),
+        }
+    }
+
+    fn close(&mut self, here: &mut Here<'_>) {
+        self.close_ns = None;
+        self.remark(here, || "closes".to_owned());
+        match here.engine.close(self.number) {
+            Ok(()) | Err(Error::Failed(_) | Error::NoSuchGroup(_)) => {}
+            // The root may have closed before.
+            Err(Error::Closed(_)) if !self.is_root => {}
+            other => self.violated(here, &format!("closing was answered by {other:?}")),
+        }
+    }
+
+    fn abort(&mut self, here: &mut Here<'_>, why: &str) {
+        let now_ns = here.now_ns;
+        self.remark(here, || format!("gives up: {why}"));
+        self.facts(here.book).aborted_ns.get_or_insert(now_ns);
+        match here.engine.abort(self.number, why) {
+            Ok(()) | Err(Error::NoSuchGroup(_)) => {}
+            Err(error) => self.violated(here, &format!("giving up was answered by {error}")),
+        }
+    }
+
+    /// Calls that must be refused and change nothing.
+    fn be_rude(&mut self, here: &mut Here<'_>) {
+        let number = self.number;
+        let completed = self.facts(here.book).completed;
+        // Beyond what the library knows and has not told yet.
+        let absurd = self.facts(here.book).incoming + 1_000;
+        let outcomes = [
+            here.engine.accept(number, absurd, Region::zeroed(10)).is_ok(),
+            completed > 0
+                && here.engine.accept(number, completed - 1, Region::zeroed(20_000)).is_ok(),
+            !self.is_root && here.engine.send(number, Region::zeroed(3)).is_ok(),
+            here.engine.accept(number + 40, 0, Region::zeroed(1)).is_ok(),
+        ];
+        if outcomes.contains(&true) {
+            self.violated(here, &format!("nonsense was answered by {outcomes:?}"));
+        }
+    }
+
+    fn complete(&mut self, message: u64, region: &Region, here: &mut Here<'_>) {
+        let is_root = self.is_root;
+        let facts = self.facts(here.book);
+        let expected = std::mem::replace(&mut facts.completed, message + 1);
+        let is_whole = is_root || message < facts.received;
+        if expected != message || !is_whole {
+            self.violated(here, &format!("message {message} is complete out of turn"));
+        }
+        let outcome = self.memory.take_back(message, region, Whole::Yes);
+        self.check(here, outcome);
+    }
+
+    fn failed(&mut self, regions: &[(u64, Region)], here: &mut Here<'_>) {
+        let received = self.facts(here.book).received;
+        for (message, region) in regions {
+            let whole = if *message < received { Whole::Yes } else { Whole::Partly };
+            let outcome = self.memory.take_back(*message, region, whole);
+            self.check(here, outcome);
+        }
+    }
+
+    fn ended(&mut self, end: End, here: &mut Here<'_>) {
+        self.has_ended = true;
+        let kept = self.memory.given();
+        if !kept.is_empty() {
+            self.violated(here, &format!("memory of messages {kept:?} was not handed back"));
+        }
+        self.facts(here.book).end = Some((here.now_ns, end));
+        checks::ended(here.book, self.group, self.rank);
+    }
+}
+
+impl Actor for Application {
+    fn event(&mut self, event: Event, here: &mut Here<'_>) {
+        self.remark(here, || match &event {
+            Event::Failed { failure, regions } => format!("{failure}; {} regions", regions.len()),
+            other => format!("{other:?}"),
+        });
+        if self.has_ended {
+            return self.violated(here, &format!("{event:?} after the end"));
+        }
+        match event {
+            Event::Incoming { message, bytes, .. } => self.incoming(message, bytes, here),
+            Event::Block { message, offset, bytes, .. } => {
+                let range = offset as usize..(offset + bytes) as usize;
+                let outcome = self.memory.note_block(message, range);
+                self.check(here, outcome);
+            }
+            Event::Received { message, .. } => {
+                let is_root = self.is_root;
+                let facts = self.facts(here.book);
+                let expected = std::mem::replace(&mut facts.received, message + 1);
+                if expected != message || message >= facts.incoming || is_root {
+                    self.violated(here, &format!("message {message} is received out of turn"));
+                }
+                let sent = here.book.groups[self.group].sent.get(message as usize);
+                let bytes = sent.copied().unwrap_or(0);
+                let outcome = self.memory.check_block(message, 0..bytes);
+                self.check(here, outcome);
+                let reported = self.memory.bytes_reported(message);
+                if reported != if self.plan.report_blocks { bytes } else { 0 } {
+                    self.violated(here, &format!("{reported} of {bytes} bytes were reported"));
+                }
+            }
+            Event::Complete { message, region, .. } => self.complete(message, &region, here),
+            Event::Failed { failure, regions } => {
+                self.failed(&regions, here);
+                // Only the library may have kept some.
+                drop(regions);
+                self.ended(End::Failed(failure), here);
+            }
+            Event::Closed { .. } => self.ended(End::Closed, here),
+            other => self.violated(here, &format!("{other:?} is not known")),
+        }
+        if self.plan.rude && !self.has_ended && self.dice.percent(20) {
+            self.be_rude(here);
+        }
+    }
+
+    fn next_wake_ns(&self) -> Option<u64> {
+        if self.has_ended {
+            return None;
+        }
+        let send_ns = self.sends.front().map(|send| send.at_ns);
+        // Whoever has not sent everything does not close, unless it is in a hurry.
+        let close_ns = self.close_ns.filter(|_| self.sends.is_empty() || self.closes_early);
+        let answer_ns = self.unanswered.iter().map(|&(at_ns, ..)| at_ns).min();
+        send_ns.into_iter().chain(close_ns).chain(answer_ns).min()
+    }
+
+    fn wake(&mut self, here: &mut Here<'_>) {
+        while self.sends.front().is_some_and(|send| send.at_ns <= here.now_ns) {
+            let Some(send) = self.sends.pop_front() else { break };
+            self.send(&send, here);
+        }
+        for _ in 0..self.unanswered.len() {
+            let Some((at_ns, message, bytes)) = self.unanswered.pop_front() else { break };
+            if at_ns <= here.now_ns {
+                self.accept(message, bytes, 0, here);
+            } else {
+                self.unanswered.push_back((at_ns, message, bytes));
+            }
+        }
+        let may_close = self.sends.is_empty() || self.closes_early;
+        if self.close_ns.is_some_and(|close_ns| may_close && close_ns <= here.now_ns) {
+            self.close(here);
+        }
+    }
+
+    fn obey(&mut self, order: Order, here: &mut Here<'_>) {
+        match order {
+            Order::Abort => self.abort(here, "told so"),
+            Order::Refuse => self.refuses = true,
+            Order::FallSilent => {
+                self.is_silent = true;
+                self.unanswered.clear();
+            }
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    fn finish(&mut self, book: &mut Book) {
+        if let Err(what) = self.memory.finish() {
+            book.violated(format!("member {}, group {}: {what}", self.rank, self.group));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What has happened in a run, as the checkers see it: facts, apart from whoever caused them.
+
+use rdmc::Failure;
+
+use crate::scenario::{Scenario, What};
+
+/// All facts of one run.
+#[derive(Debug)]
+pub struct Book {
+    /// By index of the group.
+    pub groups: Vec<GroupBook>,
+    /// What was done to members, in the order of time.
+    pub harms: Vec<Done>,
+    /// What must not have happened. The first ends the run.
+    pub violations: Vec<String>,
+}
+
+/// One group.
+#[derive(Debug)]
+pub struct GroupBook {
+    /// Lengths of the messages that the root has given.
+    pub sent: Vec<usize>,
+    /// By rank.
+    pub members: Vec<MemberBook>,
+}
+
+/// One group at one member.
+#[derive(Clone, Default, Debug)]
+pub struct MemberBook {
+    /// How many messages were announced to the application.
+    pub incoming: u64,
+    /// How many are whole here.
+    pub received: u64,
+    /// How many this member is done with.
+    pub completed: u64,
+    /// When its application gave the group up.
+    pub aborted_ns: Option<u64>,
+    /// How it ended, and when.
+    pub end: Option<(u64, End)>,
+}
+
+/// How a group ends at a member.
+#[derive(Clone, PartialEq, Debug)]
+pub enum End {
+    /// With success.
+    Closed,
+    /// With the first cause that this member has heard of.
+    Failed(Failure),
+}
+
+/// Harm that was done.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// When.
+    pub at_ns: u64,
+    /// What.
+    pub what: What,
+}
+
+impl Book {
+    /// Nothing has happened.
+    pub fn new(scenario: &Scenario) -> Self {
+        let members = vec![MemberBook::default(); scenario.members.len()];
+        let group = |_| GroupBook { sent: Vec::new(), members: members.clone() };
+        Self {
+            groups: scenario.groups.iter().map(group).collect(),
+            harms: Vec::new(),
+            violations: Vec::new(),
+        }
+    }
+
+    /// Something that must not happen has happened.
+    pub fn violated(&mut self, what: impl Into<String>) {
+        self.violations.push(what.into());
+    }
+
+    /// Harm that was done before a moment.
+    pub fn harms_until(&self, at_ns: u64) -> impl Iterator<Item = &Done> {
+        self.harms.iter().filter(move |harm| harm.at_ns <= at_ns)
+    }
+}

@@ -1,0 +1,85 @@
+//! Many seeds, on all cores.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    scenario::Limits,
+    subject::{Options, Subject},
+};
+
+/// Which seeds are run, and how.
+#[derive(Debug)]
+pub struct Campaign<S: Subject> {
+    /// The first seed; the others follow it.
+    pub first: u64,
+    /// How many; the first that fails ends the campaign.
+    pub count: u64,
+    /// No more are begun after this.
+    pub patience: Option<Duration>,
+    /// What seeds are made into.
+    pub limits: Limits,
+    /// How runs are watched.
+    pub options: Options<S::Canary>,
+    /// Threads; 0: one for each core.
+    pub jobs: usize,
+}
+
+impl<S: Subject> Campaign<S> {
+    /// These seeds, with nothing planted, on all cores.
+    pub fn new(first: u64, count: u64) -> Self {
+        Self {
+            first,
+            count,
+            patience: None,
+            limits: Limits::default(),
+            options: Options::default(),
+            jobs: 0,
+        }
+    }
+
+    /// Runs them. Answers what was in them, and the lowest seed that has failed, if one has. Waits
+    /// for its threads; with one job it runs on the caller's.
+    pub fn run(&self) -> (S::Tally, Option<u64>) {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let jobs = if self.jobs == 0 { cores } else { self.jobs };
+        let (next, failed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        let tally = Mutex::new(S::Tally::default());
+        let work = || {
+            let mine = self.work(&next, &failed);
+            S::merge(&mut tally.lock().unwrap_or_else(PoisonError::into_inner), &mine);
+        };
+        thread::scope(|scope| {
+            (1..jobs).for_each(|_| drop(scope.spawn(work)));
+            work();
+        });
+        let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let failed = failed.into_inner();
+        (tally, (failed < u64::MAX).then_some(failed))
+    }
+
+    /// What one thread does.
+    fn work(&self, next: &AtomicU64, failed: &AtomicU64) -> S::Tally {
+        let start = Instant::now();
+        let mut tally = S::Tally::default();
+        while self.patience.is_none_or(|patience| start.elapsed() < patience) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= self.count || failed.load(Ordering::Relaxed) < u64::MAX {
+                break;
+            }
+            let seed = self.first + index;
+            let report = S::run(&S::draw(seed, &self.limits), self.options);
+            S::add(&mut tally, seed, &report);
+            if !S::verdict(&report).0.is_empty() {
+                failed.fetch_min(seed, Ordering::Relaxed);
+            }
+        }
+        tally
+    }
+}

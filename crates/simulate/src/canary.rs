@@ -1,0 +1,174 @@
+//! Planted bugs: each is what a mistake in the library would look like to a checker, and must be
+//! noticed. They sit between a member's engine and its network.
+
+use std::{fmt, str::FromStr};
+
+use transport::{Completion, EndpointId, ReadLease, Region};
+
+use crate::dice::Dice;
+
+/// Sets these choices apart from all others of a seed.
+const PURPOSE: u64 = 3;
+
+// The first byte of control words, as in crates/rdmc/src/engine/words.rs.
+const GRANT: u8 = 2;
+const FAILED: u8 = 3;
+const CLOSING: u8 = 4;
+const DELIVERED: u8 = 5;
+
+/// Names of planted bugs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Canary {
+    /// A completion is reported twice.
+    CompletesTwice,
+    /// A completion is never reported.
+    LosesCompletion,
+    /// A block's bytes arrive one byte further on than they should.
+    MisplacesBlock,
+    /// A neighbour is told of one receive more than is posted.
+    GrantsTooMuch,
+    /// Neighbours are not told of a failure.
+    DropsNotice,
+    /// Neighbours are told that somebody else is to blame.
+    BlamesAnother,
+    /// The end of a connection is never reported.
+    MissesEnds,
+    /// Members behind this one count as having everything before they do.
+    ClosesEarly,
+    /// Memory is handed back while somebody still holds it.
+    KeepsMemory,
+    /// Deadlines are not kept.
+    MissesDeadlines,
+}
+
+impl Canary {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::CompletesTwice,
+        Self::LosesCompletion,
+        Self::MisplacesBlock,
+        Self::GrantsTooMuch,
+        Self::DropsNotice,
+        Self::BlamesAnother,
+        Self::MissesEnds,
+        Self::ClosesEarly,
+        Self::KeepsMemory,
+        Self::MissesDeadlines,
+    ];
+
+    /// As it is displayed and parsed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CompletesTwice => "completes-twice",
+            Self::LosesCompletion => "loses-completion",
+            Self::MisplacesBlock => "misplaces-block",
+            Self::GrantsTooMuch => "grants-too-much",
+            Self::DropsNotice => "drops-notice",
+            Self::BlamesAnother => "blames-another",
+            Self::MissesEnds => "misses-ends",
+            Self::ClosesEarly => "closes-early",
+            Self::KeepsMemory => "keeps-memory",
+            Self::MissesDeadlines => "misses-deadlines",
+        }
+    }
+}
+
+impl fmt::Display for Canary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Canary {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|canary| canary.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|canary| canary.name()).collect();
+            format!("{text:?} is no canary; use one of {}", names.join(", "))
+        })
+    }
+}
+
+/// A canary at one member.
+#[derive(Debug)]
+pub struct Planted {
+    canary: Canary,
+    members: u32,
+    dice: Dice,
+    kept: Vec<ReadLease>,
+    /// Words that nobody has written.
+    forged: Vec<Completion>,
+}
+
+impl Planted {
+    /// At a member of a group of `members`.
+    pub fn new(canary: Canary, members: u32, seed: u64, member: u32) -> Self {
+        let dice = Dice::new(seed ^ u64::from(member) << 48, PURPOSE);
+        Self { canary, members, dice, kept: Vec::new(), forged: Vec::new() }
+    }
+
+    /// One case in twenty.
+    fn strikes(&mut self) -> bool {
+        self.dice.percent(5)
+    }
+
+    /// What a send is made from.
+    pub(crate) fn send(&mut self, from: ReadLease) -> ReadLease {
+        let strikes = matches!(self.canary, Canary::MisplacesBlock | Canary::KeepsMemory);
+        if !strikes || from.bytes() < 2 || !self.strikes() {
+            return from;
+        }
+        let mut bytes = from.to_vec();
+        if self.canary == Canary::MisplacesBlock {
+            bytes.rotate_right(1);
+        } else {
+            self.kept.push(from);
+        }
+        let all = 0..bytes.len();
+        Region::from_vec(bytes).read(all).expect("nobody else knows of it")
+    }
+
+    /// What is written instead of a word, if anything is.
+    pub(crate) fn word(&mut self, endpoint: EndpointId, word: &[u8]) -> Option<Vec<u8>> {
+        let mut word = word.to_vec();
+        match (self.canary, word[0]) {
+            (Canary::GrantsTooMuch, GRANT) if self.strikes() => word[1] += 1,
+            (Canary::DropsNotice, FAILED) => return None,
+            (Canary::BlamesAnother, FAILED) => {
+                let member = u32::from_le_bytes([word[2], word[3], word[4], word[5]]);
+                word[2..6].copy_from_slice(&(member.wrapping_add(1) % self.members).to_le_bytes());
+            }
+            (Canary::ClosesEarly, CLOSING) => {
+                self.forged.push(Completion::Control { endpoint, word: vec![DELIVERED] });
+            }
+            _ => {}
+        }
+        Some(word)
+    }
+
+    /// What is reported instead of a completion.
+    pub(crate) fn completion(&mut self, completion: Completion) -> Vec<Completion> {
+        let mut reported = std::mem::take(&mut self.forged);
+        match (self.canary, &completion) {
+            (Canary::CompletesTwice, Completion::Sent { .. } | Completion::Received { .. })
+                if self.strikes() =>
+            {
+                reported.push(completion.clone());
+            }
+            (Canary::LosesCompletion, Completion::Sent { .. } | Completion::Cancelled { .. })
+                if self.strikes() =>
+            {
+                return reported;
+            }
+            (Canary::MissesEnds, Completion::Broken { .. }) => return reported,
+            // The real one would be out of turn.
+            (Canary::ClosesEarly, Completion::Control { word, .. }) if word[0] == DELIVERED => {
+                return reported;
+            }
+            _ => {}
+        }
+        reported.push(completion);
+        reported
+    }
+}

@@ -1,0 +1,183 @@
+//! What the ends of groups may be, judged by the facts alone.
+
+use rdmc::{Counters, Failure, FailureKind, SmallMessages};
+
+use crate::{
+    book::{Book, Done, End, GroupBook},
+    scenario::{Scenario, What},
+};
+
+/// A group has ended at a member: with success only if everybody has everything.
+pub fn ended(book: &mut Book, group: usize, rank: u32) {
+    let GroupBook { sent, members } = &book.groups[group];
+    let Some((_, End::Closed)) = &members[rank as usize].end else { return };
+    let lacking = members.iter().position(|member| member.completed < sent.len() as u64);
+    if let Some(lacking) = lacking {
+        let (has, all) = (members[lacking].completed, sent.len());
+        book.violated(format!(
+            "group {} is closed at member {rank}, but member {lacking} has {has} of {all} messages",
+            group
+        ));
+    }
+}
+
+/// Nothing was done to anybody: every receiver has got every block and every small message once.
+pub fn nothing_twice(book: &mut Book, scenario: &Scenario, counters: &[Counters]) {
+    let (size, members_max) = (scenario.size(), SmallMessages::default().members_max);
+    for (rank, counters) in (0..).zip(counters) {
+        let (mut blocks, mut small) = (0, 0);
+        for (plan, group) in scenario.groups.iter().zip(&book.groups) {
+            let limit = plan.small.filter(|_| (2..=members_max).contains(&size));
+            for &bytes in group.sent.iter().filter(|_| rank != plan.root) {
+                if limit.is_some_and(|(_, bytes_max)| bytes <= bytes_max as usize) {
+                    small += 1;
+                } else {
+                    blocks += (bytes as u64).div_ceil(plan.block_bytes).max(1);
+                }
+            }
+        }
+        let got = (counters.blocks_received, counters.small_received);
+        if got != (blocks, small) {
+            book.violated(format!(
+                "member {rank} has got {got:?} blocks and small messages instead of {:?}",
+                (blocks, small)
+            ));
+        }
+    }
+}
+
+/// How good the blame of failures was.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Blame {
+    /// Somebody was named who had been harmed, or had given up.
+    pub exact: u64,
+    /// Somebody was named who was behind such a member.
+    pub behind: u64,
+}
+
+/// Every failure has a true cause, and is the same at whoever is said to have noticed it.
+pub fn failures(book: &mut Book, scenario: &Scenario) -> Blame {
+    let mut blame = Blame::default();
+    let mut wrong = Vec::new();
+    for (index, group) in book.groups.iter().enumerate() {
+        for (rank, member) in group.members.iter().enumerate() {
+            let Some((at_ns, End::Failed(failure))) = &member.end else { continue };
+            let judged = Trial { book, scenario, index, at_ns: *at_ns }.judge(failure, &mut blame);
+            if let Err(why) = judged {
+                wrong.push(format!("member {rank}: {failure}; but {why}"));
+            }
+        }
+    }
+    book.violations.extend(wrong);
+    blame
+}
+
+/// One failure at one member.
+struct Trial<'a> {
+    book: &'a Book,
+    scenario: &'a Scenario,
+    /// Of the group.
+    index: usize,
+    at_ns: u64,
+}
+
+impl Trial<'_> {
+    fn judge(&self, failure: &Failure, blame: &mut Blame) -> Result<(), String> {
+        let group = &self.book.groups[self.index];
+        if failure.group != self.scenario.groups[self.index].number {
+            return Err("it is another group's".to_owned());
+        }
+        let Some(blamed) = failure.member else { return Err("it blames nobody".to_owned()) };
+        let (Some(accused), Some(reporter)) =
+            (group.members.get(blamed as usize), group.members.get(failure.reporter as usize))
+        else {
+            return Err("it names members that there are not".to_owned());
+        };
+        // Whoever has noticed it has failed by it, too.
+        let same = |end: &End| match end {
+            End::Failed(other) => {
+                (other.member, other.kind, other.reporter)
+                    == (failure.member, failure.kind, failure.reporter)
+            }
+            End::Closed => false,
+        };
+        if let Some((_, end)) = &reporter.end
+            && !same(end)
+        {
+            return Err(format!("member {} itself says: {end:?}", failure.reporter));
+        }
+        let harms: Vec<&Done> = self.book.harms_until(self.at_ns).collect();
+        let is_true = match failure.kind {
+            FailureKind::Application => accused.aborted_ns.is_some_and(|at| at <= self.at_ns),
+            FailureKind::Lost => harms.iter().any(|harm| {
+                explains_loss(&harm.what, failure) || self.explains_silence(harm, failure)
+            }),
+            FailureKind::Silent => harms.iter().any(|harm| self.explains_silence(harm, failure)),
+            FailureKind::Stalled => self.explains_stall(&harms),
+            // Nobody breaks the protocol here, and all memory is there.
+            _ => false,
+        };
+        if !is_true {
+            return Err("nothing has happened that explains this".to_owned());
+        }
+        // Of two that a partition separates, either may be named.
+        let is_apart = |what: &What| match what {
+            What::Partition { members, .. } => {
+                members.contains(&blamed) != members.contains(&failure.reporter)
+            }
+            _ => what.members().contains(&blamed),
+        };
+        if harms.iter().any(|harm| is_apart(&harm.what)) || accused.aborted_ns.is_some() {
+            blame.exact += 1;
+        } else {
+            blame.behind += 1;
+        }
+        Ok(())
+    }
+
+    /// A connection falls silent if one of its ends stands still, or nothing passes it, for longer
+    /// than the network has patience.
+    fn explains_silence(&self, harm: &Done, failure: &Failure) -> bool {
+        let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
+        let is_silent = match &harm.what {
+            What::Freeze { member, .. } => [blamed, reporter].contains(member),
+            What::Partition { members, .. } => {
+                members.contains(&blamed) != members.contains(&reporter)
+            }
+            _ => false,
+        };
+        let patience_ns = self.scenario.network.silence_timeout_ms * 1_000_000;
+        is_silent
+            && self.is_held_for(harm, patience_ns, |other| {
+                std::mem::discriminant(&other.what) == std::mem::discriminant(&harm.what)
+            })
+    }
+
+    /// Something was held up for half of the stall timeout at least. Shorter delays must not fail
+    /// a group, whatever they are.
+    fn explains_stall(&self, harms: &[&Done]) -> bool {
+        let limit_ns = self.scenario.groups[self.index].stall_timeout_ms * 1_000_000 / 2;
+        harms
+            .iter()
+            .any(|harm| harm.what.holds_ns() > 0 && self.is_held_for(harm, limit_ns, |_| true))
+    }
+
+    /// Whether this harm, with others like it, has held something up for so long.
+    fn is_held_for(&self, harm: &Done, limit_ns: u64, like: impl Fn(&Done) -> bool) -> bool {
+        let held = |harm: &Done| harm.what.holds_ns().min(self.at_ns - harm.at_ns);
+        let all: u64 =
+            self.book.harms_until(self.at_ns).filter(|other| like(other)).map(held).sum();
+        held(harm) > 0 && all >= limit_ns
+    }
+}
+
+/// A connection is lost if its other end dies or if it is reset; also if it was given up for silence
+/// at the other end: whoever stood still then hears that it is lost.
+fn explains_loss(what: &What, failure: &Failure) -> bool {
+    let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
+    match what {
+        What::Kill { member } => *member == blamed,
+        What::Reset { members } => members.contains(&blamed) && members.contains(&reporter),
+        _ => false,
+    }
+}

@@ -1,0 +1,68 @@
+//! Random choices from a seed.
+
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{Rng, SeedableRng},
+};
+
+/// The same seed, the same choices, on every machine.
+#[derive(Debug)]
+pub struct Dice(ChaCha8Rng);
+
+impl Dice {
+    /// A sequence of its own for each seed and purpose.
+    pub fn new(seed: u64, purpose: u64) -> Self {
+        let mut generator = ChaCha8Rng::seed_from_u64(seed);
+        generator.set_stream(purpose);
+        Self(generator)
+    }
+
+    /// Evenly from 0 up to but without `end`; 0 if that is 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        // The high half of the product: off from even by end / 2^64, no more.
+        ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// Evenly, both ends included.
+    pub fn between(&mut self, least: u64, most: u64) -> u64 {
+        least + self.below(most.saturating_sub(least) + 1)
+    }
+
+    /// As [`Dice::between`], but each order of magnitude is as likely as any other.
+    pub fn magnitude(&mut self, least: u64, most: u64) -> u64 {
+        let bits = u64::from((most / least.max(1)).max(1).ilog2());
+        let shift = self.between(0, bits);
+        let low = least.max(1) << shift;
+        self.between(low.min(most), (2 * low - 1).min(most))
+    }
+
+    /// True in so many of 100 cases.
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of these, each as likely. Panics if there is none.
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize].clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_stay_in_range_and_repeat() {
+        let mut dice = Dice::new(1, 2);
+        for _ in 0..10_000 {
+            assert!(dice.below(7) < 7);
+            assert!((3..=5).contains(&dice.between(3, 5)));
+            assert!((10..=1_000).contains(&dice.magnitude(10, 1_000)));
+            assert!((0..=1).contains(&dice.magnitude(0, 1)));
+        }
+        assert_eq!(dice.below(0), 0);
+        let of = |seed, purpose| Dice::new(seed, purpose).below(u64::MAX);
+        assert_eq!(of(3, 4), of(3, 4));
+        assert_ne!(of(3, 4), of(3, 5));
+    }
+}

@@ -1,0 +1,236 @@
+//! A scenario from a seed: mostly small, with every extreme now and then.
+
+use rdmc::Algorithm;
+
+use crate::{
+    clock::Clock,
+    dice::Dice,
+    scenario::{
+        Answer, ApplicationPlan, GroupPlan, Harm, Limits, MemberPlan, NetworkPlan, Scenario,
+        SendPlan, SlowLink, What,
+    },
+};
+
+/// Sets these choices apart from those that are made while the scenario runs.
+const PURPOSE: u64 = 1;
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// The scenario of a seed; another for other limits.
+pub fn draw(seed: u64, limits: &Limits) -> Scenario {
+    let mut dice = Dice::new(seed, PURPOSE);
+    let (least, most) = (*limits.members.start(), *limits.members.end());
+    let size = dice.between(u64::from(least), u64::from(most)) as u32;
+    let network = network(&mut dice, size);
+    let rate = network.rate_bytes_per_s;
+    let members = (0..size).map(|_| member(&mut dice, rate)).collect();
+    let group_count = if dice.percent(30) { 2 } else { 1 };
+    let mut groups: Vec<GroupPlan> =
+        (0..group_count).map(|index| group(&mut dice, size, index + 1)).collect();
+    if group_count == 2 && dice.percent(40) {
+        groups[1].after = Some(0);
+        if dice.percent(70) {
+            groups[1].number = groups[0].number;
+        }
+    }
+    let mut scenario = Scenario { seed, network, members, groups, harms: Vec::new() };
+    if scenario.groups.iter().any(|group| group.offload) {
+        // The network forgets what has completed once it was reported: it has to be seen then.
+        scenario.members.iter_mut().for_each(|member| member.batch = 0);
+    }
+    scenario.harms = harms(&mut dice, &scenario);
+    // Without a stall timeout the network has to notice everything.
+    if scenario.harms.iter().all(|harm| harm.what.holds_ns() == 0) && dice.percent(20) {
+        scenario.groups.iter_mut().for_each(|group| group.stall_timeout_ms = 0);
+    }
+    // Waiting for a port that another group has is no stall.
+    for index in 0..scenario.groups.len() {
+        let crowded_ms = scenario.crowded_ns(index).div_ceil(MS);
+        let group = &mut scenario.groups[index];
+        if group.stall_timeout_ms > 0 {
+            group.stall_timeout_ms = group.stall_timeout_ms.max(crowded_ms);
+        }
+    }
+    scenario
+}
+
+fn network(dice: &mut Dice, size: u32) -> NetworkPlan {
+    let two = |dice: &mut Dice| -> [u32; 2] {
+        let one = dice.below(u64::from(size)) as u32;
+        [one, (one + 1 + dice.below(u64::from(size) - 1) as u32) % size]
+    };
+    // Most runs are much shorter than all deadlines, some much longer.
+    let rate_bytes_per_s = 1_000_000_000 / dice.pick(&[1, 1, 1, 10, 100]);
+    let slow_count = if size > 1 && dice.percent(20) { dice.between(1, 2) } else { 0 };
+    NetworkPlan {
+        rate_bytes_per_s,
+        latency_ns: rarely(dice, 70, 10, 50 * US),
+        block_jitter_percent: rarely(dice, 50, 10, 300),
+        delivery_jitter_ns_max: rarely(dice, 50, 10, 100 * US),
+        control_jitter_ns_max: rarely(dice, 50, 10, 100 * US),
+        loss_detection_ns: rarely(dice, 70, 100, MS),
+        silence_timeout_ms: dice.between(2, 20),
+        drain_timeout_ms: dice.between(1, 10),
+        slow_links: (0..slow_count)
+            .map(|_| {
+                let rate_bytes_per_s = slow_rate(dice, rate_bytes_per_s);
+                SlowLink { members: two(dice), rate_bytes_per_s }
+            })
+            .collect(),
+    }
+}
+
+/// 0, or in `percent` of the cases something of any magnitude.
+fn rarely(dice: &mut Dice, percent: u64, least: u64, most: u64) -> u64 {
+    if dice.percent(percent) { dice.magnitude(least, most) } else { 0 }
+}
+
+/// No block takes so long at this rate that waiting for it could be a stall.
+fn slow_rate(dice: &mut Dice, rate: u64) -> u64 {
+    (rate / dice.magnitude(2, 100)).max(1_000_000)
+}
+
+fn member(dice: &mut Dice, rate: u64) -> MemberPlan {
+    let clock = Clock {
+        offset_ns: rarely(dice, 50, 1, 10_000 * MS),
+        rate_ppm: if dice.percent(50) { dice.between(950_000, 1_050_000) } else { 1_000_000 },
+    };
+    MemberPlan {
+        start_ns: rarely(dice, 25, 10, MS),
+        poll_delay_ns_max: rarely(dice, 25, 10, 20 * US),
+        batch: if dice.percent(20) { dice.between(1, 3) as u32 } else { 0 },
+        clock,
+        rate_bytes_per_s: dice.percent(10).then(|| slow_rate(dice, rate)),
+    }
+}
+
+fn group(dice: &mut Dice, size: u32, number: u64) -> GroupPlan {
+    let block_bytes = if dice.percent(80) { dice.between(20, 200) } else { dice.between(1, 20) };
+    let small = dice.percent(35).then(|| (dice.between(1, 6) as u32, dice.between(0, 80) as u32));
+    let are_many = small.is_some() && dice.percent(40);
+    let count_max = if are_many { 40 } else { dice.between(1, 6) };
+    let count = dice.between(0, count_max);
+    let mut at_ns = 0;
+    let mut sends = Vec::new();
+    for _ in 0..count {
+        at_ns += rarely(dice, 20, 100, 2 * MS);
+        let is_small = are_many && dice.percent(90);
+        let bytes = if is_small { dice.below(81) as usize } else { length(dice, block_bytes) };
+        sends.push(SendPlan { at_ns, bytes, shared: dice.percent(20) });
+    }
+    let closes_early = dice.percent(5);
+    let close_ns = if closes_early { dice.below(at_ns + 1) } else { rarely(dice, 20, 100, 2 * MS) };
+    GroupPlan {
+        number,
+        after: None,
+        start_ns: rarely(dice, 15, 10, 3 * MS),
+        algorithm: dice.pick(&Algorithm::ALL).name().to_owned(),
+        root: dice.below(u64::from(size)) as u32,
+        rack: dice.between(1, 4) as u32,
+        block_bytes,
+        messages_in_flight: dice.between(1, 4) as u32,
+        offload: dice.percent(20),
+        small,
+        stall_timeout_ms: dice.between(5, 40),
+        sends,
+        close_ns,
+        closes_early,
+        applications: (0..size).map(|_| application(dice)).collect(),
+    }
+}
+
+/// Lengths at which something changes, and others.
+fn length(dice: &mut Dice, block_bytes: u64) -> usize {
+    let blocks = dice.magnitude(1, 24);
+    let bytes = match dice.below(8) {
+        0 => dice.below(2),
+        1 => dice.between(1, 80),
+        2 => block_bytes * blocks - 1,
+        3 => block_bytes * blocks,
+        4 => block_bytes * blocks + 1,
+        _ => block_bytes * blocks + dice.below(block_bytes),
+    };
+    bytes as usize
+}
+
+fn application(dice: &mut Dice) -> ApplicationPlan {
+    let answer = match dice.below(10) {
+        0 | 1 => Answer::Late { ns_max: dice.magnitude(10, MS / 2) },
+        2 => Answer::Larger { bytes: dice.magnitude(1, 300) as usize },
+        3 => Answer::Wrong { too_small: dice.percent(50), then_ns: rarely(dice, 50, 10, MS / 2) },
+        _ => Answer::Exact,
+    };
+    ApplicationPlan {
+        window: (dice.between(1, 8) as u32, dice.between(1, 8) as u32),
+        report_blocks: dice.percent(30),
+        answer,
+        close_ns: dice.percent(70).then(|| rarely(dice, 50, 10, 3 * MS)),
+        rude: dice.percent(10),
+    }
+}
+
+fn harms(dice: &mut Dice, scenario: &Scenario) -> Vec<Harm> {
+    let count = match dice.below(10) {
+        0..=2 => 0,
+        3..=6 => 1,
+        7 | 8 => 2,
+        _ => dice.between(3, 5),
+    };
+    // About how many steps the run takes without harm.
+    let blocks = |group: &GroupPlan| -> u64 {
+        group.sends.iter().map(|send| send.bytes as u64 / group.block_bytes + 3).sum()
+    };
+    let moved: u64 = scenario.groups.iter().map(blocks).sum();
+    let steps = u64::from(scenario.size()) * (2 * moved + 6);
+    let mut harms: Vec<Harm> = Vec::new();
+    for _ in 0..count {
+        let together = harms.last().map(|harm| harm.step).filter(|_| dice.percent(30));
+        let step = together.unwrap_or_else(|| dice.between(1, steps));
+        let what = harm(dice, scenario);
+        // Messages are announced early, and only then can they be refused.
+        let early = matches!(what, What::Refuse { .. } | What::Mute { .. }) && dice.percent(70);
+        harms.push(Harm { step: if early { step.div_ceil(10) } else { step }, what });
+    }
+    harms.sort_by_key(|harm| harm.step);
+    harms
+}
+
+fn harm(dice: &mut Dice, scenario: &Scenario) -> What {
+    let size = u64::from(scenario.size());
+    let member = dice.below(size) as u32;
+    let group = dice.below(scenario.groups.len() as u64) as usize;
+    match dice.below(16) {
+        0..=3 => What::Kill { member },
+        4 | 5 if size > 1 => {
+            let other = (u64::from(member) + 1 + dice.below(size - 1)) % size;
+            What::Reset { members: [member, other as u32] }
+        }
+        6 | 7 => What::Freeze { member, for_ns: duration(dice) },
+        8 | 9 => What::Pause { member, for_ns: duration(dice).unwrap_or(100 * MS) },
+        10 | 11 if size > 1 => {
+            let mut members: Vec<u32> =
+                (0..size as u32).filter(|&other| other != member && dice.percent(40)).collect();
+            if members.is_empty() {
+                members.push(member);
+            }
+            What::Partition { members, for_ns: duration(dice) }
+        }
+        12 => What::Abort { member, group },
+        13 => What::Refuse { member, group },
+        14 => What::Mute { member, group },
+        _ => {
+            let bytes_per_s = slow_rate(dice, scenario.network.rate_bytes_per_s);
+            What::Rate { member, bytes_per_s }
+        }
+    }
+}
+
+/// Harmlessly short, or longer than most deadlines, or for ever.
+fn duration(dice: &mut Dice) -> Option<u64> {
+    match dice.below(5) {
+        0 | 1 => Some(dice.magnitude(100, MS)),
+        2 | 3 => Some(dice.magnitude(MS, 60 * MS)),
+        _ => None,
+    }
+}

@@ -1,0 +1,48 @@
+//! Whole groups of real engines in virtual time, with everything that can go wrong.
+//!
+//! A seed makes a [`Scenario`]: plain data that says what the network, the members, the groups and
+//! their applications are like, and what harm is done to them at which step. [`run`] carries it
+//! out over a simulated network ([`transport_sim`]), one thing after another, so that the same
+//! scenario gives the same run. Applications write down what they are told ([`Book`]) and check
+//! memory as it comes back; what has come of it all is judged by the facts, apart from whoever
+//! caused them ([`checks`]).
+//!
+//! A [`Canary`] is a planted bug, by which the checkers show that they can fail.
+
+#![forbid(unsafe_code)]
+
+mod actor;
+mod application;
+mod book;
+mod campaign;
+mod canary;
+pub mod checks;
+mod clock;
+mod dice;
+mod draw;
+mod memory;
+mod node;
+mod push;
+mod scenario;
+mod shrink;
+mod subject;
+mod tally;
+mod world;
+
+pub use actor::{Actor, Here, MemberEngine, Order};
+pub use book::{Book, Done, End, GroupBook, MemberBook};
+pub use campaign::Campaign;
+pub use canary::Canary;
+pub use clock::Clock;
+pub use dice::Dice;
+pub use draw::draw;
+pub use node::{Node, Watch};
+pub use push::{
+    Blow, BlowDone, Harm as PushHarm, HostScenario, PushCanary, PushOutcome, PushScenario,
+    PushTally, draw_push, run_push,
+};
+pub use scenario::*;
+pub use shrink::shrink;
+pub use subject::{Groups, Options, Pushes, Subject};
+pub use tally::Tally;
+pub use world::{Report, run};

@@ -1,0 +1,218 @@
+//! Checks of memory: contents, and who may touch them when.
+//!
+//! A receiver's memory is poison before it is given: every byte is the opposite of what it has to
+//! become. When it comes back it is the application's alone, which writes something else into it;
+//! that has to be there at the end of the run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::Arc,
+};
+
+use transport::Region;
+
+/// What an application writes into memory that is its own again.
+const OWN: u8 = 0x5A;
+
+/// Memory of one application.
+#[derive(Debug, Default)]
+pub struct Memory {
+    group: u64,
+    given: BTreeMap<u64, Given>,
+    /// First bytes of the blocks that were said to be in place, and how many bytes in all.
+    reported: BTreeMap<u64, (BTreeSet<usize>, usize)>,
+    returned: Vec<Given>,
+}
+
+#[derive(Debug)]
+struct Given {
+    region: Region,
+    /// Of the message; the region may be longer.
+    bytes: usize,
+    /// What is in the region is the message, since it came from here.
+    is_source: bool,
+    shared: Option<Arc<[u8]>>,
+}
+
+/// Byte `index` of a message. Blocks of any length differ.
+fn byte_of(group: u64, message: u64, index: usize) -> u8 {
+    let mixed =
+        (index as u64 ^ (message << 20) ^ (group << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 56) as u8
+}
+
+/// A whole message.
+fn contents(group: u64, message: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|index| byte_of(group, message, index)).collect()
+}
+
+impl Memory {
+    /// Of an application in this group.
+    pub fn new(group: u64) -> Self {
+        Self { group, ..Self::default() }
+    }
+
+    /// A message to send.
+    pub fn source(&mut self, message: u64, bytes: usize, shared: bool) -> Region {
+        let contents = contents(self.group, message, bytes);
+        let shared = shared.then(|| Arc::<[u8]>::from(contents.as_slice()));
+        let region = match &shared {
+            Some(shared) => Region::from_shared(Arc::clone(shared)),
+            None => Region::from_vec(contents),
+        };
+        let given = Given { region: region.clone(), bytes, is_source: true, shared };
+        self.given.insert(message, given);
+        region
+    }
+
+    /// Memory to receive into, longer than the message by `extra`.
+    pub fn target(&mut self, message: u64, bytes: usize, extra: usize) -> Region {
+        let mut poison = contents(self.group, message, bytes + extra);
+        poison.iter_mut().for_each(|byte| *byte = !*byte);
+        let region = Region::from_vec(poison);
+        let given = Given { region: region.clone(), bytes, is_source: false, shared: None };
+        self.given.insert(message, given);
+        region
+    }
+
+    /// What was given was not taken after all.
+    pub fn forget(&mut self, message: u64) {
+        self.given.remove(&message);
+    }
+
+    /// Messages whose memory is the library's.
+    pub fn given(&self) -> Vec<u64> {
+        self.given.keys().copied().collect()
+    }
+
+    /// A block is said to be in place.
+    ///
+    /// Errors: it is not, or cannot be read.
+    pub fn check_block(&self, message: u64, range: Range<usize>) -> Result<(), String> {
+        let given =
+            self.given.get(&message).ok_or_else(|| format!("message {message} has no memory"))?;
+        if range.end > given.bytes {
+            return Err(format!("block {range:?} is not in message {message}"));
+        }
+        self.check_contents(message, given, range, Whole::Yes)
+    }
+
+    /// As [`Memory::check_block`], for one that was reported by itself.
+    ///
+    /// Errors: also if it was reported before.
+    pub fn note_block(&mut self, message: u64, range: Range<usize>) -> Result<(), String> {
+        let (starts, bytes) = self.reported.entry(message).or_default();
+        *bytes += range.len();
+        if !starts.insert(range.start) {
+            return Err(format!("block {range:?} of message {message} is reported again"));
+        }
+        self.check_block(message, range)
+    }
+
+    /// How many bytes of a message were reported by blocks.
+    pub fn bytes_reported(&self, message: u64) -> usize {
+        self.reported.get(&message).map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// Memory comes back.
+    ///
+    /// Errors: it is not what was given, somebody uses it, or its contents are wrong.
+    pub fn take_back(&mut self, message: u64, region: &Region, whole: Whole) -> Result<(), String> {
+        let given = self.given.remove(&message).ok_or_else(|| {
+            format!("memory of message {message} comes back, which the library does not have")
+        })?;
+        if !is_same(&given.region, region) {
+            return Err(format!("other memory than was given for message {message} comes back"));
+        }
+        let whole = if given.is_source { Whole::Yes } else { whole };
+        self.check_contents(message, &given, 0..given.bytes, whole)?;
+        self.check_tail(message, &given)?;
+        if given.shared.is_none() {
+            let mut lease = given
+                .region
+                .write(0..given.region.len())
+                .map_err(|error| format!("memory of message {message} comes back, but {error}"))?;
+            lease.fill(OWN);
+        }
+        self.returned.push(given);
+        Ok(())
+    }
+
+    fn check_contents(
+        &self,
+        message: u64,
+        given: &Given,
+        range: Range<usize>,
+        whole: Whole,
+    ) -> Result<(), String> {
+        let lease = given
+            .region
+            .read(range.clone())
+            .map_err(|error| format!("message {message} should be readable: {error}"))?;
+        for (&byte, index) in lease.iter().zip(range) {
+            let good = byte_of(self.group, message, index);
+            if byte != good && (whole == Whole::Yes || byte != !good) {
+                return Err(format!(
+                    "byte {index} of message {message} is {byte:#04x} and should be {good:#04x}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_tail(&self, message: u64, given: &Given) -> Result<(), String> {
+        let tail = given.bytes..given.region.len();
+        let lease = given.region.read(tail.clone()).map_err(|error| error.to_string())?;
+        let is_poison = |(&byte, index): (&u8, usize)| byte == !byte_of(self.group, message, index);
+        if lease.iter().zip(tail).all(is_poison) {
+            Ok(())
+        } else {
+            Err(format!("bytes behind the end of message {message} were written"))
+        }
+    }
+
+    /// The engine and the network are gone: all memory is the application's alone, and what came
+    /// back was not written since.
+    ///
+    /// Errors: somebody still has some, or has written.
+    pub fn finish(&mut self) -> Result<(), String> {
+        // What was not handed back went with its member; the contents may be anything.
+        for (message, given) in std::mem::take(&mut self.given) {
+            given.let_go().ok_or_else(|| {
+                format!("memory of message {message} is still held after its member has gone")
+            })?;
+        }
+        for given in std::mem::take(&mut self.returned) {
+            let is_shared = given.shared.is_some();
+            let now = given.let_go().ok_or("memory that was handed back is still held")?;
+            if !is_shared && now.iter().any(|&byte| byte != OWN) {
+                return Err("memory was written after it was handed back".to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether all of a message has to be there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whole {
+    /// Every byte.
+    Yes,
+    /// Every byte is right, or as it was.
+    Partly,
+}
+
+impl Given {
+    /// The bytes, if nobody else has the memory.
+    fn let_go(self) -> Option<Vec<u8>> {
+        let Some(shared) = self.shared else { return self.region.try_into_vec().ok() };
+        drop(self.region);
+        (Arc::strong_count(&shared) == 1).then(|| shared.to_vec())
+    }
+}
+
+fn is_same(one: &Region, other: &Region) -> bool {
+    let start = |region: &Region| region.read(0..0).map(|lease| lease.as_ptr()).ok();
+    one.len() == other.len() && start(one) == start(other)
+}

@@ -1,0 +1,258 @@
+//! A member's access to the simulated network: with a clock of its own, and watched.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    rc::Rc,
+    time::Duration,
+};
+
+use transport::{
+    Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token, Transport, Waker,
+    WriteLease,
+};
+use transport_sim::{SimLink, SimTransport};
+
+use crate::{canary::Planted, clock::Clock};
+
+/// What is posted and open at one member, by its own account.
+#[derive(Default, Debug)]
+pub struct Ledger {
+    /// How many operations of a name are posted: small messages share one.
+    posts: BTreeMap<(EndpointId, Token), u32>,
+    endpoints: BTreeSet<EndpointId>,
+    /// Breaches of the transport's contract.
+    pub breaches: Vec<String>,
+}
+
+/// [`Transport`] of a member.
+pub struct Node {
+    inner: SimTransport,
+    clock: Clock,
+    batch: usize,
+    /// Completed, but not seen by the member yet.
+    queue: Rc<RefCell<VecDeque<Completion>>>,
+    ledger: Rc<RefCell<Ledger>>,
+    planted: Option<Planted>,
+}
+
+/// What the driver keeps of a [`Node`], which belongs to an engine.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    queue: Rc<RefCell<VecDeque<Completion>>>,
+    ledger: Rc<RefCell<Ledger>>,
+}
+
+impl Watch {
+    /// Whether another look would see something.
+    pub fn has_more(&self) -> bool {
+        !self.queue.borrow().is_empty()
+    }
+
+    /// Breaches of the transport's contract since the last time.
+    pub fn take_breaches(&self) -> Vec<String> {
+        std::mem::take(&mut self.ledger.borrow_mut().breaches)
+    }
+
+    /// What is still posted or open, in words; empty if nothing is.
+    pub fn leaks(&self) -> String {
+        let ledger = self.ledger.borrow();
+        let posts: u32 = ledger.posts.values().sum();
+        if posts == 0 && ledger.endpoints.is_empty() {
+            return String::new();
+        }
+        format!("{posts} posts and {} endpoints are open", ledger.endpoints.len())
+    }
+}
+
+impl Ledger {
+    fn posted(&mut self, endpoint: EndpointId, token: Token) {
+        *self.posts.entry((endpoint, token)).or_default() += 1;
+    }
+
+    fn completed(&mut self, completion: &Completion) {
+        let (endpoint, token) = match completion {
+            Completion::Sent { endpoint, token }
+            | Completion::Received { endpoint, token, .. }
+            | Completion::Cancelled { endpoint, token } => (*endpoint, Some(*token)),
+            Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } => {
+                let still_posted = self.posts.keys().any(|(posted, _)| posted == endpoint);
+                if !self.endpoints.remove(endpoint) || still_posted {
+                    self.breaches.push(format!("transport: {completion:?} ends what is not over"));
+                }
+                return;
+            }
+            Completion::Written { endpoint, .. } | Completion::Control { endpoint, .. } => {
+                (*endpoint, None)
+            }
+            _ => return,
+        };
+        let is_posted = token.is_none_or(|token| match self.posts.get_mut(&(endpoint, token)) {
+            Some(count) => {
+                *count -= 1;
+                if *count == 0 {
+                    self.posts.remove(&(endpoint, token));
+                }
+                true
+            }
+            None => false,
+        });
+        if !is_posted || !self.endpoints.contains(&endpoint) {
+            self.breaches.push(format!("transport: {completion:?}, which nobody has posted"));
+        }
+    }
+}
+
+impl Node {
+    /// `batch`: how many completions a poll reports at the most; 0: all.
+    pub fn new(
+        inner: SimTransport,
+        clock: Clock,
+        batch: u32,
+        planted: Option<Planted>,
+    ) -> (Self, Watch) {
+        let (queue, ledger) = <(Rc<RefCell<_>>, Rc<RefCell<Ledger>>)>::default();
+        let watch = Watch { queue: Rc::clone(&queue), ledger: Rc::clone(&ledger) };
+        let batch = if batch == 0 { usize::MAX } else { batch as usize };
+        (Self { inner, clock, batch, queue, ledger, planted }, watch)
+    }
+
+    /// Writes down a post if it was accepted.
+    fn note(
+        &self,
+        endpoint: EndpointId,
+        token: Token,
+        outcome: Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        if outcome.is_ok() {
+            self.ledger.borrow_mut().posted(endpoint, token);
+        }
+        outcome
+    }
+}
+
+impl Transport for Node {
+    type Link = SimLink;
+
+    fn now(&self) -> Duration {
+        self.clock.shows(self.inner.now().as_nanos() as u64)
+    }
+
+    fn block_bytes_max(&self) -> u64 {
+        self.inner.block_bytes_max()
+    }
+
+    fn open(&mut self, link: SimLink) -> Result<EndpointId, PostError> {
+        let endpoint = self.inner.open(link)?;
+        self.ledger.borrow_mut().endpoints.insert(endpoint);
+        Ok(endpoint)
+    }
+
+    fn post_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let outcome = self.inner.post_receive(endpoint, into, token);
+        self.note(endpoint, token, outcome)
+    }
+
+    fn post_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let from = match &mut self.planted {
+            Some(planted) => planted.send(from),
+            None => from,
+        };
+        let outcome = self.inner.post_send(endpoint, from, immediate, token);
+        self.note(endpoint, token, outcome)
+    }
+
+    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
+        match &mut self.planted {
+            None => self.inner.write_control(endpoint, word),
+            Some(planted) => match planted.word(endpoint, word) {
+                Some(word) => self.inner.write_control(endpoint, &word),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn can_write(&self) -> bool {
+        self.inner.can_write()
+    }
+
+    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+        self.inner.expose(endpoint, key, memory)
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let outcome = self.inner.post_write(endpoint, from, key, offset, immediate, token);
+        self.note(endpoint, token, outcome)
+    }
+
+    fn can_offload(&self) -> bool {
+        self.inner.can_offload()
+    }
+
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let outcome = self.inner.post_offloaded_receive(endpoint, into, immediate, token);
+        self.note(endpoint, token, outcome)
+    }
+
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: &[(EndpointId, Token)],
+    ) -> Result<(), PostError> {
+        let outcome = self.inner.post_offloaded_send(endpoint, from, immediate, token, after);
+        self.note(endpoint, token, outcome)
+    }
+
+    fn close(&mut self, endpoint: EndpointId) {
+        self.inner.close(endpoint);
+    }
+
+    /// Never waits: the driver moves time.
+    fn poll(&mut self, completions: &mut Vec<Completion>, _wait: Duration) {
+        let mut news = Vec::new();
+        self.inner.poll(&mut news, Duration::ZERO);
+        let mut ledger = self.ledger.borrow_mut();
+        let mut queue = self.queue.borrow_mut();
+        for completion in news {
+            ledger.completed(&completion);
+            match &mut self.planted {
+                Some(planted) => queue.extend(planted.completion(completion)),
+                None => queue.push_back(completion),
+            }
+        }
+        let count = queue.len().min(self.batch);
+        completions.extend(queue.drain(..count));
+    }
+
+    fn waker(&self) -> Waker {
+        self.inner.waker()
+    }
+}

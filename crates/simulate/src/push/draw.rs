@@ -1,0 +1,154 @@
+//! A push from a seed: mostly small, with every extreme now and then.
+
+use rdmc::Algorithm;
+
+use super::scenario::{Blow, Harm, HostScenario, PushScenario};
+use crate::{
+    dice::Dice,
+    scenario::{Limits, NetworkPlan},
+};
+
+/// Sets these choices apart from those that are made while the scenario runs.
+const PURPOSE: u64 = 11;
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+/// The push of a seed; another for other limits, which count the root.
+pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
+    let mut dice = Dice::new(seed, PURPOSE);
+    let (least, most) = (*limits.members.start(), *limits.members.end());
+    let machines = dice.between(u64::from(least.max(2)), u64::from(most.max(2)));
+    let block_bytes = dice.magnitude(64, 4_000);
+    let blocks = dice.magnitude(1, 64);
+    let bytes = match dice.below(8) {
+        0 => dice.below(3),
+        1 => block_bytes * blocks,
+        _ => block_bytes * blocks - dice.below(block_bytes),
+    };
+    // From a blink to half a minute for one copy.
+    let rate = (bytes * 1_000 / dice.magnitude(1, 30_000)).max(block_bytes).max(1);
+    // A small message is written to one host after another, which must not look like a stall.
+    let rate = rate.max(bytes.min(10 << 10) * machines / 5);
+    let network = network(&mut dice, rate);
+    let hosts: Vec<HostScenario> = (1..machines).map(|_| host(&mut dice, rate)).collect();
+    let algorithm = dice.percent(60).then(|| dice.pick(&Algorithm::ALL).name().to_owned());
+    let mut scenario = PushScenario {
+        seed,
+        bytes,
+        block_bytes,
+        chunk_bytes: dice.magnitude(block_bytes / 2 + 1, bytes.max(block_bytes)),
+        algorithm,
+        retries: if dice.percent(50) { dice.between(1, 2) as u32 } else { 0 },
+        network,
+        word_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
+        look_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
+        digest_ns: dice.magnitude(1, 40 * S),
+        hosts,
+        blows: Vec::new(),
+    };
+    scenario.blows = blows(&mut dice, &scenario);
+    scenario
+}
+
+fn network(dice: &mut Dice, rate_bytes_per_s: u64) -> NetworkPlan {
+    NetworkPlan {
+        rate_bytes_per_s,
+        latency_ns: dice.magnitude(1_000, 20 * MS),
+        block_jitter_percent: rarely(dice, 40, 10, 200),
+        delivery_jitter_ns_max: rarely(dice, 40, 1_000, 20 * MS),
+        control_jitter_ns_max: rarely(dice, 40, 1_000, 20 * MS),
+        loss_detection_ns: rarely(dice, 70, 1_000, 100 * MS),
+        // As over TCP.
+        silence_timeout_ms: 5_000,
+        drain_timeout_ms: 1_000,
+        slow_links: Vec::new(),
+    }
+}
+
+/// 0, or in `percent` of the cases something of any magnitude.
+fn rarely(dice: &mut Dice, percent: u64, least: u64, most: u64) -> u64 {
+    if dice.percent(percent) { dice.magnitude(least, most) } else { 0 }
+}
+
+fn host(dice: &mut Dice, rate: u64) -> HostScenario {
+    HostScenario {
+        // Sometimes too late.
+        start_ns: if dice.percent(5) {
+            dice.between(20 * S, 40 * S)
+        } else {
+            dice.magnitude(MS, S)
+        },
+        is_absent: dice.percent(2),
+        disk_ns: rarely(dice, 40, MS, 3 * S),
+        verify_ns: rarely(dice, 60, MS, 3 * S),
+        rate_bytes_per_s: dice.percent(10).then(|| slower(dice, rate)),
+        leftover_percent: if dice.percent(15) { dice.between(1, 100) } else { 0 },
+    }
+}
+
+/// No block takes so long at this rate that waiting for it could be a stall.
+fn slower(dice: &mut Dice, rate: u64) -> u64 {
+    (rate / dice.between(2, 4)).max(1)
+}
+
+fn blows(dice: &mut Dice, scenario: &PushScenario) -> Vec<Blow> {
+    let count = match dice.below(10) {
+        0 | 1 => 0,
+        2..=5 => 1,
+        6 | 7 => 2,
+        _ => dice.between(3, 5),
+    };
+    // About how many steps it takes without harm.
+    let blocks = scenario.bytes / scenario.block_bytes + 1;
+    let steps = u64::from(scenario.machines()) * (3 * blocks + 30);
+    let mut blows: Vec<Blow> = Vec::new();
+    for _ in 0..count {
+        let together = blows.last().map(|blow| blow.step).filter(|_| dice.percent(20));
+        let step = together.unwrap_or_else(|| dice.between(1, steps));
+        blows.push(Blow { step, what: harm(dice, scenario) });
+    }
+    blows.sort_by_key(|blow| blow.step);
+    blows
+}
+
+fn harm(dice: &mut Dice, scenario: &PushScenario) -> Harm {
+    let hosts = scenario.hosts.len() as u64;
+    let machine = 1 + dice.below(hosts) as u32;
+    // Now and then the root's.
+    let any = if dice.percent(10) { 0 } else { machine };
+    match dice.below(20) {
+        0..=4 => Harm::Kill { machine, damages: dice.percent(40) },
+        5 => Harm::Kill { machine: 0, damages: false },
+        6..=8 => Harm::Freeze { machine: any, for_ns: duration(dice) },
+        9 | 10 => Harm::Pause { machine: any, for_ns: duration(dice) },
+        11..=13 => {
+            let other = (u64::from(machine) + 1 + dice.below(hosts)) % (hosts + 1);
+            Harm::Reset { machines: [machine, other as u32] }
+        }
+        14 => Harm::HangUp { machine },
+        15 | 16 => {
+            let mut machines: Vec<u32> =
+                (1..=hosts as u32).filter(|&other| other != machine && dice.percent(30)).collect();
+            machines.push(machine);
+            machines.sort_unstable();
+            Harm::Partition { machines, for_ns: duration(dice) }
+        }
+        17 => {
+            let bytes_per_s = slower(dice, scenario.network.rate_bytes_per_s);
+            Harm::Rate { machine: any, bytes_per_s }
+        }
+        18 => Harm::Spoil { machine },
+        _ if dice.percent(40) => Harm::Cancel,
+        _ => Harm::Kill { machine, damages: true },
+    }
+}
+
+/// Harmlessly short, or longer than some deadlines, or for ever.
+fn duration(dice: &mut Dice) -> Option<u64> {
+    match dice.below(5) {
+        0 | 1 => Some(dice.magnitude(MS, S)),
+        2 | 3 => Some(dice.between(S, 40 * S)),
+        _ => None,
+    }
+}

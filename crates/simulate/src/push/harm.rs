@@ -1,0 +1,188 @@
+//! What a scenario does to machines and connections, at its step.
+
+use std::time::Duration;
+
+use transport_sim::Fault;
+
+use super::{
+    facts::Done,
+    line::Way,
+    process::Note,
+    scenario::Harm,
+    world::{Due, World},
+};
+
+impl World<'_> {
+    /// Whatever its step has come for.
+    pub(super) fn do_harm(&mut self) {
+        while let Some(blow) = self.scenario.blows.get(self.blows_done) {
+            // Afterwards it would hit nothing.
+            if blow.step > self.step || self.facts.pushes > 1 {
+                return;
+            }
+            self.blows_done += 1;
+            self.harm(&blow.what);
+        }
+    }
+
+    fn harm(&mut self, what: &Harm) {
+        let now_ns = self.now_ns();
+        self.remark(|| format!("step {}: {what:?}", self.step));
+        self.facts.harms.push(Done { at_ns: now_ns, what: what.clone() });
+        let over_ns = match what.holds_ns() {
+            u64::MAX => now_ns,
+            holds_ns => now_ns + holds_ns,
+        };
+        self.disturbed_ns = self.disturbed_ns.max(over_ns);
+        let until_ns = |for_ns: Option<u64>| for_ns.map_or(u64::MAX, |for_ns| now_ns + for_ns);
+        match what {
+            Harm::Kill { machine, damages } => self.kill_machine(*machine as usize, *damages),
+            Harm::Freeze { machine, for_ns } => {
+                for process in self.living(*machine) {
+                    let lasting = for_ns.map_or(Duration::MAX, Duration::from_nanos);
+                    self.network.inject(Fault::Stall { member: process, lasting });
+                }
+                self.hold(*machine as usize, until_ns(*for_ns));
+            }
+            Harm::Pause { machine, for_ns } => self.hold(*machine as usize, until_ns(*for_ns)),
+            Harm::Reset { machines: [one, other] } => {
+                for near in self.living(*one) {
+                    for far in self.living(*other) {
+                        self.network.inject(Fault::Reset(near, far));
+                    }
+                }
+            }
+            Harm::HangUp { machine } => self.lose_lines(*machine as usize),
+            Harm::Partition { machines, for_ns } => {
+                let lasting = for_ns.map_or(Duration::MAX, Duration::from_nanos);
+                for outside in (0..self.scenario.machines()).filter(|it| !machines.contains(it)) {
+                    for one in machines.iter().flat_map(|&machine| self.living(machine)) {
+                        for other in self.living(outside) {
+                            self.network.inject(Fault::Cut { one, other, lasting });
+                        }
+                    }
+                }
+                self.partitions.push((machines.clone(), until_ns(*for_ns)));
+                self.plan(until_ns(*for_ns), Due::Release);
+                self.note_silence();
+            }
+            Harm::Rate { machine, bytes_per_s } => {
+                self.machines[*machine as usize].rate_bytes_per_s = Some(*bytes_per_s);
+                for process in self.living(*machine) {
+                    self.network.set_port_rate(process, *bytes_per_s);
+                }
+            }
+            Harm::Spoil { machine } => self.spoil(*machine as usize),
+            Harm::Cancel => {
+                let root = self.root.process;
+                if !self.processes[root].is_dead() {
+                    self.note(root, Note::Cancel);
+                }
+            }
+        }
+    }
+
+    /// Processes of a machine that run.
+    fn living(&self, machine: u32) -> Vec<usize> {
+        let processes = self.processes.iter().enumerate();
+        let lives = processes.filter(|(_, it)| it.machine == machine as usize && !it.is_dead());
+        lives.map(|(index, _)| index).collect()
+    }
+
+    fn hold(&mut self, machine: usize, until_ns: u64) {
+        let now_ns = self.now_ns();
+        let machine = &mut self.machines[machine];
+        if machine.held_until_ns <= now_ns {
+            machine.held_since_ns = now_ns;
+        }
+        machine.held_until_ns = until_ns.max(machine.held_until_ns);
+        let until_ns = machine.held_until_ns;
+        self.plan(until_ns, Due::Release);
+        self.note_silence();
+    }
+
+    pub(super) fn kill_machine(&mut self, machine: usize, damages: bool) {
+        for process in self.living(machine as u32) {
+            self.kill(process);
+        }
+        let length = self.source.len() as u64;
+        if let Some(file) = self.machines[machine].disk.temporary.as_mut().filter(|_| damages) {
+            for _ in 0..3 {
+                let at = self.dice.below(length) as usize;
+                if let Some(byte) = file.get_mut(at) {
+                    *byte ^= 1 << self.dice.below(8);
+                }
+            }
+        }
+    }
+
+    fn kill(&mut self, index: usize) {
+        self.network.kill(index);
+        let process = &mut self.processes[index];
+        process.engine = None;
+        process.joinings.clear();
+        process.inbox.clear();
+        let machine = process.machine;
+        if let Some(receiver) = &mut process.receiver {
+            receiver.members.clear();
+            receiver.copy = None;
+            let (region, published) = (receiver.region.take(), receiver.keeps == Some(false));
+            let disk = &mut self.machines[machine].disk;
+            if disk.owner == Some(index) {
+                disk.owner = None;
+                disk.temporary =
+                    region.filter(|_| !published).map(|region| super::receiver::contents(&region));
+            }
+        }
+        self.end_lines(index);
+    }
+
+    /// What a process that was killed has said arrives, or not; the other end then hears that it is
+    /// gone.
+    fn end_lines(&mut self, process: usize) {
+        let now_ns = self.now_ns();
+        for line in 0..self.lines.len() {
+            for way in Way::BOTH {
+                if self.lines[line].writer(way) == process {
+                    let is_lost = self.dice.percent(30);
+                    self.processes[process].busy_until_ns = 0;
+                    let pipe = self.lines[line].pipe(way);
+                    pipe.words.retain(|&(said_ns, ..)| said_ns <= now_ns && !is_lost);
+                    self.hang_up(line, way);
+                }
+            }
+        }
+    }
+
+    /// Control connections of a host are lost, with what is on its way.
+    fn lose_lines(&mut self, machine: usize) {
+        for line in 0..self.lines.len() {
+            if self.lines[line].host + 1 == machine {
+                for way in Way::BOTH {
+                    let pipe = self.lines[line].pipe(way);
+                    pipe.words.clear();
+                    if !pipe.is_shut {
+                        self.end_pipe(line, way, "connection reset");
+                    }
+                }
+            }
+        }
+    }
+
+    /// One byte that is in place and was not digested yet changes.
+    fn spoil(&mut self, machine: usize) {
+        for index in self.living(machine as u32) {
+            let Some(receiver) = &self.processes[index].receiver else { continue };
+            let (Some(region), Some(copy)) = (&receiver.region, &receiver.copy) else { continue };
+            let Some((start, end)) = copy.has().iter().last().filter(|_| !receiver.is_hashing)
+            else {
+                continue;
+            };
+            let at = self.dice.between(start, end - 1) as usize;
+            // A neighbour that is being sent this byte reads it: real memory would not care.
+            if let Ok(mut lease) = region.write(at..at + 1) {
+                lease[0] ^= 0x10;
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A control connection between the root and a receiver, as far as words and its end matter.
+
+use std::collections::VecDeque;
+
+use files::machines::{ToReceiver, ToRoot};
+
+/// Which way a word goes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Way {
+    ToRoot,
+    ToReceiver,
+}
+
+impl Way {
+    pub(super) const BOTH: [Self; 2] = [Self::ToRoot, Self::ToReceiver];
+}
+
+/// What travels.
+#[derive(Clone, Debug)]
+pub(super) enum Word {
+    ToRoot(ToRoot),
+    ToReceiver(ToReceiver),
+    /// Nothing more comes, for this reason.
+    End(&'static str),
+}
+
+/// Words on their way in one direction, in order.
+#[derive(Default)]
+pub(super) struct Pipe {
+    /// When each was said, when it arrives, and what it is.
+    pub(super) words: VecDeque<(u64, u64, Word)>,
+    pub(super) last_at_ns: u64,
+    /// Nobody says or reads anything any more.
+    pub(super) is_shut: bool,
+    /// Since when nothing has passed, heartbeats included.
+    pub(super) silent_since_ns: Option<u64>,
+}
+
+/// A control connection.
+pub(super) struct Line {
+    /// Processes.
+    pub(super) root: usize,
+    pub(super) receiver: usize,
+    /// Index of the host in the push.
+    pub(super) host: usize,
+    pipes: [Pipe; 2],
+}
+
+impl Line {
+    pub(super) fn new(root: usize, receiver: usize, host: usize) -> Self {
+        Self { root, receiver, host, pipes: Default::default() }
+    }
+
+    pub(super) fn pipe(&mut self, way: Way) -> &mut Pipe {
+        &mut self.pipes[way as usize]
+    }
+
+    pub(super) fn reader(&self, way: Way) -> usize {
+        match way {
+            Way::ToRoot => self.root,
+            Way::ToReceiver => self.receiver,
+        }
+    }
+
+    pub(super) fn writer(&self, way: Way) -> usize {
+        match way {
+            Way::ToRoot => self.receiver,
+            Way::ToReceiver => self.root,
+        }
+    }
+
+    /// Nobody reads any more, or the end is on its way.
+    pub(super) fn has_ended(&self) -> bool {
+        let ends = |pipe: &Pipe| matches!(pipe.words.back(), Some((.., Word::End(_))));
+        self.pipes.iter().all(|pipe| pipe.is_shut || ends(pipe))
+    }
+}

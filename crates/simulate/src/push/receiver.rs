@@ -1,0 +1,349 @@
+//! A receiver: its decisions, and what they do here.
+
+use std::{path::PathBuf, sync::mpsc};
+
+use files::{
+    Manifest, TargetError, Verified,
+    machines::{
+        Copy, Leftover, News, Offer, Ranges, ReceiverStage, Session, Start, Terms, ToReceiver,
+        ToRoot,
+    },
+    receiver::ReceiveError,
+};
+use rdmc::{Error, Region, Secret};
+
+use super::{
+    line::{Line, Way, Word},
+    process::{Note, Receiver, address},
+    world::{BEAT_NS, Due, SECOND_NS, World},
+};
+
+/// How long the root may take to read a last message.
+const FAREWELL_NS: u64 = 3 * SECOND_NS;
+/// When reading is tried again.
+const AGAIN_NS: u64 = SECOND_NS / 1_000;
+
+impl World<'_> {
+    /// Starts a receiver, which calls the root.
+    pub(super) fn start_receiver(&mut self, host: usize, start: u32) {
+        let (now_ns, root) = (self.now_ns(), self.root.process);
+        if self.root.is_closed || self.processes[root].is_dead() {
+            return;
+        }
+        if self.scenario.hosts[host].is_absent && self.facts.pushes == 1 {
+            return self.note(root, Note::NotStarted { host, start });
+        }
+        let held_ns = self.machines[host + 1].held_until_ns.max(self.machines[0].held_until_ns);
+        let until_ns = held_ns.max(self.cut_between_ns(0, host + 1));
+        if until_ns > now_ns {
+            // Whoever starts it waits.
+            return self.plan(until_ns, Due::Start { host, start });
+        }
+        let line = self.lines.len();
+        let index = self.add_process(host + 1, Some(Receiver::new(host, line)));
+        self.lines.push(Line::new(root, index, host));
+        let hello = ToRoot::Hello { host: super::name(host) };
+        self.say(line, Way::ToRoot, Word::ToRoot(hello));
+        self.plan(now_ns + BEAT_NS, Due::Beat(index));
+    }
+
+    /// What a receiver hears first.
+    pub(super) fn offer(&mut self, line: usize) {
+        let host = self.lines[line].host;
+        let manifest =
+            Manifest { name: "object".into(), bytes: self.scenario.bytes, mode: 0, modified_ns: 0 };
+        let terms = Terms {
+            streams: 1,
+            completion: String::new(),
+            protection: String::new(),
+            secret: Secret::from_bytes([7; 32]),
+        };
+        let offer = Offer { manifest, destination: super::name(host), terms };
+        self.say(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
+    }
+
+    pub(super) fn handle_receiver(&mut self, index: usize) {
+        while self.processes[index].busy_until_ns <= self.now_ns() {
+            let Some(note) = self.processes[index].inbox.pop_front() else { break };
+            let is_over = self.processes[index].is_over;
+            let Some(receiver) = &mut self.processes[index].receiver else { return };
+            if receiver.is_leaving {
+                let is_last = matches!(
+                    note,
+                    Note::Told(Err(_) | Ok(ToReceiver::Finish | ToReceiver::Abort { .. }))
+                );
+                if is_last {
+                    self.leave(index);
+                }
+            } else if !is_over {
+                let mut session = receiver.session.take();
+                let outcome = AtHost { world: self, index }.handle_note(&mut session, note);
+                if let Some(receiver) = &mut self.processes[index].receiver {
+                    receiver.session = session;
+                }
+                match outcome {
+                    Ok(false) => {}
+                    Ok(true) => self.end_session(index, None),
+                    Err(error) => self.end_session(index, Some(&error)),
+                }
+            }
+        }
+        self.look(index);
+    }
+
+    /// The session is over: says a last word, and lets go of everything.
+    fn end_session(&mut self, index: usize, error: Option<&ReceiveError>) {
+        let host = self.processes[index].machine - 1;
+        self.remark(|| match error {
+            Some(error) => format!("host {host}, process {index}: {error}"),
+            None => format!("host {host}, process {index}: published"),
+        });
+        let Some(receiver) = &mut self.processes[index].receiver else { return };
+        let line = receiver.line;
+        receiver.keeps = Some(error.is_some_and(ReceiveError::keeps));
+        let last_word = error.and_then(ReceiveError::last_word);
+        receiver.is_leaving = error.is_none() || last_word.is_some();
+        let is_leaving = receiver.is_leaving;
+        self.close_engine(index);
+        if let Some(word) = last_word {
+            self.say(line, Way::ToRoot, Word::ToRoot(word));
+        }
+        if is_leaving {
+            self.plan(self.now_ns() + FAREWELL_NS, Due::Farewell(index));
+        } else {
+            self.hang_up(line, Way::ToRoot);
+        }
+    }
+
+    /// Last words have been heard, or have had their time.
+    pub(super) fn leave(&mut self, index: usize) {
+        let Some(receiver) = &mut self.processes[index].receiver else {
+            if index == self.root.process && !self.root.is_closed {
+                self.close_root();
+            }
+            return;
+        };
+        if std::mem::take(&mut receiver.is_leaving) {
+            let line = receiver.line;
+            self.hang_up(line, Way::ToRoot);
+        }
+    }
+
+    /// Once nobody writes a target any more that its session has let go of, it stays or goes.
+    pub(super) fn settle_disk(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        let has_groups = process.engine.as_ref().is_some_and(|it| it.groups().next().is_some());
+        let machine = process.machine;
+        let Some(receiver) = &mut process.receiver else { return };
+        let Some(keeps) = receiver.keeps.filter(|_| !has_groups) else { return };
+        receiver.keeps = None;
+        receiver.copy = None;
+        let region = receiver.region.take();
+        let disk = &mut self.machines[machine].disk;
+        if disk.owner == Some(index) {
+            disk.owner = None;
+            disk.temporary = region.filter(|_| keeps).map(|region| contents(&region));
+        }
+    }
+
+    /// All that is in place was read.
+    pub(super) fn hashed(&mut self, index: usize) {
+        let Some(receiver) = &self.processes[index].receiver else { return };
+        let (Some(region), false) = (&receiver.region, self.processes[index].is_over) else {
+            return;
+        };
+        match region.read(0..region.len()) {
+            Ok(copy) => {
+                let digest = self.planted_digest(blake3::hash(&copy));
+                self.note(index, Note::Hashed(digest));
+            }
+            // Small differences may come again; a file can be read meanwhile, this memory cannot.
+            Err(_) => self.plan(self.now_ns() + AGAIN_NS, Due::Hashed(index)),
+        }
+    }
+
+    /// Parts of a file that were ever written, with their digests.
+    fn leftover(&self, file: &[u8]) -> Option<Leftover> {
+        let count = self.source.len().div_ceil(self.scenario.chunk_bytes as usize) as u32;
+        let is_written = |index: &u32| {
+            let chunk = self.chunk(*index);
+            file[chunk.clone()].iter().zip(&self.source[chunk]).any(|(byte, own)| *byte != !own)
+        };
+        let digest = |index: u32| (index, *blake3::hash(&file[self.chunk(index)]).as_bytes());
+        let chunks: Vec<_> = (0..count).filter(is_written).map(digest).collect();
+        (!chunks.is_empty()).then_some(Leftover(chunks))
+    }
+}
+
+/// What is in a region that nobody writes any more; nothing otherwise, which is never right.
+pub(super) fn contents(region: &Region) -> Vec<u8> {
+    region.read(0..region.len()).map(|lease| lease.to_vec()).unwrap_or_default()
+}
+
+/// A receiver's stage.
+struct AtHost<'w, 'a> {
+    world: &'w mut World<'a>,
+    index: usize,
+}
+
+impl AtHost<'_, '_> {
+    /// True once the copy has its name.
+    fn handle_note(
+        &mut self,
+        session: &mut Option<Session>,
+        note: Note,
+    ) -> Result<bool, ReceiveError> {
+        let lost = |how: &str| {
+            let address = address(0, self.world.root.process);
+            ReceiveError::Root(Error::Peer { address, cause: how.into() })
+        };
+        let Some(machine) = session else {
+            match note {
+                Note::Told(Ok(ToReceiver::Offer(offer))) => {
+                    *session = Some(Session::begin(self, offer)?);
+                }
+                Note::Told(Ok(ToReceiver::Abort { reason, keep })) => {
+                    return Err(ReceiveError::Aborted { reason, keep });
+                }
+                Note::Told(Err(how)) => return Err(lost(how)),
+                _ => {}
+            }
+            return Ok(false);
+        };
+        match note {
+            Note::Told(Ok(message)) => return machine.told(self, message),
+            Note::Told(Err(how)) => return Err(lost(how)),
+            Note::Joined(group, Ok(())) => {
+                if machine.is_joining(group) {
+                    self.world.processes[self.index].standing.insert(group);
+                    machine.joined(self, group, Ok(()))?;
+                } else {
+                    self.world.abort(self.index, group, "its application dropped the group");
+                }
+            }
+            Note::Joined(group, Err(error)) => machine.joined(self, group, Err(error))?,
+            Note::News(News::Whole) => machine.whole(self)?,
+            Note::News(News::Ended(group, outcome)) => {
+                self.world.processes[self.index].standing.remove(&group);
+                machine.ended(self, group, outcome)?;
+            }
+            Note::Hashed(digest) => machine.digested(self, Ok(digest))?,
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn receiver(&mut self) -> &mut Receiver {
+        self.world.processes[self.index].receiver.as_mut().expect("it is one")
+    }
+
+    /// It takes so long, and nothing else is decided meanwhile.
+    fn work(&mut self, for_ns: u64) {
+        let now_ns = self.world.now_ns();
+        let busy = &mut self.world.processes[self.index].busy_until_ns;
+        *busy = now_ns.max(*busy) + for_ns;
+    }
+}
+
+impl ReceiverStage for AtHost<'_, '_> {
+    fn tell(&mut self, message: &ToRoot) -> Result<(), Error> {
+        let line = self.receiver().line;
+        if self.world.lines[line].pipe(Way::ToRoot).is_shut {
+            let address = address(0, self.world.root.process);
+            return Err(Error::Peer { address, cause: "connection reset".into() });
+        }
+        self.world.say(line, Way::ToRoot, Word::ToRoot(message.clone()));
+        Ok(())
+    }
+
+    fn prepare(&mut self, offer: &Offer) -> Result<Option<Leftover>, ReceiveError> {
+        let (index, machine) = (self.index, self.world.processes[self.index].machine);
+        self.work(self.world.host_of(index).disk_ns);
+        let disk = &mut self.world.machines[machine].disk;
+        if disk.owner.is_some() {
+            return Err(TargetError::Busy(PathBuf::from(&offer.destination)).into());
+        }
+        disk.owner = Some(index);
+        let file = disk.temporary.take().or_else(|| disk.published.clone());
+        let leftover = file.as_ref().and_then(|file| self.world.leftover(file));
+        // What was never written is poison: no byte of it is right.
+        let file = file.unwrap_or_else(|| self.world.source.iter().map(|&byte| !byte).collect());
+        self.receiver().region = Some(Region::from_vec(file));
+        Ok(leftover)
+    }
+
+    fn fabrics(&self) -> Vec<String> {
+        vec!["tcp".into()]
+    }
+
+    fn start_fabric(&mut self, _offer: &Offer, fabric: &str) -> Result<u16, ReceiveError> {
+        if fabric != "tcp" {
+            self.world.facts.violated(format!("the root has chosen {fabric}"));
+        }
+        let machine = self.world.processes[self.index].machine;
+        Ok(address(machine, self.index).port())
+    }
+
+    fn start_copy(&mut self, has: &Ranges) -> Result<bool, ReceiveError> {
+        let (sender, in_place) = mpsc::channel();
+        let receiver = self.receiver();
+        let Some(region) = receiver.region.clone() else { return Ok(false) };
+        let (has_none, bytes) = (Default::default(), Default::default());
+        let copy = Copy { region, has: has_none, bytes, in_place: sender };
+        let is_whole = copy.add_all(has);
+        receiver.known.extend(in_place.try_iter().map(|(start, length)| (start, start + length)));
+        (receiver.copy, receiver.in_place) = (Some(copy), Some(in_place));
+        self.world.start_hashing(self.index);
+        Ok(is_whole)
+    }
+
+    fn has(&self) -> Ranges {
+        let receiver = self.world.processes[self.index].receiver.as_ref();
+        let copy = receiver.and_then(|receiver| receiver.copy.as_ref());
+        copy.map(Copy::has).unwrap_or_default()
+    }
+
+    fn join(&mut self, start: Start) -> Result<(), String> {
+        self.world.begin_join(self.index, start)
+    }
+
+    fn send(&mut self, group: u64, ranges: &Ranges) -> Result<(), Error> {
+        let has = self.has();
+        if !ranges.iter().all(|range| has.covers(range)) {
+            let machine = self.world.processes[self.index].machine;
+            self.world.facts.violated(format!("machine {machine} is to send what it lacks"));
+        }
+        let Some(region) = self.receiver().region.clone() else { return Ok(()) };
+        self.world.send_parts(self.index, group, &region, ranges)
+    }
+
+    fn await_close(&mut self, group: u64) {
+        if let Some(engine) = &mut self.world.processes[self.index].engine {
+            // A group that has ended already says so itself.
+            let _ = engine.close(group);
+        }
+    }
+
+    fn abort(&mut self, group: u64, reason: &str) {
+        self.world.abort(self.index, group, reason);
+    }
+
+    fn publish(&mut self, _proof: &Verified) -> Result<(), ReceiveError> {
+        let (index, machine) = (self.index, self.world.processes[self.index].machine);
+        self.work(self.world.host_of(index).disk_ns);
+        self.world.close_engine(index);
+        let Some(region) = self.receiver().region.clone() else { return Ok(()) };
+        match region.read(0..region.len()) {
+            Err(error) => self.world.facts.violated(format!("machine {machine}: {error}")),
+            Ok(copy) if copy[..] != self.world.source[..] => {
+                self.world.facts.violated(format!("machine {machine} publishes something else"));
+            }
+            Ok(copy) => self.world.machines[machine].disk.published = Some(copy.to_vec()),
+        }
+        Ok(())
+    }
+
+    fn peak_resident_bytes(&self) -> Option<u64> {
+        None
+    }
+}

@@ -1,0 +1,72 @@
+//! Smaller pushes, which may still fail.
+
+use super::scenario::{Blow, Harm, PushScenario};
+
+/// Scenarios with something less, the most effective first.
+pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
+    let mut all = Vec::new();
+    let mut with = |change: &dyn Fn(&mut PushScenario)| {
+        let mut candidate = from.clone();
+        change(&mut candidate);
+        all.push(candidate);
+    };
+    for host in (0..from.hosts.len()).rev() {
+        with(&|it| remove_host(it, host));
+    }
+    for blow in 0..from.blows.len() {
+        with(&|it| {
+            it.blows.remove(blow);
+        });
+    }
+    with(&|it| it.retries = 0);
+    with(&|it| it.bytes /= 2);
+    with(&|it| it.bytes -= it.bytes.min(it.block_bytes));
+    with(&|it| it.algorithm = None);
+    with(&|it| it.word_ns_max = 0);
+    with(&|it| it.look_ns_max = 0);
+    with(&|it| it.digest_ns = 1);
+    for host in 0..from.hosts.len() {
+        with(&|it| it.hosts[host].is_absent = false);
+        with(&|it| it.hosts[host].leftover_percent = 0);
+        with(&|it| it.hosts[host].disk_ns = 0);
+        with(&|it| it.hosts[host].verify_ns = 0);
+        with(&|it| it.hosts[host].rate_bytes_per_s = None);
+        with(&|it| it.hosts[host].start_ns = 1_000_000);
+    }
+    with(&|it| it.network.block_jitter_percent = 0);
+    with(&|it| it.network.delivery_jitter_ns_max = 0);
+    with(&|it| it.network.control_jitter_ns_max = 0);
+    with(&|it| it.network.loss_detection_ns = 0);
+    all.retain(|candidate| candidate.check().is_ok());
+    all
+}
+
+/// The others keep their order.
+fn remove_host(scenario: &mut PushScenario, host: usize) {
+    scenario.hosts.remove(host);
+    let own = host as u32 + 1;
+    let rename = |machine: &mut u32| *machine -= u32::from(*machine > own);
+    scenario.blows.retain_mut(|Blow { what, .. }| match what {
+        Harm::Reset { machines } => {
+            let is_other = !machines.contains(&own);
+            machines.iter_mut().for_each(rename);
+            is_other
+        }
+        Harm::Partition { machines, .. } => {
+            machines.retain(|&machine| machine != own);
+            machines.iter_mut().for_each(rename);
+            !machines.is_empty()
+        }
+        Harm::Kill { machine, .. }
+        | Harm::Freeze { machine, .. }
+        | Harm::Pause { machine, .. }
+        | Harm::HangUp { machine }
+        | Harm::Rate { machine, .. }
+        | Harm::Spoil { machine } => {
+            let is_other = *machine != own;
+            rename(machine);
+            is_other
+        }
+        Harm::Cancel => true,
+    });
+}

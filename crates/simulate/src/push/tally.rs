@@ -1,0 +1,110 @@
+//! Sums over many pushes.
+
+use std::fmt;
+
+use super::{PushOutcome, scenario::Harm};
+
+/// What many runs had in them, each a push and the same command again.
+#[derive(Clone, Default, Debug)]
+pub struct PushTally {
+    /// Runs.
+    pub runs: u64,
+    /// Steps of all runs.
+    pub steps: u64,
+    /// Virtual time of all runs.
+    pub virtual_ns: u64,
+    /// Runs to which nothing was done.
+    pub unharmed: u64,
+    /// Harm that was done, by kind.
+    pub harms: [u64; Harm::KINDS.len()],
+    /// Copies that were published.
+    pub published: u64,
+    /// Hosts that a push has given up.
+    pub failed: u64,
+    /// How often groups were made for what was missing.
+    pub rounds: u64,
+    /// How often hosts came back within a push.
+    pub retries: u64,
+    /// See [`PushOutcome::resumed_bytes`].
+    pub resumed_bytes: u64,
+    /// See [`PushOutcome::resumed_bytes`].
+    pub bytes_again: u64,
+    /// See [`PushOutcome::resumed_bytes`].
+    pub bytes: u64,
+    /// The most that a run took after its last disturbance, in parts of what it may take; and the
+    /// seed of that run.
+    pub slowest: (f64, u64),
+}
+
+impl PushTally {
+    fn note_slow(&mut self, other: (f64, u64)) {
+        if other.0 > self.slowest.0 {
+            self.slowest = other;
+        }
+    }
+
+    /// Counts the run of a seed.
+    pub fn add(&mut self, seed: u64, outcome: &PushOutcome) {
+        self.runs += 1;
+        self.steps += outcome.steps;
+        self.virtual_ns += outcome.virtual_ns;
+        self.unharmed += u64::from(outcome.harms.is_empty());
+        for harm in &outcome.harms {
+            self.harms[harm.what.kind()] += 1;
+        }
+        self.published += outcome.published;
+        self.failed += outcome.failed;
+        self.rounds += outcome.rounds;
+        self.retries += outcome.retries;
+        self.resumed_bytes += outcome.resumed_bytes;
+        self.bytes_again += outcome.bytes_again;
+        self.bytes += outcome.bytes;
+        self.note_slow((outcome.lateness, seed));
+    }
+
+    /// Takes in what another thread has counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.steps += other.steps;
+        self.virtual_ns += other.virtual_ns;
+        self.unharmed += other.unharmed;
+        self.published += other.published;
+        self.failed += other.failed;
+        self.rounds += other.rounds;
+        self.retries += other.retries;
+        self.resumed_bytes += other.resumed_bytes;
+        self.bytes_again += other.bytes_again;
+        self.bytes += other.bytes;
+        self.note_slow(other.slowest);
+        self.harms.iter_mut().zip(other.harms).for_each(|(sum, count)| *sum += count);
+    }
+}
+
+impl fmt::Display for PushTally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let virtual_s = self.virtual_ns as f64 / 1e9;
+        writeln!(f, "{} runs, {} steps, {virtual_s:.0} s in virtual time", self.runs, self.steps)?;
+        writeln!(
+            f,
+            "harmed: {} runs; copies published: {}, hosts given up: {}",
+            self.runs - self.unharmed,
+            self.published,
+            self.failed
+        )?;
+        let harms = Harm::KINDS.iter().zip(self.harms);
+        let harms: Vec<String> = harms.map(|(kind, count)| format!("{kind} {count}")).collect();
+        writeln!(f, "harm done: {}", harms.join(", "))?;
+        let percent = |bytes: u64| 100.0 * bytes as f64 / self.bytes.max(1) as f64;
+        writeln!(
+            f,
+            "rounds of groups: {}; hosts that came back: {}; {:.1} % of all bytes were there already, \
+             {:.2} % came again",
+            self.rounds,
+            self.retries,
+            percent(self.resumed_bytes),
+            percent(self.bytes_again)
+        )?;
+        let (part, seed) = self.slowest;
+        write!(f, "slowest end: {:.0} % of the time allowed (seed {seed})", 100.0 * part)
+    }
+}

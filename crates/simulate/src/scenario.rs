@@ -1,0 +1,478 @@
+//! What a run is made of, as plain data: printed, kept in files, and made smaller.
+
+use std::{fmt, ops::RangeInclusive};
+
+use rdmc::{Algorithm, GroupSettings, Schedule, SmallMessages, Window};
+use serde::{Deserialize, Serialize};
+use transport_sim::{Jitter, LinkConfig, SimConfig};
+
+use crate::clock::Clock;
+
+/// Everything about a run. The same scenario gives the same run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Scenario {
+    /// Of all that is random in the network and in what applications do.
+    pub seed: u64,
+    /// The network between the members.
+    pub network: NetworkPlan,
+    /// One for each member; its rank is its index, in every group.
+    pub members: Vec<MemberPlan>,
+    /// Groups of all members, side by side.
+    pub groups: Vec<GroupPlan>,
+    /// What goes wrong, by step.
+    pub harms: Vec<Harm>,
+}
+
+/// See [`SimConfig`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct NetworkPlan {
+    /// Of every port that has no other rate.
+    pub rate_bytes_per_s: u64,
+    /// Of every link.
+    pub latency_ns: u64,
+    /// By how much a block may take longer, in parts of what it takes.
+    pub block_jitter_percent: u64,
+    /// Lets blocks overtake each other.
+    pub delivery_jitter_ns_max: u64,
+    /// Delays words, each connection's by itself.
+    pub control_jitter_ns_max: u64,
+    /// From a death to what neighbours hear of it.
+    pub loss_detection_ns: u64,
+    /// From when a peer is silent until it is given up.
+    pub silence_timeout_ms: u64,
+    /// The longest that closing a connection takes.
+    pub drain_timeout_ms: u64,
+    /// Links that have another rate.
+    pub slow_links: Vec<SlowLink>,
+}
+
+/// A link that is slower than its ports.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SlowLink {
+    /// Its ends.
+    pub members: [u32; 2],
+    /// What it carries.
+    pub rate_bytes_per_s: u64,
+}
+
+/// One member's machine.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MemberPlan {
+    /// When it joins its groups.
+    pub start_ns: u64,
+    /// Its program looks at most so long after something has completed.
+    pub poll_delay_ns_max: u64,
+    /// How many completions one look sees; 0: all.
+    pub batch: u32,
+    /// What it takes for the time.
+    pub clock: Clock,
+    /// Of its ports, where it is not the network's.
+    pub rate_bytes_per_s: Option<u64>,
+}
+
+/// One group.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct GroupPlan {
+    /// Its number; another may have the same only after this one has ended.
+    pub number: u64,
+    /// Members join so long after they have started, or after the group of this index has ended
+    /// for them.
+    pub start_ns: u64,
+    /// A group of a lower index.
+    pub after: Option<usize>,
+    /// Name of the algorithm.
+    pub algorithm: String,
+    /// Rank of the root.
+    pub root: u32,
+    /// Members in a rack, for the algorithms that know racks.
+    pub rack: u32,
+    /// Length of a block.
+    pub block_bytes: u64,
+    /// See [`GroupSettings::messages_in_flight`].
+    pub messages_in_flight: u32,
+    /// See [`GroupSettings::offload`].
+    pub offload: bool,
+    /// Slots, and the longest message that goes into one.
+    pub small: Option<(u32, u32)>,
+    /// See [`GroupSettings::stall_timeout_ms`].
+    pub stall_timeout_ms: u64,
+    /// What the root sends, in order.
+    pub sends: Vec<SendPlan>,
+    /// The root closes then, or once it has sent everything.
+    pub close_ns: u64,
+    /// Whether it closes at `close_ns` even if it has not sent everything.
+    pub closes_early: bool,
+    /// One for each member.
+    pub applications: Vec<ApplicationPlan>,
+}
+
+/// A message.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SendPlan {
+    /// Not sent before.
+    pub at_ns: u64,
+    /// Length.
+    pub bytes: usize,
+    /// Whether its memory is read-only and shared with the application.
+    pub shared: bool,
+}
+
+/// What one member's application in one group is like.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ApplicationPlan {
+    /// See [`Window`].
+    pub window: (u32, u32),
+    /// See [`GroupSettings::report_blocks`].
+    pub report_blocks: bool,
+    /// How it gives memory.
+    pub answer: Answer,
+    /// When a receiver says that it waits for the end, if it does.
+    pub close_ns: Option<u64>,
+    /// It also calls what it must not call.
+    pub rude: bool,
+}
+
+/// How an application gives memory for a message.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// At once, as long as the message.
+    Exact,
+    /// Later, at most so much.
+    Late {
+        /// The most.
+        ns_max: u64,
+    },
+    /// More than is needed.
+    Larger {
+        /// By so much.
+        bytes: usize,
+    },
+    /// First something useless; the right memory later.
+    Wrong {
+        /// Too small, or else read-only.
+        too_small: bool,
+        /// How much later.
+        then_ns: u64,
+    },
+}
+
+/// Something that goes wrong.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Harm {
+    /// After so many steps of the run.
+    pub step: u64,
+    /// What.
+    pub what: What,
+}
+
+/// Kinds of harm. `for_ns: None` is for ever.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum What {
+    /// The member dies.
+    Kill {
+        /// Who.
+        member: u32,
+    },
+    /// All connections between two members are lost.
+    Reset {
+        /// Both.
+        members: [u32; 2],
+    },
+    /// A whole machine stands still: program and network.
+    Freeze {
+        /// Who.
+        member: u32,
+        /// How long.
+        for_ns: Option<u64>,
+    },
+    /// A program stands still; its network goes on.
+    Pause {
+        /// Who.
+        member: u32,
+        /// How long.
+        for_ns: u64,
+    },
+    /// Nothing passes between these members and the others.
+    Partition {
+        /// One side of it.
+        members: Vec<u32>,
+        /// How long.
+        for_ns: Option<u64>,
+    },
+    /// A member's ports become slow, or fast.
+    Rate {
+        /// Who.
+        member: u32,
+        /// From the next block on.
+        bytes_per_s: u64,
+    },
+    /// An application gives up.
+    Abort {
+        /// Who.
+        member: u32,
+        /// Index of the group.
+        group: usize,
+    },
+    /// An application refuses the next message, which gives the group up.
+    Refuse {
+        /// Who.
+        member: u32,
+        /// Index of the group.
+        group: usize,
+    },
+    /// An application gives no memory any more.
+    Mute {
+        /// Who.
+        member: u32,
+        /// Index of the group.
+        group: usize,
+    },
+}
+
+impl What {
+    /// Kinds, in the order of [`What::kind`].
+    pub const KINDS: [&'static str; 9] =
+        ["death", "reset", "freeze", "pause", "partition", "rate", "abort", "refusal", "no answer"];
+
+    /// Index of its kind.
+    pub fn kind(&self) -> usize {
+        match self {
+            Self::Kill { .. } => 0,
+            Self::Reset { .. } => 1,
+            Self::Freeze { .. } => 2,
+            Self::Pause { .. } => 3,
+            Self::Partition { .. } => 4,
+            Self::Rate { .. } => 5,
+            Self::Abort { .. } => 6,
+            Self::Refuse { .. } => 7,
+            Self::Mute { .. } => 8,
+        }
+    }
+
+    /// For how long it holds something up; `u64::MAX` for ever, 0 if it does not.
+    pub fn holds_ns(&self) -> u64 {
+        match self {
+            Self::Freeze { for_ns, .. } | Self::Partition { for_ns, .. } => {
+                for_ns.unwrap_or(u64::MAX)
+            }
+            Self::Pause { for_ns, .. } => *for_ns,
+            Self::Mute { .. } => u64::MAX,
+            _ => 0,
+        }
+    }
+
+    /// Every member that it names.
+    pub fn members(&self) -> Vec<u32> {
+        match self {
+            Self::Reset { members } => members.to_vec(),
+            Self::Partition { members, .. } => members.clone(),
+            Self::Kill { member }
+            | Self::Freeze { member, .. }
+            | Self::Pause { member, .. }
+            | Self::Rate { member, .. }
+            | Self::Abort { member, .. }
+            | Self::Refuse { member, .. }
+            | Self::Mute { member, .. } => vec![*member],
+        }
+    }
+}
+
+impl NetworkPlan {
+    /// For the simulator.
+    pub fn config(&self, trace_events: usize) -> SimConfig {
+        SimConfig {
+            port_rate_bytes_per_s: self.rate_bytes_per_s,
+            link: LinkConfig { latency_ns: self.latency_ns, ..LinkConfig::IDEAL },
+            block_jitter: Jitter::BlockTimes(self.block_jitter_percent as f64 / 100.0),
+            delivery_jitter_ns_max: self.delivery_jitter_ns_max,
+            control_jitter_ns_max: self.control_jitter_ns_max,
+            loss_detection_ns: self.loss_detection_ns,
+            silence_timeout_ms: Some(self.silence_timeout_ms),
+            drain_timeout_ms: self.drain_timeout_ms,
+            trace_events,
+            ..SimConfig::IDEAL
+        }
+    }
+
+    /// The link between two members.
+    pub fn link(&self, one: u32, other: u32) -> LinkConfig {
+        let is_it = |link: &&SlowLink| link.members == [one, other] || link.members == [other, one];
+        let slow = self.slow_links.iter().find(is_it);
+        LinkConfig {
+            rate_bytes_per_s: slow.map_or(u64::MAX, |link| link.rate_bytes_per_s),
+            latency_ns: self.latency_ns,
+        }
+    }
+}
+
+impl Scenario {
+    /// How many members there are.
+    pub fn size(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    /// What a member is told of a group.
+    ///
+    /// Errors: the algorithm has no such name, or does not suit the group.
+    pub fn settings(&self, group: usize, rank: u32) -> Result<GroupSettings, String> {
+        let plan = &self.groups[group];
+        let named = |algorithm: &&Algorithm| algorithm.to_string() == plan.algorithm;
+        let algorithm = *Algorithm::ALL
+            .iter()
+            .find(named)
+            .ok_or_else(|| format!("there is no algorithm {:?}", plan.algorithm))?;
+        let racks: Vec<u32> = (0..self.size()).map(|rank| rank / plan.rack.max(1)).collect();
+        let schedule = Schedule::with_racks(algorithm, &racks, plan.root)
+            .map_err(|error| error.to_string())?;
+        let application = &plan.applications[rank as usize];
+        let (receives, sends) = application.window;
+        Ok(GroupSettings {
+            block_bytes: plan.block_bytes,
+            window: Window { receives, sends },
+            messages_in_flight: plan.messages_in_flight,
+            offload: plan.offload,
+            small: plan.small.map(|(slots, bytes_max)| SmallMessages {
+                slots,
+                bytes_max,
+                ..SmallMessages::default()
+            }),
+            report_blocks: application.report_blocks,
+            stall_timeout_ms: plan.stall_timeout_ms,
+            ..GroupSettings::new(plan.number, rank, schedule)
+        })
+    }
+
+    /// The longest that a run may take until its end after something was held up: the deadlines,
+    /// and all the rest.
+    pub fn deadlines_ns(&self) -> u64 {
+        let net = &self.network;
+        let stall_ms = self.groups.iter().map(|group| group.stall_timeout_ms).max().unwrap_or(0);
+        // A clock may be slow.
+        let stall_ns = stall_ms * 1_100_000;
+        stall_ns + (net.silence_timeout_ms + net.drain_timeout_ms) * 1_000_000 + self.moving_ns()
+    }
+
+    /// The longest that a run may take to its end if nothing is held up: news of a death, and the
+    /// time to move everything one block after another.
+    pub fn moving_ns(&self) -> u64 {
+        let net = &self.network;
+        let slowest = self.slowest_bytes_per_s();
+        let look_ns = self.members.iter().map(|member| member.poll_delay_ns_max).max().unwrap_or(0);
+        let word_ns = net.latency_ns + net.control_jitter_ns_max + look_ns;
+        let flight_ns = net.latency_ns + net.delivery_jitter_ns_max + look_ns;
+        let moved_ns = |group: &GroupPlan| -> u64 {
+            let block_ns = group.block_bytes * 1_000_000_000 / slowest;
+            let slow_ns = block_ns * (100 + net.block_jitter_percent) / 100;
+            let blocks = |send: &SendPlan| send.bytes as u64 / group.block_bytes + 4;
+            group.sends.iter().map(blocks).sum::<u64>() * (slow_ns + flight_ns + 2 * word_ns)
+        };
+        let size = u64::from(self.size());
+        let moving_ns = size * self.groups.iter().map(moved_ns).sum::<u64>();
+        // Closing goes along a chain of all members three times, a failure once.
+        let ending_ns = (4 * size + 4) * word_ns * self.groups.len() as u64;
+        net.loss_detection_ns + moving_ns + ending_ns
+    }
+
+    /// The longest that other groups may have a port to themselves, while this one waits for it:
+    /// ports serve one block after another, and whose turn it is is theirs to say.
+    pub fn crowded_ns(&self, index: usize) -> u64 {
+        let slowest = self.slowest_bytes_per_s();
+        let bytes = |group: &GroupPlan| -> u64 {
+            let sends = group.sends.iter().map(|send| send.bytes as u64 + group.block_bytes);
+            sends.sum::<u64>() * u64::from(self.size())
+        };
+        let others = self.groups.iter().enumerate().filter(|&(other, _)| other != index);
+        let bytes: u64 = others.map(|(_, group)| bytes(group)).sum();
+        bytes * 1_000_000_000 / slowest * (100 + self.network.block_jitter_percent) / 100
+    }
+
+    /// The rate of the slowest port or link, at its worst.
+    fn slowest_bytes_per_s(&self) -> u64 {
+        let ports = self.members.iter().filter_map(|member| member.rate_bytes_per_s);
+        let links = self.network.slow_links.iter().map(|link| link.rate_bytes_per_s);
+        let harms = self.harms.iter().filter_map(|harm| match harm.what {
+            What::Rate { bytes_per_s, .. } => Some(bytes_per_s),
+            _ => None,
+        });
+        let slowest = ports.chain(links).chain(harms).min().unwrap_or(u64::MAX);
+        slowest.min(self.network.rate_bytes_per_s).max(1)
+    }
+
+    /// Whether everything fits together: for scenarios out of files.
+    ///
+    /// Errors: what does not.
+    pub fn check(&self) -> Result<(), String> {
+        let size = self.size();
+        if size == 0 || self.groups.is_empty() {
+            return Err("a scenario needs a member and a group".to_owned());
+        }
+        for (index, group) in self.groups.iter().enumerate() {
+            if group.applications.len() != size as usize {
+                return Err(format!("group {index} needs {size} applications"));
+            }
+            if group.block_bytes == 0 {
+                return Err(format!("group {index} needs blocks of bytes"));
+            }
+            let earlier = &self.groups[..index];
+            let is_free = |other: &GroupPlan| other.number != group.number;
+            let follows = |after: usize| after < index && !is_free(&earlier[after]);
+            if group.after.is_some_and(|after| after >= index)
+                || !(group.after.is_some_and(follows) || earlier.iter().all(is_free))
+            {
+                return Err(format!("group {index} comes after none, or has another's number"));
+            }
+            (0..size).try_for_each(|rank| self.settings(index, rank).map(drop))?;
+        }
+        for harm in &self.harms {
+            if harm.what.members().iter().any(|&member| member >= size) {
+                return Err(format!("{:?} names nobody", harm.what));
+            }
+            let (What::Abort { group, .. } | What::Refuse { group, .. } | What::Mute { group, .. }) =
+                harm.what
+            else {
+                continue;
+            };
+            if group >= self.groups.len() {
+                return Err(format!("{:?} names no group", harm.what));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} members, seed {}; {:?}", self.size(), self.seed, self.network)?;
+        for (rank, member) in self.members.iter().enumerate() {
+            writeln!(f, "member {rank}: {member:?}")?;
+        }
+        for (index, group) in self.groups.iter().enumerate() {
+            let GroupPlan { sends, applications, .. } = group;
+            let rest = GroupPlan { sends: Vec::new(), applications: Vec::new(), ..group.clone() };
+            writeln!(f, "group index {index}: {rest:?}")?;
+            for (message, send) in sends.iter().enumerate() {
+                writeln!(f, "  message {message}: {send:?}")?;
+            }
+            for (rank, application) in applications.iter().enumerate() {
+                writeln!(f, "  application at {rank}: {application:?}")?;
+            }
+        }
+        for harm in &self.harms {
+            writeln!(f, "at step {}: {:?}", harm.step, harm.what)?;
+        }
+        Ok(())
+    }
+}
+
+/// Limits of what seeds are made into.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Sizes of groups.
+    pub members: RangeInclusive<u32>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { members: 1..=9 }
+    }
+}

@@ -1,0 +1,135 @@
+//! What can be simulated by its seeds: groups, and whole pushes.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    canary::Canary,
+    draw::draw,
+    push::{PushCanary, PushOutcome, PushScenario, PushTally, draw_push, run_push, smaller_pushes},
+    scenario::{Limits, Scenario},
+    shrink::smaller_groups,
+    tally::Tally,
+    world::{Report, run},
+};
+
+/// How a run is watched.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<C = Canary> {
+    /// A bug to plant.
+    pub canary: Option<C>,
+    /// How many lines of trace are kept.
+    pub trace_events: usize,
+}
+
+impl<C> Default for Options<C> {
+    fn default() -> Self {
+        Self { canary: None, trace_events: 0 }
+    }
+}
+
+/// Something that a seed is made into, and run.
+pub trait Subject {
+    /// Plain data.
+    type Scenario: Clone + PartialEq + fmt::Display + Serialize + DeserializeOwned;
+    /// Bugs that can be planted.
+    type Canary: Copy + Sync + FromStr<Err = String>;
+    /// What comes of a run.
+    type Report;
+    /// Sums over many runs.
+    type Tally: Default + fmt::Display + Send;
+
+    /// The scenario of a seed.
+    fn draw(seed: u64, limits: &Limits) -> Self::Scenario;
+    /// Carries it out; the same every time.
+    fn run(scenario: &Self::Scenario, options: Options<Self::Canary>) -> Self::Report;
+    /// What must not have happened, and the last events, if they were kept.
+    fn verdict(report: &Self::Report) -> (&[String], &str);
+    /// Counts the run of a seed.
+    fn add(tally: &mut Self::Tally, seed: u64, report: &Self::Report);
+    /// How many runs were counted.
+    fn runs(tally: &Self::Tally) -> u64;
+    /// Takes in what another thread has counted.
+    fn merge(tally: &mut Self::Tally, other: &Self::Tally);
+    /// Scenarios with something less, the most effective first; only such as fit together.
+    fn smaller(scenario: &Self::Scenario) -> Vec<Self::Scenario>;
+}
+
+/// Groups of engines ([`run`]).
+#[derive(Debug)]
+pub enum Groups {}
+
+/// Pushes to several hosts ([`run_push`]).
+#[derive(Debug)]
+pub enum Pushes {}
+
+impl Subject for Groups {
+    type Scenario = Scenario;
+    type Canary = Canary;
+    type Report = Report;
+    type Tally = Tally;
+
+    fn draw(seed: u64, limits: &Limits) -> Scenario {
+        draw(seed, limits)
+    }
+
+    fn run(scenario: &Scenario, options: Options) -> Report {
+        run(scenario, options)
+    }
+
+    fn verdict(report: &Report) -> (&[String], &str) {
+        (&report.violations, &report.trace)
+    }
+
+    fn add(tally: &mut Tally, seed: u64, report: &Report) {
+        tally.add(seed, report);
+    }
+
+    fn runs(tally: &Tally) -> u64 {
+        tally.runs
+    }
+
+    fn merge(tally: &mut Tally, other: &Tally) {
+        tally.merge(other);
+    }
+
+    fn smaller(scenario: &Scenario) -> Vec<Scenario> {
+        smaller_groups(scenario)
+    }
+}
+
+impl Subject for Pushes {
+    type Scenario = PushScenario;
+    type Canary = PushCanary;
+    type Report = PushOutcome;
+    type Tally = PushTally;
+
+    fn draw(seed: u64, limits: &Limits) -> PushScenario {
+        draw_push(seed, limits)
+    }
+
+    fn run(scenario: &PushScenario, options: Options<PushCanary>) -> PushOutcome {
+        run_push(scenario, options)
+    }
+
+    fn verdict(report: &PushOutcome) -> (&[String], &str) {
+        (&report.violations, &report.trace)
+    }
+
+    fn add(tally: &mut PushTally, seed: u64, report: &PushOutcome) {
+        tally.add(seed, report);
+    }
+
+    fn runs(tally: &PushTally) -> u64 {
+        tally.runs
+    }
+
+    fn merge(tally: &mut PushTally, other: &PushTally) {
+        tally.merge(other);
+    }
+
+    fn smaller(scenario: &PushScenario) -> Vec<PushScenario> {
+        smaller_pushes(scenario)
+    }
+}

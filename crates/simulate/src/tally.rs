@@ -1,0 +1,112 @@
+//! Sums over many runs.
+
+use std::fmt;
+
+use rdmc::FailureKind;
+
+use crate::{book::End, checks::Blame, scenario::What, world::Report};
+
+/// Kinds of failures, in the order in which they are printed.
+const FAILURES: [FailureKind; 6] = [
+    FailureKind::Lost,
+    FailureKind::Silent,
+    FailureKind::Stalled,
+    FailureKind::Application,
+    FailureKind::Protocol,
+    FailureKind::Memory,
+];
+
+/// What many runs had in them.
+#[derive(Clone, Default, Debug)]
+pub struct Tally {
+    /// Runs.
+    pub runs: u64,
+    /// Steps of all runs.
+    pub steps: u64,
+    /// Virtual time of all runs.
+    pub virtual_ns: u64,
+    /// Runs to which nothing was done.
+    pub unharmed: u64,
+    /// Harm that was done, by kind.
+    pub harms: [u64; What::KINDS.len()],
+    /// Ends of groups at members.
+    pub closed: u64,
+    /// As above, by kind of failure.
+    pub failed: [u64; FAILURES.len()],
+    /// Runs in which every group closed with success everywhere.
+    pub successes: u64,
+    /// The most that a run took after its last disturbance, in parts of what it may take; and the
+    /// seed of that run.
+    pub slowest: (f64, u64),
+    /// Whom failures have named.
+    pub blame: Blame,
+}
+
+impl Tally {
+    fn note_slow(&mut self, other: (f64, u64)) {
+        if other.0 > self.slowest.0 {
+            self.slowest = other;
+        }
+    }
+
+    /// Counts the run of a seed.
+    pub fn add(&mut self, seed: u64, report: &Report) {
+        self.runs += 1;
+        self.steps += report.steps;
+        self.virtual_ns += report.virtual_ns;
+        self.unharmed += u64::from(report.harms.is_empty());
+        for harm in &report.harms {
+            self.harms[harm.what.kind()] += 1;
+        }
+        for end in &report.ends {
+            match end {
+                End::Closed => self.closed += 1,
+                End::Failed(failure) => {
+                    let kind = FAILURES.iter().position(|&kind| kind == failure.kind);
+                    self.failed[kind.unwrap_or(FAILURES.len() - 1)] += 1;
+                }
+            }
+        }
+        self.successes += u64::from(report.ends.iter().all(|end| *end == End::Closed));
+        self.blame.exact += report.blame.exact;
+        self.blame.behind += report.blame.behind;
+        self.note_slow((report.lateness, seed));
+    }
+
+    /// Takes in what another thread has counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.steps += other.steps;
+        self.virtual_ns += other.virtual_ns;
+        self.unharmed += other.unharmed;
+        self.closed += other.closed;
+        self.successes += other.successes;
+        self.blame.exact += other.blame.exact;
+        self.blame.behind += other.blame.behind;
+        self.note_slow(other.slowest);
+        self.harms.iter_mut().zip(other.harms).for_each(|(sum, count)| *sum += count);
+        self.failed.iter_mut().zip(other.failed).for_each(|(sum, count)| *sum += count);
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let virtual_s = self.virtual_ns as f64 / 1e9;
+        writeln!(f, "{} runs, {} steps, {virtual_s:.0} s in virtual time", self.runs, self.steps)?;
+        let harmed = self.runs - self.unharmed;
+        writeln!(f, "harmed: {harmed} runs; successful everywhere: {} runs", self.successes)?;
+        let harms = What::KINDS.iter().zip(self.harms);
+        let harms: Vec<String> = harms.map(|(kind, count)| format!("{kind} {count}")).collect();
+        writeln!(f, "harm done: {}", harms.join(", "))?;
+        let failed = FAILURES.iter().zip(self.failed);
+        let failed: Vec<String> = failed.map(|(kind, count)| format!("{kind} {count}")).collect();
+        writeln!(f, "groups ended: closed {}; member {}", self.closed, failed.join(", "))?;
+        let Blame { exact, behind } = self.blame;
+        writeln!(
+            f,
+            "blamed: {exact} times somebody to whom it was done, {behind} somebody behind"
+        )?;
+        let (part, seed) = self.slowest;
+        write!(f, "slowest end: {:.0} % of the time allowed (seed {seed})", 100.0 * part)
+    }
+}

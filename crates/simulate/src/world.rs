@@ -1,0 +1,507 @@
+//! Runs a scenario: moves virtual time, lets members look, and does harm.
+
+mod harm;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use rdmc::{Counters, Engine, Event};
+use transport_sim::{SimLink, SimNet};
+
+use crate::{
+    actor::{Actor, Here, MemberEngine},
+    application::Application,
+    book::{Book, Done, End},
+    canary::{Canary, Planted},
+    checks::{self, Blame},
+    dice::Dice,
+    node::{Node, Watch},
+    scenario::Scenario,
+    subject::Options,
+};
+
+/// Sets these choices apart from all others of a seed.
+const PURPOSE: u64 = 4;
+
+/// A run that takes more has got into a circle.
+const STEPS_MAX: u64 = 2_000_000;
+
+/// What has come of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// What must not have happened; empty if all is well.
+    pub violations: Vec<String>,
+    /// The last events, if they were kept.
+    pub trace: String,
+    /// Of all that has happened in the network: equal runs have equal digests.
+    pub digest: u64,
+    /// How many steps there were.
+    pub steps: u64,
+    /// How long it took in virtual time.
+    pub virtual_ns: u64,
+    /// How long it took after the last disturbance, in parts of what it may take.
+    pub lateness: f64,
+    /// Harm that was done.
+    pub harms: Vec<Done>,
+    /// How groups have ended at members that were there to see it.
+    pub ends: Vec<End>,
+    /// Whom failures have named.
+    pub blame: Blame,
+}
+
+/// Runs a scenario to its end, or to the first thing that must not happen. A panic is such a thing.
+pub fn run(scenario: &Scenario, options: Options) -> Report {
+    let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(scenario, options, &network)?;
+        world.live();
+        Ok(world.end())
+    }));
+    let (mut report, problem) = match outcome {
+        Ok(Ok(report)) => (report, None),
+        Ok(Err(problem)) => (Report::empty(), Some(problem)),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            (Report::empty(), Some(format!("panicked: {}", text.unwrap_or_default())))
+        }
+    };
+    report.violations.extend(problem);
+    report.digest = network.digest();
+    if options.trace_events > 0 && report.trace.is_empty() {
+        report.trace = network.trace();
+    }
+    report
+}
+
+impl Report {
+    fn empty() -> Self {
+        Self {
+            violations: Vec::new(),
+            trace: String::new(),
+            digest: 0,
+            steps: 0,
+            virtual_ns: 0,
+            lateness: 0.0,
+            harms: Vec::new(),
+            ends: Vec::new(),
+            blame: Blame::default(),
+        }
+    }
+}
+
+/// Something that a member does by itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Due {
+    /// It creates the group of this index.
+    Start(usize),
+    /// It looks at what has completed.
+    Look,
+    /// Its engine keeps a deadline.
+    Deadline,
+    /// One of its actors wants to be called.
+    Wake,
+}
+
+struct Member {
+    engine: Option<MemberEngine>,
+    watch: Watch,
+    /// By index of the group, until it is created.
+    links: Vec<Vec<(u32, SimLink)>>,
+    actors: Vec<Box<dyn Actor>>,
+    /// By index of the group.
+    has_started: Vec<bool>,
+    /// Index of the last group that was created with a number.
+    current: BTreeMap<u64, usize>,
+    /// It does nothing before this; `u64::MAX`: never again.
+    held_until_ns: u64,
+    /// What is on the agenda for it.
+    planned: BTreeMap<Due, u64>,
+}
+
+struct World<'a> {
+    scenario: &'a Scenario,
+    options: Options,
+    network: &'a SimNet,
+    members: Vec<Member>,
+    /// Times, and who does what then.
+    agenda: BinaryHeap<Reverse<(u64, u64, usize, Due)>>,
+    book: Book,
+    dice: Dice,
+    step: u64,
+    harms_done: usize,
+    /// When something from outside has disturbed the run for the last time, as far as is known.
+    disturbed_ns: u64,
+    /// The longest that the run may last from then on.
+    bound_ns: u64,
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario, options: Options, network: &'a SimNet) -> Result<Self, String> {
+        scenario.check()?;
+        let mut members: Vec<Member> = (0..scenario.size())
+            .map(|rank| Member::new(scenario, options, network, rank))
+            .collect();
+        for (rank, plan) in scenario.members.iter().enumerate() {
+            if let Some(rate) = plan.rate_bytes_per_s {
+                network.set_port_rate(rank, rate);
+            }
+        }
+        for group in 0..scenario.groups.len() {
+            for one in 0..scenario.size() {
+                let neighbours = scenario.settings(group, one)?.neighbours();
+                for other in neighbours.into_iter().filter(|&other| other > one) {
+                    let link = scenario.network.link(one, other);
+                    let (near, far) = network.connect_with(one as usize, other as usize, link);
+                    members[one as usize].links[group].push((other, near));
+                    members[other as usize].links[group].push((one, far));
+                }
+            }
+        }
+        let mut world = Self {
+            scenario,
+            options,
+            network,
+            members,
+            agenda: BinaryHeap::new(),
+            book: Book::new(scenario),
+            dice: Dice::new(scenario.seed, PURPOSE),
+            step: 0,
+            harms_done: 0,
+            disturbed_ns: 0,
+            bound_ns: scenario.moving_ns(),
+        };
+        for (rank, plan) in scenario.members.iter().enumerate() {
+            for (index, group) in scenario.groups.iter().enumerate() {
+                if group.after.is_none() {
+                    world.plan(rank, Due::Start(index), plan.start_ns + group.start_ns);
+                }
+            }
+        }
+        Ok(world)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.network.now().as_nanos() as u64
+    }
+
+    /// Puts something on the agenda, unless it is there for an earlier time.
+    fn plan(&mut self, rank: usize, due: Due, at_ns: u64) {
+        let planned = self.members[rank].planned.entry(due).or_insert(u64::MAX);
+        if at_ns < *planned {
+            *planned = at_ns;
+            // Nothing of one instant and member depends on the order, so it is any.
+            let order = self.dice.below(u64::MAX);
+            self.agenda.push(Reverse((at_ns, order, rank, due)));
+        }
+    }
+
+    /// Until all members that can end have ended, or something is wrong.
+    fn live(&mut self) {
+        while self.book.violations.is_empty() && !self.is_over() {
+            self.step += 1;
+            self.do_harm();
+            if !self.advance() && !self.is_over() {
+                self.book.violated(format!("nothing happens any more: {}", self.who_lives()));
+            }
+            let is_late = self.now_ns() > self.disturbed_ns + self.bound_ns;
+            if is_late && !self.is_over() && !self.is_something_planned() {
+                let bound_us = self.bound_ns / 1_000;
+                self.book.violated(format!(
+                    "{bound_us} us after the last disturbance: {}",
+                    self.who_lives()
+                ));
+            }
+            if self.step > STEPS_MAX {
+                self.book.violated(format!("{STEPS_MAX} steps: {}", self.who_lives()));
+            }
+        }
+    }
+
+    /// Whether some member is going to disturb the run by itself.
+    fn is_something_planned(&self) -> bool {
+        let disturbs = |due: &Due| matches!(due, Due::Start(_) | Due::Wake);
+        self.members
+            .iter()
+            .filter(|member| member.can_end())
+            .any(|member| member.planned.keys().any(disturbs))
+    }
+
+    /// Lets the next thing happen. False if there is none.
+    fn advance(&mut self) -> bool {
+        let next = self.agenda.peek().map(|&Reverse((at_ns, ..))| at_ns);
+        let reporting = match next {
+            Some(at_ns) => self.network.run_until(Duration::from_nanos(at_ns)),
+            None => self.network.step(),
+        };
+        if let Some(rank) = reporting {
+            self.notify(rank);
+            return true;
+        }
+        let Some(Reverse((at_ns, _, rank, due))) = self.agenda.pop() else { return false };
+        let member = &mut self.members[rank];
+        // An earlier one has replaced it, and may have come.
+        if member.planned.get(&due) != Some(&at_ns) {
+            return true;
+        }
+        member.planned.remove(&due);
+        if member.held_until_ns > at_ns {
+            if member.held_until_ns < u64::MAX {
+                let until_ns = member.held_until_ns;
+                self.plan(rank, due, until_ns);
+            }
+            return true;
+        }
+        self.happen(rank, due);
+        true
+    }
+
+    /// Something has completed for a member: it looks, sooner or later.
+    fn notify(&mut self, rank: usize) {
+        let delay_ns_max = self.scenario.members[rank].poll_delay_ns_max;
+        let at_ns = self.now_ns() + self.dice.between(0, delay_ns_max);
+        if delay_ns_max == 0 && self.members[rank].held_until_ns <= at_ns {
+            self.look(rank);
+        } else {
+            self.plan(rank, Due::Look, at_ns);
+        }
+    }
+
+    fn happen(&mut self, rank: usize, due: Due) {
+        match due {
+            Due::Start(group) => self.start(rank, group),
+            Due::Look | Due::Deadline => self.look(rank),
+            Due::Wake => {
+                self.disturbed_ns = self.disturbed_ns.max(self.now_ns());
+                self.with_started(rank, |actor, here| {
+                    if actor.next_wake_ns().is_some_and(|at_ns| at_ns <= here.now_ns) {
+                        actor.wake(here);
+                    }
+                });
+                self.look(rank);
+            }
+        }
+    }
+
+    fn start(&mut self, rank: usize, group: usize) {
+        self.disturbed_ns = self.disturbed_ns.max(self.now_ns());
+        let member = &mut self.members[rank];
+        let Some(engine) = &mut member.engine else { return };
+        member.has_started[group] = true;
+        let links = std::mem::take(&mut member.links[group]);
+        member.current.insert(self.scenario.groups[group].number, group);
+        let created = match self.scenario.settings(group, rank as u32) {
+            Ok(settings) => engine.create(settings, links).map_err(|error| error.to_string()),
+            Err(problem) => Err(problem),
+        };
+        if let Err(problem) = created {
+            self.book.violated(format!("member {rank}, group {group}: {problem}"));
+        }
+        self.look(rank);
+    }
+
+    /// Lets a member do all that it can do now.
+    fn look(&mut self, rank: usize) {
+        let mut events = Vec::new();
+        // Answers to events may make more of them.
+        loop {
+            let Some(engine) = &mut self.members[rank].engine else { return };
+            engine.progress(Duration::ZERO, &mut events);
+            if events.is_empty() {
+                break;
+            }
+            for event in events.drain(..) {
+                self.deliver(rank, event);
+            }
+        }
+        let breaches = self.members[rank].watch.take_breaches();
+        let named = |breach| format!("member {rank}: {breach}");
+        self.book.violations.extend(breaches.into_iter().map(named));
+        self.start_followers(rank);
+        self.plan_next(rank);
+    }
+
+    /// Groups that come after others which have ended here.
+    fn start_followers(&mut self, rank: usize) {
+        for (index, group) in self.scenario.groups.iter().enumerate() {
+            let member = &self.members[rank];
+            let is_next = group.after.is_some_and(|after| member.actors[after].has_ended());
+            if is_next && !member.has_started[index] {
+                let at_ns = self.now_ns() + group.start_ns;
+                match group.start_ns {
+                    0 => self.start(rank, index),
+                    _ => self.plan(rank, Due::Start(index), at_ns),
+                }
+            }
+        }
+    }
+
+    fn plan_next(&mut self, rank: usize) {
+        let now_ns = self.now_ns();
+        let member = &self.members[rank];
+        let deadline = member.engine.as_ref().and_then(MemberEngine::next_deadline);
+        let clock = self.scenario.members[rank].clock;
+        let started =
+            member.actors.iter().zip(&member.has_started).filter(|(_, started)| **started);
+        let wake_ns = started.filter_map(|(actor, _)| actor.next_wake_ns()).min();
+        let has_more = member.watch.has_more();
+        if let Some(deadline) =
+            deadline.filter(|_| self.options.canary != Some(Canary::MissesDeadlines))
+        {
+            // The old one may be too early, which costs one look.
+            self.plan(rank, Due::Deadline, clock.virtual_ns(deadline).max(now_ns));
+        }
+        if let Some(at_ns) = wake_ns {
+            self.plan(rank, Due::Wake, at_ns.max(now_ns));
+        }
+        if has_more {
+            self.plan(rank, Due::Look, now_ns);
+        }
+    }
+
+    fn deliver(&mut self, rank: usize, event: Event) {
+        let number = match &event {
+            Event::Failed { failure, .. } => failure.group,
+            Event::Incoming { group, .. }
+            | Event::Block { group, .. }
+            | Event::Received { group, .. }
+            | Event::Complete { group, .. }
+            | Event::Closed { group } => *group,
+            _ => 0,
+        };
+        let now_ns = self.now_ns();
+        let Member { engine: Some(engine), actors, current, .. } = &mut self.members[rank] else {
+            return;
+        };
+        let index = current.get(&number).copied().unwrap_or(usize::MAX);
+        let mut here = Here { engine, now_ns, book: &mut self.book, network: self.network };
+        match actors.get_mut(index) {
+            Some(actor) => actor.event(event, &mut here),
+            None => here.book.violated(format!("member {rank}: {event:?} of no group")),
+        }
+    }
+
+    fn with_started(&mut self, rank: usize, mut act: impl FnMut(&mut dyn Actor, &mut Here<'_>)) {
+        let now_ns = self.now_ns();
+        let Member { engine: Some(engine), actors, has_started, .. } = &mut self.members[rank]
+        else {
+            return;
+        };
+        for (actor, _) in
+            actors.iter_mut().zip(has_started).filter(|(_, has_started)| **has_started)
+        {
+            let mut here = Here { engine, now_ns, book: &mut self.book, network: self.network };
+            act(actor.as_mut(), &mut here);
+        }
+    }
+
+    /// Whether all have ended that ever will.
+    fn is_over(&self) -> bool {
+        self.members.iter().all(|member| !member.can_end() || member.has_ended())
+    }
+
+    fn who_lives(&self) -> String {
+        let living = |(rank, member): (usize, &Member)| {
+            let actors = member.actors.iter().enumerate();
+            let groups: Vec<usize> =
+                actors.filter(|(_, actor)| !actor.has_ended()).map(|(index, _)| index).collect();
+            (member.can_end() && !groups.is_empty())
+                .then(|| format!("member {rank} in groups {groups:?}"))
+        };
+        let all: Vec<String> = self.members.iter().enumerate().filter_map(living).collect();
+        format!("{} have not ended", all.join(", "))
+    }
+
+    /// Lets connections close, then looks for what is left over.
+    fn end(mut self) -> Report {
+        let ends = self.book.groups.iter().flat_map(|group| &group.members);
+        let last_ns = ends.filter_map(|member| Some(member.end.as_ref()?.0)).max();
+        let late_ns = last_ns.unwrap_or(0).saturating_sub(self.disturbed_ns);
+        // Only deadlines can be missed by much.
+        let has_deadline = self.book.harms.iter().any(|harm| harm.what.holds_ns() > 0);
+        let lateness = if has_deadline { late_ns as f64 / self.bound_ns as f64 } else { 0.0 };
+        let virtual_ns = self.now_ns();
+        if self.book.violations.is_empty() {
+            while self.network.step().is_some() {}
+            for rank in 0..self.members.len() {
+                let has_more = |member: &Member| member.engine.is_some() && member.watch.has_more();
+                self.look(rank);
+                while has_more(&self.members[rank]) {
+                    self.look(rank);
+                }
+            }
+            for (rank, member) in self.members.iter().enumerate() {
+                let leaks = member.watch.leaks();
+                if member.can_end() && !leaks.is_empty() {
+                    self.book.violated(format!("member {rank}: {leaks} at the end"));
+                }
+            }
+        }
+        if self.book.harms.is_empty() && self.book.violations.is_empty() {
+            let engines = self.members.iter().filter_map(|member| member.engine.as_ref());
+            let counters: Vec<Counters> = engines.map(MemberEngine::counters).collect();
+            checks::nothing_twice(&mut self.book, self.scenario, &counters);
+        }
+        let trace =
+            if self.options.trace_events > 0 { self.network.trace() } else { String::new() };
+        for member in &mut self.members {
+            if member.engine.take().is_some() && self.book.violations.is_empty() {
+                member.actors.iter_mut().for_each(|actor| actor.finish(&mut self.book));
+            }
+        }
+        let blame = checks::failures(&mut self.book, self.scenario);
+        let members = self.book.groups.iter().flat_map(|group| &group.members);
+        Report {
+            violations: Vec::new(),
+            steps: self.step,
+            trace,
+            virtual_ns,
+            lateness,
+            ends: members.filter_map(|member| member.end.clone()).map(|(_, end)| end).collect(),
+            blame,
+            harms: std::mem::take(&mut self.book.harms),
+            ..Report::empty()
+        }
+        .with(self.book.violations)
+    }
+}
+
+impl Report {
+    fn with(self, violations: Vec<String>) -> Self {
+        Self { violations, ..self }
+    }
+}
+
+impl Member {
+    fn new(scenario: &Scenario, options: Options, network: &SimNet, rank: u32) -> Self {
+        let plan = &scenario.members[rank as usize];
+        let planted =
+            options.canary.map(|canary| Planted::new(canary, scenario.size(), scenario.seed, rank));
+        let (node, watch) = Node::new(network.member(), plan.clock, plan.batch, planted);
+        let groups = 0..scenario.groups.len();
+        let actor = |group| -> Box<dyn Actor> { Box::new(Application::new(scenario, group, rank)) };
+        Self {
+            engine: Some(Engine::new(node)),
+            watch,
+            links: groups.clone().map(|_| Vec::new()).collect(),
+            actors: groups.map(actor).collect(),
+            has_started: vec![false; scenario.groups.len()],
+            current: BTreeMap::new(),
+            held_until_ns: 0,
+            planned: BTreeMap::new(),
+        }
+    }
+
+    /// Alive, and not still for ever.
+    fn can_end(&self) -> bool {
+        self.engine.is_some() && self.held_until_ns < u64::MAX
+    }
+
+    fn has_ended(&self) -> bool {
+        self.actors.iter().all(|actor| actor.has_ended())
+    }
+}

@@ -1,0 +1,58 @@
+//! Planted bugs are noticed, within a few hundred seeds.
+
+use simulate::{
+    Campaign, Canary, Groups, Options, PushCanary, Pushes, draw, draw_push, run, run_push, shrink,
+};
+use std::time::Duration;
+
+const SEEDS: u64 = 300;
+
+#[test]
+fn every_canary_is_caught() {
+    for canary in Canary::ALL {
+        assert_eq!(canary.name().parse(), Ok(canary));
+        let options = Options { canary: Some(canary), ..Options::default() };
+        // On this thread, so that panics that are wanted stay out of the way.
+        let campaign = Campaign::<Groups> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
+        let (tally, failed) = campaign.run();
+        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
+        println!("{canary}: seed {failed:?}");
+    }
+}
+
+#[test]
+fn a_failing_scenario_becomes_smaller_and_still_fails() {
+    let canary = Some(Canary::MisplacesBlock);
+    let options = Options { canary, ..Options::default() };
+    let limits = simulate::Limits::default();
+    let campaign = Campaign::<Groups> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
+    let seed = campaign.run().1.unwrap();
+    let scenario = draw(seed, &limits);
+    let smaller = shrink::<Groups>(&scenario, options, Duration::from_secs(60));
+    assert!(!run(&smaller, options).violations.is_empty());
+    let size = |scenario: &simulate::Scenario| scenario.to_string().lines().count();
+    assert!(size(&smaller) <= 12 && size(&smaller) <= size(&scenario), "{smaller}");
+    assert!(run(&smaller, Options::default()).violations.is_empty(), "without the bug it is well");
+}
+
+#[test]
+fn every_canary_of_pushes_is_caught() {
+    for canary in PushCanary::ALL {
+        assert_eq!(canary.name().parse(), Ok(canary));
+        let options = Options { canary: Some(canary), trace_events: 0 };
+        let campaign = Campaign::<Pushes> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
+        let (tally, failed) = campaign.run();
+        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
+        println!("{canary}: seed {failed:?}");
+    }
+}
+
+#[test]
+fn a_failing_push_becomes_smaller_and_still_fails() {
+    let options = Options { canary: Some(PushCanary::ForgetsPublish), trace_events: 0 };
+    let scenario = draw_push(1, &simulate::Limits::default());
+    let smaller = shrink::<Pushes>(&scenario, options, Duration::from_secs(60));
+    assert!(!run_push(&smaller, options).violations.is_empty());
+    assert!(smaller.hosts.len() == 1 && smaller.blows.is_empty(), "{smaller}");
+    assert!(run_push(&smaller, Options::default()).violations.is_empty(), "without it it is well");
+}

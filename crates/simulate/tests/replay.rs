@@ -1,0 +1,81 @@
+//! The same scenario gives the same run, out of a seed or out of a file; and scenarios that have
+//! failed once do not fail again.
+
+use std::{fs, path::Path};
+
+use simulate::{
+    Groups, Limits, Options, PushScenario, Pushes, Scenario, Subject, draw, draw_push, run,
+    run_push,
+};
+
+#[test]
+fn a_run_is_the_same_every_time() {
+    for seed in 0..200 {
+        let scenario = draw(seed, &Limits::default());
+        assert_eq!(scenario, draw(seed, &Limits::default()));
+        let one = run(&scenario, Options::default());
+        let traced = Options { trace_events: 100_000, ..Options::default() };
+        let other = run(&scenario, traced);
+        assert_eq!(
+            (one.digest, one.steps, one.virtual_ns, one.ends),
+            (other.digest, other.steps, other.virtual_ns, other.ends)
+        );
+        assert!(other.trace.contains(", group 0: "), "{}", other.trace);
+    }
+    let digest = |seed| run(&draw(seed, &Limits::default()), Options::default()).digest;
+    assert_ne!(digest(1), digest(2));
+}
+
+#[test]
+fn scenarios_survive_a_file() {
+    for seed in 0..100 {
+        let scenario = draw(seed, &Limits::default());
+        let text = serde_json::to_string(&scenario).unwrap();
+        assert_eq!(serde_json::from_str::<Scenario>(&text).unwrap(), scenario);
+    }
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let mut scenario = draw(1, &Limits::default());
+    scenario.groups[0].algorithm = "fast".into();
+    let report = run(&scenario, Options::default());
+    assert_eq!(report.violations, ["there is no algorithm \"fast\""]);
+}
+
+/// Each file is the smallest scenario that showed a bug, and is called after it.
+fn assert_fixed<S: Subject>(directory: &str) {
+    let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/found").join(directory);
+    let mut count = 0;
+    for entry in fs::read_dir(found).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let scenario: S::Scenario = serde_json::from_str(&text).unwrap();
+        let report = S::run(&scenario, Options { canary: None, trace_events: 200 });
+        let (violations, trace) = S::verdict(&report);
+        assert_eq!(violations, [""; 0], "{}\n{trace}", path.display());
+        count += 1;
+    }
+    assert!(count > 0);
+}
+
+#[test]
+fn what_was_found_stays_fixed() {
+    assert_fixed::<Groups>("groups");
+    assert_fixed::<Pushes>("pushes");
+}
+
+#[test]
+fn a_push_is_the_same_every_time_and_survives_a_file() {
+    for seed in 0..50 {
+        let scenario = draw_push(seed, &Limits::default());
+        let one = run_push(&scenario, Options::default());
+        let text = serde_json::to_string(&scenario).unwrap();
+        let read: PushScenario = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, scenario);
+        let other = run_push(&read, Options { canary: None, trace_events: 1_000 });
+        let facts = |it: &simulate::PushOutcome| (it.digest, it.steps, it.virtual_ns, it.published);
+        assert_eq!(facts(&one), facts(&other), "seed {seed}");
+        assert!(other.trace.contains("the root: "), "{}", other.trace);
+    }
+}

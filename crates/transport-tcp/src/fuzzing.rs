@@ -1,0 +1,175 @@
+//! What fuzzers feed (`./dev fuzz`): all that a peer may send on a connection.
+
+use std::{
+    io::{self, Write},
+    net::{TcpListener, TcpStream},
+    time::{Duration, Instant},
+};
+
+use socket2::SockRef;
+use transport::{Completion, EndpointId, Region, Token, Transport};
+
+use crate::{
+    StreamKeys, TcpConfig, TcpLink, TcpTransport,
+    record::{RECORD_HEAD_BYTES, Sealer},
+};
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// What the peer finds posted, in bytes.
+const POSTED_BYTES: [usize; 3] = [100, 0, 70_000];
+const EXPOSED_BYTES: usize = 4096;
+/// The memory's name.
+const KEY: u32 = 1;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// First byte: what is posted and how the stream is protected.
+const EXPOSED: u8 = 1;
+const POSTED: u8 = 2;
+const PROTECTED: u8 = 4;
+const ENCRYPTED: u8 = 8;
+/// The peer makes no records: it is somebody on the way.
+const RAW: u8 = 16;
+
+/// A peer sends all bytes but the first, which says to what, and hangs up. True if it got as far as
+/// a completion of anything.
+///
+/// The endpoint ends once, hands back each post once, and nothing is left leased.
+pub fn frames(bytes: &[u8]) -> bool {
+    let Some((&kind, bytes)) = bytes.split_first() else { return false };
+    let (ours, mut peer) = connect().expect("the loopback");
+    // Ports that wait for late packets would soon be used up.
+    let _ = SockRef::from(&peer).set_linger(Some(Duration::ZERO));
+    let mut transport = TcpTransport::new(TcpConfig::default()).expect("an event queue");
+    let link = if kind & PROTECTED == 0 {
+        ours.into()
+    } else {
+        let keys = StreamKeys::new([1; 32], [2; 32], kind & ENCRYPTED != 0);
+        TcpLink::protected(vec![(ours, keys)]).expect("one stream")
+    };
+    let endpoint = transport.open(link).expect("it is connected");
+    let posted: Vec<Region> = if kind & POSTED == 0 { &[][..] } else { &POSTED_BYTES }
+        .iter()
+        .map(|&bytes| Region::zeroed(bytes))
+        .collect();
+    for (region, token) in posted.iter().zip(0..) {
+        let lease = region.write(0..region.len()).expect("nobody else has it");
+        transport.post_receive(endpoint, lease, Token(token)).expect("the endpoint is open");
+    }
+    if kind & EXPOSED != 0 {
+        let memory = Region::zeroed(EXPOSED_BYTES);
+        transport.expose(endpoint, KEY, memory).expect("the endpoint is open");
+    }
+    let sealed =
+        (kind & PROTECTED != 0 && kind & RAW == 0).then(|| records(bytes, kind & ENCRYPTED != 0));
+    let completions = listen(&mut transport, &mut peer, sealed.as_deref().unwrap_or(bytes));
+    check(endpoint, &completions, posted)
+}
+
+/// Frames in records, as a peer that has the keys sends them.
+fn records(bytes: &[u8], encrypted: bool) -> Vec<u8> {
+    let mut sealer = Sealer::new([2; 32].into(), encrypted);
+    let sealed = bytes.chunks(1024).map(|frames| {
+        let mut record = [&[0; RECORD_HEAD_BYTES], frames].concat();
+        sealer.seal(&mut record).expect("its length is lawful");
+        record
+    });
+    sealed.collect::<Vec<_>>().concat()
+}
+
+fn connect() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let peer = TcpStream::connect(listener.local_addr()?)?;
+    peer.set_nonblocking(true)?;
+    Ok((listener.accept()?.0, peer))
+}
+
+/// Takes in what the peer sends, up to the end of the endpoint.
+fn listen(transport: &mut TcpTransport, peer: &mut TcpStream, bytes: &[u8]) -> Vec<Completion> {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut rest, mut completions) = (bytes, Vec::new());
+    while !completions.iter().any(is_end) {
+        assert!(Instant::now() < deadline, "no end, after {completions:?}");
+        match peer.write(rest) {
+            Ok(_) if rest.is_empty() => drop(peer.shutdown(std::net::Shutdown::Write)),
+            Ok(written) => rest = &rest[written..],
+            // Full, or refused already.
+            Err(_) => {}
+        }
+        transport.poll(&mut completions, Duration::from_millis(1));
+    }
+    completions
+}
+
+fn is_end(completion: &Completion) -> bool {
+    matches!(completion, Completion::Broken { .. } | Completion::Closed { .. })
+}
+
+fn check(own: EndpointId, completions: &[Completion], posted: Vec<Region>) -> bool {
+    let (mut back, mut understood) = (vec![0; posted.len()], false);
+    for (index, completion) in completions.iter().enumerate() {
+        assert_eq!(is_end(completion), index + 1 == completions.len(), "{completions:?}");
+        let (endpoint, token) = match completion {
+            Completion::Received { endpoint, token, bytes, .. } => {
+                assert!(*bytes <= POSTED_BYTES[token.0 as usize] as u64);
+                understood = true;
+                (endpoint, Some(token))
+            }
+            Completion::Cancelled { endpoint, token } => (endpoint, Some(token)),
+            Completion::Control { endpoint, word } => {
+                assert!((1..=transport::CONTROL_BYTES_MAX).contains(&word.len()));
+                understood = true;
+                (endpoint, None)
+            }
+            Completion::Written { endpoint, .. } => {
+                understood = true;
+                (endpoint, None)
+            }
+            Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } => {
+                (endpoint, None)
+            }
+            other => panic!("nothing was posted for {other:?}"),
+        };
+        assert_eq!(*endpoint, own);
+        token.iter().for_each(|token| back[token.0 as usize] += 1);
+    }
+    assert!(back.iter().all(|&times| times == 1), "{completions:?}");
+    assert!(posted.into_iter().all(|region| region.try_into_vec().is_ok()), "a lease is out");
+    understood
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Header, Place};
+
+    fn data(bytes: &[u8], last: bool, block: u32) -> Vec<u8> {
+        let header = Header::Data { bytes: bytes.len(), last, immediate: 7, block };
+        [&header.encode()[..], bytes].concat()
+    }
+
+    #[test]
+    fn the_corpus_passes() {
+        let word = [&Header::Control { bytes: 3 }.encode()[..], b"abc"].concat();
+        let blocks = [data(&[1; 60], false, 0), data(&[2; 40], true, 0), data(&[], true, 1)];
+        let place = Place { offset: 8, rest_bytes: 4 }.encode();
+        let header = Header::Write { bytes: 4, immediate: 5, key: KEY }.encode();
+        let write = [&header[..], &place, b"abcd"].concat();
+        let (heartbeat, bye) = (Header::Heartbeat.encode(), Header::Bye.encode());
+        let ended = [&[0][..], &heartbeat, &word, &bye].concat();
+        let protected = POSTED | PROTECTED;
+        let mut seeds = vec![
+            ("word", [&[0][..], &word].concat()),
+            ("blocks", [&[POSTED][..], &blocks.concat(), &word].concat()),
+            ("write", [&[EXPOSED][..], &write].concat()),
+            ("bye", ended),
+            ("record", [&[protected][..], &blocks.concat()].concat()),
+            ("encrypted", [&[protected | ENCRYPTED][..], &blocks.concat(), &word].concat()),
+        ];
+        let on_the_way = records(&blocks.concat(), false);
+        seeds.push(("on-the-way", [&[protected | RAW][..], &on_the_way].concat()));
+        replay::replay("tcp_frames", &seeds, frames);
+    }
+}

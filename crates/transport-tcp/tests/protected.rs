@@ -1,0 +1,318 @@
+//! Whatever is done to a protected stream on its way: what was not touched arrives, and nothing
+//! after it does.
+
+mod common;
+
+use std::{
+    io::{Read, Write},
+    ops::Range,
+    thread,
+    time::Duration,
+};
+
+use common::*;
+use proptest::prelude::*;
+use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
+use transport_tcp::{TcpConfig, TcpTransport};
+
+/// Of the head of a record, as the wire format says; also of the tag behind its body.
+const HEAD_BYTES: usize = 20;
+const TAG_BYTES: usize = 16;
+
+/// A transport that faces a raw socket over a protected stream.
+fn protected_facing_raw(
+    config: &TcpConfig,
+    protection: Protection,
+    first: bool,
+) -> (TcpTransport, EndpointId, std::net::TcpStream) {
+    let (ours, raw) = stream_pair("127.0.0.1").unwrap();
+    let mut transport = transport(config);
+    let endpoint = transport.open(link(vec![ours], protection, first)).unwrap();
+    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+    raw.set_write_timeout(Some(PATIENCE)).unwrap();
+    (transport, endpoint, raw)
+}
+
+/// All that one end sends: a word, blocks of these lengths, a word, and a goodbye.
+fn recorded(protection: Protection, lengths: &[usize]) -> Vec<u8> {
+    let (mut transport, endpoint, mut raw) = protected_facing_raw(&patient(), protection, true);
+    let reader = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        raw.read_to_end(&mut bytes).unwrap();
+        // Hanging up ends the other's wait for a goodbye.
+        bytes
+    });
+    transport.write_control(endpoint, b"first").unwrap();
+    transport.poll(&mut Vec::new(), Duration::ZERO);
+    for (token, &bytes) in lengths.iter().enumerate() {
+        let block: Vec<u8> = (0..bytes).map(|at| contents(token, at)).collect();
+        post_send(&mut transport, endpoint, &Region::from_vec(block), token as u64);
+        poll_until(&mut transport, |completions| !completions.is_empty());
+    }
+    transport.write_control(endpoint, b"last").unwrap();
+    transport.close(endpoint);
+    poll_until(&mut transport, ended);
+    reader.join().unwrap()
+}
+
+fn contents(block: usize, at: usize) -> u8 {
+    (at % 251 + block) as u8
+}
+
+/// What the other end makes of these bytes, once each block is found to be what was sent.
+fn played(protection: Protection, bytes: &[u8], lengths: &[usize]) -> Vec<Completion> {
+    let (mut transport, endpoint, mut raw) = protected_facing_raw(&patient(), protection, false);
+    let regions: Vec<Region> = lengths.iter().map(|&bytes| Region::zeroed(bytes)).collect();
+    for (token, region) in regions.iter().enumerate() {
+        post_receive(&mut transport, endpoint, region, token as u64);
+    }
+    let mut completions = Vec::new();
+    for part in bytes.chunks(30_000) {
+        // The transport may have had enough of it already.
+        let _ = raw.write_all(part);
+        transport.poll(&mut completions, Duration::ZERO);
+    }
+    drop(raw);
+    if !ended(&completions) {
+        completions.extend(poll_until(&mut transport, ended));
+    }
+    for completion in &completions {
+        if let Completion::Received { token: Token(token), .. } = completion {
+            let block = regions[*token as usize].read(0..lengths[*token as usize]).unwrap();
+            assert!((0..block.len()).all(|at| block[at] == contents(*token as usize, at)));
+        }
+    }
+    assert!(regions.into_iter().all(|region| region.try_into_vec().is_ok()), "a lease is out");
+    completions
+}
+
+/// The records of a recording, by their lengths.
+fn records(bytes: &[u8]) -> Vec<Range<usize>> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let length = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        all.push(at..at + HEAD_BYTES + length + TAG_BYTES);
+        at = all[all.len() - 1].end;
+    }
+    assert_eq!(at, bytes.len());
+    all
+}
+
+/// Which completions say that something has come, in order.
+fn arrived(completions: &[Completion]) -> Vec<&Completion> {
+    let came = |done: &&Completion| {
+        matches!(done, Completion::Received { .. } | Completion::Control { .. })
+    };
+    completions.iter().filter(came).collect()
+}
+
+/// Nothing but what comes before the damage arrives, and the end says what happened.
+#[track_caller]
+fn assert_damaged(whole: &[Completion], completions: &[Completion], what: &str) {
+    let (all, came) = (arrived(whole), arrived(completions));
+    assert!(came.len() < all.len() && came == all[..came.len()], "{what}: {came:?} of {all:?}");
+    let Some(Completion::Broken { cause: Cause::Corrupt(text), .. }) = completions.last() else {
+        panic!("{what}: {completions:?}");
+    };
+    assert!(text.contains("record"), "{text}");
+}
+
+#[test]
+fn what_is_not_touched_arrives() {
+    for protection in PROTECTED {
+        let lengths = [1, 100_000, 0, 7];
+        let completions = played(protection, &recorded(protection, &lengths), &lengths);
+        assert_eq!(arrived(&completions).len(), 6, "{completions:?}");
+        let last = completions.last();
+        assert!(matches!(last, Some(Completion::Broken { cause: Cause::ClosedByPeer, .. })));
+    }
+}
+
+#[test]
+fn only_encryption_hides_what_is_sent() {
+    let block: Vec<u8> = (0..64).map(|at| contents(0, at)).collect();
+    let shows = |protection| {
+        let bytes = recorded(protection, &[64]);
+        let has = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+        (has(&block), has(b"first"))
+    };
+    assert_eq!(shows(Protection::Authenticated), (true, true));
+    assert_eq!(shows(Protection::Encrypted), (false, false));
+}
+
+/// Every bit of a short conversation.
+#[test]
+fn any_bit_that_flips_is_noticed() {
+    for protection in PROTECTED {
+        let lengths = [3];
+        let good = recorded(protection, &lengths);
+        let whole = played(protection, &good, &lengths);
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_damaged(&whole, &played(protection, &bad, &lengths), &format!("bit {bit}"));
+        }
+    }
+}
+
+#[test]
+fn records_stay_in_their_places() {
+    for protection in PROTECTED {
+        let lengths = [10, 70_000];
+        let good = recorded(protection, &lengths);
+        let whole = played(protection, &good, &lengths);
+        let records = records(&good);
+        assert!(records.len() >= 4, "{records:?}");
+        let built_of = |order: &[usize]| -> Vec<u8> {
+            order.iter().flat_map(|&index| good[records[index].clone()].to_vec()).collect()
+        };
+        let all: Vec<usize> = (0..records.len()).collect();
+        for index in 0..records.len() - 1 {
+            let mut orders = [all.clone(), all.clone(), all.clone()];
+            orders[0].swap(index, index + 1);
+            orders[1].insert(index + 1, index);
+            orders[2].remove(index);
+            for order in orders {
+                let completions = played(protection, &built_of(&order), &lengths);
+                assert_damaged(&whole, &completions, &format!("{order:?}"));
+            }
+        }
+        let [again, twice] = [&good[records[0].clone()], &good[..]];
+        let replayed = [again, twice].concat();
+        assert_damaged(&whole, &played(protection, &replayed, &lengths), "replayed from the start");
+    }
+}
+
+#[test]
+fn a_cut_is_a_lost_connection() {
+    for protection in PROTECTED {
+        let lengths = [70_000];
+        let good = recorded(protection, &lengths);
+        let whole = played(protection, &good, &lengths);
+        let records = records(&good);
+        let last = records.last().unwrap().clone();
+        let cuts = [0, 1, 19, 20, 21, records[0].end, good.len() / 2, last.start, last.end - 1];
+        for cut in cuts {
+            let completions = played(protection, &good[..cut], &lengths);
+            let came = arrived(&completions);
+            assert!(came == arrived(&whole)[..came.len()], "{cut}: {completions:?}");
+            let last = completions.last();
+            assert!(
+                matches!(last, Some(Completion::Broken { cause: Cause::Lost(_), .. })),
+                "{cut}"
+            );
+        }
+    }
+}
+
+#[test]
+fn other_keys_modes_and_directions_are_refused() {
+    let refused = |protection, bytes: &[u8]| {
+        let completions = played(protection, bytes, &[10]);
+        assert!(arrived(&completions).is_empty(), "{completions:?}");
+        let last = completions.last();
+        assert!(matches!(last, Some(Completion::Broken { cause: Cause::Corrupt(_), .. })));
+    };
+    let [plain, authenticated, encrypted] =
+        [Protection::None, Protection::Authenticated, Protection::Encrypted]
+            .map(|protection| (protection, recorded(protection, &[10])));
+    for (protection, others) in
+        [(authenticated.0, [&plain.1, &encrypted.1]), (encrypted.0, [&plain.1, &authenticated.1])]
+    {
+        others.into_iter().for_each(|bytes| refused(protection, bytes));
+    }
+    // Its own bytes, sent back to it.
+    for (protection, bytes) in [authenticated, encrypted] {
+        let (mut transport, endpoint, mut raw) = protected_facing_raw(&patient(), protection, true);
+        raw.write_all(&bytes).unwrap();
+        let completions = poll_until(&mut transport, ended);
+        let [Completion::Broken { endpoint: broken, cause: Cause::Corrupt(_) }] = completions[..]
+        else {
+            panic!("{completions:?}");
+        };
+        assert_eq!(broken, endpoint);
+    }
+}
+
+/// What a position in a record is.
+fn position(record: &Range<usize>, part: usize, at: usize) -> usize {
+    let body = record.start + HEAD_BYTES..record.end - TAG_BYTES;
+    let within = |range: Range<usize>| range.start + at % range.len();
+    match part {
+        0 => within(record.start..record.start + 4),
+        1 => within(record.start + 4..body.start),
+        2 => within(body.start..body.start + 16.min(body.len())),
+        3 => within(body),
+        _ => within(body.end..record.end),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..Default::default() })]
+
+    /// Any bits of any part of any record of a long conversation.
+    #[test]
+    fn damage_anywhere_is_noticed(
+        encrypted: bool,
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), 0_usize..5, any::<usize>(), 0_u8..8), 1..3),
+    ) {
+        let protection = PROTECTED[usize::from(encrypted)];
+        let lengths = [200_000, 5, 65_536];
+        let good = recorded(protection, &lengths);
+        let whole = played(protection, &good, &lengths);
+        let records = records(&good);
+        let mut bad = good.clone();
+        for (record, part, at, bit) in flips {
+            bad[position(&records[record.index(records.len())], part, at)] ^= 1 << bit;
+        }
+        prop_assume!(bad != good);
+        assert_damaged(&whole, &played(protection, &bad, &lengths), "flipped");
+    }
+
+    /// Whatever a stranger sends: no panic, every post handed back, one end.
+    #[test]
+    fn any_bytes_are_refused(encrypted: bool, bytes in proptest::collection::vec(any::<u8>(), 20..200)) {
+        let protection = PROTECTED[usize::from(encrypted)];
+        let completions = played(protection, &bytes, &[10]);
+        prop_assert!(arrived(&completions).is_empty());
+        let corrupt = matches!(
+            completions.last(),
+            Some(Completion::Broken { cause: Cause::Corrupt(_), .. })
+        );
+        prop_assert!(corrupt);
+    }
+}
+
+/// The bytes of a mapped file are touched by nobody but the kernel, also under protection.
+#[test]
+fn files_that_shrink_are_errors_of_their_endpoints() {
+    const BYTES: usize = 4 << 20;
+    for protection in PROTECTED {
+        for at_source in [true, false] {
+            let [shrinking, other] = [(); 2].map(|()| {
+                let file = tempfile::tempfile().unwrap();
+                file.set_len(BYTES as u64).unwrap();
+                file
+            });
+            let region = Region::map_file_writable(&shrinking, BYTES as u64).unwrap();
+            let whole = Region::map_file_writable(&other, BYTES as u64).unwrap();
+            let (source, target) = if at_source { (&region, &whole) } else { (&whole, &region) };
+            let (left, right) = protected_pair("127.0.0.1", 1, protection).unwrap();
+            let (mut from, mut to) = (transport(&patient()), transport(&patient()));
+            let (sending, receiving) = (from.open(left).unwrap(), to.open(right).unwrap());
+            post_receive(&mut to, receiving, target, 1);
+            post_send(&mut from, sending, source, 1);
+            shrinking.set_len(70_000).unwrap();
+            let other = thread::spawn(move || poll_until(&mut to, ended));
+            let (sent, received) = (poll_until(&mut from, ended), other.join().unwrap());
+            let (failed, access) = if at_source { (sent, "read") } else { (received, "written") };
+            let Some(Completion::Broken { cause: Cause::Memory { access: which, .. }, .. }) =
+                failed.last()
+            else {
+                panic!("{failed:?}");
+            };
+            assert_eq!(*which, access);
+        }
+    }
+}

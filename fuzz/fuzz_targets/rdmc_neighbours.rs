@@ -1,0 +1,6 @@
+//! A member whose neighbours say and do anything.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    rdmc::fuzzing::neighbours(bytes);
+});
