@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -23,6 +24,8 @@ pub struct Requests {
     waiting: HashMap<Cookie, Vec<Waiting>>,
     count: usize,
     patience: Duration,
+    /// When a link ended last whose peer may still ask for connections.
+    pub last_half_made: Option<Instant>,
 }
 
 /// Endpoints that are to be opened.
@@ -36,6 +39,11 @@ pub enum Opening {
 /// For how long one kind of slow work may go on before something else has its turn.
 pub const SLICE: Duration = Duration::from_millis(20);
 
+/// For how long the requests of links that ended half made are waited for before the listening
+/// endpoints are closed. libfabric's tcp provider keeps a connection's socket for ever if its
+/// listening endpoint goes between accepting it and reading its request.
+const LAST_CALL: Duration = Duration::from_millis(200);
+
 struct Waiting {
     since: Instant,
     path: usize,
@@ -44,7 +52,7 @@ struct Waiting {
 
 impl Requests {
     pub fn new(patience: Duration) -> Self {
-        Self { waiting: HashMap::new(), count: 0, patience }
+        Self { waiting: HashMap::new(), count: 0, patience, last_half_made: None }
     }
 
     /// Gives the request back if there are too many already.
@@ -96,9 +104,19 @@ fn turn_away(device: &Device, request: &Info) {
     }
 }
 
+/// Everybody who has asked for a connection by now.
+fn turn_requests_away(device: &Device) {
+    let Some(events) = &device.events else { return };
+    while let Ok(Some(event)) = sys::next_event(events) {
+        if let Event::Request { info, .. } = event {
+            turn_away(device, &info);
+        }
+    }
+}
+
 impl FabricTransport {
     /// Turns everybody away whose request was not answered, also those that have not been read: a
-    /// request that nobody answers keeps its socket for ever.
+    /// request that nobody answers keeps its socket for ever. Blocks for [`LAST_CALL`] at most.
     pub(crate) fn turn_all_away(&mut self) {
         for opening in std::mem::take(&mut self.openings) {
             if let Opening::Accept(_, path, info) = opening {
@@ -107,13 +125,16 @@ impl FabricTransport {
         }
         // Nobody waits for longer than this.
         self.requests.expire(Instant::now() + self.requests.patience, &self.devices);
-        for device in &self.devices {
-            let Some(events) = &device.events else { continue };
-            while let Ok(Some(event)) = sys::next_event(events) {
-                if let Event::Request { info, .. } = event {
-                    turn_away(device, &info);
-                }
+        if self.links.values().any(Link::misses_requests) {
+            self.requests.last_half_made = Some(Instant::now());
+        }
+        let last_call = self.requests.last_half_made.map(|ended| ended + LAST_CALL);
+        loop {
+            self.devices.iter().for_each(turn_requests_away);
+            if last_call.is_none_or(|until| Instant::now() >= until) {
+                return;
             }
+            thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -332,6 +332,9 @@ impl FabricTransport {
     fn end(&mut self, id: EndpointId, end: End) {
         let Some(link) = self.links.remove(&id) else { return };
         self.speak();
+        if link.misses_requests() {
+            self.requests.last_half_made = Some(Instant::now());
+        }
         self.by_number.remove(&link.number());
         for endpoint in link.endpoints() {
             self.by_endpoint.remove(&endpoint);

@@ -74,6 +74,11 @@ impl Link {
         Ok(())
     }
 
+    /// The peer has not asked for all connections yet, and may still do so.
+    pub fn misses_requests(&self) -> bool {
+        self.role == Role::Accept && self.paths.iter().any(Option::is_none)
+    }
+
     /// A connection stands; all of them, perhaps.
     pub fn connected(&mut self, endpoint: usize) {
         let mut paths = self.paths.iter_mut().flatten();
