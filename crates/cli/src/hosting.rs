@@ -61,6 +61,11 @@ pub struct Hosting {
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 
+    /// How long a host may give no sign of life before it is lost to the others, 0.2 to 3600. One
+    /// whose connections break is lost at once
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = failure_deadline)]
+    failure_deadline: Duration,
+
     /// Write what each member does when, for https://ui.perfetto.dev or chrome://tracing. Receivers
     /// that listen write traces of their own: see `rdmc help receive`
     #[arg(long, value_name = "FILE")]
@@ -120,8 +125,16 @@ impl Hosting {
         settings.local_only = local;
         settings.advertise = self.advertise;
         settings.start_timeout = Duration::from_secs(self.timeout);
+        settings.failure_deadline = self.failure_deadline;
         Ok(settings)
     }
+}
+
+fn failure_deadline(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 2.5".to_owned())?;
+    let deadline = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
+    files::check_failure_deadline(deadline)?;
+    Ok(deadline)
 }
 
 /// Hosts of a list and of a file of lists, which `option` names in errors.

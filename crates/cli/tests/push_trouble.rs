@@ -27,6 +27,31 @@ fn a_receiver_that_is_killed_is_named_and_survived() {
     assert!(place.temporaries().iter().all(|path| path.to_string_lossy().contains("/local-2/")));
 }
 
+#[test]
+fn a_receiver_that_stands_still_is_lost_at_the_failure_deadline() {
+    let place = Place::with(BYTES);
+    let arguments = [&SLOW[..], &["--json", "--failure-deadline", "0.4"]].concat();
+    let push = place.start_and_await_blocks(&arguments, "local-2");
+    let victim = child_with_open(push.id(), "/local-2/");
+    signal(victim, "STOP");
+    let outcome = Outcome::of(push.wait_with_output().unwrap());
+    outcome.has_failed_with(3, "local-2: it no longer answers");
+    assert!(outcome.err.contains("fell silent: while relaying message"), "{outcome:?}");
+    assert!(!is_running(victim), "what the push has started ends with it");
+    assert!(place.is_copy("rdmc-local/local-1/object"));
+    assert!(place.is_copy("rdmc-local/local-3/object"));
+}
+
+#[test]
+fn failure_deadlines_have_limits() {
+    let place = Place::with(1);
+    for wrong in ["0", "0.1", "3601", "-1", "NaN", "inf", "1e30", "soon"] {
+        let wrong = format!("--failure-deadline={wrong}");
+        let outcome = place.run(&["push", "object", "--local", "1", &wrong]);
+        outcome.has_failed_with(2, "--failure-deadline");
+    }
+}
+
 /// What one host's part of the summary says.
 fn host<'a>(summary: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
     let hosts = summary["hosts"].as_array().unwrap();

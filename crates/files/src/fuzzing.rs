@@ -138,8 +138,13 @@ mod tests {
         let secret = || rdmc::Secret::from_bytes([9; 32]);
         let manifest =
             Manifest { name: "object".into(), bytes: 1 << 40, mode: 0o644, modified_ns: -1 };
-        let terms =
-            || Terms { streams: 1, completion: text(), protection: text(), secret: secret() };
+        let terms = || Terms {
+            streams: 1,
+            completion: text(),
+            protection: text(),
+            failure_deadline_ms: 5_000,
+            secret: secret(),
+        };
         let offer = Offer { manifest, destination: "a/b".into(), terms: terms() };
         let has = RangeList::from(&ranges());
         let failed =

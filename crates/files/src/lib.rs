@@ -35,6 +35,7 @@ mod sending;
 mod source;
 mod target;
 
+pub use control::check_failure_deadline;
 pub use hash::digest_of;
 pub use manifest::Manifest;
 pub use push::{

@@ -2,7 +2,7 @@
 //! connections: the simulator (`crates/simulate`). Not an interface for anybody else.
 
 pub use crate::{
-    control::SILENCE,
+    control::{FAILURE_DEADLINE, silence},
     leftover::Leftover,
     messages::{JOIN_TIMEOUT, Offer, Start, Terms, ToReceiver, ToRoot},
     push::{Coordinator, Host, Stage as RootStage, Step},

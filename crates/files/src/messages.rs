@@ -1,14 +1,14 @@
 //! What root and receivers say to each other on their control connections.
 //!
 //! Either may hang up at any time; the other then cleans up. Both speak at least every
-//! [`crate::control::SILENCE`], so a peer that has vanished is noticed.
+//! second (see [`crate::control::silence`]), so a peer that has vanished is noticed.
 
 use std::{net::SocketAddr, time::Duration};
 
 use rdmc::{Algorithm, Error, Failure, GroupSettings, Schedule, Secret, Waited, Window};
 use serde::{Deserialize, Serialize};
 
-use crate::{Manifest, leftover::Leftover, ranges::RangeList};
+use crate::{Manifest, control::check_failure_deadline, leftover::Leftover, ranges::RangeList};
 
 /// From a receiver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -116,9 +116,20 @@ pub struct Terms {
     pub completion: String,
     /// How links are protected, by name.
     pub protection: String,
+    /// After how long without a sign of life a member is lost.
+    pub failure_deadline_ms: u32,
     /// The session's, by which its members know each other.
     #[serde(with = "secret_bytes")]
     pub secret: Secret,
+}
+
+impl Terms {
+    /// Errors: it is out of range.
+    pub fn failure_deadline(&self) -> Result<Duration, String> {
+        let deadline = Duration::from_millis(u64::from(self.failure_deadline_ms));
+        check_failure_deadline(deadline)?;
+        Ok(deadline)
+    }
 }
 
 /// For control connections alone, which are encrypted.

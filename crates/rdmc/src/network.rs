@@ -89,6 +89,8 @@ impl Network {
         let mut settings = FabricSettings::new(provider);
         settings.devices = devices.to_vec();
         settings.near = Some(near);
+        let silence_timeout = Duration::from_millis(tcp.silence_timeout_ms);
+        settings.answer_timeout = settings.answer_timeout.max(silence_timeout);
         // Queue pairs may wait for seconds before they send again what was lost.
         let drain_timeout_ms = tcp.drain_timeout_ms.max(LIBFABRIC_DRAIN_TIMEOUT_MS);
         match FabricTransport::start(settings, TcpConfig { drain_timeout_ms, ..tcp.clone() }) {

@@ -42,6 +42,9 @@ pub struct Args {
         default_value = "kill,two-kills,pause,freeze,cut,no-route,slow,disk-full,root-killed"
     )]
     harms: Vec<Harm>,
+    /// How long a host may give no sign of life, in seconds; see `rdmc help push`
+    #[arg(long, value_name = "SECONDS", default_value = "5")]
+    failure_deadline: String,
     /// Where the file and its copies go; needs room for all of them
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
     directory: PathBuf,
@@ -90,6 +93,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             object: &object,
             directory: &scratch.path().join("copies"),
             bytes: args.bytes,
+            failure_deadline: &args.failure_deadline,
         };
         let told = match ground.play(harm, &mut random, &interrupt) {
             Ok(told) => told,
@@ -173,10 +177,11 @@ fn report(args: &Args, rounds: u32, tallies: &BTreeMap<&'static str, Tally>) {
          not one, no process is left, and the same command again gives all hosts equal copies and \
          leaves no temporary file.",
     );
-    report.note(
+    report.note(format!(
         "noticed: from the harm until an unharmed member of a group that failed knew of it; median and \
-         longest, over all members and rounds. Silence is noticed after 5 s.",
-    );
+         longest, over all members and rounds. Silence is noticed after {} s.",
+        args.failure_deadline
+    ));
     report.note(
         "seconds after: from the harm to the end of the push, the rest of the transfer included; \
          median and longest. repeated: bytes sent to a host that had them, at most, as a share of \

@@ -31,6 +31,8 @@ pub struct Ground<'a> {
     pub object: &'a Path,
     pub directory: &'a Path,
     pub bytes: u64,
+    /// In seconds, as `rdmc push` takes it.
+    pub failure_deadline: &'a str,
 }
 
 /// What a round gave.
@@ -193,6 +195,7 @@ impl Ground<'_> {
         let hosts = self.lab.hosts();
         let mut command = hosts[0].command(self.rdmc);
         command.arg("push").arg(self.object).arg("--json");
+        command.args(["--failure-deadline", self.failure_deadline]);
         command.args(["--to", &self.receivers().join(",")]);
         command.args(["--launcher", "ip netns exec {host}"]).arg("--remote-rdmc").arg(self.rdmc);
         command.arg("--dest").arg(self.directory.join("{host}/object"));

@@ -19,11 +19,10 @@ use rdmc::{
 pub use crate::messages::MEASURED_BYTES_MAX;
 
 use super::{
-    Event, HostState, JOIN_TIMEOUT, Push, PushError, PushEvent, PushHandle, PushSettings, Run,
+    Event, HostState, Push, PushError, PushEvent, PushHandle, PushSettings, Run,
     coordinator::Stage, scene::new_number, system,
 };
 use crate::{
-    control::SILENCE,
     messages::{Measure, Start, ToReceiver, ToRoot, join_predicate, predicate},
     ranges::RangeList,
 };
@@ -303,7 +302,7 @@ impl Run<'_> {
     ) -> Result<Vec<Duration>, Trouble> {
         let is_latency = matches!(subject, Subject::Latency(_));
         self.start_measuring(measuring, is_latency, bytes)?;
-        let joining = JOIN_TIMEOUT + SILENCE;
+        let joining = self.push.settings.join_timeout();
         self.wait_measuring(measuring, joining, "did not join the group in time", |m| {
             m.groups.is_some() && m.joined.len() == m.hosts.len()
         })?;

@@ -21,7 +21,6 @@ use super::{
     parts::{Holder, Part, parts},
 };
 use crate::{
-    control::SILENCE,
     leftover::Leftover,
     messages::{Start, ToReceiver, ToRoot},
     ranges::{RangeList, Ranges},
@@ -444,7 +443,7 @@ impl<'a> Coordinator<'a> {
             stage.join(&start)?;
             start.rank = 1;
         }
-        let attempt = Attempt::new(part, self.now, self.now + JOIN_TIMEOUT + SILENCE);
+        let attempt = Attempt::new(part, self.now, self.now + self.settings.join_timeout());
         for host in attempt.members() {
             stage.tell(host, &ToReceiver::Start(start.clone()));
             start.rank += 1;

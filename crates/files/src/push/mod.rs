@@ -179,6 +179,7 @@ impl Push {
         settings.completion = self.settings.completion;
         settings.protection = self.settings.protection;
         settings.connect_timeout = JOIN_TIMEOUT;
+        settings.tcp.silence_timeout_ms = self.settings.failure_deadline.as_millis() as u64;
         let _ = self.context.set(Arc::new(Context::start(settings)?));
         Ok(())
     }
@@ -204,6 +205,7 @@ impl Push {
             streams: self.settings.streams,
             completion: self.settings.completion.to_string(),
             protection: self.settings.protection.to_string(),
+            failure_deadline_ms: self.settings.failure_deadline.as_millis() as u32,
             secret: self.settings.secret.clone(),
         };
         match &self.source {

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     Source,
-    control::{Control, SILENCE},
+    control::{Control, silence},
     leftover::{Chunks, Leftover},
     messages::{Start, ToReceiver},
     ranges::Ranges,
@@ -106,18 +106,20 @@ impl<'a> Scene<'a> {
         self.lines_made += 1;
         let number = self.lines_made;
         let events = self.push.events.clone();
+        let failure_deadline = self.push.settings.failure_deadline;
         let take = move |message| {
             let gone = |how| Event::Gone { host, connection: number, how };
             let event = match message {
                 Ok(message) => Event::Said { host, connection: number, message },
                 Err(Error::Timeout { .. }) => {
-                    gone(format!("nothing was heard of it for {} s", SILENCE.as_secs()))
+                    let silence_s = silence(failure_deadline).as_secs_f64();
+                    gone(format!("nothing was heard of it for {silence_s} s"))
                 }
                 Err(error) => gone(error.to_string()),
             };
             events.send(event).is_ok()
         };
-        let control = Control::start(channel, take)
+        let control = Control::start(channel, failure_deadline, take)
             .map_err(|error| system("starting a control connection", error))?;
         control.send(first)?;
         let control = Arc::new(control);

@@ -11,7 +11,11 @@ use rdmc::{
     choice::{Choice, Costs, Wish},
 };
 
-use crate::SourceError;
+use crate::{
+    SourceError,
+    control::{FAILURE_DEADLINE, check_failure_deadline, silence},
+    messages::JOIN_TIMEOUT,
+};
 
 /// One receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,6 +95,10 @@ pub struct PushSettings {
     pub advertise: Option<IpAddr>,
     /// How long receivers may take to appear.
     pub start_timeout: Duration,
+    /// After how long without a sign of life a host is lost, 200 ms to an hour: its neighbours
+    /// notice it then, at the latest, and tell the others; the root's own connection to it waits
+    /// three seconds longer. Connections that break are noticed at once. Applies to all members.
+    pub failure_deadline: Duration,
     /// How often each host may be lost and come back ([`PushEvent::Retry`]).
     pub retries: u32,
     /// Whether receivers are let in that are not among `hosts`; they prove who they are by
@@ -122,6 +130,7 @@ impl PushSettings {
             local_only: false,
             advertise: None,
             start_timeout: Duration::from_secs(30),
+            failure_deadline: FAILURE_DEADLINE,
             retries: 0,
             admission: None,
             rate_min: None,
@@ -140,6 +149,11 @@ impl PushSettings {
         };
         let (algorithm, block_bytes) = (self.algorithm, self.block_bytes);
         Wish { members, message_bytes: bytes, algorithm, block_bytes }.choose(&costs)
+    }
+
+    /// How long the root waits for a group, so that its members are first to say what is wrong.
+    pub(super) fn join_timeout(&self) -> Duration {
+        JOIN_TIMEOUT + silence(self.failure_deadline)
     }
 
     /// How far so many members post ahead with blocks of this length.
@@ -166,6 +180,7 @@ impl PushSettings {
         if self.window.is_some_and(|window| window.receives == 0 || window.sends == 0) {
             return refuse("a window of 0 would let nothing move; use 1 or more".into());
         }
+        check_failure_deadline(self.failure_deadline).map_err(Error::Setting)?;
         if !(1..=8).contains(&self.streams) {
             return refuse(format!("{} streams per neighbour; use 1 to 8", self.streams));
         }

@@ -43,7 +43,7 @@ pub use session::{Session, Stage};
 
 use crate::{
     TargetError,
-    control::{Control, SILENCE},
+    control::{Control, FAILURE_DEADLINE, silence},
     messages::{JOIN_TIMEOUT, Offer, Terms, ToReceiver, ToRoot},
     push::doorway,
 };
@@ -181,9 +181,9 @@ pub fn serve(
     let local = channel.local_address().map_err(|error| system("find out its address", &error))?;
     let (events, inbox) = mpsc::channel();
     let incoming = events.clone();
-    let control =
-        Control::start(channel, move |message| incoming.send(Event::Root(message)).is_ok())
-            .map_err(|error| system("start a session", &error))?;
+    let take = move |message| incoming.send(Event::Root(message)).is_ok();
+    let control = Control::start(channel, FAILURE_DEADLINE, take)
+        .map_err(|error| system("start a session", &error))?;
     let run = Run {
         settings,
         control: Arc::new(control),
@@ -239,6 +239,10 @@ impl Run<'_> {
                 event => judge(event)?,
             }
         };
+        if let ToReceiver::Offer(Offer { terms, .. }) | ToReceiver::Bench(terms) = &first {
+            self.control
+                .set_failure_deadline(terms.failure_deadline().map_err(ReceiveError::Refused)?);
+        }
         // Heartbeats go on while the disk is slow to reserve space, and later to write.
         let (_beating, silenced) = mpsc::channel::<()>();
         let (control, bytes) = (Arc::clone(&self.control), Arc::clone(&self.received_bytes));
@@ -319,10 +323,11 @@ impl Run<'_> {
         settings.fabric = fabric.parse().map_err(system)?;
         settings.completion = terms.completion.parse().map_err(system)?;
         settings.protection = terms.protection.parse().map_err(system)?;
+        settings.tcp.silence_timeout_ms = u64::from(terms.failure_deadline_ms);
         Context::start(settings).map_err(system)
     }
 
-    /// The next event. A root that says nothing for [`SILENCE`] is an event too.
+    /// The next event. A root that has fallen silent is an event too.
     fn next(&self) -> Result<Event, ReceiveError> {
         loop {
             if let Some(event) = self.next_in_time()? {
@@ -376,4 +381,4 @@ fn beat(control: &Control, bytes: &AtomicU64, silenced: &Receiver<()>) {
     }
 }
 
-const _: () = assert!(HEARTBEAT.as_millis() * 10 < SILENCE.as_millis());
+const _: () = assert!(HEARTBEAT.as_millis() * 10 < silence(Duration::ZERO).as_millis());

@@ -308,7 +308,7 @@ impl Group {
             Cause::Memory { .. } => (own, FailureKind::Memory),
             _ => (rank, FailureKind::Lost),
         };
-        let detail = format!("{cause} while {}", self.occupation());
+        let detail = format!("while {}, {cause}", self.occupation());
         self.fail(transport, Some(member), kind, detail);
     }
 
@@ -337,7 +337,7 @@ impl Group {
             let Some(action) = self.relay.poll_action() else { break };
             if let Err(error) = self.act(transport, counters, action) {
                 let rank = self.settings.rank;
-                let detail = format!("{error} while {}", self.occupation());
+                let detail = format!("while {}, {error}", self.occupation());
                 self.fail(transport, Some(rank), FailureKind::Memory, detail);
             }
         }
@@ -351,7 +351,7 @@ impl Group {
             Ok(()) => self.go_on_closing(transport),
             Err(error) => {
                 let rank = self.settings.rank;
-                let detail = format!("{error} while {}", self.occupation());
+                let detail = format!("while {}, {error}", self.occupation());
                 self.fail(transport, Some(rank), FailureKind::Memory, detail);
             }
         }
@@ -391,7 +391,8 @@ impl Group {
         }
     }
 
-    /// What this member is doing, for error messages.
+    /// What this member is doing, for error messages: first in them, since what others hear of a
+    /// failure is cut.
     pub(super) fn occupation(&self) -> String {
         let message = self.order.completed();
         let relays = self.relay.known() > self.relay.completed();

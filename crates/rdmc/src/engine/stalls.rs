@@ -95,9 +95,9 @@ impl Group {
             return;
         }
         let detail = format!(
-            "nothing has moved for {} ms while {}",
-            self.settings.stall_timeout_ms,
-            self.occupation()
+            "while {}, nothing has moved for {} ms",
+            self.occupation(),
+            self.settings.stall_timeout_ms
         );
         let member = self.suspect();
         self.fail(transport, member, FailureKind::Stalled, detail);

@@ -1,5 +1,7 @@
 //! Control words between neighbours of a group.
 
+use std::borrow::Cow;
+
 use transport::CONTROL_BYTES_MAX;
 
 use crate::{Failure, FailureKind};
@@ -64,8 +66,7 @@ impl Word {
                 bytes.extend([FAILED, kind.code()]);
                 bytes.extend(member.unwrap_or(NO_MEMBER).to_le_bytes());
                 bytes.extend(reporter.to_le_bytes());
-                let room = CONTROL_BYTES_MAX - bytes.len();
-                bytes.extend(&detail.as_bytes()[..detail.floor_char_boundary(room)]);
+                bytes.extend(cut(detail, CONTROL_BYTES_MAX - bytes.len()).as_bytes());
             }
             Self::Closing { messages } => {
                 bytes.push(CLOSING);
@@ -133,6 +134,15 @@ impl Word {
     }
 }
 
+/// At most so many bytes of a text, with a sign where the rest is missing.
+fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    const REST: &str = "…";
+    if text.len() <= bytes_max {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text[..text.floor_char_boundary(bytes_max - REST.len())].to_owned() + REST)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,7 +179,8 @@ mod tests {
         let bytes = Word::Failed { member: Some(1), reporter: 2, kind, detail }.encode();
         assert!(bytes.len() <= CONTROL_BYTES_MAX);
         let Some(Word::Failed { detail, .. }) = Word::decode(&bytes) else { panic!() };
-        assert!(detail.len() > 40 && detail.chars().all(|letter| letter == 'ä'));
+        let begins = detail.strip_suffix('…').expect("a sign that something is missing");
+        assert!(begins.len() > 40 && begins.chars().all(|letter| letter == 'ä'));
     }
 
     proptest! {

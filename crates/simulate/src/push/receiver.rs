@@ -5,8 +5,8 @@ use std::{path::PathBuf, sync::mpsc};
 use files::{
     Manifest, TargetError, Verified,
     machines::{
-        Copy, Leftover, News, Offer, Ranges, ReceiverStage, Session, Start, Terms, ToReceiver,
-        ToRoot,
+        Copy, FAILURE_DEADLINE, Leftover, News, Offer, Ranges, ReceiverStage, Session, Start,
+        Terms, ToReceiver, ToRoot,
     },
     receiver::ReceiveError,
 };
@@ -56,6 +56,7 @@ impl World<'_> {
             streams: 1,
             completion: String::new(),
             protection: String::new(),
+            failure_deadline_ms: FAILURE_DEADLINE.as_millis() as u32,
             secret: Secret::from_bytes([7; 32]),
         };
         let offer = Offer { manifest, destination: super::name(host), terms };

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use files::{
     PushSettings,
-    machines::{Coordinator, Ranges, SILENCE, ToRoot},
+    machines::{Coordinator, FAILURE_DEADLINE, Ranges, ToRoot, silence},
 };
 use rdmc::Engine;
 use transport_sim::SimNet;
@@ -363,7 +363,7 @@ impl<'a> World<'a> {
                     _ if pipe.is_shut => {}
                     (true, None) => {
                         pipe.silent_since_ns = Some(now_ns);
-                        let at_ns = now_ns + SILENCE.as_nanos() as u64;
+                        let at_ns = now_ns + silence(FAILURE_DEADLINE).as_nanos() as u64;
                         self.plan(at_ns, Due::Silence(index, way, now_ns));
                     }
                     (false, Some(_)) => pipe.silent_since_ns = None,
@@ -378,7 +378,7 @@ impl<'a> World<'a> {
         let pipe = self.lines[index].pipe(way);
         if !pipe.is_shut && pipe.silent_since_ns == Some(since_ns) {
             pipe.words.clear();
-            self.end_pipe(index, way, "nothing was heard of it for 15 s");
+            self.end_pipe(index, way, "nothing was heard of it for 8 s");
         }
     }
 
