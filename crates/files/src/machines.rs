@@ -4,7 +4,7 @@
 pub use crate::{
     control::{FAILURE_DEADLINE, silence},
     leftover::Leftover,
-    messages::{JOIN_TIMEOUT, Offer, Start, Terms, ToReceiver, ToRoot},
+    messages::{JOIN_TIMEOUT, Offer, Start, Terms, ToReceiver, ToRoot, WaitedFor},
     push::{Coordinator, Host, Stage as RootStage, Step},
     ranges::{ByteRange, RangeList, Ranges},
     receiver::{Copy, Member, News, Session, Stage as ReceiverStage},

@@ -70,6 +70,12 @@ impl Attempt {
         self.part.source.iter().chain(&self.part.hosts).copied()
     }
 
+    /// Hosts that have received all if it succeeds: one that was given up meanwhile may be back, and
+    /// have less than it had.
+    pub(super) fn receivers_left(&self) -> impl Iterator<Item = usize> + '_ {
+        self.part.hosts.iter().copied().filter(|host| !self.lost.contains(host))
+    }
+
     /// All members by rank; `None` is the root.
     pub(super) fn by_rank(&self) -> impl Iterator<Item = Option<usize>> + '_ {
         let root = self.part.source.is_none().then_some(None);

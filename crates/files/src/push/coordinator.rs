@@ -55,9 +55,7 @@ pub trait Stage {
     /// [`Coordinator::ended`].
     fn send(&mut self, group: u64, ranges: &Ranges) -> Result<(), PushError>;
     /// Whom the root has waited for in a group; nothing if it is not in it.
-    fn waited(&mut self, _group: u64) -> Vec<Waited> {
-        Vec::new()
-    }
+    fn waited(&mut self, group: u64) -> Vec<Waited>;
     /// Ends a group, if it was joined. Nothing more need be said of it.
     fn abort(&mut self, group: u64, reason: &str);
 }
@@ -493,7 +491,7 @@ impl<'a> Coordinator<'a> {
     fn succeeded(&mut self, stage: &mut impl Stage, group: u64) {
         self.note_shares(group);
         let Some(attempt) = self.attempts.remove(&group) else { return };
-        for &host in &attempt.part.hosts {
+        for host in attempt.receivers_left() {
             self.hosts[host].has.extend(attempt.part.ranges.iter());
         }
         // At the root it has closed already, or is about to.

@@ -40,6 +40,7 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         chunk_bytes: dice.magnitude(block_bytes / 2 + 1, bytes.max(block_bytes)),
         algorithm,
         retries: if dice.percent(50) { dice.between(1, 2) as u32 } else { 0 },
+        rate_min_percent: 0,
         network,
         word_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
         look_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
@@ -48,7 +49,23 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         blows: Vec::new(),
     };
     scenario.blows = blows(&mut dice, &scenario);
+    draw_latecomers(&mut dice, &mut scenario);
+    if dice.percent(25) {
+        scenario.rate_min_percent = dice.between(10, 90);
+    }
     scenario
+}
+
+/// Some hosts come by themselves: at any time, but the first is always named.
+fn draw_latecomers(dice: &mut Dice, scenario: &mut PushScenario) {
+    if !dice.percent(30) {
+        return;
+    }
+    for host in scenario.hosts.iter_mut().skip(1) {
+        if dice.percent(40) {
+            (host.joins, host.start_ns) = (true, dice.magnitude(MS, 30 * S));
+        }
+    }
 }
 
 fn network(dice: &mut Dice, rate_bytes_per_s: u64) -> NetworkPlan {
@@ -80,6 +97,7 @@ fn host(dice: &mut Dice, rate: u64) -> HostScenario {
             dice.magnitude(MS, S)
         },
         is_absent: dice.percent(2),
+        joins: false,
         disk_ns: rarely(dice, 40, MS, 3 * S),
         verify_ns: rarely(dice, 60, MS, 3 * S),
         rate_bytes_per_s: dice.percent(10).then(|| slower(dice, rate)),

@@ -26,6 +26,8 @@ pub(super) struct Facts {
     pub(super) pushes: u32,
     pub(super) rounds: u64,
     pub(super) retries: u64,
+    pub(super) joined: u64,
+    pub(super) set_aside: u64,
     /// How long it took after its last disturbance, in parts of what it may take.
     pub(super) lateness: f64,
     pub(super) published: u64,
@@ -51,6 +53,8 @@ impl Facts {
             pushes: 0,
             rounds: 0,
             retries: 0,
+            joined: 0,
+            set_aside: 0,
             lateness: 0.0,
             published: 0,
             failed: 0,
@@ -151,12 +155,17 @@ impl World<'_> {
         let excuses = excuses(&self.facts.harms, host);
         let is_first = self.facts.pushes == 1;
         let is_late = is_first && (plan.is_absent || plan.start_ns >= 29 * SECOND_NS);
+        let spoiled = self.facts.harms.iter().any(|done| matches!(done.what, Harm::Spoil { .. }));
         let may_fail = is_first && (excuses.all || excuses.host || excuses.strikes > 1) || is_late;
         let problem = match step {
             Step::Published if disk.published.is_none() => "counts as published".to_owned(),
             Step::Published => {
                 self.facts.published += 1;
                 return;
+            }
+            // Whatever was done to a host, what it counts as having it has.
+            Step::Failed(reason) if reason.contains("differs from the source") && !spoiled => {
+                format!("was taken for whole: {reason}")
             }
             Step::Failed(reason) if !may_fail => format!("failed although unharmed: {reason}"),
             Step::Failed(_) => {
@@ -171,8 +180,11 @@ impl World<'_> {
     /// Nobody is sent again more than the root knows of.
     fn check_repeats(&mut self, host: usize) {
         let Some(core) = &self.root.core else { return };
-        let known = core.hosts[host].repeated_bytes;
-        let resumed = core.hosts[host].resumed_bytes;
+        // One that has joined anew is another host for the root.
+        let seats = (core.hosts.iter().zip(&self.root.seats)).filter(|(_, seat)| seat.host == host);
+        let (known, resumed) = seats.fold((0, 0), |(known, resumed), (host, _)| {
+            (known + host.repeated_bytes, resumed + host.resumed_bytes)
+        });
         let came = std::mem::take(&mut self.facts.hosts[host].bytes_again);
         self.facts.resumed_bytes += resumed;
         self.facts.bytes_again += came;

@@ -41,14 +41,16 @@ pub(super) struct Line {
     /// Processes.
     pub(super) root: usize,
     pub(super) receiver: usize,
-    /// Index of the host in the push.
+    /// Index of the host in the scenario.
     pub(super) host: usize,
+    /// What the root calls it, once it has let it in.
+    pub(super) seat: Option<usize>,
     pipes: [Pipe; 2],
 }
 
 impl Line {
     pub(super) fn new(root: usize, receiver: usize, host: usize) -> Self {
-        Self { root, receiver, host, pipes: Default::default() }
+        Self { root, receiver, host, seat: None, pipes: Default::default() }
     }
 
     pub(super) fn pipe(&mut self, way: Way) -> &mut Pipe {

@@ -61,6 +61,10 @@ pub struct PushOutcome {
     pub rounds: u64,
     /// How often hosts came back.
     pub retries: u64,
+    /// How many hosts have joined, and how many were set aside.
+    pub joined: u64,
+    /// See `joined`.
+    pub set_aside: u64,
     /// What hosts had of earlier sessions, what came although it was there, and what there was to
     /// replicate, in bytes of all hosts and pushes.
     pub resumed_bytes: u64,
@@ -104,20 +108,22 @@ fn name(host: usize) -> String {
     format!("h{host}")
 }
 
+fn plan(host: usize) -> HostPlan {
+    let (name, rack) = (name(host), host as u32 / 3);
+    HostPlan { destination: name.clone(), name, rack, reach: Reach::Calls }
+}
+
 fn settings(scenario: &PushScenario) -> Result<PushSettings, String> {
     scenario.check()?;
-    let host = |host| HostPlan {
-        name: name(host),
-        destination: name(host),
-        rack: host as u32 / 3,
-        reach: Reach::Calls,
-    };
-    let hosts = (0..scenario.hosts.len()).map(host).collect();
+    let hosts = scenario.named().map(plan).collect();
+    let rate = scenario.network.rate_bytes_per_s;
+    let rate_min = (rate * scenario.rate_min_percent / 100).max(1);
     Ok(PushSettings {
         algorithm: scenario.algorithm()?,
         block_bytes: Some(scenario.block_bytes),
-        rate_bits_per_second: Some(scenario.network.rate_bytes_per_s.saturating_mul(8)),
+        rate_bits_per_second: Some(rate.saturating_mul(8)),
         retries: scenario.retries,
+        rate_min: (scenario.rate_min_percent > 0).then_some(rate_min),
         ..PushSettings::new(hosts, Secret::from_bytes([7; 32]))
     })
 }
@@ -147,7 +153,7 @@ impl<'a> World<'a> {
         self.agenda.clear();
         self.disturbed_ns = self.now_ns();
         let core = Coordinator::new(settings, self.scenario.bytes);
-        self.root = Root::new(core, self.scenario.hosts.len());
+        self.root = Root::new(core, self.scenario);
         self.push();
     }
 
@@ -164,6 +170,8 @@ impl<'a> World<'a> {
             failed: facts.failed,
             rounds: facts.rounds,
             retries: facts.retries,
+            joined: facts.joined,
+            set_aside: facts.set_aside,
             resumed_bytes: facts.resumed_bytes,
             bytes_again: facts.bytes_again,
             bytes: facts.bytes,

@@ -80,6 +80,7 @@ pub(super) struct Receiver {
     pub(super) members: BTreeMap<u64, Member<Tell>>,
     pub(super) news: (mpsc::Sender<News>, mpsc::Receiver<News>),
     pub(super) told_bytes: u64,
+    pub(super) tells_waiting_ns: u64,
     /// Once the session is over: whether what has come is kept.
     pub(super) keeps: Option<bool>,
     /// It waits for the root to hear its last word.
@@ -102,6 +103,7 @@ impl Receiver {
             members: BTreeMap::new(),
             news: mpsc::channel(),
             told_bytes: 0,
+            tells_waiting_ns: 0,
             keeps: None,
             is_leaving: false,
         }

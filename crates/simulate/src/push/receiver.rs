@@ -6,7 +6,7 @@ use files::{
     Manifest, TargetError, Verified,
     machines::{
         Copy, FAILURE_DEADLINE, Leftover, News, Offer, Ranges, ReceiverStage, Session, Start,
-        Terms, ToReceiver, ToRoot,
+        Terms, ToReceiver, ToRoot, WaitedFor,
     },
     receiver::ReceiveError,
 };
@@ -31,6 +31,9 @@ impl World<'_> {
             return;
         }
         if self.scenario.hosts[host].is_absent && self.facts.pushes == 1 {
+            if self.scenario.hosts[host].joins {
+                return;
+            }
             return self.note(root, Note::NotStarted { host, start });
         }
         let held_ns = self.machines[host + 1].held_until_ns.max(self.machines[0].held_until_ns);
@@ -61,6 +64,24 @@ impl World<'_> {
         };
         let offer = Offer { manifest, destination: super::name(host), terms };
         self.say(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
+    }
+
+    /// Once a second: whom it has waited for.
+    pub(super) fn tell_waiting(&mut self, index: usize) {
+        let now_ns = self.now_ns();
+        let process = &mut self.processes[index];
+        let (Some(engine), Some(receiver)) = (&mut process.engine, &mut process.receiver) else {
+            return;
+        };
+        if now_ns < receiver.tells_waiting_ns {
+            return;
+        }
+        receiver.tells_waiting_ns = now_ns + SECOND_NS;
+        let line = receiver.line;
+        for (round, waited) in engine.waited() {
+            let waited = waited.into_iter().map(WaitedFor::from).collect();
+            self.say(line, Way::ToRoot, Word::ToRoot(ToRoot::Waited { round, waited }));
+        }
     }
 
     pub(super) fn handle_receiver(&mut self, index: usize) {

@@ -6,11 +6,12 @@ use files::{
     PushError, PushEvent,
     machines::{Coordinator, Leftover, Ranges, RootStage, Start, Step, ToReceiver},
 };
-use rdmc::{Error, Fabric, Region};
+use rdmc::{Error, Fabric, Region, Waited};
 
 use super::{
     line::{Way, Word},
     process::{Note, address},
+    scenario::PushScenario,
     world::{Due, SECOND_NS, World},
 };
 
@@ -23,25 +24,41 @@ pub(super) struct Root<'a> {
     /// Taken while it decides.
     pub(super) core: Option<Coordinator<'a>>,
     pub(super) began_ns: u64,
-    /// The line to each host.
-    pub(super) lines: Vec<Option<usize>>,
+    /// Hosts as it counts them: those that are named, and those that have joined.
+    pub(super) seats: Vec<Seat>,
     pub(super) deadline_ns: Option<u64>,
     /// It has decided everything.
     pub(super) outcome: Option<Result<(), PushError>>,
     pub(super) is_closed: bool,
 }
 
+/// What the root takes for one host.
+pub(super) struct Seat {
+    /// Index in the scenario.
+    pub(super) host: usize,
+    line: Option<usize>,
+}
+
 impl<'a> Root<'a> {
-    pub(super) fn new(core: Coordinator<'a>, hosts: usize) -> Self {
+    pub(super) fn new(core: Coordinator<'a>, scenario: &PushScenario) -> Self {
         Self {
             process: usize::MAX,
             core: Some(core),
             began_ns: 0,
-            lines: vec![None; hosts],
+            seats: scenario.named().map(|host| Seat { host, line: None }).collect(),
             deadline_ns: None,
             outcome: None,
             is_closed: false,
         }
+    }
+
+    /// What it calls a host now; one that has joined anew has a new number.
+    pub(super) fn seat_of(&self, host: usize) -> Option<usize> {
+        self.seats.iter().rposition(|seat| seat.host == host)
+    }
+
+    fn lines(&self) -> Vec<usize> {
+        self.seats.iter().filter_map(|seat| seat.line).collect()
     }
 
     pub(super) fn describe(&self) -> String {
@@ -115,7 +132,7 @@ impl<'a> World<'a> {
     fn end_push(&mut self, outcome: Result<(), PushError>) {
         self.remark(|| format!("the push has ended: {outcome:?}"));
         self.root.outcome = Some(outcome);
-        for line in self.root.lines.clone().into_iter().flatten() {
+        for line in self.root.lines() {
             self.say(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Finish));
         }
         self.plan(self.now_ns() + FAREWELL_NS, Due::Farewell(self.root.process));
@@ -135,7 +152,7 @@ impl<'a> World<'a> {
     }
 
     fn leave_if_alone(&mut self) {
-        if self.root.lines.iter().all(Option::is_none) {
+        if self.root.lines().is_empty() {
             self.leave(self.root.process);
         }
     }
@@ -143,22 +160,25 @@ impl<'a> World<'a> {
     /// Ends the root's process.
     pub(super) fn close_root(&mut self) {
         self.root.is_closed = true;
-        for line in std::mem::take(&mut self.root.lines).into_iter().flatten() {
-            self.hang_up(line, Way::ToReceiver);
+        for line in self.root.lines() {
+            self.root_hangs_up(line);
         }
-        self.root.lines = vec![None; self.scenario.hosts.len()];
         self.close_engine(self.root.process);
     }
 
-    /// False if it is not the line to its host any more.
-    fn root_hangs_up(&mut self, line: usize) -> bool {
-        let host = self.lines[line].host;
-        let is_current = self.root.lines[host] == Some(line);
-        if is_current {
-            self.root.lines[host] = None;
-            self.hang_up(line, Way::ToReceiver);
+    /// What the root calls the host of a line; `None` if that has another line now, or none.
+    fn current(&self, line: usize) -> Option<usize> {
+        self.lines[line].seat.filter(|&seat| self.root.seats[seat].line == Some(line))
+    }
+
+    /// Unless it has done so: the lines of hosts that it has, and of those that it never let in.
+    fn root_hangs_up(&mut self, line: usize) {
+        if let Some(seat) = self.current(line) {
+            self.root.seats[seat].line = None;
+        } else if self.lines[line].seat.is_some() {
+            return;
         }
-        is_current
+        self.hang_up(line, Way::ToReceiver);
     }
 }
 
@@ -169,43 +189,28 @@ pub(super) struct AtRoot<'w, 'a> {
 
 impl<'a> AtRoot<'_, 'a> {
     fn handle_note(&mut self, core: &mut Coordinator<'a>, note: Note) -> Result<(), PushError> {
-        let current = |world: &World<'_>, line: usize| {
-            let host = world.lines[line].host;
-            (world.root.lines[host] == Some(line)).then_some(host)
-        };
         match note {
-            Note::Came(line) => {
-                let host = self.world.lines[line].host;
-                let machine = host + 1;
-                if core.expects(host) {
-                    self.world.root.lines[host] = Some(line);
-                    self.world.offer(line);
-                    let process = self.world.lines[line].receiver;
-                    let ip = address(machine, process).ip();
-                    core.came(self, host, ip, address(0, self.world.root.process).ip());
-                } else {
-                    let reason = "this host has been heard of already".to_owned();
-                    let abort = ToReceiver::Abort { reason, keep: true };
-                    self.world.say(line, Way::ToReceiver, Word::ToReceiver(abort));
-                    self.world.hang_up(line, Way::ToReceiver);
-                }
-            }
+            Note::Came(line) => self.let_in(core, line),
             Note::Said(line, message) => {
-                if let Some(host) = current(self.world, line) {
-                    core.said(self, host, message);
+                if let Some(seat) = self.world.current(line) {
+                    core.said(self, seat, message);
                 }
             }
             Note::Gone(line, how) => {
-                if self.world.root_hangs_up(line) {
-                    core.gone(self, self.world.lines[line].host, how);
+                let seat = self.world.current(line);
+                self.world.root_hangs_up(line);
+                if let Some(seat) = seat {
+                    core.gone(self, seat, how);
                 }
             }
             Note::NotStarted { host, start } => {
-                core.not_started(self, host, start, "cannot be started");
+                if let Some(seat) = self.world.root.seat_of(host) {
+                    core.not_started(self, seat, start, "cannot be started");
+                }
             }
             Note::Checked(line, right) => {
-                if let Some(host) = current(self.world, line) {
-                    core.checked(self, host, right);
+                if let Some(seat) = self.world.current(line) {
+                    core.checked(self, seat, right);
                 }
             }
             Note::Digest => core.digested(blake3::hash(&self.world.source)),
@@ -230,22 +235,50 @@ impl<'a> AtRoot<'_, 'a> {
         Ok(())
     }
 
-    fn line_of(&self, host: usize) -> Option<usize> {
-        self.world.root.lines[host]
+    /// As `rdmc push` does with whoever calls.
+    fn let_in(&mut self, core: &mut Coordinator<'a>, line: usize) {
+        let host = self.world.lines[line].host;
+        let known = self.world.root.seat_of(host);
+        let joins = self.world.scenario.hosts[host].joins
+            && !known.is_some_and(|seat| core.hosts[seat].is_open());
+        let seat = match known.filter(|&seat| core.expects(seat)) {
+            None if joins => {
+                self.world.root.seats.push(Seat { host, line: None });
+                self.world.facts.joined += 1;
+                core.admit(super::plan(host))
+            }
+            None => {
+                let reason = "this host has been heard of already".to_owned();
+                let abort = ToReceiver::Abort { reason, keep: true };
+                self.world.say(line, Way::ToReceiver, Word::ToReceiver(abort));
+                return self.world.hang_up(line, Way::ToReceiver);
+            }
+            Some(seat) => seat,
+        };
+        self.world.root.seats[seat].line = Some(line);
+        self.world.lines[line].seat = Some(seat);
+        self.world.offer(line);
+        let ip = address(host + 1, self.world.lines[line].receiver).ip();
+        core.came(self, seat, ip, address(0, self.world.root.process).ip());
+    }
+
+    fn line_of(&self, seat: usize) -> Option<usize> {
+        self.world.root.seats[seat].line
     }
 }
 
 impl RootStage for AtRoot<'_, '_> {
-    fn tell(&mut self, host: usize, message: &ToReceiver) {
-        if let Some(line) = self.line_of(host) {
+    fn tell(&mut self, seat: usize, message: &ToReceiver) {
+        if let Some(line) = self.line_of(seat) {
             self.world.say(line, Way::ToReceiver, Word::ToReceiver(message.clone()));
         }
     }
 
-    fn expect_again(&mut self, host: usize, start: u32) {
-        if let Some(line) = self.line_of(host) {
+    fn expect_again(&mut self, seat: usize, start: u32) {
+        if let Some(line) = self.line_of(seat) {
             self.world.root_hangs_up(line);
         }
+        let host = self.world.root.seats[seat].host;
         let at_ns = self.world.now_ns() + self.world.scenario.hosts[host].start_ns;
         self.world.plan(at_ns, Due::Start { host, start });
     }
@@ -254,8 +287,8 @@ impl RootStage for AtRoot<'_, '_> {
         self.world.observe(event);
     }
 
-    fn check(&mut self, host: usize, leftover: Leftover) {
-        let Some(line) = self.line_of(host) else { return };
+    fn check(&mut self, seat: usize, leftover: Leftover) {
+        let Some(line) = self.line_of(seat) else { return };
         let right = self.world.compare_leftover(&leftover);
         let most_ns = self.world.scenario.digest_ns / 4;
         let at_ns = self.world.now_ns() + self.world.dice.between(0, most_ns);
@@ -291,6 +324,12 @@ impl RootStage for AtRoot<'_, '_> {
     fn send(&mut self, group: u64, ranges: &Ranges) -> Result<(), PushError> {
         let region = Region::from_shared(Arc::clone(&self.world.source));
         Ok(self.world.send_parts(self.world.root.process, group, &region, ranges)?)
+    }
+
+    fn waited(&mut self, group: u64) -> Vec<Waited> {
+        let engine = self.world.processes[self.world.root.process].engine.as_mut();
+        let all = engine.map(|engine| engine.waited()).unwrap_or_default();
+        all.into_iter().find(|(of, _)| *of == group).map(|(_, waited)| waited).unwrap_or_default()
     }
 
     fn abort(&mut self, group: u64, reason: &str) {
@@ -357,12 +396,14 @@ impl World<'_> {
         match event {
             PushEvent::Round { .. } => self.facts.rounds += 1,
             PushEvent::Retry { .. } => self.facts.retries += 1,
+            PushEvent::SetAside { .. } => self.facts.set_aside += 1,
             _ => {}
         }
     }
 
     /// What has become of a host, as the root knows it.
     pub(super) fn step_of(&self, host: usize) -> Option<&Step> {
-        self.root.core.as_ref().map(|core| &core.hosts[host].step)
+        let seat = self.root.seat_of(host)?;
+        self.root.core.as_ref().map(|core| &core.hosts[seat].step)
     }
 }

@@ -24,6 +24,9 @@ pub struct PushScenario {
     pub algorithm: Option<String>,
     /// How often each host may be lost and come back.
     pub retries: u32,
+    /// The least speed, in parts of 100 of the network's rate, so that nobody is set aside; 0: none.
+    #[serde(default)]
+    pub rate_min_percent: u64,
     /// The network between the machines.
     pub network: NetworkPlan,
     /// The longest that a word on a control connection takes besides the network's latency.
@@ -45,6 +48,9 @@ pub struct HostScenario {
     pub start_ns: u64,
     /// It cannot be started.
     pub is_absent: bool,
+    /// Nobody has named it: it asks to take part once it is started.
+    #[serde(default)]
+    pub joins: bool,
     /// How long its disk takes to prepare a target, and to publish it.
     pub disk_ns: u64,
     /// From when its last byte is in place until its digest is known.
@@ -184,6 +190,11 @@ impl PushScenario {
         self.hosts.len() as u32 + 1
     }
 
+    /// Hosts that the command names.
+    pub fn named(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.hosts.len()).filter(|&host| !self.hosts[host].joins)
+    }
+
     /// Byte `index` of the object.
     pub fn byte(index: usize) -> u8 {
         ((index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
@@ -210,8 +221,13 @@ impl PushScenario {
     ///
     /// Errors: what does not.
     pub fn check(&self) -> Result<(), String> {
-        if self.hosts.is_empty() || self.block_bytes == 0 || self.chunk_bytes == 0 {
-            return Err("a push needs a host, and blocks and chunks of bytes".to_owned());
+        if self.hosts.iter().all(|host| host.joins)
+            || self.block_bytes == 0
+            || self.chunk_bytes == 0
+        {
+            return Err(
+                "a push needs a host that is named, and blocks and chunks of bytes".to_owned()
+            );
         }
         self.algorithm()?;
         let machines = self.machines();

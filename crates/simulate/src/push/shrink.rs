@@ -19,6 +19,7 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
         });
     }
     with(&|it| it.retries = 0);
+    with(&|it| it.rate_min_percent = 0);
     with(&|it| it.bytes /= 2);
     with(&|it| it.bytes -= it.bytes.min(it.block_bytes));
     with(&|it| it.algorithm = None);
@@ -27,6 +28,7 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
     with(&|it| it.digest_ns = 1);
     for host in 0..from.hosts.len() {
         with(&|it| it.hosts[host].is_absent = false);
+        with(&|it| it.hosts[host].joins = false);
         with(&|it| it.hosts[host].leftover_percent = 0);
         with(&|it| it.hosts[host].disk_ns = 0);
         with(&|it| it.hosts[host].verify_ns = 0);

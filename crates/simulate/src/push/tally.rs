@@ -25,6 +25,10 @@ pub struct PushTally {
     pub rounds: u64,
     /// How often hosts came back within a push.
     pub retries: u64,
+    /// Hosts that have joined.
+    pub joined: u64,
+    /// Hosts that were set aside.
+    pub set_aside: u64,
     /// See [`PushOutcome::resumed_bytes`].
     pub resumed_bytes: u64,
     /// See [`PushOutcome::resumed_bytes`].
@@ -56,6 +60,8 @@ impl PushTally {
         self.failed += outcome.failed;
         self.rounds += outcome.rounds;
         self.retries += outcome.retries;
+        self.joined += outcome.joined;
+        self.set_aside += outcome.set_aside;
         self.resumed_bytes += outcome.resumed_bytes;
         self.bytes_again += outcome.bytes_again;
         self.bytes += outcome.bytes;
@@ -72,6 +78,8 @@ impl PushTally {
         self.failed += other.failed;
         self.rounds += other.rounds;
         self.retries += other.retries;
+        self.joined += other.joined;
+        self.set_aside += other.set_aside;
         self.resumed_bytes += other.resumed_bytes;
         self.bytes_again += other.bytes_again;
         self.bytes += other.bytes;
@@ -97,10 +105,12 @@ impl fmt::Display for PushTally {
         let percent = |bytes: u64| 100.0 * bytes as f64 / self.bytes.max(1) as f64;
         writeln!(
             f,
-            "rounds of groups: {}; hosts that came back: {}; {:.1} % of all bytes were there already, \
+            "rounds of groups: {}; hosts that came back: {}, joined: {}, were set aside: {}; {:.1} % of all bytes were there already, \
              {:.2} % came again",
             self.rounds,
             self.retries,
+            self.joined,
+            self.set_aside,
             percent(self.resumed_bytes),
             percent(self.bytes_again)
         )?;

@@ -131,7 +131,7 @@ impl<'a> World<'a> {
             partitions: Vec::new(),
             agenda: BTreeMap::new(),
             serial: 0,
-            root: Root::new(Coordinator::new(settings, scenario.bytes), scenario.hosts.len()),
+            root: Root::new(Coordinator::new(settings, scenario.bytes), scenario),
             facts: Facts::new(scenario),
             dice: Dice::new(scenario.seed, PURPOSE),
             step: 0,
@@ -324,6 +324,7 @@ impl<'a> World<'a> {
         if std::mem::replace(&mut receiver.told_bytes, bytes) != bytes {
             self.say(line, Way::ToRoot, Word::ToRoot(ToRoot::Progress { bytes }));
         }
+        self.tell_waiting(index);
         self.plan(self.now_ns() + BEAT_NS, Due::Beat(index));
     }
 
