@@ -83,6 +83,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     }
     let mut tallies: BTreeMap<&'static str, Tally> = BTreeMap::new();
     let mut played = 0;
+    let mut outcome: Outcome<()> = Ok(());
     for round in 0..args.rounds {
         let mut random = Random::new(args.seed.wrapping_add(u64::from(round)));
         let lab = &labs[round as usize % labs.len()];
@@ -101,11 +102,13 @@ pub fn run(args: &Args) -> Outcome<()> {
             Err(_) if interrupt.check().is_err() => break,
             Err(error) => {
                 let (members, harm) = (lab.settings().hosts, harm.name());
-                let seed = args.seed;
-                return Err(format!(
-                    "round {round} (--seed {seed}), {members} members, {harm}: {error}"
+                let seed = args.seed.wrapping_add(u64::from(round));
+                outcome = Err(format!(
+                    "round {round} (again: --seed {seed} --members {members} --rounds 1), {harm}: \
+                     {error}"
                 )
                 .into());
+                break;
             }
         };
         note(tallies.entry(harm.name()).or_default(), &told, args.bytes);
@@ -114,6 +117,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     }
     eprintln!();
     report(args, played, &tallies);
+    outcome?;
     interrupt.check()
 }
 

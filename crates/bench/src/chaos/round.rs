@@ -131,10 +131,15 @@ impl Ground<'_> {
                 if harm == Harm::Pause || harm == Harm::Slow {
                     return Err(format!("{host} was only late, and was given up: {reason}").into());
                 }
+                // Whoever was lost while it published may have done so.
                 if self.copy(&host).exists() && harm != Harm::DiskFull {
-                    return Err(
-                        format!("{host} has failed, and there is a file of that name").into()
-                    );
+                    if !reason.contains("while it published") {
+                        return Err(format!(
+                            "{host} has failed, and there is a file of that name: {reason}"
+                        )
+                        .into());
+                    }
+                    self.check_equal(&host)?;
                 }
                 lost.push(host);
             }

@@ -146,8 +146,13 @@ impl<'a> Coordinator<'a> {
 
     /// A host's connection has ended.
     pub fn gone(&mut self, stage: &mut impl Stage, host: usize, how: &str) {
+        let when = match self.hosts[host].step {
+            // It may have done so, and nobody is left to say it.
+            Step::Publishing(_) => " while it published its copy, which may be there",
+            _ => "",
+        };
         if self.hosts[host].is_open() {
-            self.fail(stage, host, &format!("its receiver was lost: {how}"));
+            self.fail(stage, host, &format!("its receiver was lost{when}: {how}"));
         }
     }
 
