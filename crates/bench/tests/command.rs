@@ -368,6 +368,35 @@ fn slow_links_and_members_are_measured() {
     assert!(rows[0]["slack_steps"].as_f64().unwrap() > 0.0);
 }
 
+/// The same for measurements of `rdmc push`, whose program other tests have built.
+fn rows_of_pushes(arguments: &str) -> Option<Vec<serde_json::Value>> {
+    let rdmc = std::path::Path::new(env!("CARGO_BIN_EXE_rdmc-bench")).with_file_name("rdmc");
+    if !rdmc.is_file() {
+        println!("SKIPPED: needs rdmc: cargo build -p rdmc-cli");
+        return None;
+    }
+    rows_in_lab(arguments)
+}
+
+#[test]
+fn pushes_survive_harm() {
+    let arguments =
+        "chaos --rounds 2 --members 4 --bytes 1MiB --harms kill --failure-deadline 2 --seed 3";
+    let Some(rows) = rows_of_pushes(arguments) else { return };
+    assert_eq!(rows.len(), 1);
+    assert_eq!((&rows[0]["harm"], &rows[0]["rounds"]), (&"kill".into(), &2.into()));
+}
+
+#[test]
+fn pushes_survive_floods() {
+    let arguments = "flood --receivers 2 --bytes 1MiB --repeats 1 --kinds silent,garbage";
+    let Some(rows) = rows_of_pushes(arguments) else { return };
+    let strangers: Vec<_> = rows.iter().map(|row| row["strangers"].as_str().unwrap()).collect();
+    assert_eq!(strangers, ["none", "silent", "garbage"]);
+    assert!(rows.iter().all(|row| row["of_undisturbed"].as_f64().unwrap() > 0.0));
+    assert!(rows[1]["connections_per_s"].as_f64().unwrap() > 0.0, "nobody came");
+}
+
 /// In virtual time, where the paper's calculations can be met exactly.
 #[test]
 fn the_pipeline_is_as_robust_as_the_paper_says() {
