@@ -29,6 +29,8 @@ pub(super) struct Slow {
     pub(super) rank: u32,
     /// How fast the group was, in bytes per second.
     pub(super) rate: f64,
+    /// Members that could be to blame as well, by rank; this one is among them.
+    pub(super) suspects: Vec<u32>,
 }
 
 impl Pace {
@@ -89,13 +91,9 @@ impl Pace {
             return None;
         }
         let (rank, share) = slowness::worst(&lately, doubts)?;
-        (share >= SHARE_MIN).then_some(Slow { rank, rate })
-    }
-
-    /// Members that could be to blame as well as the worst one, by rank.
-    pub(super) fn suspects(&self, members: usize) -> Vec<u32> {
-        let shares = self.shares(members);
-        (0..).zip(shares).filter(|&(_, share)| share >= SHARE_MIN).map(|(rank, _)| rank).collect()
+        let shares = (0..).zip(slowness::shares(&lately));
+        let suspects = shares.filter(|&(_, share)| share >= SHARE_MIN).map(|(rank, _)| rank);
+        (share >= SHARE_MIN).then(|| Slow { rank, rate, suspects: suspects.collect() })
     }
 }
 
@@ -134,7 +132,7 @@ mod tests {
         pace.heard(1, [take(0, 5), take(2, 5)].concat());
         pace.heard(2, take(2, 5));
         let slow = pace.judge(at(10), 1_200, (3, 100.0), &|_| 0).unwrap();
-        assert_eq!((slow.rank, slow.rate), (2, 40.0));
+        assert_eq!((slow.rank, slow.rate, slow.suspects), (2, 40.0, vec![2]));
         assert!(pace.judge(at(11), 1_200, (3, 100.0), &|_| 0).is_none());
         assert_eq!(pace.shares(3).len(), 3);
     }

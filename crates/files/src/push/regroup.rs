@@ -76,7 +76,7 @@ impl Coordinator<'_> {
             tracing::warn!(rate = slow.rate, "this machine holds the others up");
             return;
         };
-        for rank in attempt.pace.suspects(ranks) {
+        for &rank in &slow.suspects {
             if let Some(host) = host_of(rank) {
                 hosts[host].doubts += 1;
             }
