@@ -5,7 +5,9 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use rdmc::{Algorithm, Error, Failure, GroupSettings, Schedule, Secret, Waited, Window};
+use rdmc::{
+    Algorithm, Error, Failure, FailureKind, GroupSettings, Schedule, Secret, Waited, Window,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{Manifest, control::check_failure_deadline, leftover::Leftover, ranges::RangeList};
@@ -203,6 +205,15 @@ impl Start {
         settings.offload = self.offload;
         Ok(settings)
     }
+}
+
+/// Why members leave a group that the root has given up.
+pub(crate) const GIVEN_UP: &str = "the root has given this group up";
+
+/// Whom a failure blames: nobody, if a member has only left as it was told.
+pub(crate) fn blamed(failure: &Failure) -> Option<u32> {
+    let has_left = failure.kind == FailureKind::Application && failure.detail == GIVEN_UP;
+    failure.member.filter(|_| !has_left)
 }
 
 /// What a group's member has done or suffered, without the numbers that only the library uses:

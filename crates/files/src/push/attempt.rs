@@ -8,7 +8,7 @@ use std::{
 use rdmc::{Error, Failure, Waited};
 
 use super::{pace::Pace, parts::Part};
-use crate::messages::{join_predicate, predicate};
+use crate::messages::{blamed, join_predicate, predicate};
 
 /// How long survivors of a failed group may take to say so.
 const AFTERMATH: Duration = Duration::from_secs(20);
@@ -36,10 +36,12 @@ pub(super) struct Attempt {
     pub(super) pace: Pace,
     /// It was not ended on purpose, so that other groups can take its place.
     pub(super) is_wanted: bool,
+    /// Why it is failing, as far as was known at first.
+    reason: Option<String>,
     /// Failure of the group at the root, or of joining it: who is to blame, and why.
     own: Option<(Option<u32>, String)>,
-    /// Hosts whose group has failed: whom they blame, and why.
-    reports: BTreeMap<usize, (Option<u32>, String)>,
+    /// Hosts whose group has failed, and whom they blame.
+    reports: BTreeMap<usize, Option<u32>>,
     /// Hosts that were given up meanwhile, even if they have come back.
     lost: BTreeSet<usize>,
 }
@@ -62,7 +64,17 @@ impl Attempt {
         };
         let (reports, lost) = (BTreeMap::new(), BTreeSet::new());
         let pace = Pace::new(now);
-        Self { part, phase, since: now, pace, is_wanted: true, own: None, reports, lost }
+        Self {
+            part,
+            phase,
+            since: now,
+            pace,
+            is_wanted: true,
+            reason: None,
+            own: None,
+            reports,
+            lost,
+        }
     }
 
     /// Hosts by rank; the root, where it is the source, stands before them.
@@ -113,16 +125,20 @@ impl Attempt {
     }
 
     /// False if it is failing already.
-    pub(super) fn begin_failing(&mut self, now: Duration) -> bool {
+    pub(super) fn begin_failing(&mut self, now: Duration, reason: &str) -> bool {
         let begins = !self.is_failing();
         if begins {
+            self.reason = Some(reason.to_owned());
             self.phase = Phase::Failing { until: now + AFTERMATH };
         }
         begins
     }
 
     pub(super) fn failed_here(&mut self, failure: &Failure) {
-        self.own.get_or_insert((failure.member, predicate(failure)));
+        // Of a group that the root has given up itself it knows why.
+        if self.reason.is_none() {
+            self.own.get_or_insert((blamed(failure), predicate(failure)));
+        }
     }
 
     pub(super) fn not_joined_here(&mut self, error: &Error) {
@@ -133,8 +149,8 @@ impl Attempt {
         self.own.get_or_insert((member, join_predicate(error)));
     }
 
-    pub(super) fn reported(&mut self, host: usize, member: Option<u32>, detail: String) {
-        self.reports.entry(host).or_insert((member, detail));
+    pub(super) fn reported(&mut self, host: usize, member: Option<u32>) {
+        self.reports.entry(host).or_insert(member);
     }
 
     /// A host was given up; false if it is not a member.
@@ -164,7 +180,7 @@ impl Attempt {
     /// connection to it is broken, since the others could reach it.
     fn votes(&self) -> BTreeMap<usize, usize> {
         let own = self.own.iter().filter_map(|&(member, _)| self.host_of(member?));
-        let told = self.reports.iter().filter_map(|(&reporter, &(member, _))| match member {
+        let told = self.reports.iter().filter_map(|(&reporter, &member)| match member {
             Some(0) if self.part.source.is_none() => Some(reporter),
             member => self.host_of(member?),
         });
@@ -179,10 +195,10 @@ impl Attempt {
         self.votes().into_iter().max_by_key(|&(_, count)| count).map(|(host, _)| host)
     }
 
-    /// What the root, or else a member, says about the failure.
+    /// What was known of the failure first.
     pub(super) fn why(&self) -> String {
-        let told = self.own.iter().chain(self.reports.values()).map(|(_, detail)| detail.clone());
-        told.into_iter().next().unwrap_or_else(|| "it took too long".into())
+        let own = self.own.as_ref().map(|(_, detail)| detail);
+        own.or(self.reason.as_ref()).cloned().unwrap_or_else(|| "it took too long".into())
     }
 
     /// When something has to be decided, if nothing is heard before.

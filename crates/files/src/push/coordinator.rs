@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     leftover::Leftover,
-    messages::{Start, ToReceiver, ToRoot},
+    messages::{GIVEN_UP, Start, ToReceiver, ToRoot},
     ranges::{RangeList, Ranges},
 };
 
@@ -253,7 +253,7 @@ impl<'a> Coordinator<'a> {
                 if let Some(attempt) = self.attempts.get_mut(&round) {
                     // It may know less than others have told of it: what it says was on its way.
                     self.hosts[host].has.extend(has.within(self.bytes).iter());
-                    attempt.reported(host, member, detail.clone());
+                    attempt.reported(host, member);
                     self.begin_failing(stage, round, &detail);
                 }
             }
@@ -507,10 +507,11 @@ impl<'a> Coordinator<'a> {
 
     pub(super) fn begin_failing(&mut self, stage: &mut impl Stage, group: u64, reason: &str) {
         let Some(attempt) = self.attempts.get_mut(&group) else { return };
-        if !attempt.begin_failing(self.now) {
+        if !attempt.begin_failing(self.now, reason) {
             return;
         }
-        stage.abort(group, reason);
+        tracing::debug!(group, reason, "giving a group up");
+        stage.abort(group, GIVEN_UP);
         for host in attempt.members() {
             if !attempt.has_reported(host) {
                 stage.tell(host, &ToReceiver::Leave { round: group });

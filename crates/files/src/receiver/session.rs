@@ -13,7 +13,7 @@ use super::ReceiveError;
 use crate::{
     Verified,
     leftover::Leftover,
-    messages::{Offer, Start, ToReceiver, ToRoot, join_predicate, predicate},
+    messages::{GIVEN_UP, Offer, Start, ToReceiver, ToRoot, blamed, join_predicate, predicate},
     ranges::{RangeList, Ranges},
 };
 
@@ -157,7 +157,7 @@ impl Session {
         }
         match outcome {
             Ok(()) => tell(stage, &ToRoot::RoundClosed { round: group }),
-            Err(failure) => tell_failure(stage, group, failure.member, predicate(&failure)),
+            Err(failure) => tell_failure(stage, group, blamed(&failure), predicate(&failure)),
         }
     }
 
@@ -193,7 +193,7 @@ impl Session {
     fn leave(&mut self, stage: &mut impl Stage, group: u64) -> Result<(), ReceiveError> {
         match self.groups.get(&group) {
             Some(Membership { is_joined: true, .. }) => {
-                stage.abort(group, "the root has given this group up");
+                stage.abort(group, GIVEN_UP);
                 Ok(())
             }
             Some(_) => {
@@ -242,7 +242,7 @@ fn tell_failure(
 pub(super) fn culprit(error: &Error) -> Option<u32> {
     match error {
         Error::Member { member, .. } => Some(*member),
-        Error::Failed(failure) => failure.member,
+        Error::Failed(failure) => blamed(failure),
         _ => None,
     }
 }
