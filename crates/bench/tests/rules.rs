@@ -10,7 +10,7 @@ const SOURCE_LINES_MAX: usize = 600;
 const TEST_LINES_MAX: usize = 800;
 
 /// Crates of this workspace that each crate may use in what it ships. Tests may use more.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("schedule", &[]),
     ("relay", &["schedule"]),
     ("transport", &[]),
@@ -18,6 +18,7 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     ("transport-tcp", &["transport"]),
     ("transport-fabric", &["transport", "transport-tcp"]),
     ("trace", &[]),
+    ("roce", &[]),
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
     ("rdmc", &["schedule", "relay", "transport", "transport-tcp", "transport-fabric"]),
     ("files", &["rdmc"]),

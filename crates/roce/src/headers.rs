@@ -1,0 +1,239 @@
+//! The transport's headers: BTH, RETH, AETH.
+
+use crate::{Malformed, Opcode, Serial};
+
+/// Length of the base transport header.
+pub const BTH_BYTES: usize = 12;
+pub(crate) const RETH_BYTES: usize = 16;
+
+/// The base transport header (IBA 9.2). Reserved bits are not kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bth {
+    /// What the packet is.
+    pub opcode: Opcode,
+    /// The receiver's program is to be woken for this message.
+    pub solicited: bool,
+    /// State of path migration; set where nobody migrates.
+    pub migrated: bool,
+    /// Bytes behind the payload that make its length a multiple of 4: 0 to 3.
+    pub pad_bytes: u8,
+    /// The partition.
+    pub partition: u16,
+    /// Congestion was met on the way (in RoCEv2 the IP header says so).
+    pub forward_congestion: bool,
+    /// Congestion notification: set in CNPs.
+    pub backward_congestion: bool,
+    /// Number of the queue pair that it is for, of 24 bits.
+    pub target_qpn: u32,
+    /// The receiver is to answer.
+    pub ack_requested: bool,
+    /// The packet's number.
+    pub psn: Serial,
+}
+
+impl Bth {
+    /// A header with the default partition, and all flags clear but that of migration.
+    #[must_use]
+    pub const fn new(opcode: Opcode, target_qpn: u32, psn: Serial) -> Self {
+        Self {
+            opcode,
+            solicited: false,
+            migrated: true,
+            pad_bytes: 0,
+            partition: 0xffff,
+            forward_congestion: false,
+            backward_congestion: matches!(opcode, Opcode::Cnp),
+            target_qpn,
+            ack_requested: false,
+            psn,
+        }
+    }
+
+    /// As on the wire.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; BTH_BYTES] {
+        let flags = (self.solicited as u8) << 7 | (self.migrated as u8) << 6;
+        let congestion =
+            (self.forward_congestion as u8) << 7 | (self.backward_congestion as u8) << 6;
+        let [partition_high, partition_low] = self.partition.to_be_bytes();
+        let [q0, q1, q2] = Serial::new(self.target_qpn).to_bytes();
+        let [p0, p1, p2] = self.psn.to_bytes();
+        [
+            self.opcode as u8,
+            flags | (self.pad_bytes & 3) << 4,
+            partition_high,
+            partition_low,
+            congestion,
+            q0,
+            q1,
+            q2,
+            (self.ack_requested as u8) << 7,
+            p0,
+            p1,
+            p2,
+        ]
+    }
+
+    /// Errors: an opcode or a version that is not known.
+    pub fn from_bytes(bytes: &[u8; BTH_BYTES]) -> Result<Self, Malformed> {
+        let &[
+            opcode,
+            flags,
+            partition_high,
+            partition_low,
+            congestion,
+            q0,
+            q1,
+            q2,
+            ack,
+            p0,
+            p1,
+            p2,
+        ] = bytes;
+        if flags & 0x0f != 0 {
+            return Err(Malformed::Foreign("another version of the transport"));
+        }
+        Ok(Self {
+            opcode: Opcode::from_byte(opcode).ok_or(Malformed::Opcode(opcode))?,
+            solicited: flags & 0x80 != 0,
+            migrated: flags & 0x40 != 0,
+            pad_bytes: flags >> 4 & 3,
+            partition: u16::from_be_bytes([partition_high, partition_low]),
+            forward_congestion: congestion & 0x80 != 0,
+            backward_congestion: congestion & 0x40 != 0,
+            target_qpn: Serial::from_bytes([q0, q1, q2]).get(),
+            ack_requested: ack & 0x80 != 0,
+            psn: Serial::from_bytes([p0, p1, p2]),
+        })
+    }
+}
+
+/// The RDMA extended header: what memory a WRITE is for (IBA 9.3.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reth {
+    /// The receiver's virtual address.
+    pub address: u64,
+    /// The key of its memory.
+    pub key: u32,
+    /// Length of the whole message, in bytes.
+    pub bytes: u32,
+}
+
+impl Reth {
+    /// As on the wire.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; RETH_BYTES] {
+        let mut bytes = [0; RETH_BYTES];
+        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.bytes.to_be_bytes());
+        bytes
+    }
+
+    /// Any bytes are one.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; RETH_BYTES]) -> Self {
+        let word = |at: usize| {
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let address = u64::from(word(0)) << 32 | u64::from(word(4));
+        Self { address, key: word(8), bytes: word(12) }
+    }
+}
+
+/// The ACK extended header (IBA 9.3.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Aeth {
+    /// What the receiver answers.
+    pub syndrome: Syndrome,
+    /// How many messages it has completed.
+    pub msn: Serial,
+}
+
+/// What a receiver answers (IBA table 45).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Syndrome {
+    /// All up to this packet has come. With a code for how many messages it has room for; 31: as
+    /// many as there may be.
+    Ack(u8),
+    /// No receive is posted: try again after the time that this code stands for (IBA table 46).
+    ReceiverNotReady(u8),
+    /// It has not come, or cannot be taken.
+    Nak(NakCode),
+    /// Nothing that is known.
+    Reserved(u8),
+}
+
+/// Why a packet was not taken (IBA table 47).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum NakCode {
+    /// Packets are missing before it: begin again at the number that the answer has.
+    Sequence = 0,
+    /// What it asks for makes no sense here.
+    InvalidRequest = 1,
+    /// It may not touch that memory.
+    RemoteAccess = 2,
+    /// The receiver has failed.
+    RemoteOperational = 3,
+}
+
+impl Syndrome {
+    const fn to_byte(self) -> u8 {
+        match self {
+            Self::Ack(credits) => credits & 0x1f,
+            Self::ReceiverNotReady(timer) => 0x20 | timer & 0x1f,
+            Self::Nak(code) => 0x60 | code as u8,
+            Self::Reserved(byte) => byte,
+        }
+    }
+
+    const fn from_byte(byte: u8) -> Self {
+        match (byte >> 5, byte & 0x1f) {
+            (0, credits) => Self::Ack(credits),
+            (1, timer) => Self::ReceiverNotReady(timer),
+            (3, 0) => Self::Nak(NakCode::Sequence),
+            (3, 1) => Self::Nak(NakCode::InvalidRequest),
+            (3, 2) => Self::Nak(NakCode::RemoteAccess),
+            (3, 3) => Self::Nak(NakCode::RemoteOperational),
+            _ => Self::Reserved(byte),
+        }
+    }
+}
+
+impl Aeth {
+    /// As on the wire.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 4] {
+        let [m0, m1, m2] = self.msn.to_bytes();
+        [self.syndrome.to_byte(), m0, m1, m2]
+    }
+
+    /// Any bytes are one.
+    #[must_use]
+    pub const fn from_bytes(bytes: &[u8; 4]) -> Self {
+        let &[syndrome, m0, m1, m2] = bytes;
+        Self { syndrome: Syndrome::from_byte(syndrome), msn: Serial::from_bytes([m0, m1, m2]) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn headers_come_back(
+            bth in any::<[u8; BTH_BYTES]>(),
+            reth in any::<[u8; RETH_BYTES]>(),
+            aeth in any::<[u8; 4]>(),
+        ) {
+            prop_assert_eq!(Reth::from_bytes(&reth).to_bytes(), reth);
+            prop_assert_eq!(Aeth::from_bytes(&aeth).to_bytes(), aeth);
+            if let Ok(header) = Bth::from_bytes(&bth) {
+                prop_assert_eq!(Bth::from_bytes(&header.to_bytes()), Ok(header));
+            }
+        }
+    }
+}

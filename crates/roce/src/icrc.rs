@@ -1,0 +1,236 @@
+//! The invariant CRC: in full, and as it becomes when headers change.
+//!
+//! It is the CRC-32 of Ethernet over eight bytes of ones, the packet from its IP header on with ones
+//! in place of what routers change, and the payload (IBA 7.8.1, annex A17); on the wire its lowest
+//! byte comes first. A switch that gives a copy another address has to change it, since addresses,
+//! queue pair, packet number and RETH are covered (the MC-RDMA paper passes over that).
+//!
+//! CRC is linear: what a change of a header does to it is the CRC of the difference, moved on by as
+//! many bytes as follow. So nobody need look at the payload, and a packet that was damaged before
+//! stays one that is seen to be.
+
+use alloc::{boxed::Box, vec};
+
+use crate::{UDP_BYTES, ip};
+
+/// Length of the CRC at the packet's end.
+pub const ICRC_BYTES: usize = 4;
+
+/// What stands for the local header that RoCEv2 does not have.
+const LOCAL_HEADER: [u8; 8] = [0xff; 8];
+/// All headers up to the BTH, of IPv6.
+const MASKED_BYTES_MAX: usize = ip::IPV6_BYTES + UDP_BYTES + crate::BTH_BYTES;
+
+/// The CRC of a packet from its IP header up to where its CRC is, or will be.
+///
+/// The packet has an IP header without options, UDP and BTH: as [`crate::Packet::parse`] and
+/// [`crate::Headers::write`] have them. What is shorter has some CRC, too.
+#[must_use]
+pub fn icrc(packet: &[u8]) -> u32 {
+    let mut masked = [0; MASKED_BYTES_MAX];
+    let length = masked_bytes(packet).min(packet.len());
+    masked[..length].copy_from_slice(&packet[..length]);
+    mask(&mut masked[..length]);
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&LOCAL_HEADER);
+    hasher.update(&masked[..length]);
+    hasher.update(&packet[length..]);
+    hasher.finalize()
+}
+
+/// Where the part ends in which something is masked: behind the BTH.
+fn masked_bytes(packet: &[u8]) -> usize {
+    let is_v6 = packet.first().is_some_and(|first| first >> 4 == 6);
+    let ip = if is_v6 { ip::IPV6_BYTES } else { ip::IPV4_BYTES };
+    ip + UDP_BYTES + crate::BTH_BYTES
+}
+
+/// Puts ones in place of what routers may change.
+fn mask(headers: &mut [u8]) {
+    let is_v6 = headers.first().is_some_and(|first| first >> 4 == 6);
+    if is_v6 && let Some(first) = headers.first_mut() {
+        *first |= 0x0f;
+    }
+    // Class, hop limit and IPv4's checksum, or class, flow label and hop limit; the UDP checksum;
+    // the BTH's congestion bits and reserved ones.
+    let v4: &[usize] = &[1, 8, 10, 11, 26, 27, 32];
+    let v6: &[usize] = &[1, 2, 3, 7, 46, 47, 52];
+    for &at in if is_v6 { v6 } else { v4 } {
+        if let Some(byte) = headers.get_mut(at) {
+            *byte = 0xff;
+        }
+    }
+}
+
+/// CRC-32, reflected.
+const POLYNOMIAL: u32 = 0xedb8_8320;
+/// Digits of a distance: of base 16, 16 and 32.
+const DIGITS: [usize; 3] = [16, 16, 32];
+const DIGIT_BITS: u32 = 4;
+
+/// Moves 32 bits of a CRC on by some bytes, each byte of the four by itself.
+type Step = [[u32; 256]; 4];
+
+/// What moves a CRC on by any distance in three steps, whatever the distance.
+///
+/// Some 256 KiB; made once in less than a millisecond, and shared.
+pub struct ShiftTables {
+    stages: [Box<[Step]>; 3],
+}
+
+impl Default for ShiftTables {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ShiftTables {
+    /// The longest way from the end of the headers that change to the CRC, in bytes.
+    pub const BYTES_MAX: usize = DIGITS[0] * DIGITS[1] * DIGITS[2] - 1;
+
+    /// Makes the tables.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut unit = by_one_byte();
+        let stages = DIGITS.map(|digits| {
+            let mut steps = vec![identity()];
+            for digit in 1..digits {
+                let before = &steps[digit - 1];
+                let next = before.map(|column| column.map(|crc| apply(&unit, crc)));
+                steps.push(next);
+            }
+            unit = steps[digits - 1].map(|column| column.map(|crc| apply(&unit, crc)));
+            steps.into_boxed_slice()
+        });
+        Self { stages }
+    }
+
+    /// The CRC after the headers have become others.
+    ///
+    /// `old` and `new`: the packet from its IP header up to the same place behind all changes, a
+    /// multiple of 4 bytes. `bytes_after`: from there to the CRC. `None` if these are not so.
+    #[must_use]
+    pub fn update(&self, icrc: u32, old: &[u8], new: &[u8], bytes_after: usize) -> Option<u32> {
+        let is_whole = old.len().is_multiple_of(4) && old.len() >= masked_bytes(old);
+        let fits = is_whole && old.len() == new.len();
+        if !fits || bytes_after > Self::BYTES_MAX {
+            return None;
+        }
+        let (mut before, mut after) = ([0; MASKED_BYTES_MAX], [0; MASKED_BYTES_MAX]);
+        let length = masked_bytes(old);
+        before[..length].copy_from_slice(&old[..length]);
+        after[..length].copy_from_slice(&new[..length]);
+        mask(&mut before[..length]);
+        mask(&mut after[..length]);
+        let by_four_bytes = &self.stages[0][4];
+        let mut crc = 0;
+        let pairs = before[..length].chunks_exact(4).zip(after[..length].chunks_exact(4));
+        let rest = old[length..].chunks_exact(4).zip(new[length..].chunks_exact(4));
+        for (old, new) in pairs.chain(rest) {
+            crc = apply(by_four_bytes, crc ^ word(old) ^ word(new));
+        }
+        let mut distance = bytes_after;
+        for (steps, digits) in self.stages.iter().zip(DIGITS) {
+            crc = apply(&steps[distance % digits], crc);
+            distance >>= DIGIT_BITS;
+        }
+        Some(icrc ^ crc)
+    }
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+fn apply(step: &Step, crc: u32) -> u32 {
+    let [b0, b1, b2, b3] = crc.to_le_bytes().map(usize::from);
+    step[0][b0] ^ step[1][b1] ^ step[2][b2] ^ step[3][b3]
+}
+
+fn each_byte(of: impl Fn(u32) -> u32) -> Step {
+    let mut step = [[0; 256]; 4];
+    for (place, column) in (0..).zip(&mut step) {
+        for (byte, crc) in (0..).zip(column.iter_mut()) {
+            *crc = of(byte << (8 * place));
+        }
+    }
+    step
+}
+
+fn identity() -> Step {
+    each_byte(|crc| crc)
+}
+
+fn by_one_byte() -> Step {
+    each_byte(|crc| {
+        (0..8).fold(crc, |crc, _| (crc >> 1) ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bth, Headers, IpHeader, Opcode, Packet, Reth, Serial};
+    use alloc::vec::Vec;
+    use core::net::IpAddr;
+    use proptest::prelude::*;
+
+    fn packet(is_v6: bool, host: u8, bth: Bth, reth: Option<Reth>, payload: &[u8]) -> Vec<u8> {
+        let address = |host: u8| match is_v6 {
+            true => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(host)]),
+            false => IpAddr::from([10, 0, 0, host]),
+        };
+        let mut headers = Headers::new(IpHeader::new(address(1), address(host)).unwrap(), bth);
+        headers.reth = reth;
+        let mut bytes = vec![0; 4400];
+        let length = headers.write(payload, &mut bytes).unwrap();
+        bytes.truncate(length);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_updated_is_what_is_computed(
+            is_v6: bool,
+            (qpn, psn, key, address) in any::<(u32, u32, u32, u64)>(),
+            payload in prop::collection::vec(any::<u8>(), 0..4097),
+        ) {
+            let tables = ShiftTables::new();
+            let old = Bth::new(Opcode::WriteFirst, 1 << 20, Serial::new(7));
+            let new = Bth { target_qpn: qpn, psn: Serial::new(psn), ..old };
+            let region = Reth { address: 1, key: 2, bytes: 3 };
+            let old = packet(is_v6, 2, old, Some(region), &payload);
+            let new = packet(is_v6, 3, new, Some(Reth { address, key, ..region }), &payload);
+            let headers = masked_bytes(&old) + 16;
+            let read = |packet: &[u8]| Packet::parse(packet).unwrap().icrc;
+            let after = old.len() - ICRC_BYTES - headers;
+            let updated = tables.update(read(&old), &old[..headers], &new[..headers], after);
+            prop_assert_eq!(updated, Some(read(&new)));
+        }
+    }
+
+    #[test]
+    fn damage_is_kept() {
+        let bth = Bth::new(Opcode::SendOnly, 5, Serial::new(1));
+        let mut old = packet(false, 2, bth, None, &[7; 100]);
+        let new = packet(false, 3, Bth { target_qpn: 6, ..bth }, None, &[7; 100]);
+        old[60] ^= 1;
+        let right = Packet::parse(&new).unwrap().icrc;
+        let told = Packet::parse(&old).unwrap().icrc;
+        let updated = ShiftTables::new().update(told, &old[..40], &new[..40], 100).unwrap();
+        assert_eq!(updated, right, "the sender's, which the damaged payload does not have");
+        let mut copy = new;
+        copy[60] ^= 1;
+        assert!(!Packet::parse(&copy).unwrap().is_intact());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let tables = ShiftTables::new();
+        let headers = [0x45; 40];
+        assert_eq!(tables.update(0, &headers, &headers[..36], 0), None);
+        assert_eq!(tables.update(0, &headers[..36], &headers[..36], 0), None);
+        assert_eq!(tables.update(0, &headers, &headers, ShiftTables::BYTES_MAX + 1), None);
+        assert_eq!(tables.update(9, &headers, &headers, ShiftTables::BYTES_MAX), Some(9));
+    }
+}

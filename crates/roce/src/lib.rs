@@ -1,0 +1,43 @@
+//! RoCEv2 packets: parsed and built without allocation, rewritten without a look at their payload.
+//!
+//! A packet is an IPv4 or IPv6 packet with a UDP datagram to port 4791, in which follow a base
+//! transport header (BTH), the extended headers that its opcode asks for, the payload, up to three
+//! bytes of padding, and the invariant CRC (InfiniBand Architecture Specification 1.2.1, annex A17).
+//! Only what reliable connections need for SEND and WRITE is known here; everything else is foreign.
+//!
+//! ```
+//! use roce::{Bth, Headers, IpHeader, Opcode, Packet, Serial};
+//!
+//! let ip = IpHeader::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into())?;
+//! let bth = Bth::new(Opcode::SendOnly, 17, Serial::new(5));
+//! let mut bytes = [0; 128];
+//! let length = Headers::new(ip, bth).write(b"block", &mut bytes)?;
+//! let packet = Packet::parse(&bytes[..length])?;
+//! assert_eq!((packet.headers.bth.psn, packet.payload), (Serial::new(5), &b"block"[..]));
+//! assert!(packet.is_intact());
+//! # Ok::<(), roce::Malformed>(())
+//! ```
+//!
+//! Nothing here blocks, allocates or keeps state, but for [`ShiftTables`], which are made once.
+// Tests replay fuzzers' corpora out of files.
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+mod headers;
+mod icrc;
+mod ip;
+mod opcode;
+mod packet;
+mod serial;
+
+pub use error::Malformed;
+pub use headers::{Aeth, BTH_BYTES, Bth, NakCode, Reth, Syndrome};
+pub use icrc::{ICRC_BYTES, ShiftTables, icrc};
+pub use ip::{IpHeader, ROCE_PORT, UDP_BYTES};
+pub use opcode::Opcode;
+pub use packet::{Headers, Packet};
+pub use serial::Serial;

@@ -1,0 +1,152 @@
+//! Opcodes of the base transport header.
+
+/// What a packet of a reliable connection is (IBA table 38), and congestion notification (annex A17).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Opcode {
+    /// The first packet of a SEND of several.
+    SendFirst = 0x00,
+    /// One between the first and the last.
+    SendMiddle = 0x01,
+    /// The last.
+    SendLast = 0x02,
+    /// The last, with an immediate.
+    SendLastImmediate = 0x03,
+    /// All of a SEND.
+    SendOnly = 0x04,
+    /// All of a SEND, with an immediate.
+    SendOnlyImmediate = 0x05,
+    /// The first packet of a WRITE of several, which says where to.
+    WriteFirst = 0x06,
+    /// One between the first and the last.
+    WriteMiddle = 0x07,
+    /// The last.
+    WriteLast = 0x08,
+    /// The last, with an immediate.
+    WriteLastImmediate = 0x09,
+    /// All of a WRITE.
+    WriteOnly = 0x0a,
+    /// All of a WRITE, with an immediate.
+    WriteOnlyImmediate = 0x0b,
+    /// ACK, NAK or RNR NAK: its AETH says which.
+    Acknowledge = 0x11,
+    /// Congestion notification: the sender is to be slower.
+    Cnp = 0x81,
+}
+
+impl Opcode {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::SendFirst,
+        Self::SendMiddle,
+        Self::SendLast,
+        Self::SendLastImmediate,
+        Self::SendOnly,
+        Self::SendOnlyImmediate,
+        Self::WriteFirst,
+        Self::WriteMiddle,
+        Self::WriteLast,
+        Self::WriteLastImmediate,
+        Self::WriteOnly,
+        Self::WriteOnlyImmediate,
+        Self::Acknowledge,
+        Self::Cnp,
+    ];
+
+    /// `None` for others.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|opcode| *opcode as u8 == byte)
+    }
+
+    /// It begins a message.
+    #[must_use]
+    pub const fn begins(self) -> bool {
+        use Opcode::*;
+        matches!(
+            self,
+            SendFirst | SendOnly | SendOnlyImmediate | WriteFirst | WriteOnly | WriteOnlyImmediate
+        )
+    }
+
+    /// It ends a message.
+    #[must_use]
+    pub const fn ends(self) -> bool {
+        self.is_request()
+            && !matches!(
+                self,
+                Self::SendFirst | Self::SendMiddle | Self::WriteFirst | Self::WriteMiddle
+            )
+    }
+
+    /// A part of a SEND or a WRITE.
+    #[must_use]
+    pub const fn is_request(self) -> bool {
+        (self as u8) < Self::Acknowledge as u8
+    }
+
+    /// A part of a WRITE.
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        self.is_request() && self as u8 >= Self::WriteFirst as u8
+    }
+
+    /// An RDMA extended header follows: address, key and length of a WRITE.
+    #[must_use]
+    pub const fn has_reth(self) -> bool {
+        self.is_write() && self.begins()
+    }
+
+    /// An immediate follows.
+    #[must_use]
+    pub const fn has_immediate(self) -> bool {
+        use Opcode::*;
+        matches!(
+            self,
+            SendLastImmediate | SendOnlyImmediate | WriteLastImmediate | WriteOnlyImmediate
+        )
+    }
+
+    /// An ACK extended header follows.
+    #[must_use]
+    pub const fn has_aeth(self) -> bool {
+        matches!(self, Self::Acknowledge)
+    }
+
+    /// Bytes of all extended headers, the 16 reserved ones of a CNP included.
+    #[must_use]
+    pub const fn extended_bytes(self) -> usize {
+        let reth = if self.has_reth() { 16 } else { 0 };
+        let immediate = if self.has_immediate() { 4 } else { 0 };
+        let aeth = if self.has_aeth() { 4 } else { 0 };
+        let reserved = if matches!(self, Self::Cnp) { 16 } else { 0 };
+        reth + immediate + aeth + reserved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_and_others_are_unknown() {
+        for byte in 0..=255 {
+            match Opcode::from_byte(byte) {
+                Some(opcode) => assert_eq!(opcode as u8, byte),
+                None => assert!(!Opcode::ALL.iter().any(|opcode| *opcode as u8 == byte)),
+            }
+        }
+    }
+
+    #[test]
+    fn what_follows_is_as_the_specification_has_it() {
+        let with = |has: fn(Opcode) -> bool| {
+            Opcode::ALL.into_iter().filter(move |&opcode| has(opcode)).map(|opcode| opcode as u8)
+        };
+        assert!(with(Opcode::has_reth).eq([0x06, 0x0a, 0x0b]));
+        assert!(with(Opcode::has_immediate).eq([0x03, 0x05, 0x09, 0x0b]));
+        assert!(with(Opcode::begins).eq([0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b]));
+        assert!(with(Opcode::ends).eq([0x02, 0x03, 0x04, 0x05, 0x08, 0x09, 0x0a, 0x0b]));
+        assert_eq!(Opcode::WriteOnlyImmediate.extended_bytes(), 20);
+    }
+}

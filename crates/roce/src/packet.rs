@@ -1,0 +1,165 @@
+//! Whole packets, from their IP header on.
+
+use crate::{
+    Aeth, BTH_BYTES, Bth, ICRC_BYTES, IpHeader, Malformed, Reth, UDP_BYTES, headers::RETH_BYTES,
+    icrc,
+};
+
+/// All headers of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Headers {
+    /// IP and UDP.
+    pub ip: IpHeader,
+    /// The transport's.
+    pub bth: Bth,
+    /// Of a WRITE's first packet.
+    pub reth: Option<Reth>,
+    /// What the message carries besides its bytes, in its last packet.
+    pub immediate: Option<u32>,
+    /// Of answers.
+    pub aeth: Option<Aeth>,
+}
+
+/// A packet that was parsed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet<'a> {
+    /// What stands before the payload.
+    pub headers: Headers,
+    /// Without what pads it.
+    pub payload: &'a [u8],
+    /// The CRC that it has.
+    pub icrc: u32,
+    /// From the IP header up to the CRC.
+    covered: &'a [u8],
+}
+
+impl Headers {
+    /// Without extended headers.
+    #[must_use]
+    pub const fn new(ip: IpHeader, bth: Bth) -> Self {
+        Self { ip, bth, reth: None, immediate: None, aeth: None }
+    }
+
+    /// Length of a packet with these headers and so many bytes of payload, from the IP header on.
+    #[must_use]
+    pub const fn packet_bytes(&self, payload_bytes: usize) -> usize {
+        let extended = self.bth.opcode.extended_bytes();
+        let headers = self.ip.bytes() + UDP_BYTES + BTH_BYTES + extended;
+        headers + payload_bytes.next_multiple_of(4) + ICRC_BYTES
+    }
+
+    /// Writes a packet, with its CRC. Answers its length.
+    ///
+    /// The BTH's count of padding is what the payload needs, whatever it says.
+    ///
+    /// Errors: no room; extended headers that are not those of the opcode; more than an IP packet
+    /// can have; addresses of different families.
+    pub fn write(&self, payload: &[u8], into: &mut [u8]) -> Result<usize, Malformed> {
+        let opcode = self.bth.opcode;
+        if self.ip.source.is_ipv4() != self.ip.target.is_ipv4() {
+            return Err(Malformed::Families);
+        }
+        for (has, given, what) in [
+            (opcode.has_reth(), self.reth.is_some(), "RETH"),
+            (opcode.has_immediate(), self.immediate.is_some(), "immediate"),
+            (opcode.has_aeth(), self.aeth.is_some(), "AETH"),
+            (true, opcode.is_request() || payload.is_empty(), "payload"),
+        ] {
+            if has != given {
+                return Err(Malformed::Headers(what));
+            }
+        }
+        let needed = self.packet_bytes(payload.len());
+        let Some(packet) = into.get_mut(..needed) else {
+            return Err(Malformed::NoRoom { needed });
+        };
+        let at = self.ip.bytes() + UDP_BYTES;
+        if needed > usize::from(u16::MAX) {
+            return Err(Malformed::Length("payload"));
+        }
+        self.ip.write(needed - at, packet);
+        let pad_bytes = payload.len().next_multiple_of(4) - payload.len();
+        let bth = Bth { pad_bytes: pad_bytes as u8, ..self.bth };
+        packet[at..at + BTH_BYTES].copy_from_slice(&bth.to_bytes());
+        let (extended, rest) =
+            packet[at + BTH_BYTES..].split_at_mut(self.bth.opcode.extended_bytes());
+        self.write_extended(extended);
+        let (body, _) = rest.split_at_mut(rest.len() - ICRC_BYTES);
+        body[..payload.len()].copy_from_slice(payload);
+        body[payload.len()..].fill(0);
+        let end = needed - ICRC_BYTES;
+        let icrc = icrc(&packet[..end]);
+        packet[end..].copy_from_slice(&icrc.to_le_bytes());
+        Ok(needed)
+    }
+
+    fn write_extended(&self, into: &mut [u8]) {
+        into.fill(0);
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            into[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        if let Some(reth) = self.reth {
+            put(&reth.to_bytes());
+        }
+        if let Some(immediate) = self.immediate {
+            put(&immediate.to_be_bytes());
+        }
+        if let Some(aeth) = self.aeth {
+            put(&aeth.to_bytes());
+        }
+    }
+}
+
+impl<'a> Packet<'a> {
+    /// Parses a packet from its IP header on; what a link has padded it with may follow.
+    ///
+    /// Does not look whether the CRC is right: [`Packet::is_intact`].
+    ///
+    /// Errors: it is none, or one that is not known here.
+    pub fn parse(packet: &'a [u8]) -> Result<Self, Malformed> {
+        let (ip, datagram) = IpHeader::parse(packet)?;
+        let covered_bytes = ip.bytes() + UDP_BYTES + datagram.len();
+        let (bth, rest) = datagram.split_first_chunk().ok_or(Malformed::Truncated("BTH"))?;
+        let bth = Bth::from_bytes(bth)?;
+        let (rest, icrc) =
+            rest.split_last_chunk::<ICRC_BYTES>().ok_or(Malformed::Truncated("ICRC"))?;
+        let opcode = bth.opcode;
+        if rest.len() < opcode.extended_bytes() {
+            return Err(Malformed::Truncated("extended headers"));
+        }
+        let (extended, body) = rest.split_at(opcode.extended_bytes());
+        let padded = body.len().is_multiple_of(4) && usize::from(bth.pad_bytes) <= body.len();
+        if !padded || !opcode.is_request() && !body.is_empty() {
+            return Err(Malformed::Length("payload"));
+        }
+        let mut headers = Headers::new(ip, bth);
+        headers.read_extended(extended);
+        Ok(Self {
+            headers,
+            payload: &body[..body.len() - usize::from(bth.pad_bytes)],
+            icrc: u32::from_le_bytes(*icrc),
+            covered: &packet[..covered_bytes - ICRC_BYTES],
+        })
+    }
+
+    /// Whether the CRC is right.
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        icrc(self.covered) == self.icrc
+    }
+}
+
+impl Headers {
+    /// `extended` has as many bytes as the opcode asks for.
+    fn read_extended(&mut self, extended: &[u8]) {
+        let opcode = self.bth.opcode;
+        let at = if opcode.has_reth() { RETH_BYTES } else { 0 };
+        self.reth = extended.first_chunk().filter(|_| opcode.has_reth()).map(Reth::from_bytes);
+        let word = extended.get(at..).and_then(<[u8]>::first_chunk);
+        self.immediate =
+            word.filter(|_| opcode.has_immediate()).map(|bytes| u32::from_be_bytes(*bytes));
+        self.aeth = word.filter(|_| opcode.has_aeth()).map(Aeth::from_bytes);
+    }
+}
