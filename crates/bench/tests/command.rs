@@ -381,7 +381,7 @@ fn rows_of_pushes(arguments: &str) -> Option<Vec<serde_json::Value>> {
 #[test]
 fn pushes_survive_harm() {
     let arguments =
-        "chaos --rounds 2 --members 4 --bytes 1MiB --harms kill --failure-deadline 2 --seed 3";
+        "chaos --rounds 2 --members 4 --bytes 1MiB --harms kill --failure-deadline 4 --seed 3";
     let Some(rows) = rows_of_pushes(arguments) else { return };
     assert_eq!(rows.len(), 1);
     assert_eq!((&rows[0]["harm"], &rows[0]["rounds"]), (&"kill".into(), &2.into()));

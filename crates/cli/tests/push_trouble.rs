@@ -30,7 +30,7 @@ fn a_receiver_that_is_killed_is_named_and_survived() {
 #[test]
 fn a_receiver_that_stands_still_is_lost_at_the_failure_deadline() {
     let place = Place::with(BYTES);
-    let arguments = [&SLOW[..], &["--json", "--failure-deadline", "0.4"]].concat();
+    let arguments = [&SLOW[..], &["--json", "--failure-deadline", "2"]].concat();
     let push = place.start_and_await_blocks(&arguments, "local-2");
     let victim = child_with_open(push.id(), "/local-2/");
     signal(victim, "STOP");
