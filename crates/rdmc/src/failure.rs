@@ -16,8 +16,8 @@ pub struct Failure {
     pub reporter: u32,
     /// What kind of failure.
     pub kind: FailureKind,
-    /// What was going on and what happened, in words. Shortened to some 40 bytes at members that
-    /// learned of it from others.
+    /// What was going on and what happened, in words. Shortened to some 50 bytes at members that
+    /// learned of it from others; "…" says so.
     pub detail: String,
 }
 

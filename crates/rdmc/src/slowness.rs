@@ -62,7 +62,15 @@ fn ways(waited: &[Waited], members: usize) -> Vec<(usize, f64)> {
 ///
 /// Of the two ends of a link it is the one with more `doubts`, else the one that takes blocks.
 pub fn worst(waited: &[Vec<Waited>], doubts: &dyn Fn(u32) -> u32) -> Option<(u32, f64)> {
-    let shares = shares(waited);
+    worst_of(&shares(waited), waited, doubts)
+}
+
+/// The same for whoever has the [`shares`] of this waiting already.
+pub fn worst_of(
+    shares: &[f64],
+    waited: &[Vec<Waited>],
+    doubts: &dyn Fn(u32) -> u32,
+) -> Option<(u32, f64)> {
     let most = shares.iter().copied().fold(0.0, f64::max);
     let mut taking = vec![0.0; waited.len()];
     for waited in waited.iter().flatten() {
@@ -70,7 +78,10 @@ pub fn worst(waited: &[Vec<Waited>], doubts: &dyn Fn(u32) -> u32) -> Option<(u32
             *taking += waited.to_take.as_secs_f64();
         }
     }
-    let suspects = (0..).zip(&shares).filter(|&(_, &share)| share > 0.0 && share >= ALMOST * most);
+    let suspects = (0..)
+        .zip(shares)
+        .take(waited.len())
+        .filter(|&(_, &share)| share > 0.0 && share >= ALMOST * most);
     let guilt = |member: u32| (doubts(member), taking[member as usize]);
     let worst = suspects.max_by(|(one, _), (other, _)| {
         let (one, other) = (guilt(*one), guilt(*other));

@@ -90,9 +90,10 @@ impl Pace {
         if rate >= rate_min {
             return None;
         }
-        let (rank, share) = slowness::worst(&lately, doubts)?;
-        let shares = (0..).zip(slowness::shares(&lately));
-        let suspects = shares.filter(|&(_, share)| share >= SHARE_MIN).map(|(rank, _)| rank);
+        let shares = slowness::shares(&lately);
+        let (rank, share) = slowness::worst_of(&shares, &lately, doubts)?;
+        let suspects =
+            (0..).zip(shares).filter(|&(_, share)| share >= SHARE_MIN).map(|(rank, _)| rank);
         (share >= SHARE_MIN).then(|| Slow { rank, rate, suspects: suspects.collect() })
     }
 }
