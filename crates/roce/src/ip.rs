@@ -191,3 +191,18 @@ pub(crate) fn checksum(bytes: &[u8]) -> u16 {
     }
     !(sum as u16)
 }
+
+/// IPv4's checksum after some of its bytes have become others (RFC 1624, equation 3).
+pub(crate) fn checksum_after(checksum: &[u8], old: &[u8], new: &[u8]) -> [u8; 2] {
+    let words = |bytes: &[u8], flip: u16| -> u32 {
+        bytes
+            .chunks_exact(2)
+            .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]) ^ flip))
+            .sum()
+    };
+    let mut sum = words(checksum, 0xffff) + words(old, 0xffff) + words(new, 0);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!(sum as u16)).to_be_bytes()
+}

@@ -32,6 +32,7 @@ mod icrc;
 mod ip;
 mod opcode;
 mod packet;
+mod patch;
 mod serial;
 
 pub use error::Malformed;
@@ -40,4 +41,5 @@ pub use icrc::{ICRC_BYTES, ShiftTables, icrc};
 pub use ip::{IpHeader, ROCE_PORT, UDP_BYTES};
 pub use opcode::Opcode;
 pub use packet::{Headers, Packet};
+pub use patch::Patch;
 pub use serial::Serial;

@@ -1,0 +1,190 @@
+//! Changes to packets where they lie, as switches make them.
+
+use core::net::IpAddr;
+
+use crate::{
+    Aeth, BTH_BYTES, ICRC_BYTES, Malformed, Packet, Serial, ShiftTables, UDP_BYTES,
+    headers::RETH_BYTES, ip,
+};
+
+/// IPv6, UDP, BTH, RETH and an immediate: all that can stand before a payload.
+const HEADERS_BYTES_MAX: usize = ip::IPV6_BYTES + UDP_BYTES + BTH_BYTES + RETH_BYTES + 4;
+
+/// What a packet is to become; `None` stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Patch {
+    /// Where it comes from; of the packet's family.
+    pub source: Option<IpAddr>,
+    /// Where it goes to; of the packet's family.
+    pub target: Option<IpAddr>,
+    /// The queue pair that it is for.
+    pub target_qpn: Option<u32>,
+    /// Its number.
+    pub psn: Option<Serial>,
+    /// Address and key of the memory that a WRITE is for, if the packet says so.
+    pub memory: Option<(u64, u32)>,
+    /// What it answers, if it is an answer.
+    pub aeth: Option<Aeth>,
+}
+
+impl Patch {
+    /// Changes a packet, from its IP header on, with its checksums.
+    ///
+    /// The invariant CRC becomes what it has to be by the difference alone, so that damage on the
+    /// way stays visible; so does IPv4's checksum (RFC 1624). A UDP checksum becomes none.
+    /// Memory and AETH are left out for packets that have no such header.
+    ///
+    /// Errors: it is no packet that is known here, or of another family. It is unchanged then.
+    pub fn apply(&self, packet: &mut [u8], tables: &ShiftTables) -> Result<(), Malformed> {
+        let parsed = Packet::parse(packet)?;
+        let ip = parsed.headers.ip;
+        if [self.source, self.target]
+            .into_iter()
+            .flatten()
+            .any(|a| a.is_ipv4() != ip.source.is_ipv4())
+        {
+            return Err(Malformed::Families);
+        }
+        let opcode = parsed.headers.bth.opcode;
+        let bth_at = ip.bytes() + UDP_BYTES;
+        let extended_at = bth_at + BTH_BYTES;
+        let headers_bytes = extended_at + opcode.extended_bytes();
+        let bytes_after = parsed.payload.len() + usize::from(parsed.headers.bth.pad_bytes);
+        let icrc = parsed.icrc;
+        let mut before = [0; HEADERS_BYTES_MAX];
+        before[..headers_bytes].copy_from_slice(&packet[..headers_bytes]);
+        self.change_addresses(packet, ip.bytes());
+        if let Some(qpn) = self.target_qpn {
+            packet[bth_at + 5..bth_at + 8].copy_from_slice(&Serial::new(qpn).to_bytes());
+        }
+        if let Some(psn) = self.psn {
+            packet[bth_at + 9..bth_at + 12].copy_from_slice(&psn.to_bytes());
+        }
+        if let Some((address, key)) = self.memory.filter(|_| opcode.has_reth()) {
+            packet[extended_at..extended_at + 8].copy_from_slice(&address.to_be_bytes());
+            packet[extended_at + 8..extended_at + 12].copy_from_slice(&key.to_be_bytes());
+        }
+        if let Some(aeth) = self.aeth.filter(|_| opcode.has_aeth()) {
+            packet[extended_at..extended_at + 4].copy_from_slice(&aeth.to_bytes());
+        }
+        let (headers, rest) = packet.split_at_mut(headers_bytes);
+        let icrc = tables
+            .update(icrc, &before[..headers_bytes], headers, bytes_after)
+            .ok_or(Malformed::Length("headers and payload"))?;
+        rest[bytes_after..bytes_after + ICRC_BYTES].copy_from_slice(&icrc.to_le_bytes());
+        Ok(())
+    }
+
+    /// IP addresses, IPv4's checksum and UDP's.
+    fn change_addresses(&self, packet: &mut [u8], ip_bytes: usize) {
+        let is_v4 = ip_bytes == ip::IPV4_BYTES;
+        let (source_at, target_at) = if is_v4 { (12, 16) } else { (8, 24) };
+        for (at, address) in [(source_at, self.source), (target_at, self.target)] {
+            match address {
+                Some(IpAddr::V4(address)) => {
+                    let (old, new) = (&packet[at..at + 4], address.octets());
+                    let checksum = ip::checksum_after(&packet[10..12], old, &new);
+                    packet[10..12].copy_from_slice(&checksum);
+                    packet[at..at + 4].copy_from_slice(&new);
+                }
+                Some(IpAddr::V6(address)) => {
+                    packet[at..at + 16].copy_from_slice(&address.octets());
+                }
+                None => {}
+            }
+        }
+        packet[ip_bytes + 6..ip_bytes + 8].fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bth, Headers, IpHeader, NakCode, Opcode, Reth, Syndrome};
+    use alloc::{vec, vec::Vec};
+    use proptest::prelude::*;
+
+    fn address(is_v6: bool, host: u8) -> IpAddr {
+        if is_v6 {
+            IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(host)])
+        } else {
+            IpAddr::from([10, 0, 0, host])
+        }
+    }
+
+    fn headers(is_v6: bool, opcode: Opcode) -> Headers {
+        let ip = IpHeader::new(address(is_v6, 1), address(is_v6, 2)).unwrap();
+        let mut headers = Headers::new(ip, Bth::new(opcode, 1 << 20, Serial::new(7)));
+        headers.reth = opcode.has_reth().then_some(Reth { address: 1, key: 2, bytes: 3 });
+        headers.immediate = opcode.has_immediate().then_some(9);
+        let aeth = Aeth { syndrome: Syndrome::Ack(31), msn: Serial::new(4) };
+        headers.aeth = opcode.has_aeth().then_some(aeth);
+        headers
+    }
+
+    fn written(headers: &Headers, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; headers.packet_bytes(payload.len())];
+        headers.write(payload, &mut bytes).unwrap();
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn a_patched_packet_is_the_one_that_would_have_been_written(
+            is_v6: bool,
+            opcode in prop::sample::select(&Opcode::ALL[..]),
+            (source, target, qpn, psn) in any::<(Option<u8>, Option<u8>, Option<u32>, Option<u32>)>(),
+            (memory, msn) in any::<(Option<(u64, u32)>, Option<u32>)>(),
+            payload in prop::collection::vec(any::<u8>(), 0..5000),
+        ) {
+            let payload = if opcode.is_request() { &payload[..] } else { &[] };
+            let old = headers(is_v6, opcode);
+            let patch = Patch {
+                source: source.map(|host| address(is_v6, host)),
+                target: target.map(|host| address(is_v6, host)),
+                target_qpn: qpn,
+                psn: psn.map(Serial::new),
+                memory,
+                aeth: msn.map(|msn| Aeth {
+                    syndrome: Syndrome::Nak(NakCode::Sequence),
+                    msn: Serial::new(msn),
+                }),
+            };
+            let mut packet = written(&old, payload);
+            patch.apply(&mut packet, &ShiftTables::new()).unwrap();
+            let mut new = old;
+            new.ip.source = patch.source.unwrap_or(old.ip.source);
+            new.ip.target = patch.target.unwrap_or(old.ip.target);
+            new.bth.target_qpn = qpn.unwrap_or(old.bth.target_qpn) % Serial::COUNT;
+            new.bth.psn = patch.psn.unwrap_or(old.bth.psn);
+            if let (Some(reth), Some((address, key))) = (&mut new.reth, memory) {
+                (reth.address, reth.key) = (address, key);
+            }
+            new.aeth = old.aeth.map(|aeth| patch.aeth.unwrap_or(aeth));
+            prop_assert_eq!(packet, written(&new, payload));
+        }
+    }
+
+    #[test]
+    fn damage_stays_visible() {
+        let old = headers(false, Opcode::SendOnly);
+        let mut packet = written(&old, &[7; 100]);
+        packet[50] ^= 1;
+        packet[9 + 1] ^= 1;
+        let patch = Patch { target: Some(address(false, 9)), ..Patch::default() };
+        patch.apply(&mut packet, &ShiftTables::new()).unwrap();
+        assert!(!Packet::parse(&packet).unwrap().is_intact());
+        assert_ne!(ip::checksum(&packet[..20]), 0, "IPv4's checksum was wrong, and is");
+    }
+
+    #[test]
+    fn what_cannot_be_patched_is_unchanged() {
+        let mut packet = written(&headers(false, Opcode::SendOnly), &[1; 8]);
+        let before = packet.clone();
+        let patch = Patch { target: Some(address(true, 9)), ..Patch::default() };
+        assert_eq!(patch.apply(&mut packet, &ShiftTables::new()), Err(Malformed::Families));
+        assert_eq!(packet, before);
+        packet.truncate(30);
+        assert!(Patch::default().apply(&mut packet, &ShiftTables::new()).is_err());
+    }
+}
