@@ -179,6 +179,17 @@ pub enum NakCode {
 }
 
 impl Syndrome {
+    /// The time that the code of an RNR NAK stands for (IBA table 46).
+    #[must_use]
+    pub const fn not_ready_ns(timer: u8) -> u64 {
+        // In units of 10 µs: 655.36 ms, then from 0.01 ms on, doubled in steps of two.
+        const UNITS: [u64; 32] = [
+            65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
+            1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152,
+        ];
+        UNITS[(timer & 0x1f) as usize] * 10_000
+    }
+
     const fn to_byte(self) -> u8 {
         match self {
             Self::Ack(credits) => credits & 0x1f,

@@ -1,0 +1,89 @@
+//! What tables do not take.
+
+use std::net::IpAddr;
+
+use crate::{GROUPS_MAX, GroupKey, MEMBERS_MAX, REGIONS_MAX};
+
+/// Why a switch does not take a group. Nothing has changed then.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// All places are taken.
+    #[error(
+        "{key}: this switch has {GROUPS_MAX} groups already; remove groups that are no longer used"
+    )]
+    TableFull {
+        /// The group.
+        key: GroupKey,
+    },
+    /// The identifier is taken.
+    #[error("{key}: there is such a group already; choose another identifier")]
+    Duplicate {
+        /// The group.
+        key: GroupKey,
+    },
+    /// Another group has the same sender's queue pair.
+    #[error("{key}: queue pair {qpn:#x} of {sender} sends to another group already")]
+    QueuePairTaken {
+        /// The group.
+        key: GroupKey,
+        /// The sender.
+        sender: IpAddr,
+        /// Its queue pair.
+        qpn: u32,
+    },
+    /// It has no members, or more than there may be.
+    #[error("{key}: {count} members; a group has 1 to {MEMBERS_MAX} at one switch")]
+    Members {
+        /// The group.
+        key: GroupKey,
+        /// How many.
+        count: usize,
+    },
+    /// Two members have the same address: their answers could not be told from each other.
+    #[error("{key}: {address} is there twice; a host can be a member once")]
+    SameAddress {
+        /// The group.
+        key: GroupKey,
+        /// The address.
+        address: IpAddr,
+    },
+    /// Addresses are not all IPv4 or all IPv6.
+    #[error("{key}: {address} is not of the sender's address family")]
+    Families {
+        /// The group.
+        key: GroupKey,
+        /// The first that is of another.
+        address: IpAddr,
+    },
+    /// More regions of a member than there may be.
+    #[error("{key}: {count} memory regions of {member}; at most {REGIONS_MAX}")]
+    Regions {
+        /// The group.
+        key: GroupKey,
+        /// Whose.
+        member: IpAddr,
+        /// How many.
+        count: usize,
+    },
+    /// Regions of a member overlap, or reach beyond the address space.
+    #[error(
+        "{key}: the memory regions of {member} from {start:#x} on overlap, or one is empty or too long"
+    )]
+    Overlapping {
+        /// The group.
+        key: GroupKey,
+        /// Whose.
+        member: IpAddr,
+        /// Where the later of them begins.
+        start: u64,
+    },
+    /// A number that has more than 24 bits, or is reserved.
+    #[error("{key}: {number:#x} is no queue pair number: they have 24 bits, and 0 and 1 are taken")]
+    QueuePairNumber {
+        /// The group.
+        key: GroupKey,
+        /// What was given.
+        number: u32,
+    },
+}

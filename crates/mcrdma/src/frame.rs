@@ -1,0 +1,35 @@
+//! Ethernet frames.
+
+/// Length of an Ethernet header. Frames with VLAN tags are foreign here.
+pub const ETHERNET_BYTES: usize = 14;
+pub(crate) const TYPE_IPV4: u16 = 0x0800;
+pub(crate) const TYPE_ARP: u16 = 0x0806;
+pub(crate) const TYPE_IPV6: u16 = 0x86dd;
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Mac(pub [u8; 6]);
+
+impl core::fmt::Display for Mac {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// The type of a frame, if it has a whole header.
+pub(crate) fn frame_type(frame: &[u8]) -> Option<u16> {
+    frame.get(12..14).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
+}
+
+/// Sends the frame to another address. It has a whole header.
+pub(crate) fn set_target(frame: &mut [u8], mac: Mac) {
+    frame[..6].copy_from_slice(&mac.0);
+}
+
+/// Sends a frame back to where it came from.
+pub(crate) fn turn(frame: &mut [u8]) {
+    for at in 0..6 {
+        frame.swap(at, at + 6);
+    }
+}

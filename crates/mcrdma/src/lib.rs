@@ -1,0 +1,35 @@
+//! Multicast in the switch as pure logic: no I/O, no clock, no thread.
+//!
+//! A sender's queue pair of a reliable connection talks to what it takes for one peer. Switches copy
+//! its packets where the members' paths part, give each copy what its member's queue pair expects,
+//! and make one peer's answers of those of all members. Neither end knows (the MC-RDMA paper,
+//! sections III and IV; where the rules differ from it, and why: `docs/decisions/in-switch.md`).
+//!
+//! - [`plan`]: where the paths part, given the routes (section IV-B);
+//! - [`Tables`]: what a switch knows, and what that says of a packet; [`Switch`] applies it to frames;
+//! - [`Merger`]: one group's answers at the sender's first switch (section IV-C, IV-D).
+//! - [`endpoint`]: both ends of a connection, for simulations and hosts without RDMA devices.
+//!
+//! Times are nanoseconds since any beginning, told by whoever calls. Nothing here blocks.
+
+mod counter;
+pub mod endpoint;
+mod error;
+mod frame;
+mod group;
+mod merge;
+pub mod plan;
+mod resolve;
+mod switch;
+mod tables;
+
+pub use counter::{Counter, Counters};
+pub use error::Refused;
+pub use frame::{ETHERNET_BYTES, Mac};
+pub use group::{
+    Branch, GROUPS_MAX, GroupKey, MEMBERS_MAX, Merging, REGIONS_MAX, Region, Replication,
+    Rewriting, Source,
+};
+pub use merge::{HOLD_NS, Merged, Merger, WINDOW_NS};
+pub use switch::{Port, Switch, Verdict};
+pub use tables::{Decision, Tables};

@@ -1,0 +1,106 @@
+//! From a tree to the tables of its switches.
+
+use std::net::IpAddr;
+
+use roce::Serial;
+
+use super::{Node, Tree};
+use crate::{Branch, GroupKey, Mac, Merging, Port, Region, Replication, Rewriting, Source};
+
+/// A member, as switches have to know it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its queue pair.
+    pub qpn: u32,
+    /// Added to the sender's packet numbers, modulo 2^24.
+    pub psn_offset: u32,
+    /// Its memory.
+    pub regions: Vec<Region>,
+}
+
+/// A group, as switches have to know it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// Who sends, and its identifier.
+    pub key: GroupKey,
+    /// The sender's queue pair.
+    pub sender_qpn: u32,
+    /// Number of the sender's first packet.
+    pub psn_first: Serial,
+    /// What the sender takes for its peer.
+    pub virtual_address: IpAddr,
+    /// Its Ethernet address.
+    pub virtual_mac: Mac,
+    /// Each congestion notification goes to the sender.
+    pub all_notifications: bool,
+    /// Who receives.
+    pub members: Vec<Member>,
+}
+
+/// What one switch has to know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Where.
+    pub switch: Node,
+    /// Its copies.
+    pub replication: Replication,
+    /// At the sender's first switch.
+    pub merging: Option<Merging>,
+}
+
+impl Group {
+    /// What the sender's first switch merges.
+    #[must_use]
+    pub fn merging(&self) -> Merging {
+        let source =
+            |member: &Member| Source { address: member.address, psn_offset: member.psn_offset };
+        Merging {
+            psn_first: self.psn_first,
+            virtual_address: self.virtual_address,
+            virtual_mac: self.virtual_mac,
+            members: self.members.iter().map(source).collect(),
+            all_notifications: self.all_notifications,
+        }
+    }
+
+    /// The copy that leaves by this port, for the next on its way, and is for these members: indices
+    /// of the group's, at least one.
+    #[must_use]
+    pub fn branch(&self, (port, mac): (Port, Mac), members: &[usize]) -> Branch {
+        let member = &self.members[members[0]];
+        let rewriting = (members.len() == 1).then(|| Rewriting {
+            qpn: member.qpn,
+            psn_offset: member.psn_offset,
+            regions: member.regions.clone(),
+        });
+        Branch { port, mac, target: member.address, rewriting }
+    }
+}
+
+impl Tree {
+    /// The entries of all switches that need one. `nodes` says where the group's members are; `hop`
+    /// says for a switch and the next nodes that are equally good, by which port a copy for a member
+    /// leaves, and who takes it there.
+    pub fn entries(
+        &self,
+        group: &Group,
+        nodes: &[Node],
+        mut hop: impl FnMut(Node, &[Node], &Member) -> (Port, Mac),
+    ) -> Vec<Entry> {
+        let index = |node: &Node| nodes.iter().position(|known| known == node);
+        let entry = |fork: &super::Fork| {
+            let branches = fork.branches.iter().filter_map(|way| {
+                let members: Vec<usize> = way.members.iter().filter_map(index).collect();
+                let first = group.members.get(*members.first()?)?;
+                Some(group.branch(hop(fork.switch, &way.next, first), &members))
+            });
+            let replication =
+                Replication { sender_qpn: group.sender_qpn, branches: branches.collect() };
+            let merging = (fork.switch == self.first).then(|| group.merging());
+            Entry { switch: fork.switch, replication, merging }
+        };
+        self.forks.iter().map(entry).collect()
+    }
+}

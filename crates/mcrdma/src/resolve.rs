@@ -1,0 +1,176 @@
+//! Who asks for the Ethernet address of a group's virtual address is answered by the switch: by ARP
+//! (RFC 826) and by neighbour discovery (RFC 4861).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::{
+    ETHERNET_BYTES, Mac,
+    frame::{self, TYPE_ARP, TYPE_IPV6},
+};
+
+/// Ethernet and IPv4, addresses of 6 and 4 bytes, a request.
+const ARP_REQUEST: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 1];
+const ARP_BYTES: usize = 28;
+const IPV6_BYTES: usize = 40;
+const ICMPV6: u8 = 58;
+/// What has not passed a router.
+const HOP_LIMIT: u8 = 255;
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+/// Of an advertisement with one option.
+const ADVERTISEMENT_BYTES: usize = 32;
+/// It was asked for, and counts more than what was known.
+const SOLICITED_OVERRIDE: u8 = 0x60;
+/// The answerer's Ethernet address, of one unit of 8 bytes.
+const TARGET_OPTION: [u8; 2] = [2, 1];
+
+/// Makes a question for an address that `known` answers for the answer. Whether it was one.
+pub(crate) fn resolve(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>) -> bool {
+    match frame::frame_type(frame) {
+        Some(TYPE_ARP) => resolve_arp(frame, known),
+        Some(TYPE_IPV6) => resolve_neighbour(frame, known),
+        _ => false,
+    }
+}
+
+fn resolve_arp(frame: &mut [u8], known: impl Fn(IpAddr) -> Option<Mac>) -> bool {
+    let Some(arp) = frame.get(ETHERNET_BYTES..ETHERNET_BYTES + ARP_BYTES) else {
+        return false;
+    };
+    if arp[..8] != ARP_REQUEST {
+        return false;
+    }
+    let asked = Ipv4Addr::new(arp[24], arp[25], arp[26], arp[27]);
+    let Some(mac) = known(asked.into()) else {
+        return false;
+    };
+    frame::turn(frame);
+    frame[6..12].copy_from_slice(&mac.0);
+    let arp = &mut frame[ETHERNET_BYTES..];
+    arp[7] = 2;
+    arp.copy_within(8..18, 18);
+    arp[8..14].copy_from_slice(&mac.0);
+    arp[14..18].copy_from_slice(&asked.octets());
+    true
+}
+
+fn resolve_neighbour(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>) -> bool {
+    let Some((ip, message)) = frame[ETHERNET_BYTES..].split_at_checked(IPV6_BYTES) else {
+        return false;
+    };
+    let is_asked = ip[0] >> 4 == 6 && ip[6] == ICMPV6 && ip[7] == HOP_LIMIT;
+    if !is_asked || message.len() < 24 || message[..2] != [SOLICITATION, 0] {
+        return false;
+    }
+    let address = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).map(Ipv6Addr::from);
+    let (Ok(asker), Ok(asked)) = (address(&ip[8..24]), address(&message[8..24])) else {
+        return false;
+    };
+    // Who has no address yet looks whether somebody else has this one.
+    let Some(mac) = known(asked.into()).filter(|_| !asker.is_unspecified()) else {
+        return false;
+    };
+    frame::turn(frame);
+    frame[6..12].copy_from_slice(&mac.0);
+    frame.resize(ETHERNET_BYTES + IPV6_BYTES + ADVERTISEMENT_BYTES, 0);
+    let (ip, message) = frame[ETHERNET_BYTES..].split_at_mut(IPV6_BYTES);
+    ip[4..6].copy_from_slice(&(ADVERTISEMENT_BYTES as u16).to_be_bytes());
+    ip[8..24].copy_from_slice(&asked.octets());
+    ip[24..40].copy_from_slice(&asker.octets());
+    message[..8].copy_from_slice(&[ADVERTISEMENT, 0, 0, 0, SOLICITED_OVERRIDE, 0, 0, 0]);
+    message[24..26].copy_from_slice(&TARGET_OPTION);
+    message[26..32].copy_from_slice(&mac.0);
+    let checksum = checksum(&ip[8..40], message);
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    true
+}
+
+/// Of an ICMPv6 message of an even length (RFC 8200, section 8.1).
+fn checksum(addresses: &[u8], message: &[u8]) -> u16 {
+    let words = addresses.chunks_exact(2).chain(message.chunks_exact(2));
+    let sum: u32 = words.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let mut sum = sum + message.len() as u32 + u32::from(ICMPV6);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
+    const ASKER: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+    fn known(address: IpAddr) -> Option<Mac> {
+        let known: [IpAddr; 2] = ["10.0.0.9".parse().unwrap(), "fd00::9".parse().unwrap()];
+        known.contains(&address).then_some(MAC)
+    }
+
+    fn arp(asked: [u8; 4]) -> Vec<u8> {
+        let mut frame = [[0xff; 6], ASKER].concat();
+        frame.extend([8, 6]);
+        frame.extend(ARP_REQUEST);
+        frame.extend(ASKER);
+        frame.extend([10, 0, 0, 1]);
+        frame.extend([0; 6]);
+        frame.extend(asked);
+        frame.resize(60, 0);
+        frame
+    }
+
+    #[test]
+    fn arp_is_answered_for_virtual_addresses_alone() {
+        let mut frame = arp([10, 0, 0, 9]);
+        assert!(resolve(&mut frame, known));
+        let mut answer = [ASKER, MAC.0].concat();
+        answer.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
+        answer.extend(MAC.0);
+        answer.extend([10, 0, 0, 9]);
+        answer.extend(ASKER);
+        answer.extend([10, 0, 0, 1]);
+        assert_eq!(frame[..42], answer);
+
+        let others = [arp([10, 0, 0, 8]), arp([10, 0, 0, 9])[..41].to_vec(), vec![], vec![0; 13]];
+        for mut frame in others {
+            let before = frame.clone();
+            assert!(!resolve(&mut frame, known));
+            assert_eq!(frame, before);
+        }
+    }
+
+    /// Asked by `fd00::1`, with the option that says its Ethernet address, as Linux does.
+    fn solicitation(asked: &str) -> Vec<u8> {
+        let address = |text: &str| text.parse::<Ipv6Addr>().unwrap().octets();
+        let mut frame = [[0x33, 0x33, 0xff, 0, 0, 9], ASKER].concat();
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, ICMPV6, HOP_LIMIT]);
+        frame.extend(address("fd00::1"));
+        frame.extend(address("ff02::1:ff00:9"));
+        frame.extend([SOLICITATION, 0, 0, 0, 0, 0, 0, 0]);
+        frame.extend(address(asked));
+        frame.extend([1, 1]);
+        frame.extend(ASKER);
+        frame
+    }
+
+    #[test]
+    fn neighbours_are_answered_with_a_right_checksum() {
+        for bytes in [86, 78] {
+            let mut frame = solicitation("fd00::9");
+            frame.truncate(bytes);
+            assert!(resolve(&mut frame, known));
+            assert_eq!((frame.len(), &frame[..12]), (86, &[ASKER, MAC.0].concat()[..]));
+            let (ip, message) = frame[ETHERNET_BYTES..].split_at(IPV6_BYTES);
+            assert_eq!((ip[4..6].to_vec(), ip[23], ip[39]), (vec![0, 32], 9, 1));
+            assert_eq!((message[0], message[4], message[23]), (ADVERTISEMENT, 0x60, 9));
+            assert_eq!(message[24..], [&TARGET_OPTION[..], &MAC.0].concat());
+            assert_eq!(checksum(&ip[8..40], message), 0, "what is right sums up to nothing");
+        }
+        let mut without_address = solicitation("fd00::9");
+        without_address[22..38].fill(0);
+        for mut frame in [solicitation("fd00::8"), without_address] {
+            assert!(!resolve(&mut frame, known));
+        }
+    }
+}

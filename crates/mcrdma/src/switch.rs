@@ -1,0 +1,130 @@
+//! What a switch makes of a frame.
+
+use roce::{Headers, Malformed, Packet, ShiftTables};
+
+use crate::{
+    Counter, Decision, ETHERNET_BYTES, Replication, Tables,
+    frame::{self, TYPE_IPV4, TYPE_IPV6},
+    resolve::resolve,
+};
+
+/// A switch's port: on Linux the number of an interface.
+pub type Port = u32;
+
+/// What becomes of a frame when its copies have been made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It goes where frames go; it may have been changed.
+    Pass,
+    /// It ends here.
+    Drop,
+    /// It goes back through the port that it came from.
+    Turn,
+}
+
+/// A switch that copies: its tables, applied to frames.
+#[derive(Default)]
+pub struct Switch {
+    /// What it knows and counts.
+    pub tables: Tables,
+    shift_tables: ShiftTables,
+    copy: Vec<u8>,
+}
+
+impl Switch {
+    /// Without groups.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What becomes of a frame, from its Ethernet header on. `send` gets each copy, with its port,
+    /// and answers whether it could be handed on.
+    pub fn handle(
+        &mut self,
+        now_ns: u64,
+        frame: &mut Vec<u8>,
+        mut send: impl FnMut(Port, &[u8]) -> bool,
+    ) -> Verdict {
+        let counter = match frame::frame_type(frame) {
+            Some(TYPE_IPV4 | TYPE_IPV6) => match Packet::parse(&frame[ETHERNET_BYTES..]) {
+                Ok(packet) => {
+                    let headers = packet.headers;
+                    // What is only passed on is checked by who receives it. What is believed here
+                    // has to be checked here: answers, which are short, and what is refused.
+                    let is_intact = headers.bth.opcode.is_request() || packet.is_intact();
+                    if is_intact || !self.tables.is_answer(&headers) {
+                        return self.packet(now_ns, &headers, frame, &mut send);
+                    }
+                    self.tables.counters.count(Counter::Damaged);
+                    return Verdict::Drop;
+                }
+                Err(Malformed::Foreign(_)) => return self.resolve(frame),
+                Err(Malformed::Fragment) => Counter::Fragment,
+                Err(_) => Counter::Malformed,
+            },
+            Some(_) => return self.resolve(frame),
+            None => Counter::Malformed,
+        };
+        self.tables.counters.count(counter);
+        Verdict::Pass
+    }
+
+    fn packet(
+        &mut self,
+        now_ns: u64,
+        headers: &Headers,
+        frame: &mut Vec<u8>,
+        send: &mut impl FnMut(Port, &[u8]) -> bool,
+    ) -> Verdict {
+        match self.tables.decide(now_ns, headers) {
+            Decision::Pass => Verdict::Pass,
+            Decision::Drop => Verdict::Drop,
+            Decision::Change(patch) => {
+                let changed = patch.apply(&mut frame[ETHERNET_BYTES..], &self.shift_tables);
+                if changed.is_ok() { Verdict::Pass } else { Verdict::Drop }
+            }
+            Decision::Copy(replication) => {
+                self.copy(&replication, headers, frame, send);
+                Verdict::Drop
+            }
+            Decision::Refuse(answer) => {
+                let packet = Packet::parse(&frame[ETHERNET_BYTES..]);
+                if !packet.is_ok_and(|packet| packet.is_intact()) {
+                    self.tables.counters.count(Counter::Damaged);
+                    return Verdict::Drop;
+                }
+                frame::turn(frame);
+                frame.resize(ETHERNET_BYTES + answer.packet_bytes(0), 0);
+                let written = answer.write(&[], &mut frame[ETHERNET_BYTES..]);
+                if written.is_ok() { Verdict::Turn } else { Verdict::Drop }
+            }
+        }
+    }
+
+    fn copy(
+        &mut self,
+        replication: &Replication,
+        headers: &Headers,
+        frame: &[u8],
+        send: &mut impl FnMut(Port, &[u8]) -> bool,
+    ) {
+        for branch in &replication.branches {
+            let Some(patch) = branch.patch(headers) else { continue };
+            self.copy.clear();
+            self.copy.extend_from_slice(frame);
+            frame::set_target(&mut self.copy, branch.mac);
+            let patched = patch.apply(&mut self.copy[ETHERNET_BYTES..], &self.shift_tables);
+            let is_sent = patched.is_ok() && send(branch.port, &self.copy);
+            let counter = if is_sent { Counter::Copy } else { Counter::CopyFailed };
+            self.tables.counters.count(counter);
+        }
+    }
+
+    fn resolve(&mut self, frame: &mut Vec<u8>) -> Verdict {
+        let is_ours = resolve(frame, |address| self.tables.mac(address));
+        let counter = if is_ours { Counter::Resolved } else { Counter::Foreign };
+        self.tables.counters.count(counter);
+        if is_ours { Verdict::Turn } else { Verdict::Pass }
+    }
+}

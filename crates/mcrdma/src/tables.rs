@@ -1,0 +1,258 @@
+//! A switch's tables, and what they say of a packet's headers.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use roce::{Aeth, Bth, Headers, IpHeader, NakCode, Opcode, Patch, Serial, Syndrome};
+
+use crate::{
+    Branch, Counter, Counters, GROUPS_MAX, GroupKey, Mac, Merged, Merger, Merging, Refused,
+    Replication,
+};
+
+/// What a packet becomes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// It is of no group here, and goes on as it is.
+    Pass,
+    /// It ends here.
+    Drop,
+    /// It goes on, changed.
+    Change(Patch),
+    /// It becomes these copies; [`Branch::patch`] says what each of them is.
+    Copy(Arc<Replication>),
+    /// This goes back in its place.
+    Refuse(Headers),
+}
+
+/// A sender that this switch is the first of.
+struct Sender {
+    merging: Merging,
+    merger: Merger,
+}
+
+/// A switch's tables.
+#[derive(Default)]
+pub struct Tables {
+    replications: HashMap<GroupKey, Arc<Replication>>,
+    /// By address and queue pair.
+    senders: HashMap<(IpAddr, u32), Sender>,
+    /// Virtual addresses that this switch answers for, and how many groups have each.
+    addresses: HashMap<IpAddr, (Mac, usize)>,
+    /// What has happened.
+    pub counters: Counters,
+}
+
+impl Tables {
+    /// Takes a group; with `merging` where this is the sender's first switch.
+    ///
+    /// Errors: it is not one, or there is no room. Nothing has changed then.
+    pub fn insert(
+        &mut self,
+        key: GroupKey,
+        replication: Replication,
+        merging: Option<Merging>,
+    ) -> Result<(), Refused> {
+        replication.check(key)?;
+        if self.replications.contains_key(&key) {
+            return Err(Refused::Duplicate { key });
+        }
+        if self.replications.len() == GROUPS_MAX {
+            return Err(Refused::TableFull { key });
+        }
+        if let Some(merging) = merging {
+            merging.check(key)?;
+            let (sender, qpn) = (key.sender, replication.sender_qpn);
+            let Entry::Vacant(place) = self.senders.entry((sender, qpn)) else {
+                return Err(Refused::QueuePairTaken { key, sender, qpn });
+            };
+            let address = self.addresses.entry(merging.virtual_address);
+            address.or_insert((merging.virtual_mac, 0)).1 += 1;
+            place.insert(Sender { merger: Merger::new(&merging), merging });
+        }
+        self.replications.insert(key, Arc::new(replication));
+        Ok(())
+    }
+
+    /// Gives a group other branches, as after a change of routes; what was answered is kept.
+    /// Whether there is such a group.
+    ///
+    /// Errors: they are none. Nothing has changed then.
+    pub fn replace(&mut self, key: GroupKey, replication: Replication) -> Result<bool, Refused> {
+        replication.check(key)?;
+        let place = self.replications.get_mut(&key);
+        Ok(place.map(|place| *place = Arc::new(replication)).is_some())
+    }
+
+    /// Forgets a group. Whether it was there.
+    pub fn remove(&mut self, key: GroupKey) -> bool {
+        if let Some(qpn) = self.sender_qpn(key)
+            && let Some(sender) = self.senders.remove(&(key.sender, qpn))
+            && let Entry::Occupied(mut place) = self.addresses.entry(sender.merging.virtual_address)
+        {
+            place.get_mut().1 -= 1;
+            if place.get().1 == 0 {
+                place.remove();
+            }
+        }
+        self.replications.remove(&key).is_some()
+    }
+
+    /// The group's answers, if this is its sender's first switch.
+    #[must_use]
+    pub fn merger(&self, key: GroupKey) -> Option<&Merger> {
+        let qpn = self.sender_qpn(key)?;
+        Some(&self.senders.get(&(key.sender, qpn))?.merger)
+    }
+
+    /// The group goes on without the answers of a member. Whether it was one, and not the last.
+    pub fn remove_member(&mut self, key: GroupKey, member: IpAddr) -> bool {
+        let qpn = self.sender_qpn(key);
+        let sender = qpn.and_then(|qpn| self.senders.get_mut(&(key.sender, qpn)));
+        sender.is_some_and(|sender| sender.merger.remove(member))
+    }
+
+    fn sender_qpn(&self, key: GroupKey) -> Option<u32> {
+        Some(self.replications.get(&key)?.sender_qpn)
+    }
+
+    /// All groups.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupKey, &Replication)> {
+        self.replications.iter().map(|(key, replication)| (*key, &**replication))
+    }
+
+    /// The Ethernet address of a group's virtual address, if this switch answers for it.
+    #[must_use]
+    pub fn mac(&self, address: IpAddr) -> Option<Mac> {
+        self.addresses.get(&address).map(|(mac, _)| *mac)
+    }
+
+    /// Whether it is an answer to a sender that this switch is the first of.
+    #[must_use]
+    pub fn is_answer(&self, headers: &Headers) -> bool {
+        let is_request = headers.bth.opcode.is_request();
+        !is_request && self.senders.contains_key(&(headers.ip.target, headers.bth.target_qpn))
+    }
+
+    /// What becomes of a packet with these headers. Answers have to be intact: they are believed.
+    pub fn decide(&mut self, now_ns: u64, headers: &Headers) -> Decision {
+        let (ip, bth) = (headers.ip, headers.bth);
+        let decision = if bth.opcode.is_request() {
+            let key = GroupKey { sender: ip.source, id: bth.target_qpn };
+            let replication = self.replications.get(&key).map(Arc::clone);
+            replication.map(|replication| self.replicate(now_ns, key, replication, headers))
+        } else {
+            self.answer(now_ns, headers)
+        };
+        decision.unwrap_or_else(|| {
+            self.counters.count(Counter::Foreign);
+            Decision::Pass
+        })
+    }
+
+    fn replicate(
+        &mut self,
+        now_ns: u64,
+        key: GroupKey,
+        replication: Arc<Replication>,
+        headers: &Headers,
+    ) -> Decision {
+        self.counters.count(Counter::Request);
+        let unknown = replication.branches.iter().find(|branch| branch.patch(headers).is_none());
+        if let Some(branch) = unknown {
+            self.counters.count(Counter::RegionUnknown);
+            return self.refuse(now_ns, key, replication.sender_qpn, branch, headers);
+        }
+        Decision::Copy(replication)
+    }
+
+    /// Answers a WRITE to unknown memory in the member's place: the sender's operation fails as it
+    /// would if a single peer did not know the memory.
+    fn refuse(
+        &mut self,
+        now_ns: u64,
+        key: GroupKey,
+        sender_qpn: u32,
+        branch: &Branch,
+        asked: &Headers,
+    ) -> Decision {
+        let mut answer = Headers {
+            ip: IpHeader { source: branch.target, target: key.sender, ..asked.ip },
+            bth: Bth::new(Opcode::Acknowledge, sender_qpn, asked.bth.psn),
+            reth: None,
+            immediate: None,
+            aeth: None,
+        };
+        if let Some(rewriting) = &branch.rewriting {
+            answer.bth.psn = asked.bth.psn.plus(rewriting.psn_offset);
+        }
+        let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
+        let aeth = Aeth { syndrome, msn: Serial::new(0) };
+        answer.aeth = Some(aeth);
+        // Elsewhere it is merged when it comes by the sender's first switch.
+        if let Some(sender) = self.senders.get_mut(&(key.sender, sender_qpn))
+            && let Merged::Tell { psn, aeth } =
+                sender.merger.answer(now_ns, branch.target, answer.bth.psn, aeth)
+        {
+            self.counters.count(Counter::NakTold);
+            (answer.bth.psn, answer.aeth) = (psn, Some(aeth));
+            answer.ip.source = sender.merging.virtual_address;
+        }
+        Decision::Refuse(answer)
+    }
+
+    /// `None`: it is for no sender of ours.
+    fn answer(&mut self, now_ns: u64, headers: &Headers) -> Option<Decision> {
+        let (ip, bth) = (headers.ip, headers.bth);
+        let sender = self.senders.get_mut(&(ip.target, bth.target_qpn))?;
+        let mut patch = Patch { source: Some(sender.merging.virtual_address), ..Patch::default() };
+        let counter = match headers.aeth {
+            Some(aeth) => match sender.merger.answer(now_ns, ip.source, bth.psn, aeth) {
+                Merged::Tell { psn, aeth } => {
+                    (patch.psn, patch.aeth) = (Some(psn), Some(aeth));
+                    match aeth.syndrome {
+                        Syndrome::Ack(_) => Counter::AckTold,
+                        Syndrome::ReceiverNotReady(_) => Counter::NotReadyTold,
+                        _ => Counter::NakTold,
+                    }
+                }
+                Merged::Hold => Counter::AnswerHeld,
+                Merged::Foreign => Counter::AnswerForeign,
+            },
+            None => match sender.merger.notify(now_ns, ip.source) {
+                Some(true) => Counter::NotificationTold,
+                Some(false) => Counter::NotificationHeld,
+                None => Counter::AnswerForeign,
+            },
+        };
+        self.counters.count(counter);
+        use Counter::{AnswerForeign, AnswerHeld, NotificationHeld};
+        Some(match counter {
+            AnswerHeld | AnswerForeign | NotificationHeld => Decision::Drop,
+            _ => Decision::Change(patch),
+        })
+    }
+}
+
+impl Branch {
+    /// What a packet becomes on this branch. `None`: a WRITE to memory that is not in the tables.
+    #[must_use]
+    pub fn patch(&self, headers: &Headers) -> Option<Patch> {
+        let mut patch = Patch { target: Some(self.target), ..Patch::default() };
+        let Some(rewriting) = &self.rewriting else {
+            return Some(patch);
+        };
+        patch.target_qpn = Some(rewriting.qpn);
+        patch.psn = Some(headers.bth.psn.plus(rewriting.psn_offset));
+        // Nobody looks at the address of a WRITE of nothing, often sent for its immediate alone.
+        if let Some(reth) = headers.reth.filter(|reth| reth.bytes > 0) {
+            let mut regions = rewriting.regions.iter();
+            let translated = regions.find_map(|region| region.translate(reth.address, reth.bytes));
+            patch.memory = Some(translated?);
+        }
+        Some(patch)
+    }
+}

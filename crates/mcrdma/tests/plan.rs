@@ -1,0 +1,204 @@
+//! Where paths part: known topologies, and any that can be made up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mcrdma::plan::{Device, NoTree, Node, Topology, chain_loads, fanout_loads, plan};
+use proptest::prelude::*;
+
+fn nodes(topology: &Topology, names: &[&str]) -> Vec<Node> {
+    names.iter().map(|name| topology.find(name).unwrap()).collect()
+}
+
+/// For each switch that copies, where its copies go and whom they are for.
+fn forks(topology: &Topology, sender: &str, members: &[&str]) -> Vec<(String, Vec<String>)> {
+    let tree = plan(topology, topology.find(sender).unwrap(), &nodes(topology, members)).unwrap();
+    let names = |nodes: &[Node]| {
+        nodes.iter().map(|&node| topology.name(node)).collect::<Vec<_>>().join("|")
+    };
+    let named = |fork: &mcrdma::plan::Fork| {
+        let ways = fork.branches.iter();
+        let ways = ways.map(|way| format!("{}: {}", names(&way.next), names(&way.members)));
+        (topology.name(fork.switch).to_owned(), ways.collect())
+    };
+    tree.forks.iter().map(named).collect()
+}
+
+fn fork(switch: &str, ways: &[&str]) -> (String, Vec<String>) {
+    (switch.to_owned(), ways.iter().map(|&way| way.to_owned()).collect())
+}
+
+#[test]
+fn paths_part_as_late_as_they_can() {
+    let all_copy = Topology::racks(4, 2, Device::Copies);
+    // One copy up, which the spine parts; rack d's switch parts it again.
+    assert_eq!(
+        forks(&all_copy, "a1", &["b1", "d1", "d2"]),
+        [
+            fork("tor-a", &["spine: b1|d1|d2"]),
+            fork("spine", &["tor-b: b1", "tor-d: d1|d2"]),
+            fork("tor-d", &["d1: d1", "d2: d2"]),
+        ]
+    );
+    // The paper's figure 4: one neighbour, one in another rack.
+    assert_eq!(forks(&all_copy, "a1", &["d1", "a2"]), [fork("tor-a", &["spine: d1", "a2: a2"])]);
+}
+
+#[test]
+fn a_plain_switch_has_its_copies_made_before_it() {
+    let plain = Topology::racks(4, 2, Device::Plain);
+    assert_eq!(
+        forks(&plain, "a1", &["b1", "d1", "d2"]),
+        [fork("tor-a", &["spine: b1", "spine: d1|d2"]), fork("tor-d", &["d1: d1", "d2: d2"]),]
+    );
+}
+
+#[test]
+fn a_single_member_is_rewritten_by_the_first_switch() {
+    let topology = Topology::racks(2, 2, Device::Copies);
+    assert_eq!(forks(&topology, "a1", &["b2"]), [fork("tor-a", &["spine: b2"])]);
+    assert_eq!(forks(&topology, "a1", &["a2"]), [fork("tor-a", &["a2: a2"])]);
+}
+
+#[test]
+fn equal_paths_stay_together_where_their_sets_are_the_same() {
+    let fat = Topology::fat_tree(4, 2, Device::Copies);
+    let [both, core] = ["aggregation-0-0|aggregation-0-1", "aggregation-3-0"];
+    let forks = forks(&fat, "h0", &["h4", "h12", "h14"]);
+    assert_eq!(forks[0], fork("edge-0-0", &[&format!("{both}: h4|h12|h14")]));
+    // Each of the two aggregation switches, then each of the cores, has to know the group.
+    let at =
+        |name: &str| forks.iter().find(|(switch, _)| switch == name).map(|(_, ways)| &ways[..]);
+    assert_eq!(at("aggregation-0-0"), None, "nobody parts there");
+    assert_eq!(at("core-0").unwrap(), ["aggregation-1-0: h4", &format!("{core}: h12|h14")]);
+    assert_eq!(at(core).unwrap(), ["edge-3-0: h12", "edge-3-1: h14"]);
+    assert_eq!(forks.len(), 1 + 4 + 2);
+}
+
+#[test]
+fn loads_are_those_of_the_paper() {
+    let topology = Topology::racks(4, 2, Device::Plain);
+    let (sender, members) = (topology.find("a1").unwrap(), nodes(&topology, &["d1", "a2"]));
+    let uplink = (sender, topology.find("tor-a").unwrap());
+    let tree = plan(&topology, sender, &members).unwrap();
+    // "Sender bandwidth halved for two receivers"; a chain sends on what it received instead.
+    assert_eq!(tree.loads(&topology)[&uplink], 1.0);
+    assert_eq!(fanout_loads(&topology, sender, &members)[&uplink], 2.0);
+    let chain = chain_loads(&topology, sender, &members);
+    assert_eq!(chain[&uplink], 1.0);
+    assert!(chain.values().sum::<f64>() > tree.loads(&topology).values().sum());
+}
+
+#[test]
+fn what_switches_cannot_do_is_said() {
+    let mut topology = Topology::racks(2, 2, Device::Copies);
+    let lonely = topology.add("lonely", Device::Host);
+    let plain = topology.add("plain", Device::Plain);
+    let behind_plain = topology.add("p1", Device::Host);
+    topology.link(plain, behind_plain);
+    topology.link(plain, topology.find("spine").unwrap());
+    let [a1, b1, tor] = ["a1", "b1", "tor-b"].map(|name| topology.find(name).unwrap());
+    let refused = |sender, members: &[Node]| plan(&topology, sender, members).unwrap_err();
+    assert_eq!(refused(a1, &[]), NoTree::Members { count: 0, given: 0 });
+    assert_eq!(refused(a1, &[b1, b1]), NoTree::Members { count: 1, given: 2 });
+    assert_eq!(refused(a1, &[b1, a1]), NoTree::Members { count: 1, given: 2 });
+    assert_eq!(refused(a1, &[tor]), NoTree::NotAHost { name: "tor-b".into() });
+    let unreachable = refused(a1, &[b1, lonely]).to_string();
+    assert_eq!(unreachable, "there is no path from a1 to lonely");
+    let first = refused(behind_plain, &[a1]).to_string();
+    assert!(first.starts_with("p1 has to be behind one switch that can copy, and is behind plain"));
+}
+
+/// Racks and spines in any number, spines plain or not, any group of their hosts.
+fn groups() -> impl Strategy<Value = (Topology, Node, Vec<Node>)> {
+    let fat = (1_usize..4, 1_usize..4, any::<bool>()).prop_map(|(half, hosts, copies)| {
+        let device = if copies { Device::Copies } else { Device::Plain };
+        Topology::fat_tree(2 * half, hosts, device)
+    });
+    let racks = (1_usize..6, 1_usize..6, any::<bool>()).prop_map(|(racks, hosts, copies)| {
+        Topology::racks(racks, hosts, if copies { Device::Copies } else { Device::Plain })
+    });
+    prop_oneof![fat, racks]
+        .prop_flat_map(|topology| {
+            let hosts: Vec<Node> =
+                (0..topology.len()).filter(|&node| topology.device(node) == Device::Host).collect();
+            let most = hosts.len().min(17);
+            let chosen = prop::sample::subsequence(hosts, most.min(2)..=most).prop_shuffle();
+            (Just(topology), chosen)
+        })
+        .prop_filter_map("a group has a sender and a member", |(topology, mut chosen)| {
+            let sender = chosen.pop()?;
+            (!chosen.is_empty()).then_some((topology, sender, chosen))
+        })
+}
+
+proptest! {
+    /// Whatever equal paths a copy takes, each member gets one and nobody else does; no link carries
+    /// a message twice but those of plain switches.
+    #[test]
+    fn everybody_gets_one_copy((topology, sender, members) in groups(), choices in any::<u64>()) {
+        let tree = plan(&topology, sender, &members).unwrap();
+        let mut received = BTreeMap::new();
+        let mut crossed = BTreeMap::<(Node, Node), usize>::new();
+        let mut ahead = vec![(sender, tree.first, members.clone(), false)];
+        let mut choices = choices;
+        while let Some((from, at, together, is_single)) = ahead.pop() {
+            *crossed.entry((from, at)).or_default() += 1;
+            if topology.device(at) == Device::Host {
+                prop_assert_eq!(&together[..], [at]);
+                *received.entry(at).or_insert(0) += 1;
+                continue;
+            }
+            let fork = tree.forks.iter().find(|fork| fork.switch == at && !is_single);
+            let ways = match fork {
+                Some(fork) => {
+                    let parted: BTreeSet<Node> =
+                        fork.branches.iter().flat_map(|way| way.members.clone()).collect();
+                    prop_assert_eq!(&parted, &together.iter().copied().collect());
+                    prop_assert!(topology.device(at) == Device::Copies);
+                    fork.branches.clone()
+                }
+                // Towards the one that it is addressed to.
+                None => vec![mcrdma::plan::Way {
+                    next: towards(&topology, at, together[0]),
+                    members: together.clone(),
+                }],
+            };
+            for way in ways {
+                choices = choices.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let next = way.next[(choices >> 33) as usize % way.next.len()];
+                let is_single = way.members.len() == 1;
+                ahead.push((at, next, way.members, is_single));
+            }
+        }
+        prop_assert_eq!(received, members.iter().map(|&member| (member, 1)).collect());
+        for ((from, to), count) in crossed {
+            let is_plain = [from, to].map(|node| topology.device(node)).contains(&Device::Plain);
+            prop_assert!(count == 1 || is_plain, "{} times from {from} to {to}", count);
+        }
+        let sum: f64 = tree.loads(&topology).values().sum();
+        let fanout: f64 = fanout_loads(&topology, sender, &members).values().sum();
+        prop_assert!(sum <= fanout + 1e-9);
+    }
+}
+
+/// Neighbours that are nearer to a host.
+fn towards(topology: &Topology, at: Node, host: Node) -> Vec<Node> {
+    // A group of one has the shortest paths in its first fork.
+    let distance = |from: Node| -> usize {
+        let mut seen = BTreeSet::from([from]);
+        let mut layer = vec![from];
+        let mut hops = 0;
+        while !layer.contains(&host) {
+            let next = layer.iter().flat_map(|&node| topology.neighbours(node));
+            let is_way = |node: &Node| *node == host || topology.device(*node) != Device::Host;
+            layer = next.filter(is_way).filter(|&node| seen.insert(node)).collect();
+            hops += 1;
+        }
+        hops
+    };
+    let here = distance(at);
+    let is_nearer = |&node: &Node| {
+        (node == host || topology.device(node) != Device::Host) && distance(node) < here
+    };
+    topology.neighbours(at).into_iter().filter(is_nearer).collect()
+}

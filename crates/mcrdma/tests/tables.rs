@@ -1,0 +1,185 @@
+//! What tables take and refuse, and frames that are nobody's.
+
+use std::net::IpAddr;
+
+use mcrdma::{
+    Branch, Counter, GroupKey, MEMBERS_MAX, Mac, Merging, REGIONS_MAX, Refused, Region,
+    Replication, Rewriting, Source, Switch, Verdict,
+};
+use proptest::prelude::*;
+use roce::{Bth, Headers, IpHeader, Opcode, Serial};
+
+fn address(host: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, host])
+}
+
+const fn key(id: u32) -> GroupKey {
+    GroupKey { sender: IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), id }
+}
+
+fn branch(host: u8, regions: &[(u64, u64)]) -> Branch {
+    let region =
+        |&(start, bytes): &(u64, u64)| Region { start, bytes, member_start: 0, member_key: 1 };
+    let regions = regions.iter().map(region).collect();
+    Branch {
+        port: u32::from(host),
+        mac: Mac([2, 0, 0, 0, 0, host]),
+        target: address(host),
+        rewriting: Some(Rewriting { qpn: 20, psn_offset: 0, regions }),
+    }
+}
+
+fn replication(hosts: impl IntoIterator<Item = u8>) -> Replication {
+    Replication {
+        sender_qpn: 17,
+        branches: hosts.into_iter().map(|host| branch(host, &[])).collect(),
+    }
+}
+
+fn merging(hosts: &[u8]) -> Merging {
+    let source = |&host: &u8| Source { address: address(host), psn_offset: 0 };
+    Merging {
+        psn_first: Serial::new(0),
+        virtual_address: address(250),
+        virtual_mac: Mac([2, 0, 0, 0, 9, 9]),
+        members: hosts.iter().map(source).collect(),
+        all_notifications: false,
+    }
+}
+
+#[test]
+fn what_is_no_group_is_refused_with_the_limit() {
+    let mut tables = Switch::new().tables;
+    let mut refused =
+        |id, replication, merging| tables.insert(key(id), replication, merging).unwrap_err();
+    assert_eq!(refused(9, replication([]), None), Refused::Members { key: key(9), count: 0 });
+    let many = refused(9, replication(2..2 + MEMBERS_MAX as u8 + 1), None);
+    assert_eq!(
+        many.to_string(),
+        "group 10.0.0.1/0x9: 65 members; a group has 1 to 64 at one switch"
+    );
+    assert_eq!(
+        refused(1 << 24, replication([2]), None),
+        Refused::QueuePairNumber { key: key(1 << 24), number: 1 << 24 }
+    );
+    let twice = Refused::SameAddress { key: key(9), address: address(3) };
+    assert_eq!(refused(9, replication([3, 4]), Some(merging(&[3, 4, 3]))), twice);
+    let v6 = Merging { virtual_address: "fd00::1".parse().unwrap(), ..merging(&[3]) };
+    let family = Refused::Families { key: key(9), address: v6.virtual_address };
+    assert_eq!(refused(9, replication([3]), Some(v6)), family);
+    for regions in [&[(10, 10), (0, 11)][..], &[(5, 0)], &[(u64::MAX, 2)]] {
+        let branches = vec![branch(3, regions)];
+        let overlapping = refused(9, Replication { sender_qpn: 17, branches }, None);
+        assert!(matches!(overlapping, Refused::Overlapping { .. }), "{overlapping}");
+    }
+    let regions: Vec<(u64, u64)> = (0..=REGIONS_MAX as u64).map(|at| (at * 10, 10)).collect();
+    let branches = vec![branch(3, &regions)];
+    let count = REGIONS_MAX + 1;
+    let regions = Refused::Regions { key: key(9), member: address(3), count };
+    assert_eq!(refused(9, Replication { sender_qpn: 17, branches }, None), regions);
+    assert_eq!(tables.groups().count(), 0);
+}
+
+#[test]
+fn identifiers_and_queue_pairs_are_taken_once_and_come_back() {
+    let mut tables = Switch::new().tables;
+    let mut merged = |id| tables.insert(key(id), replication([2, 3]), Some(merging(&[2, 3])));
+    merged(9).unwrap();
+    assert_eq!(merged(9), Err(Refused::Duplicate { key: key(9) }));
+    let taken = Refused::QueuePairTaken { key: key(10), sender: address(1), qpn: 17 };
+    assert_eq!(merged(10), Err(taken));
+    assert!(tables.mac(address(250)).is_some() && tables.merger(key(9)).is_some());
+    assert!(tables.remove(key(9)) && !tables.remove(key(9)));
+    assert_eq!((tables.mac(address(250)), tables.groups().count()), (None, 0));
+    tables.insert(key(10), replication([2]), Some(merging(&[2]))).unwrap();
+    assert_eq!(tables.replace(key(10), replication([3, 4])), Ok(true));
+    assert_eq!(tables.replace(key(11), replication([3])), Ok(false));
+    assert!(tables.replace(key(10), replication([])).is_err());
+    assert_eq!(tables.groups().next().unwrap().1.branches.len(), 2);
+}
+
+fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 14 + headers.packet_bytes(payload.len())];
+    frame[12] = 8;
+    headers.write(payload, &mut frame[14..]).unwrap();
+    frame
+}
+
+fn switch() -> Switch {
+    let mut switch = Switch::new();
+    switch.tables.insert(key(9), replication([2, 3]), Some(merging(&[2, 3]))).unwrap();
+    switch
+}
+
+fn request(source: u8, qpn: u32) -> Headers {
+    let ip = IpHeader::new(address(source), address(250)).unwrap();
+    Headers::new(ip, Bth::new(Opcode::SendOnly, qpn, Serial::new(0)))
+}
+
+/// What becomes of a frame, and how many copies there are of it.
+fn handle(switch: &mut Switch, frame: &mut Vec<u8>) -> (Verdict, usize) {
+    let mut copies = 0;
+    let verdict = switch.handle(0, frame, |_, _| {
+        copies += 1;
+        true
+    });
+    (verdict, copies)
+}
+
+#[test]
+fn what_is_of_no_group_passes_untouched() {
+    let mut switch = switch();
+    let mut fragment = frame(&request(1, 9), b"x");
+    fragment[20] = 0x20;
+    let cut = frame(&request(1, 9), b"four")[..60].to_vec();
+    let mut tagged = frame(&request(1, 9), b"x");
+    tagged[12..14].copy_from_slice(&[0x81, 0]);
+    let mut read = frame(&request(1, 9), b"");
+    read[14 + 28] = 0x0c;
+    let others = [
+        (frame(&request(1, 8), b"x"), Counter::Foreign),
+        (frame(&request(4, 9), b"x"), Counter::Foreign),
+        (tagged, Counter::Foreign),
+        (fragment, Counter::Fragment),
+        (cut, Counter::Malformed),
+        (read, Counter::Malformed),
+        (vec![1; 9], Counter::Malformed),
+    ];
+    for (mut frame, counter) in others {
+        let (before, counted) = (frame.clone(), switch.tables.counters.counted(counter));
+        assert_eq!(handle(&mut switch, &mut frame), (Verdict::Pass, 0));
+        assert_eq!(frame, before);
+        assert_eq!(switch.tables.counters.counted(counter), counted + 1, "{counter:?}");
+    }
+    assert_eq!(handle(&mut switch, &mut frame(&request(1, 9), b"x")), (Verdict::Drop, 2));
+}
+
+#[test]
+fn copies_that_cannot_be_handed_on_are_counted() {
+    let mut switch = switch();
+    let verdict = switch.handle(0, &mut frame(&request(1, 9), b"x"), |port, _| port == 2);
+    let counted = |counter| switch.tables.counters.counted(counter);
+    assert_eq!(verdict, Verdict::Drop);
+    assert_eq!((counted(Counter::Copy), counted(Counter::CopyFailed)), (1, 1));
+}
+
+proptest! {
+    /// Whatever comes, nothing panics, and only what the sender sent is copied.
+    #[test]
+    fn any_bytes_are_some_frame(
+        kind in prop::sample::select(vec![[8, 0], [0x86, 0xdd], [8, 6], [0, 0]]),
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        flips in prop::collection::vec((0_usize..80, any::<u8>()), 0..4),
+    ) {
+        let mut switch = switch();
+        let mut any = [&[0; 12][..], &kind, &bytes].concat();
+        prop_assert_eq!(handle(&mut switch, &mut any).1, 0);
+        let mut near = frame(&request(1, 9), &[5; 20]);
+        for (at, byte) in flips {
+            if let Some(place) = near.get_mut(at) {
+                *place = byte;
+            }
+        }
+        handle(&mut switch, &mut near);
+    }
+}
