@@ -46,38 +46,36 @@ impl Switch {
         frame: &mut Vec<u8>,
         mut send: impl FnMut(Port, &[u8]) -> bool,
     ) -> Verdict {
-        let counter = match frame::frame_type(frame) {
+        let decision = match frame::frame_type(frame) {
             Some(TYPE_IPV4 | TYPE_IPV6) => match Packet::parse(&frame[ETHERNET_BYTES..]) {
                 Ok(packet) => {
                     let headers = packet.headers;
-                    // What is only passed on is checked by who receives it. What is believed here
-                    // has to be checked here: answers, which are short, and what is refused.
-                    let is_intact = headers.bth.opcode.is_request() || packet.is_intact();
-                    if is_intact || !self.tables.is_answer(&headers) {
-                        return self.packet(now_ns, &headers, frame, &mut send);
-                    }
-                    self.tables.counters.count(Counter::Damaged);
-                    return Verdict::Drop;
+                    Ok((self.tables.decide(now_ns, &headers, || packet.is_intact()), headers))
                 }
                 Err(Malformed::Foreign(_)) => return self.resolve(frame),
-                Err(Malformed::Fragment) => Counter::Fragment,
-                Err(_) => Counter::Malformed,
+                Err(Malformed::Fragment) => Err(Counter::Fragment),
+                Err(_) => Err(Counter::Malformed),
             },
             Some(_) => return self.resolve(frame),
-            None => Counter::Malformed,
+            None => Err(Counter::Malformed),
         };
-        self.tables.counters.count(counter);
-        Verdict::Pass
+        match decision {
+            Ok((decision, headers)) => self.carry_out(decision, &headers, frame, &mut send),
+            Err(counter) => {
+                self.tables.counters.count(counter);
+                Verdict::Pass
+            }
+        }
     }
 
-    fn packet(
+    fn carry_out(
         &mut self,
-        now_ns: u64,
+        decision: Decision,
         headers: &Headers,
         frame: &mut Vec<u8>,
         send: &mut impl FnMut(Port, &[u8]) -> bool,
     ) -> Verdict {
-        match self.tables.decide(now_ns, headers) {
+        match decision {
             Decision::Pass => Verdict::Pass,
             Decision::Drop => Verdict::Drop,
             Decision::Change(patch) => {
@@ -89,11 +87,6 @@ impl Switch {
                 Verdict::Drop
             }
             Decision::Refuse(answer) => {
-                let packet = Packet::parse(&frame[ETHERNET_BYTES..]);
-                if !packet.is_ok_and(|packet| packet.is_intact()) {
-                    self.tables.counters.count(Counter::Damaged);
-                    return Verdict::Drop;
-                }
                 frame::turn(frame);
                 frame.resize(ETHERNET_BYTES + answer.packet_bytes(0), 0);
                 let written = answer.write(&[], &mut frame[ETHERNET_BYTES..]);

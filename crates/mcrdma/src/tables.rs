@@ -130,22 +130,24 @@ impl Tables {
         self.addresses.get(&address).map(|(mac, _)| *mac)
     }
 
-    /// Whether it is an answer to a sender that this switch is the first of.
-    #[must_use]
-    pub fn is_answer(&self, headers: &Headers) -> bool {
-        let is_request = headers.bth.opcode.is_request();
-        !is_request && self.senders.contains_key(&(headers.ip.target, headers.bth.target_qpn))
-    }
-
-    /// What becomes of a packet with these headers. Answers have to be intact: they are believed.
-    pub fn decide(&mut self, now_ns: u64, headers: &Headers) -> Decision {
+    /// What becomes of a packet with these headers.
+    ///
+    /// What is only passed on is checked by who receives it. What is believed here has to be checked
+    /// here: `is_intact` is asked of answers, which are short, and of what is to be refused.
+    pub fn decide(
+        &mut self,
+        now_ns: u64,
+        headers: &Headers,
+        is_intact: impl FnOnce() -> bool,
+    ) -> Decision {
         let (ip, bth) = (headers.ip, headers.bth);
         let decision = if bth.opcode.is_request() {
             let key = GroupKey { sender: ip.source, id: bth.target_qpn };
             let replication = self.replications.get(&key).map(Arc::clone);
-            replication.map(|replication| self.replicate(now_ns, key, replication, headers))
+            replication
+                .map(|replication| self.replicate(now_ns, key, replication, headers, is_intact))
         } else {
-            self.answer(now_ns, headers)
+            self.answer(now_ns, headers, is_intact)
         };
         decision.unwrap_or_else(|| {
             self.counters.count(Counter::Foreign);
@@ -159,11 +161,16 @@ impl Tables {
         key: GroupKey,
         replication: Arc<Replication>,
         headers: &Headers,
+        is_intact: impl FnOnce() -> bool,
     ) -> Decision {
         self.counters.count(Counter::Request);
         let unknown = replication.branches.iter().find(|branch| branch.patch(headers).is_none());
         if let Some(branch) = unknown {
             self.counters.count(Counter::RegionUnknown);
+            if !is_intact() {
+                self.counters.count(Counter::Damaged);
+                return Decision::Drop;
+            }
             return self.refuse(now_ns, key, replication.sender_qpn, branch, headers);
         }
         Decision::Copy(replication)
@@ -205,9 +212,18 @@ impl Tables {
     }
 
     /// `None`: it is for no sender of ours.
-    fn answer(&mut self, now_ns: u64, headers: &Headers) -> Option<Decision> {
+    fn answer(
+        &mut self,
+        now_ns: u64,
+        headers: &Headers,
+        is_intact: impl FnOnce() -> bool,
+    ) -> Option<Decision> {
         let (ip, bth) = (headers.ip, headers.bth);
         let sender = self.senders.get_mut(&(ip.target, bth.target_qpn))?;
+        if !is_intact() {
+            self.counters.count(Counter::Damaged);
+            return Some(Decision::Drop);
+        }
         let mut patch = Patch { source: Some(sender.merging.virtual_address), ..Patch::default() };
         let counter = match headers.aeth {
             Some(aeth) => match sender.merger.answer(now_ns, ip.source, bth.psn, aeth) {

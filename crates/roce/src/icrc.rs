@@ -105,6 +105,12 @@ impl ShiftTables {
         Self { stages }
     }
 
+    /// The tables as words, for a program elsewhere: 64 digits (16 that count bytes, 16 that count
+    /// 16 of them, 32 that count 256), for each of them four columns of 256.
+    pub fn words(&self) -> impl Iterator<Item = u32> {
+        self.stages.iter().flatten().flatten().flatten().copied()
+    }
+
     /// The CRC after the headers have become others.
     ///
     /// `old` and `new`: the packet from its IP header up to the same place behind all changes, a

@@ -1,0 +1,176 @@
+/* What the switch agent tells the program, and what the program keeps: the maps.
+ *
+ * Layouts are those of src/kernel/layout.rs. Addresses are of 16 bytes, IPv4 as ::ffff:a.b.c.d; the
+ * fields of packets are in the order of bytes of this machine.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#define MEMBERS_MAX 64
+#define REGIONS_MAX 16
+#define GROUPS_MAX 65536
+
+struct address {
+	__u32 words[4];
+};
+
+struct group_key {
+	struct address sender;
+	__u32 id;
+};
+
+struct branch {
+	__u32 port;
+	__u32 qpn;
+	__u32 psn_offset;
+	__u8 mac[6];
+	/* Behind the last fork: it becomes one member's. */
+	__u8 rewrites;
+	__u8 regions;
+	struct address target;
+};
+
+struct group {
+	__u32 sender_qpn;
+	__u32 count;
+	struct branch branches[MEMBERS_MAX];
+};
+
+struct regions_key {
+	struct address sender;
+	__u32 id;
+	__u32 branch;
+};
+
+struct region {
+	__u64 start;
+	__u64 bytes;
+	__u64 member_start;
+	__u32 member_key;
+	__u32 unused;
+};
+
+struct regions {
+	struct region all[REGIONS_MAX];
+};
+
+struct sender_key {
+	struct address sender;
+	__u32 qpn;
+};
+
+/* Told by the agent alone. */
+struct sender {
+	struct address virtual_address;
+	/* A bit for each member whose answers count. */
+	__u64 present;
+	/* Members have had numbers below it. */
+	__u32 count;
+	__u32 tells_all;
+};
+
+struct member_key {
+	struct address sender;
+	__u32 qpn;
+	struct address member;
+};
+
+/* What a member has said. */
+struct record {
+	__u32 expected;
+	__u32 msn;
+	__u32 credits;
+	__u32 is_nak_held;
+	__u32 psn_offset;
+	__u32 notified;
+	__u64 notified_window;
+};
+
+/* Kept by this program alone, all under the lock. */
+struct answers {
+	struct bpf_spin_lock lock;
+	__u32 told;
+	__u32 nak_number;
+	__u32 wait_number;
+	__u64 nak_until_ns;
+	__u64 wait_until_ns;
+	__u64 notified_window;
+	__u32 notified;
+	__u32 unused;
+	struct record records[MEMBERS_MAX];
+};
+
+#define TABLE(name_, key_, value_, entries_)                                                     \
+	struct {                                                                                 \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                 \
+		__uint(map_flags, BPF_F_NO_PREALLOC);                                            \
+		__uint(max_entries, entries_);                                                   \
+		__type(key, key_);                                                               \
+		__type(value, value_);                                                           \
+	} name_ SEC(".maps")
+
+TABLE(groups, struct group_key, struct group, GROUPS_MAX);
+TABLE(regions, struct regions_key, struct regions, GROUPS_MAX * 4);
+TABLE(senders, struct sender_key, struct sender, GROUPS_MAX);
+TABLE(members, struct member_key, __u32, GROUPS_MAX * 4);
+TABLE(answers, struct sender_key, struct answers, GROUPS_MAX);
+TABLE(addresses, struct address, __u64, GROUPS_MAX);
+
+/* In the order of mcrdma::Counter. */
+enum counter {
+	FOREIGN,
+	MALFORMED,
+	FRAGMENT,
+	RESOLVED,
+	REQUEST,
+	COPY,
+	COPY_FAILED,
+	REGION_UNKNOWN,
+	ACK_TOLD,
+	NAK_TOLD,
+	NOT_READY_TOLD,
+	ANSWER_HELD,
+	ANSWER_FOREIGN,
+	DAMAGED,
+	NOTIFICATION_TOLD,
+	NOTIFICATION_HELD,
+	COUNTERS,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+static __always_inline void count(__u32 counter)
+{
+	__u64 *place = bpf_map_lookup_elem(&counters, &counter);
+
+	if (place)
+		*place += 1;
+}
+
+/* Tests tell the time. Otherwise the loader leaves this at 0, and the verifier takes out what asks. */
+const volatile __u32 time_is_told = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} told_time SEC(".maps");
+
+static __always_inline __u64 time_ns(void)
+{
+	__u32 first = 0;
+	__u64 *told;
+
+	if (!time_is_told)
+		return bpf_ktime_get_ns();
+	told = bpf_map_lookup_elem(&told_time, &first);
+	return told ? *told : 0;
+}

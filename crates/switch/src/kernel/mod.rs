@@ -1,0 +1,373 @@
+//! The data plane in the kernel: a program on each port, and maps that outlive whoever fills them.
+//!
+//! The program and its maps are pinned in a directory of the BPF file system, one for each switch. An
+//! agent that ends leaves them: groups go on. One that starts finds them there, and puts its own
+//! program in the place of the old one, on the same maps.
+
+mod layout;
+
+use std::{
+    io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Array, HashMap, MapData, PerCpuArray},
+    programs::{
+        SchedClassifier, TcAttachType,
+        tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact},
+    },
+};
+use mcrdma::{Counters, GroupKey, Mac, Merging, Replication};
+use roce::{Serial, ShiftTables};
+
+use crate::{MemberState, PlaneError};
+use layout::{
+    AddressBytes, AnswersBytes, GroupBytes, GroupKeyBytes, MemberKeyBytes, RegionsBytes,
+    RegionsKeyBytes, SenderBytes,
+};
+
+/// What clang made of `bpf/mcrdma.bpf.c`.
+static PROGRAM: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/mcrdma.bpf.o"));
+const NAME: &str = "mcrdma";
+/// The filter's place on a port: the same for every agent, so that a new one replaces an old one.
+const PRIORITY: u16 = 4791;
+const HANDLE: TcHandle = TcHandle::new(0, 1);
+const MAPS: [&str; 7] =
+    ["groups", "regions", "senders", "members", "answers", "addresses", "counters"];
+
+/// A switch in the kernel.
+pub struct KernelPlane {
+    directory: PathBuf,
+    ebpf: Ebpf,
+    groups: HashMap<MapData, GroupKeyBytes, GroupBytes>,
+    regions: HashMap<MapData, RegionsKeyBytes, RegionsBytes>,
+    senders: HashMap<MapData, GroupKeyBytes, SenderBytes>,
+    members: HashMap<MapData, MemberKeyBytes, u32>,
+    answers: HashMap<MapData, GroupKeyBytes, AnswersBytes>,
+    addresses: HashMap<MapData, AddressBytes, [u8; 8]>,
+    counters: PerCpuArray<MapData, u64>,
+    told_time: Array<MapData, u64>,
+}
+
+impl KernelPlane {
+    /// Loads the program, on the maps that are pinned in this directory; makes both if there is
+    /// nothing. It has to lie in a BPF file system. Nothing is on any port yet.
+    ///
+    /// Needs CAP_BPF and CAP_NET_ADMIN, and Linux 5.17 or later.
+    pub fn open(directory: &Path) -> Result<Self, PlaneError> {
+        Self::open_with(directory, false)
+    }
+
+    /// As [`KernelPlane::open`], with a clock that stands at what [`KernelPlane::tell_time`] says:
+    /// for tests.
+    pub fn open_with_told_time(directory: &Path) -> Result<Self, PlaneError> {
+        Self::open_with(directory, true)
+    }
+
+    fn open_with(directory: &Path, time_is_told: bool) -> Result<Self, PlaneError> {
+        std::fs::create_dir_all(directory)
+            .map_err(|source| PlaneError::Directory { directory: directory.to_owned(), source })?;
+        let failed = |step: &'static str| {
+            let directory = directory.to_owned();
+            move |source: Box<dyn std::error::Error + Send + Sync>| PlaneError::Kernel {
+                step,
+                directory,
+                source,
+            }
+        };
+        let tables: Vec<u32> = ShiftTables::new().words().collect();
+        let mut loader = EbpfLoader::new();
+        loader.override_global("shift_tables", &tables[..], true);
+        let time_is_told = u32::from(time_is_told);
+        loader.override_global("time_is_told", &time_is_told, true);
+        for name in MAPS {
+            loader.map_pin_path(name, directory.join(name));
+        }
+        let mut ebpf =
+            loader.load(PROGRAM).map_err(|error| failed("load the maps")(error.into()))?;
+        let program = Self::program(&mut ebpf)?;
+        program.load().map_err(|error| failed("load the program")(error.into()))?;
+        let mut map =
+            |name: &'static str| ebpf.take_map(name).ok_or(PlaneError::Program { missing: name });
+        let wrong = |error: aya::maps::MapError| failed("open the maps")(error.into());
+        Ok(Self {
+            groups: map("groups")?.try_into().map_err(wrong)?,
+            regions: map("regions")?.try_into().map_err(wrong)?,
+            senders: map("senders")?.try_into().map_err(wrong)?,
+            members: map("members")?.try_into().map_err(wrong)?,
+            answers: map("answers")?.try_into().map_err(wrong)?,
+            addresses: map("addresses")?.try_into().map_err(wrong)?,
+            counters: map("counters")?.try_into().map_err(wrong)?,
+            told_time: map("told_time")?.try_into().map_err(wrong)?,
+            directory: directory.to_owned(),
+            ebpf,
+        })
+    }
+
+    fn program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, PlaneError> {
+        let program = ebpf.program_mut(NAME).and_then(|program| program.try_into().ok());
+        program.ok_or(PlaneError::Program { missing: NAME })
+    }
+
+    fn failed<E>(&self, step: &'static str) -> impl FnOnce(E) -> PlaneError + use<E>
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let directory = self.directory.clone();
+        move |source| PlaneError::Kernel { step, directory, source: source.into() }
+    }
+
+    /// Puts the program on a port, in the place of one that is there. It stays there until
+    /// [`KernelPlane::detach`], also when this is dropped.
+    pub fn attach(&mut self, port: &str) -> Result<(), PlaneError> {
+        let wrong = |source: Box<dyn std::error::Error + Send + Sync>| PlaneError::Port {
+            port: port.to_owned(),
+            source,
+        };
+        // It may be there already.
+        let qdisc = qdisc_add_clsact(port);
+        let program = Self::program(&mut self.ebpf)?;
+        let ingress = TcAttachType::Ingress;
+        let there = SchedClassifierLink::attached(port, ingress, PRIORITY, HANDLE, None)
+            .map_err(|error| wrong(error.into()))?;
+        let id = match program.attach_to_link(there) {
+            Ok(id) => id,
+            Err(_) => {
+                let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
+                let options = TcAttachOptions::Netlink(options);
+                program
+                    .attach_with_options(port, ingress, options)
+                    .map_err(|error| wrong(qdisc.err().map_or_else(|| error.into(), Into::into)))?
+            }
+        };
+        let link = program.take_link(id).map_err(|error| wrong(error.into()))?;
+        // Dropping it would take the program off the port.
+        std::mem::forget(link);
+        Ok(())
+    }
+
+    /// Takes the program off a port.
+    pub fn detach(&mut self, port: &str) -> Result<(), PlaneError> {
+        let wrong = |source: Box<dyn std::error::Error + Send + Sync>| PlaneError::Port {
+            port: port.to_owned(),
+            source,
+        };
+        let there =
+            SchedClassifierLink::attached(port, TcAttachType::Ingress, PRIORITY, HANDLE, None)
+                .map_err(|error| wrong(error.into()))?;
+        use aya::programs::Link;
+        there.detach().map_err(|error| wrong(error.into()))
+    }
+
+    /// Forgets all groups: the pinned maps go when no port has the program any more.
+    pub fn unpin(self) -> Result<(), PlaneError> {
+        std::fs::remove_dir_all(&self.directory)
+            .map_err(|source| PlaneError::Directory { directory: self.directory.clone(), source })
+    }
+
+    /// Tells the program of a group that was checked; see [`mcrdma::Tables::insert`]. If it fails,
+    /// what was told is taken back.
+    pub fn insert(
+        &mut self,
+        key: GroupKey,
+        replication: &Replication,
+        merging: Option<&Merging>,
+    ) -> Result<(), PlaneError> {
+        let told = self.tell(key, replication, merging);
+        if told.is_err() {
+            // The first error is the one to report.
+            let _ = self.remove(key, replication, merging);
+        }
+        told
+    }
+
+    fn tell(
+        &mut self,
+        key: GroupKey,
+        replication: &Replication,
+        merging: Option<&Merging>,
+    ) -> Result<(), PlaneError> {
+        let failed = self.failed("write a group");
+        let mut write = || {
+            if let Some(merging) = merging {
+                let qpn = replication.sender_qpn;
+                let sender = layout::group_key(key.sender, qpn);
+                self.answers.insert(sender, layout::answers(merging), 0)?;
+                for (index, member) in (0..).zip(&merging.members) {
+                    let member = layout::member_key(key.sender, qpn, member.address);
+                    self.members.insert(member, index, 0)?;
+                }
+                self.senders.insert(sender, layout::sender(merging), 0)?;
+                let address = layout::address(merging.virtual_address);
+                self.addresses.insert(address, layout::mac(merging.virtual_mac), 0)?;
+            }
+            self.write_branches(key, replication)
+        };
+        write().map_err(failed)
+    }
+
+    /// The group last: from then on its packets are copied.
+    fn write_branches(
+        &mut self,
+        key: GroupKey,
+        replication: &Replication,
+    ) -> Result<(), aya::maps::MapError> {
+        for (index, branch) in replication.branches.iter().enumerate() {
+            if let Some(rewriting) = &branch.rewriting
+                && layout::has_regions(branch)
+            {
+                let regions = layout::regions(&rewriting.regions);
+                self.regions.insert(layout::regions_key(key, index), regions, 0)?;
+            }
+        }
+        let (key, group) = (layout::group_key(key.sender, key.id), layout::group(replication));
+        self.groups.insert(key, group, 0)
+    }
+
+    /// Gives a group other branches; what was answered is kept.
+    pub fn replace(
+        &mut self,
+        key: GroupKey,
+        old: &Replication,
+        new: &Replication,
+    ) -> Result<(), PlaneError> {
+        let failed = self.failed("change a group");
+        self.write_branches(key, new).map_err(failed)?;
+        for index in new.branches.len()..old.branches.len() {
+            let _ = self.regions.remove(&layout::regions_key(key, index));
+        }
+        Ok(())
+    }
+
+    /// Forgets a group; `merging` if no other has its virtual address, too.
+    pub fn remove(
+        &mut self,
+        key: GroupKey,
+        replication: &Replication,
+        merging: Option<&Merging>,
+    ) -> Result<(), PlaneError> {
+        let failed = self.failed("remove a group");
+        let removed = self.groups.remove(&layout::group_key(key.sender, key.id));
+        // What is not there need not be removed.
+        for index in 0..replication.branches.len() {
+            let _ = self.regions.remove(&layout::regions_key(key, index));
+        }
+        let qpn = replication.sender_qpn;
+        let sender = layout::group_key(key.sender, qpn);
+        let _ = self.senders.remove(&sender);
+        let _ = self.answers.remove(&sender);
+        if let Some(merging) = merging {
+            for member in &merging.members {
+                let _ = self.members.remove(&layout::member_key(key.sender, qpn, member.address));
+            }
+        }
+        removed.map_err(failed)
+    }
+
+    /// No longer answers for a virtual address.
+    pub fn remove_address(&mut self, address: IpAddr) {
+        let _ = self.addresses.remove(&layout::address(address));
+    }
+
+    /// The group goes on without a member's answers. Whether it was one, and not the last.
+    pub fn remove_member(
+        &mut self,
+        sender: IpAddr,
+        qpn: u32,
+        member: IpAddr,
+    ) -> Result<bool, PlaneError> {
+        let key = layout::group_key(sender, qpn);
+        let member = layout::member_key(sender, qpn, member);
+        let (Ok(index), Ok(mut bytes)) = (self.members.get(&member, 0), self.senders.get(&key, 0))
+        else {
+            return Ok(false);
+        };
+        let is_there = layout::remove_member(&mut bytes, index);
+        if is_there {
+            let failed = self.failed("remove a member");
+            self.senders.insert(key, bytes, 0).map_err(failed)?;
+        }
+        Ok(is_there)
+    }
+
+    /// What the members of a group have answered, if this is its sender's first switch.
+    pub fn members(&self, sender: IpAddr, qpn: u32) -> Vec<MemberState> {
+        let Ok(answers) = self.answers.get(&layout::group_key(sender, qpn), 0) else {
+            return Vec::new();
+        };
+        let state = |(index, address): (u32, IpAddr)| {
+            let (expected, msn): (Serial, Serial) = layout::read_record(&answers, index);
+            MemberState { address, expected, msn }
+        };
+        self.indices(sender, qpn).into_iter().map(state).collect()
+    }
+
+    fn indices(&self, sender: IpAddr, qpn: u32) -> Vec<(u32, IpAddr)> {
+        let all = self.members.iter().filter_map(Result::ok);
+        let ours = all.filter_map(|(key, index)| {
+            let (of, of_qpn, member) = layout::read_member_key(&key);
+            (of == sender && of_qpn == qpn).then_some((index, member))
+        });
+        let mut found: Vec<(u32, IpAddr)> = ours.collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// All groups that the program knows, as an agent that starts needs them.
+    pub fn groups(&self) -> Result<Vec<(GroupKey, Replication, Option<Merging>)>, PlaneError> {
+        let mut found = Vec::new();
+        for entry in self.groups.iter() {
+            let (key, bytes) = entry.map_err(self.failed("read the groups"))?;
+            let key = layout::read_group_key(&key);
+            let regions = |index| self.regions.get(&layout::regions_key(key, index), 0).ok();
+            let replication = layout::read_group(&bytes, regions);
+            let merging = self.merging(key.sender, replication.sender_qpn);
+            found.push((key, replication, merging));
+        }
+        Ok(found)
+    }
+
+    fn merging(&self, sender: IpAddr, qpn: u32) -> Option<Merging> {
+        let key = layout::group_key(sender, qpn);
+        let told = self.senders.get(&key, 0).ok()?;
+        let answers = self.answers.get(&key, 0).ok()?;
+        let address = layout::address(layout::virtual_address(&told));
+        let mac = self.addresses.get(&address, 0).map_or(Mac::default(), layout::read_mac);
+        Some(layout::read_merging(&told, &answers, mac, self.indices(sender, qpn)))
+    }
+
+    /// The time, where it has to be told.
+    pub fn tell_time(&mut self, now_ns: u64) -> Result<(), PlaneError> {
+        let failed = self.failed("tell the time");
+        self.told_time.set(0, now_ns, 0).map_err(failed)
+    }
+
+    /// What has happened, on all processors.
+    pub fn counters(&self) -> Result<Counters, PlaneError> {
+        let mut counts = [0; mcrdma::Counter::ALL.len()];
+        for (index, count) in (0..).zip(&mut counts) {
+            let values = self.counters.get(&index, 0).map_err(self.failed("read the counters"))?;
+            *count = values.iter().sum();
+        }
+        Ok(Counters::new(counts))
+    }
+}
+
+/// Where the BPF file system is by convention.
+const FILE_SYSTEM: &str = "/sys/fs/bpf";
+/// Its number (`BPF_FS_MAGIC`).
+const FILE_SYSTEM_MAGIC: u64 = 0xcafe_4a11;
+
+/// Makes a switch's directory, and mounts the file system if that is its usual place.
+fn prepare(directory: &Path) -> io::Result<()> {
+    if directory.starts_with(FILE_SYSTEM)
+        && rustix::fs::statfs(FILE_SYSTEM)?.f_type as u64 != FILE_SYSTEM_MAGIC
+    {
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("bpf", FILE_SYSTEM, "bpf", flags, None)?;
+    }
+    std::fs::create_dir_all(directory)
+}
