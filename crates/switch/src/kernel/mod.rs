@@ -10,6 +10,7 @@ use std::{
     io,
     net::IpAddr,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use aya::{
@@ -68,7 +69,7 @@ impl KernelPlane {
     }
 
     fn open_with(directory: &Path, time_is_told: bool) -> Result<Self, PlaneError> {
-        std::fs::create_dir_all(directory)
+        prepare(directory)
             .map_err(|source| PlaneError::Directory { directory: directory.to_owned(), source })?;
         let failed = |step: &'static str| {
             let directory = directory.to_owned();
@@ -363,6 +364,9 @@ const FILE_SYSTEM_MAGIC: u64 = 0xcafe_4a11;
 
 /// Makes a switch's directory, and mounts the file system if that is its usual place.
 fn prepare(directory: &Path) -> io::Result<()> {
+    /// Two that mount at once would hide what the first has made.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if directory.starts_with(FILE_SYSTEM)
         && rustix::fs::statfs(FILE_SYSTEM)?.f_type as u64 != FILE_SYSTEM_MAGIC
     {
