@@ -361,7 +361,7 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 		return refuse(skb, scratch, group, copying.unknown);
 	}
 	bpf_loop(group->count, copy, &copying, 0);
-	return TC_ACT_SHOT;
+	return TC_ACT_STOLEN;
 }
 
 static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch)
@@ -389,7 +389,7 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 	count(merged.counter);
 	if (merged.counter == ANSWER_HELD || merged.counter == ANSWER_FOREIGN ||
 	    merged.counter == NOTIFICATION_HELD)
-		return TC_ACT_SHOT;
+		return TC_ACT_STOLEN;
 	unchanged(packet, change);
 	change->has_source = 1;
 	change->has_target = 0;

@@ -121,6 +121,15 @@ impl KernelPlane {
         move |source| PlaneError::Kernel { step, directory, source: source.into() }
     }
 
+    /// The number of a port, as [`mcrdma::Branch`] has it.
+    pub fn port_number(port: &str) -> Result<mcrdma::Port, PlaneError> {
+        let wrong =
+            |source: io::Error| PlaneError::Port { port: port.to_owned(), source: source.into() };
+        let text =
+            std::fs::read_to_string(format!("/sys/class/net/{port}/ifindex")).map_err(wrong)?;
+        text.trim().parse().map_err(|_| wrong(io::ErrorKind::InvalidData.into()))
+    }
+
     /// Puts the program on a port, in the place of one that is there. It stays there until
     /// [`KernelPlane::detach`], also when this is dropped.
     pub fn attach(&mut self, port: &str) -> Result<(), PlaneError> {

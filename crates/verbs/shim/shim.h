@@ -1,0 +1,71 @@
+/* What the crate needs of libibverbs, most of which is inline functions. Functions answer 0 or a
+ * negative errno unless they say otherwise.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct rv_device;
+struct rv_queue_pair;
+struct rv_memory;
+
+struct rv_connection {
+    uint8_t peer[16]; /* As a GID. */
+    uint32_t peer_qpn;
+    uint32_t send_psn;
+    uint32_t receive_psn;
+    uint32_t mtu_bytes;
+    uint8_t timeout;
+    uint8_t retries;
+    uint8_t not_ready_retries;
+    uint8_t not_ready_timer;
+};
+
+struct rv_work {
+    uint64_t id;
+    uint64_t address; /* At this end. */
+    uint32_t bytes;
+    uint32_t local_key;
+    uint32_t is_write;
+    uint32_t has_immediate;
+    uint32_t immediate;
+    uint32_t remote_key;
+    uint64_t remote_address;
+};
+
+struct rv_completion {
+    uint64_t id;
+    uint32_t status;
+    uint32_t kind; /* 0: sent, 1: received, 2: written by the peer. */
+    uint32_t bytes;
+    uint32_t has_immediate;
+    uint32_t immediate;
+    uint32_t qpn;
+};
+
+/* Opens the library. On failure there is a reason. */
+int rv_load(char *why, size_t why_bytes);
+
+/* The device of this name, with a completion queue, by the address that `gid` is. */
+int rv_open(const char *name, const uint8_t gid[16], uint32_t depth, struct rv_device **device);
+void rv_close(struct rv_device *device);
+/* Readable when there may be completions; see rv_arm. */
+int rv_fd(const struct rv_device *device);
+/* Makes the descriptor readable at the next completion. */
+int rv_arm(struct rv_device *device);
+/* Answers how many. */
+int rv_poll(struct rv_device *device, struct rv_completion *completions, uint32_t most);
+
+int rv_register(struct rv_device *device, void *begin, size_t bytes, struct rv_memory **memory);
+void rv_deregister(struct rv_memory *memory);
+uint32_t rv_local_key(const struct rv_memory *memory);
+uint32_t rv_remote_key(const struct rv_memory *memory);
+
+int rv_create(struct rv_device *device, uint32_t depth, struct rv_queue_pair **queue_pair);
+void rv_destroy(struct rv_queue_pair *queue_pair);
+uint32_t rv_qpn(const struct rv_queue_pair *queue_pair);
+int rv_connect(struct rv_queue_pair *queue_pair, const struct rv_connection *connection);
+int rv_send(struct rv_queue_pair *queue_pair, const struct rv_work *work);
+int rv_receive(struct rv_queue_pair *queue_pair, uint64_t id, uint64_t address, uint32_t bytes,
+               uint32_t local_key);

@@ -1,0 +1,337 @@
+//! Devices, their memory and their queue pairs.
+
+use std::{
+    ffi::CString,
+    io,
+    net::IpAddr,
+    ops::Range,
+    os::fd::BorrowedFd,
+    ptr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::{
+    Completion, Connection, Event, Operation, Status, VerbsError,
+    ffi::{
+        RawCompletion, RawConnection, RawDevice, RawMemory, RawQueuePair, RawWork, rv_arm,
+        rv_close, rv_connect, rv_create, rv_deregister, rv_destroy, rv_fd, rv_load, rv_local_key,
+        rv_open, rv_poll, rv_qpn, rv_receive, rv_register, rv_remote_key, rv_send,
+    },
+};
+
+/// Completions that a device can keep.
+const COMPLETIONS: u32 = 1024;
+/// Works, and receives, that a queue pair can have open.
+const DEPTH: u32 = 128;
+
+/// The part of a device that its memory and queue pairs keep alive.
+struct Opened {
+    raw: *mut RawDevice,
+    name: String,
+}
+
+// SAFETY: libibverbs' objects are bound to no thread, and the library itself takes locks.
+unsafe impl Send for Opened {}
+// SAFETY: as above; every function that the shim calls may be called from several threads at once.
+unsafe impl Sync for Opened {}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: `raw` came from `rv_open`, and nothing that was made of it is left: all of that has
+        // an `Arc` of this.
+        unsafe { rv_close(self.raw) }
+    }
+}
+
+impl Opened {
+    fn check(&self, step: &'static str, result: i32) -> Result<(), VerbsError> {
+        check(&self.name, step, result)
+    }
+}
+
+fn check(device: &str, step: &'static str, result: i32) -> Result<(), VerbsError> {
+    if result >= 0 {
+        return Ok(());
+    }
+    let source = io::Error::from_raw_os_error(-result);
+    Err(VerbsError::Device { device: device.to_owned(), step, source })
+}
+
+/// An RDMA device, with one of its addresses and one completion queue.
+pub struct Device {
+    opened: Arc<Opened>,
+}
+
+fn load() -> Result<(), VerbsError> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut why = [0_u8; 256];
+    // SAFETY: one thread at a time calls this, and `why` has the length that is given.
+    let result = unsafe { rv_load(why.as_mut_ptr().cast(), why.len()) };
+    if result >= 0 {
+        return Ok(());
+    }
+    let text = why.split(|byte| *byte == 0).next().unwrap_or_default();
+    Err(VerbsError::Library { why: String::from_utf8_lossy(text).into_owned() })
+}
+
+fn gid(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+impl Device {
+    /// Opens a device by its name and one of its addresses.
+    pub fn open(name: &str, address: IpAddr) -> Result<Self, VerbsError> {
+        load()?;
+        let missing = || VerbsError::Device {
+            device: name.to_owned(),
+            step: "find it",
+            source: io::ErrorKind::NotFound.into(),
+        };
+        let c_name = CString::new(name).map_err(|_| missing())?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the library is loaded; the pointers are to a string with its end, to 16 bytes, and
+        // to a place for the result.
+        let result =
+            unsafe { rv_open(c_name.as_ptr(), gid(address).as_ptr(), COMPLETIONS, &raw mut raw) };
+        if io::Error::from_raw_os_error(-result).kind() == io::ErrorKind::AddrNotAvailable {
+            return Err(VerbsError::Address { device: name.to_owned(), address });
+        }
+        check(name, "open it", result)?;
+        Ok(Self { opened: Arc::new(Opened { raw, name: name.to_owned() }) })
+    }
+
+    /// Memory of so many bytes, all zeros, which the device can read and write, and peers can write.
+    pub fn memory(&self, bytes: usize) -> Result<Memory, VerbsError> {
+        let bytes = bytes.max(1);
+        let begin = Box::into_raw(vec![0_u8; bytes].into_boxed_slice()).cast::<u8>();
+        let mut raw = ptr::null_mut();
+        // SAFETY: the device is open; `begin` is memory of that length, which is freed only after it
+        // was deregistered.
+        let result = unsafe { rv_register(self.opened.raw, begin.cast(), bytes, &raw mut raw) };
+        if let Err(error) = self.opened.check("register memory", result) {
+            // SAFETY: it came from a box of this length, and the device has not got it.
+            drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(begin, bytes)) });
+            return Err(error);
+        }
+        Ok(Memory { raw, begin, bytes, _opened: Arc::clone(&self.opened) })
+    }
+
+    /// A queue pair that is not connected yet.
+    pub fn queue_pair(&self) -> Result<QueuePair, VerbsError> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the device is open, and the pointer is to a place for the result.
+        let result = unsafe { rv_create(self.opened.raw, DEPTH, &raw mut raw) };
+        self.opened.check("make a queue pair", result)?;
+        Ok(QueuePair { raw, opened: Arc::clone(&self.opened) })
+    }
+
+    /// What has ended, on all queue pairs of this device. Waits for so long if nothing has.
+    pub fn poll(
+        &self,
+        completions: &mut Vec<Completion>,
+        patience: Duration,
+    ) -> Result<(), VerbsError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if self.drain(completions)? > 0 || Instant::now() >= deadline {
+                return Ok(());
+            }
+            // SAFETY: the device is open.
+            self.opened.check("ask for events", unsafe { rv_arm(self.opened.raw) })?;
+            // What came before it was armed makes no event.
+            if self.drain(completions)? > 0 {
+                return Ok(());
+            }
+            self.wait(deadline)?;
+        }
+    }
+
+    fn wait(&self, deadline: Instant) -> Result<(), VerbsError> {
+        // SAFETY: the descriptor is the device's, which stays open while `self` is borrowed.
+        let fd = unsafe { BorrowedFd::borrow_raw(rv_fd(self.opened.raw)) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = left.try_into().ok();
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], left.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => self.opened.check("wait", -error.raw_os_error()),
+        }
+    }
+
+    fn drain(&self, completions: &mut Vec<Completion>) -> Result<usize, VerbsError> {
+        let mut found = [RawCompletion::default(); 16];
+        // SAFETY: the device is open, and `found` has room for that many.
+        let result = unsafe { rv_poll(self.opened.raw, found.as_mut_ptr(), found.len() as u32) };
+        self.opened.check("read completions", result)?;
+        let count = usize::try_from(result).unwrap_or(0);
+        completions.extend(found[..count].iter().map(completion));
+        Ok(count)
+    }
+}
+
+fn completion(raw: &RawCompletion) -> Completion {
+    let status = Status::new(raw.status);
+    let immediate = (raw.has_immediate != 0).then_some(raw.immediate);
+    let event = match (status, raw.kind) {
+        (Status::Done, 0) => Some(Event::Sent),
+        (Status::Done, 1) => Some(Event::Received { bytes: raw.bytes, immediate }),
+        (Status::Done, _) => Some(Event::Written { bytes: raw.bytes, immediate }),
+        _ => None,
+    };
+    Completion { id: raw.id, qpn: raw.qpn, status, event }
+}
+
+/// Memory that a device may read and write at any time. It is copied in and out; nothing refers to it.
+pub struct Memory {
+    raw: *mut RawMemory,
+    begin: *mut u8,
+    bytes: usize,
+    _opened: Arc<Opened>,
+}
+
+// SAFETY: the memory is this object's alone, but for the device, which is bound to no thread.
+unsafe impl Send for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: `raw` came from `rv_register`. Once it is deregistered the device does not touch the
+        // memory, which came from a box of this length.
+        unsafe {
+            rv_deregister(self.raw);
+            drop(Box::from_raw(ptr::slice_from_raw_parts_mut(self.begin, self.bytes)));
+        }
+    }
+}
+
+impl Memory {
+    /// Its first address, which peers write to.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.begin as u64
+    }
+
+    /// The key that peers need to write to it.
+    #[must_use]
+    pub fn key(&self) -> u32 {
+        // SAFETY: it is registered as long as it lives.
+        unsafe { rv_remote_key(self.raw) }
+    }
+
+    fn check(&self, range: &Range<usize>) -> Result<(), VerbsError> {
+        let (begin, end, bytes) = (range.start, range.end, self.bytes);
+        let is_inside = begin <= end && end <= bytes && end - begin <= u32::MAX as usize;
+        if is_inside { Ok(()) } else { Err(VerbsError::Range { begin, end, bytes }) }
+    }
+
+    /// Copies bytes in, from a place on.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), VerbsError> {
+        self.check(&(at..at.saturating_add(bytes.len())))?;
+        // SAFETY: the place is in the memory, and nothing of Rust's refers to that.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.begin.add(at), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes out.
+    pub fn read(&self, range: Range<usize>) -> Result<Vec<u8>, VerbsError> {
+        self.check(&range)?;
+        let mut bytes = vec![0; range.len()];
+        // SAFETY: as in `write`. What the device writes meanwhile is any byte, and any byte is one.
+        unsafe {
+            ptr::copy_nonoverlapping(self.begin.add(range.start), bytes.as_mut_ptr(), bytes.len());
+        }
+        Ok(bytes)
+    }
+}
+
+/// One end of a reliable connection.
+pub struct QueuePair {
+    raw: *mut RawQueuePair,
+    opened: Arc<Opened>,
+}
+
+// SAFETY: as `Opened`.
+unsafe impl Send for QueuePair {}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: `raw` came from `rv_create`, of a device that is still open.
+        unsafe { rv_destroy(self.raw) }
+    }
+}
+
+impl QueuePair {
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        // SAFETY: it is there as long as this lives.
+        unsafe { rv_qpn(self.raw) }
+    }
+
+    /// Connects it; once. Asks the network for the Ethernet address of the peer's.
+    pub fn connect(&mut self, connection: &Connection) -> Result<(), VerbsError> {
+        let raw = RawConnection {
+            peer: gid(connection.peer),
+            peer_qpn: connection.peer_qpn,
+            send_psn: connection.send_psn,
+            receive_psn: connection.receive_psn,
+            mtu_bytes: connection.mtu_bytes,
+            timeout: connection.timeout,
+            retries: connection.retries,
+            not_ready_retries: connection.not_ready_retries,
+            not_ready_timer: connection.not_ready_timer,
+        };
+        // SAFETY: it is there, and so is what the pointer is to.
+        self.opened.check("connect a queue pair", unsafe { rv_connect(self.raw, &raw const raw) })
+    }
+
+    /// Sends these bytes of memory. They must be left alone until it has completed.
+    pub fn send(
+        &mut self,
+        id: u64,
+        operation: Operation,
+        memory: &Memory,
+        range: Range<usize>,
+        immediate: Option<u32>,
+    ) -> Result<(), VerbsError> {
+        memory.check(&range)?;
+        let mut work = RawWork {
+            id,
+            address: memory.address() + range.start as u64,
+            bytes: range.len() as u32,
+            // SAFETY: it is registered as long as it lives.
+            local_key: unsafe { rv_local_key(memory.raw) },
+            has_immediate: immediate.is_some().into(),
+            immediate: immediate.unwrap_or_default(),
+            ..RawWork::default()
+        };
+        if let Operation::Write { address, key } = operation {
+            (work.is_write, work.remote_address, work.remote_key) = (1, address, key);
+        }
+        // SAFETY: it is there, and so is what the pointer is to. Memory that goes before the work is
+        // done is deregistered first, so that the device finds nothing there.
+        self.opened.check("send", unsafe { rv_send(self.raw, &raw const work) })
+    }
+
+    /// Takes a message into these bytes of memory.
+    pub fn receive(
+        &mut self,
+        id: u64,
+        memory: &Memory,
+        range: Range<usize>,
+    ) -> Result<(), VerbsError> {
+        memory.check(&range)?;
+        let address = memory.address() + range.start as u64;
+        // SAFETY: as in `send`.
+        let result = unsafe {
+            let key = rv_local_key(memory.raw);
+            rv_receive(self.raw, id, address, range.len() as u32, key)
+        };
+        self.opened.check("post a receive", result)
+    }
+}

@@ -1,0 +1,49 @@
+//! What can go wrong with a device.
+
+use std::{io, net::IpAddr};
+
+/// Why a device does not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerbsError {
+    /// The library is not there.
+    #[error(
+        "libibverbs cannot be used: {why}; install it (Debian: libibverbs1, ibverbs-providers)"
+    )]
+    Library {
+        /// Why.
+        why: String,
+    },
+    /// The device has no such address.
+    #[error(
+        "RDMA device {device} has no address {address}; `ibv_devinfo -v` and `rdma link` say what there is"
+    )]
+    Address {
+        /// Its name.
+        device: String,
+        /// What was asked for.
+        address: IpAddr,
+    },
+    /// The device refused something.
+    #[error("RDMA device {device}: cannot {step}: {source}")]
+    Device {
+        /// Its name.
+        device: String,
+        /// What was to be done.
+        step: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A place that is not in the memory.
+    #[error(
+        "bytes {begin} to {end} are not in memory of {bytes} bytes, or too many for one message"
+    )]
+    Range {
+        /// The first.
+        begin: usize,
+        /// One behind the last.
+        end: usize,
+        /// How long the memory is.
+        bytes: usize,
+    },
+}
