@@ -1,0 +1,100 @@
+//! What stands for devices in a build without libibverbs' headers: nobody can have one.
+
+use std::{convert::Infallible, net::IpAddr, ops::Range, time::Duration};
+
+use crate::{Completion, Connection, Operation, VerbsError};
+
+/// An RDMA device, which this build cannot open.
+pub struct Device(Infallible);
+
+/// Memory of a device, which this build cannot have.
+pub struct Memory(Infallible);
+
+/// A queue pair, which this build cannot have.
+pub struct QueuePair(Infallible);
+
+impl Device {
+    /// Fails: this build cannot use devices.
+    pub fn open(_name: &str, _address: IpAddr) -> Result<Self, VerbsError> {
+        let why = "this program was built without its headers (Debian: libibverbs-dev)";
+        Err(VerbsError::Library { why: why.to_owned() })
+    }
+
+    /// Nobody can call it.
+    pub fn memory(&self, _bytes: usize) -> Result<Memory, VerbsError> {
+        match self.0 {}
+    }
+
+    /// Nobody can call it.
+    pub fn queue_pair(&self) -> Result<QueuePair, VerbsError> {
+        match self.0 {}
+    }
+
+    /// Nobody can call it.
+    pub fn poll(
+        &self,
+        _completions: &mut Vec<Completion>,
+        _patience: Duration,
+    ) -> Result<(), VerbsError> {
+        match self.0 {}
+    }
+}
+
+impl Memory {
+    /// Nobody can call it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        match self.0 {}
+    }
+
+    /// Nobody can call it.
+    #[must_use]
+    pub fn key(&self) -> u32 {
+        match self.0 {}
+    }
+
+    /// Nobody can call it.
+    pub fn write(&mut self, _at: usize, _bytes: &[u8]) -> Result<(), VerbsError> {
+        match self.0 {}
+    }
+
+    /// Nobody can call it.
+    pub fn read(&self, _range: Range<usize>) -> Result<Vec<u8>, VerbsError> {
+        match self.0 {}
+    }
+}
+
+impl QueuePair {
+    /// Nobody can call it.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        match self.0 {}
+    }
+
+    /// Nobody can call it.
+    pub fn connect(&mut self, _connection: &Connection) -> Result<(), VerbsError> {
+        match self.0 {}
+    }
+
+    /// Nobody can call it.
+    pub fn send(
+        &mut self,
+        _id: u64,
+        _operation: Operation,
+        _memory: &Memory,
+        _range: Range<usize>,
+        _immediate: Option<u32>,
+    ) -> Result<(), VerbsError> {
+        match self.0 {}
+    }
+
+    /// Nobody can call it.
+    pub fn receive(
+        &mut self,
+        _id: u64,
+        _memory: &Memory,
+        _range: Range<usize>,
+    ) -> Result<(), VerbsError> {
+        match self.0 {}
+    }
+}
