@@ -5,12 +5,16 @@
 //! ([`IS_BUILT`]), opening fails and says so. Nothing here starts threads. A [`Device`] and what
 //! belongs to it can be used from one thread at a time, and moved between threads.
 
+#[cfg(not(libibverbs))]
+mod absent;
 #[cfg(libibverbs)]
 mod device;
 mod error;
 #[cfg(libibverbs)]
 mod ffi;
 
+#[cfg(not(libibverbs))]
+pub use absent::{Device, Memory, QueuePair};
 #[cfg(libibverbs)]
 pub use device::{Device, Memory, QueuePair};
 pub use error::VerbsError;
