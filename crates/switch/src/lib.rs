@@ -1,17 +1,20 @@
-//! Data planes of a switch that copies: [`KernelPlane`], in the kernel.
+//! Data planes of a switch that copies: `KernelPlane`, in the kernel, and [`UserspacePlane`], for places
+//! without eBPF.
 //!
-//! What they do is what `mcrdma` says: the program for the kernel (`bpf/`) does the same as its
-//! `Switch`, and tests compare the two.
+//! What they do is what `mcrdma` says. The second runs it as it is; the program for the kernel (`bpf/`)
+//! does the same, and tests compare the two.
 
 mod error;
 #[cfg(ebpf)]
 mod kernel;
+mod userspace;
 
 use std::net::IpAddr;
 
 pub use error::PlaneError;
 #[cfg(ebpf)]
 pub use kernel::KernelPlane;
+pub use userspace::{Forwarded, UserspacePlane, UserspaceTables};
 
 /// Whether this build has the switch in the kernel. It takes clang to build it.
 pub const HAS_KERNEL_PLANE: bool = cfg!(ebpf);

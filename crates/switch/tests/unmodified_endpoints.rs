@@ -256,7 +256,7 @@ fn what_is_lost_is_sent_again() {
 fn without_a_receiver_that_dies_the_group_goes_on() {
     let Some(mut group) = Group::new("death", 3) else { return };
     group.message(50_000, false, None);
-    drop(group.receivers[1].queue_pair.take());
+    group.receivers[1].queue_pair = None;
     group.number += 1;
     group.post(&[5; 3000], true, None);
     let early = group.sender.completion(Duration::from_millis(100));
@@ -273,7 +273,7 @@ fn without_a_receiver_that_dies_the_group_goes_on() {
 #[test]
 fn a_dead_receiver_that_nobody_removes_ends_the_connection() {
     let Some(mut group) = Group::new("end", 2) else { return };
-    drop(group.receivers[0].queue_pair.take());
+    group.receivers[0].queue_pair = None;
     group.number += 1;
     group.post(&[5; 3000], true, None);
     let done = group.sender.completion(PATIENCE).expect("a completion");
