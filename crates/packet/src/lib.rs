@@ -47,6 +47,7 @@ pub struct InterfaceError {
 pub struct Interface {
     socket: OwnedFd,
     index: u32,
+    mac: [u8; 6],
 }
 
 /// What a frame's sender left to the network card: a checksum, or to cut it into packets.
@@ -133,7 +134,7 @@ impl Interface {
         };
         let index = rustix::net::netdevice::name_to_index(&socket, name)
             .map_err(|error| failed("find it")(error.into()))?;
-        let interface = Self { socket, index };
+        let mut interface = Self { socket, index, mac: [0; 6] };
         for option in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_AUXDATA, libc::PACKET_VNET_HDR] {
             interface.set(option, 1_i32).map_err(failed("set it up"))?;
         }
@@ -141,6 +142,7 @@ impl Interface {
             interface.join_all().map_err(failed("listen to all frames"))?;
         }
         interface.bind(protocol).map_err(failed("listen"))?;
+        interface.mac = interface.read_mac().map_err(failed("read its Ethernet address"))?;
         Ok(interface)
     }
 
@@ -148,6 +150,31 @@ impl Interface {
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index
+    }
+
+    /// The interface's Ethernet address.
+    #[must_use]
+    pub const fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    fn read_mac(&self) -> io::Result<[u8; 6]> {
+        use std::os::fd::AsRawFd;
+        let mut address = link_address(0, 0);
+        let mut bytes = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the descriptor is open, and the pointers are to an address and its length.
+        let result = unsafe {
+            libc::getsockname(self.socket.as_raw_fd(), (&raw mut address).cast(), &raw mut bytes)
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut mac = [0; 6];
+        if usize::from(address.sll_halen) != mac.len() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "it is no Ethernet interface"));
+        }
+        mac.copy_from_slice(&address.sll_addr[..6]);
+        Ok(mac)
     }
 
     fn set<T: Copy>(&self, option: i32, value: T) -> io::Result<()> {
@@ -179,15 +206,7 @@ impl Interface {
 
     fn bind(&self, protocol: u16) -> io::Result<()> {
         use std::os::fd::AsRawFd;
-        let address = libc::sockaddr_ll {
-            sll_family: libc::AF_PACKET as u16,
-            sll_protocol: protocol,
-            sll_ifindex: self.index as i32,
-            sll_hatype: 0,
-            sll_pkttype: 0,
-            sll_halen: 0,
-            sll_addr: [0; 8],
-        };
+        let address = link_address(protocol, self.index as i32);
         // SAFETY: the descriptor is open, and the pointer is to an address of the length that is
         // given.
         let result = unsafe {
@@ -236,6 +255,19 @@ impl Interface {
             batch.keep(place, lengths[place], control[place].tag());
         }
         Ok(batch.frames.len())
+    }
+}
+
+/// All frames of a protocol, in the network's order, at an interface.
+const fn link_address(protocol: u16, index: i32) -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol,
+        sll_ifindex: index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
     }
 }
 

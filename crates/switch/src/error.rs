@@ -13,6 +13,12 @@ pub enum PlaneError {
     /// The group is none, or there is no room.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// This build has no program for the kernel.
+    #[error(
+        "this program was built without the switch in the kernel; build it where clang and libbpf's \
+         headers are (Debian: clang, libbpf-dev), or use the switch in userspace"
+    )]
+    NotBuilt,
     /// The directory for pinned maps.
     #[error("cannot use {} for what the kernel keeps: {source}; it has to be in a BPF file system: mount -t bpf bpf /sys/fs/bpf", directory.display())]
     Directory {

@@ -1,18 +1,16 @@
-//! Data planes of a switch that copies: `KernelPlane`, in the kernel, and [`UserspacePlane`], for places
+//! Data planes of a switch that copies: [`KernelPlane`], in the kernel, and [`UserspacePlane`], for places
 //! without eBPF.
 //!
 //! What they do is what `mcrdma` says. The second runs it as it is; the program for the kernel (`bpf/`)
 //! does the same, and tests compare the two.
 
 mod error;
-#[cfg(ebpf)]
 mod kernel;
 mod userspace;
 
 use std::net::IpAddr;
 
 pub use error::PlaneError;
-#[cfg(ebpf)]
 pub use kernel::KernelPlane;
 pub use userspace::{Forwarded, UserspacePlane, UserspaceTables};
 

@@ -3,7 +3,6 @@
 //!
 //! Runs in the virtual machine of `./dev test-rdma`, which says so in RDMC_TEST_SWITCH_DEVICES:
 //! "rxe1=10.7.0.1=v1=p1,...", each a device, its address, its interface, and the switch's port.
-#![cfg(all(ebpf, not(miri)))]
 
 use std::{
     net::IpAddr,

@@ -220,6 +220,11 @@ impl Requester {
         Some(request)
     }
 
+    /// The packet that was just to be sent did not get out: it is the next again.
+    pub fn take_back(&mut self) {
+        self.next = self.next.saturating_sub(1).max(self.acked);
+    }
+
     fn may_send(&self) -> bool {
         let is_open = self.next - self.acked < u64::from(self.config.window_packets);
         !self.has_ended && self.next < self.end && is_open

@@ -31,6 +31,10 @@ use layout::{
 };
 
 /// What clang made of `bpf/mcrdma.bpf.c`.
+#[cfg(not(ebpf))]
+static PROGRAM: &[u8] = &[];
+/// What clang made of `bpf/mcrdma.bpf.c`.
+#[cfg(ebpf)]
 static PROGRAM: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/mcrdma.bpf.o"));
 const NAME: &str = "mcrdma";
 /// The filter's place on a port: the same for every agent, so that a new one replaces an old one.
@@ -69,6 +73,9 @@ impl KernelPlane {
     }
 
     fn open_with(directory: &Path, time_is_told: bool) -> Result<Self, PlaneError> {
+        if !crate::HAS_KERNEL_PLANE {
+            return Err(PlaneError::NotBuilt);
+        }
         prepare(directory)
             .map_err(|source| PlaneError::Directory { directory: directory.to_owned(), source })?;
         let failed = |step: &'static str| {
@@ -123,11 +130,13 @@ impl KernelPlane {
 
     /// The number of a port, as [`mcrdma::Branch`] has it.
     pub fn port_number(port: &str) -> Result<mcrdma::Port, PlaneError> {
-        let wrong =
-            |source: io::Error| PlaneError::Port { port: port.to_owned(), source: source.into() };
-        let text =
-            std::fs::read_to_string(format!("/sys/class/net/{port}/ifindex")).map_err(wrong)?;
-        text.trim().parse().map_err(|_| wrong(io::ErrorKind::InvalidData.into()))
+        use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
+        let any = socket(AddressFamily::INET, SocketType::DGRAM, None);
+        let number = any.and_then(|socket| name_to_index(socket, port));
+        number.map_err(|error| PlaneError::Port {
+            port: port.to_owned(),
+            source: io::Error::from(error).into(),
+        })
     }
 
     /// Puts the program on a port, in the place of one that is there. It stays there until

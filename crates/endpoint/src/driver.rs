@@ -1,0 +1,336 @@
+//! Frames in and out: what a network card does for its queue pairs.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    net::{IpAddr, UdpSocket},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mcrdma::{
+    ETHERNET_BYTES, Mac,
+    endpoint::{Memory, Requester, RequesterConfig, Responder, Work},
+};
+use packet::{Batch, Interface, InterfaceError, Offload};
+use roce::{Headers, Packet, ROCE_PORT, Serial};
+
+use crate::{
+    Counts, EndpointError, Event, Faults, Peer, faults::Harm, neighbours::Neighbours,
+    queue_pair::QueuePair,
+};
+
+/// Packets that a queue pair may send before others have their turn, and before answers are read.
+const BURST: usize = 64;
+/// Time after which a peer should try again when no receive is posted: 0.64 ms (IBA table 46).
+const NOT_READY_TIMER: u8 = 12;
+/// Queue pairs count from here, or somewhat later, on: numbers that devices hand out first are much
+/// smaller, and hosts that have the same number hide mistakes.
+const QPN_FIRST: u32 = 0x4_0000;
+
+/// A host's end, on one interface with one address.
+pub struct Endpoint {
+    name: String,
+    interface: Interface,
+    address: IpAddr,
+    mac: Mac,
+    /// Nothing is read from it: without it the kernel would tell peers that nobody is there.
+    _port: UdpSocket,
+    queue_pairs: HashMap<u32, QueuePair>,
+    next_qpn: u32,
+    memories: Vec<(Memory, Vec<u8>)>,
+    next_start: u64,
+    neighbours: Neighbours,
+    events: VecDeque<Event>,
+    counts: Counts,
+    incoming: Harm,
+    outgoing: Harm,
+    batch: Batch,
+    frame: Vec<u8>,
+    started: Instant,
+}
+
+impl Endpoint {
+    /// Opens an interface of this host by one of its addresses. Needs CAP_NET_RAW.
+    pub fn open(interface: &str, address: IpAddr) -> Result<Self, EndpointError> {
+        let failed =
+            |step| move |source| InterfaceError { name: interface.to_owned(), step, source };
+        let port = UdpSocket::bind((address, ROCE_PORT)).map_err(failed("take UDP port 4791"))?;
+        let opened = Interface::open(interface, false)?;
+        Ok(Self {
+            name: interface.to_owned(),
+            mac: Mac(opened.mac()),
+            interface: opened,
+            address,
+            _port: port,
+            queue_pairs: HashMap::new(),
+            next_qpn: QPN_FIRST + rand::random_range(0..1 << 16),
+            memories: Vec::new(),
+            next_start: 1 << 32,
+            neighbours: Neighbours::default(),
+            events: VecDeque::new(),
+            counts: Counts::default(),
+            incoming: Harm::default(),
+            outgoing: Harm::default(),
+            batch: Batch::new(),
+            frame: Vec::new(),
+            started: Instant::now(),
+        })
+    }
+
+    /// The interface's Ethernet address.
+    #[must_use]
+    pub const fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    /// From now on packets are harmed like this, on their way in and out.
+    pub fn inject(&mut self, faults: Faults) {
+        self.incoming = Harm::new(faults);
+        self.outgoing = Harm::new(Faults { seed: faults.seed.wrapping_add(1), ..faults });
+    }
+
+    /// A queue pair that is connected to a peer, which nobody asks. Answers its number.
+    ///
+    /// `send_psn`, `receive_psn`: numbers of the first packets of both directions.
+    pub fn queue_pair(
+        &mut self,
+        peer: Peer,
+        config: RequesterConfig,
+        send_psn: u32,
+        receive_psn: u32,
+    ) -> u32 {
+        let number = self.next_qpn;
+        self.next_qpn += 1;
+        let requester = Requester::new(config, Serial::new(send_psn));
+        let mut responder =
+            Responder::new(config.mtu_bytes, Serial::new(receive_psn), NOT_READY_TIMER);
+        self.memories.iter().for_each(|(memory, _)| responder.register(*memory));
+        let queue_pair = QueuePair::new(number, peer, requester, responder);
+        self.queue_pairs.insert(number, queue_pair);
+        // So that it is known when the first answer is due.
+        let _ = self.resolve(&peer);
+        number
+    }
+
+    /// Takes a queue pair away; its peer hears nothing more of it. Whether it was there.
+    pub fn remove(&mut self, qpn: u32) -> bool {
+        self.queue_pairs.remove(&qpn).is_some()
+    }
+
+    /// Memory of so many bytes, all zeros, that peers of all queue pairs may write.
+    pub fn register(&mut self, bytes: usize) -> Memory {
+        let key = self.memories.len() as u32 + 1;
+        let memory = Memory { start: self.next_start, bytes: bytes as u64, key };
+        self.next_start += bytes.next_multiple_of(1 << 32) as u64;
+        self.memories.push((memory, vec![0; bytes]));
+        let all = self.queue_pairs.values_mut();
+        all.for_each(|queue_pair| queue_pair.responder.register(memory));
+        memory
+    }
+
+    /// What peers have written to memory, by its key.
+    #[must_use]
+    pub fn memory(&self, key: u32) -> Option<&[u8]> {
+        let found = self.memories.iter().find(|(memory, _)| memory.key == key);
+        found.map(|(_, bytes)| &bytes[..])
+    }
+
+    fn get(&mut self, qpn: u32) -> Result<&mut QueuePair, EndpointError> {
+        self.queue_pairs.get_mut(&qpn).ok_or(EndpointError::QueuePair { qpn })
+    }
+
+    /// Sends a message. Its name has to differ from those that have not ended.
+    pub fn send(&mut self, qpn: u32, work: Work, bytes: Arc<[u8]>) -> Result<(), EndpointError> {
+        let (said, given) = (work.bytes, bytes.len());
+        if said as usize != given {
+            return Err(EndpointError::Length { said, given });
+        }
+        let queue_pair = self.get(qpn)?;
+        queue_pair.requester.post(work)?;
+        queue_pair.keep_message(work.id, bytes);
+        Ok(())
+    }
+
+    /// Lets a message of the peer's come into memory, which is given back with it.
+    pub fn receive(&mut self, qpn: u32, id: u64, memory: Vec<u8>) -> Result<(), EndpointError> {
+        self.get(qpn)?.post_receive(id, memory);
+        Ok(())
+    }
+
+    /// What has ended.
+    pub fn completed(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Reads what has come, answers it, and sends what may be sent. Waits for so long if there is
+    /// nothing to do.
+    ///
+    /// Errors: the interface is down or gone.
+    pub fn progress(&mut self, patience: Duration) -> Result<(), EndpointError> {
+        let has_sent = self.send_requests();
+        let patience = if has_sent { Duration::ZERO } else { self.patience(patience) };
+        let mut batch = std::mem::take(&mut self.batch);
+        let received = self.interface.receive(&mut batch, patience);
+        let mut incoming = std::mem::take(&mut self.incoming);
+        for (_, frame) in batch.frames() {
+            let harmed = incoming.apply(frame, |frame| self.take(frame));
+            self.counts.harmed += harmed;
+        }
+        (self.incoming, self.batch) = (incoming, batch);
+        let (all, events) = (self.queue_pairs.values_mut(), &mut self.events);
+        all.for_each(|queue_pair| queue_pair.sent(events));
+        let name = &self.name;
+        received.map_err(|source| EndpointError::Failed { name: name.clone(), source })?;
+        Ok(())
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    /// Until a queue pair has something to do, at most so long.
+    fn patience(&self, most: Duration) -> Duration {
+        let wakes = self.queue_pairs.values().filter_map(|pair| pair.requester.wakes_ns()).min();
+        wakes.map_or(most, |wakes_ns| {
+            most.min(Duration::from_nanos(wakes_ns.saturating_sub(self.now_ns())))
+        })
+    }
+
+    /// Whether something went out.
+    fn send_requests(&mut self) -> bool {
+        let numbers: Vec<u32> = self.queue_pairs.keys().copied().collect();
+        let mut has_sent = false;
+        for number in numbers {
+            // Taken out, so that the rest can be used meanwhile.
+            let Some(mut queue_pair) = self.queue_pairs.remove(&number) else { continue };
+            has_sent |= self.send_of(&mut queue_pair);
+            self.queue_pairs.insert(number, queue_pair);
+        }
+        has_sent
+    }
+
+    fn send_of(&mut self, queue_pair: &mut QueuePair) -> bool {
+        let mut count = 0;
+        while count < BURST {
+            let now_ns = self.now_ns();
+            if queue_pair.requester.wakes_ns().is_none_or(|wakes_ns| wakes_ns > now_ns) {
+                break;
+            }
+            let Some(mac) = self.resolve(&queue_pair.peer) else { break };
+            let Some(request) = queue_pair.requester.send(now_ns) else { break };
+            let Some((headers, payload)) = queue_pair.request(self.address, &request) else {
+                break;
+            };
+            if !self.emit(mac, &headers, payload) {
+                queue_pair.requester.take_back();
+                break;
+            }
+            self.counts.requests_sent += 1;
+            self.counts.requests_repeated += u64::from(request.is_repeated);
+            count += 1;
+        }
+        count > 0
+    }
+
+    /// Where frames for a peer go; asks if that is not known.
+    fn resolve(&mut self, peer: &Peer) -> Option<Mac> {
+        let address = peer.next_hop.unwrap_or(peer.address);
+        let known = self.neighbours.get(address);
+        if known.is_none() {
+            let (now_ns, own) = (self.now_ns(), (self.address, self.mac));
+            if let Some(question) = self.neighbours.ask(now_ns, own, address) {
+                // It is asked again if it does not get out.
+                let _ = self.interface.send(Offload::NONE, &question);
+            }
+        }
+        known
+    }
+
+    /// Whether there was room for it. What faults take counts as gone out.
+    fn emit(&mut self, mac: Mac, headers: &Headers, payload: &[u8]) -> bool {
+        let kind: [u8; 2] = if self.address.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] };
+        self.frame.resize(ETHERNET_BYTES + headers.packet_bytes(payload.len()), 0);
+        self.frame[..6].copy_from_slice(&mac.0);
+        self.frame[6..12].copy_from_slice(&self.mac.0);
+        self.frame[12..14].copy_from_slice(&kind);
+        if headers.write(payload, &mut self.frame[ETHERNET_BYTES..]).is_err() {
+            return true;
+        }
+        let mut has_room = true;
+        let interface = &self.interface;
+        self.counts.harmed += self.outgoing.apply(&self.frame, |frame| {
+            has_room &= interface.send(Offload::NONE, frame).is_ok();
+        });
+        has_room
+    }
+
+    fn take(&mut self, frame: &[u8]) {
+        let Some(inner) = frame.get(ETHERNET_BYTES..) else { return };
+        let Ok(packet) = Packet::parse(inner) else {
+            return self.neighbours.learn(frame);
+        };
+        let headers = packet.headers;
+        let number = headers.bth.target_qpn;
+        let Some(mut queue_pair) = self.queue_pairs.remove(&number) else { return };
+        let is_ours =
+            headers.ip.target == self.address && headers.ip.source == queue_pair.peer.address;
+        if is_ours && packet.is_intact() {
+            self.take_packet(&mut queue_pair, &headers, packet.payload);
+        } else {
+            self.counts.refused += 1;
+        }
+        self.queue_pairs.insert(number, queue_pair);
+    }
+
+    fn take_packet(&mut self, queue_pair: &mut QueuePair, headers: &Headers, payload: &[u8]) {
+        let now_ns = self.now_ns();
+        if let Some(aeth) = headers.aeth {
+            self.counts.answers_received += 1;
+            return queue_pair.requester.answered(now_ns, headers.bth.psn, aeth);
+        }
+        if !headers.bth.opcode.is_request() {
+            self.counts.notifications_received += 1;
+            return queue_pair.requester.notified(now_ns);
+        }
+        self.counts.requests_received += 1;
+        let is_noticed = headers.ip.is_congested() && queue_pair.responder.congested(now_ns);
+        let memories = &mut self.memories;
+        let (answer, event) = queue_pair.receive(headers, payload, |address, bytes| {
+            write(memories, address, bytes);
+        });
+        self.events.extend(event);
+        if is_noticed {
+            self.answer(queue_pair, None);
+        }
+        if answer.is_some() {
+            self.answer(queue_pair, answer);
+        }
+    }
+
+    fn answer(&mut self, queue_pair: &QueuePair, answer: Option<(Serial, roce::Aeth)>) {
+        let Some(mac) = self.resolve(&queue_pair.peer) else { return };
+        if let Some(headers) = queue_pair.answer(self.address, answer)
+            && self.emit(mac, &headers, &[])
+        {
+            self.counts.answers_sent += 1;
+        }
+    }
+}
+
+/// The state machine has checked that it is in one of them.
+fn write(memories: &mut [(Memory, Vec<u8>)], address: u64, bytes: &[u8]) {
+    for (memory, room) in memories {
+        let place = address.checked_sub(memory.start).filter(|offset| *offset < memory.bytes);
+        let room = place.and_then(|offset| room.get_mut(offset as usize..));
+        if let Some(room) = room.and_then(|room| room.get_mut(..bytes.len())) {
+            room.copy_from_slice(bytes);
+            return;
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Faults on purpose: what a bad network does to packets.
+
+use rand::RngExt;
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+
+/// How often what happens to a packet, in both directions: probabilities from 0 to 1.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Faults {
+    /// It is lost.
+    pub lost: f64,
+    /// It comes twice.
+    pub doubled: f64,
+    /// It comes behind the next.
+    pub late: f64,
+    /// One of its bits is turned.
+    pub damaged: f64,
+    /// The same seed harms in the same way.
+    pub seed: u64,
+}
+
+/// Harms packets as it was told; at first not at all.
+#[derive(Default)]
+pub(crate) struct Harm {
+    faults: Faults,
+    random: Option<ChaCha8Rng>,
+    late: Option<Vec<u8>>,
+}
+
+impl Harm {
+    pub(crate) fn new(faults: Faults) -> Self {
+        Self { faults, random: Some(ChaCha8Rng::seed_from_u64(faults.seed)), late: None }
+    }
+
+    /// What becomes of a frame: `pass` gets what goes on. How many faults there were.
+    pub(crate) fn apply(&mut self, frame: &[u8], mut pass: impl FnMut(&[u8])) -> u64 {
+        let Faults { lost, doubled, late, damaged, .. } = self.faults;
+        let Some(random) = &mut self.random else {
+            pass(frame);
+            return 0;
+        };
+        let mut happens = |probability: f64| random.random_bool(probability);
+        if happens(lost) {
+            return 1;
+        }
+        let (is_doubled, is_late, is_damaged) = (happens(doubled), happens(late), happens(damaged));
+        let mut own;
+        let mut frame = frame;
+        if is_damaged && frame.len() > mcrdma::ETHERNET_BYTES {
+            own = frame.to_vec();
+            // What is wrong in an Ethernet header reaches nobody.
+            let at = random.random_range(mcrdma::ETHERNET_BYTES..own.len());
+            own[at] ^= 1 << random.random_range(0..8);
+            frame = &own;
+        }
+        if is_late && self.late.is_none() {
+            self.late = Some(frame.to_vec());
+            return 1;
+        }
+        pass(frame);
+        if is_doubled {
+            pass(frame);
+        }
+        if let Some(late) = self.late.take() {
+            pass(&late);
+        }
+        u64::from(is_doubled) + u64::from(is_damaged)
+    }
+}

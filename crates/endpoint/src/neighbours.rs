@@ -1,0 +1,155 @@
+//! Ethernet addresses of others on the link: by ARP (RFC 826) and neighbour discovery (RFC 4861).
+//! The kernel answers for our own address.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use mcrdma::{ETHERNET_BYTES, Mac};
+
+/// An unanswered question is asked again after this time.
+const AGAIN_NS: u64 = 100_000_000;
+const BROADCAST: [u8; 6] = [0xff; 6];
+
+/// What is known, and what was asked.
+#[derive(Default)]
+pub(crate) struct Neighbours {
+    known: HashMap<IpAddr, Mac>,
+    asked_ns: HashMap<IpAddr, u64>,
+}
+
+impl Neighbours {
+    /// The Ethernet address, if it is known.
+    pub(crate) fn get(&self, address: IpAddr) -> Option<Mac> {
+        self.known.get(&address).copied()
+    }
+
+    /// The question to send, if it is time to ask.
+    pub(crate) fn ask(
+        &mut self,
+        now_ns: u64,
+        (own, own_mac): (IpAddr, Mac),
+        address: IpAddr,
+    ) -> Option<Vec<u8>> {
+        let is_due = self.asked_ns.get(&address).is_none_or(|asked| now_ns >= asked + AGAIN_NS);
+        if !is_due {
+            return None;
+        }
+        self.asked_ns.insert(address, now_ns);
+        match (own, address) {
+            (IpAddr::V4(own), IpAddr::V4(address)) => Some(arp(own, own_mac, address)),
+            (IpAddr::V6(own), IpAddr::V6(address)) => Some(solicitation(own, own_mac, address)),
+            _ => None,
+        }
+    }
+
+    /// Learns from a frame what was asked for.
+    pub(crate) fn learn(&mut self, frame: &[u8]) {
+        let learnt = match frame.get(12..14) {
+            Some([8, 6]) => answer_of_arp(&frame[ETHERNET_BYTES..]),
+            Some([0x86, 0xdd]) => answer_of_neighbour(&frame[ETHERNET_BYTES..]),
+            _ => None,
+        };
+        // Others' answers are not of interest, and might be lies.
+        if let Some((address, mac)) = learnt
+            && self.asked_ns.contains_key(&address)
+        {
+            self.known.insert(address, mac);
+        }
+    }
+}
+
+fn mac(bytes: &[u8]) -> Option<Mac> {
+    bytes.try_into().ok().map(Mac)
+}
+
+fn arp(own: Ipv4Addr, own_mac: Mac, asked: Ipv4Addr) -> Vec<u8> {
+    let mut frame = [BROADCAST, own_mac.0].concat();
+    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    frame.extend(own_mac.0);
+    frame.extend(own.octets());
+    frame.extend([0; 6]);
+    frame.extend(asked.octets());
+    frame
+}
+
+fn answer_of_arp(arp: &[u8]) -> Option<(IpAddr, Mac)> {
+    let is_answer = arp.get(..8)? == [0, 1, 8, 0, 6, 4, 0, 2];
+    let address: [u8; 4] = arp.get(14..18)?.try_into().ok()?;
+    is_answer.then_some((address.into(), mac(arp.get(8..14)?)?))
+}
+
+fn solicitation(own: Ipv6Addr, own_mac: Mac, asked: Ipv6Addr) -> Vec<u8> {
+    // All nodes whose address ends like this (RFC 4291, section 2.7.1).
+    let end = asked.octets();
+    let mut group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 0];
+    group[13..].copy_from_slice(&end[13..]);
+    let mut frame = [0x33, 0x33, 0xff, end[13], end[14], end[15]].to_vec();
+    frame.extend(own_mac.0);
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, 58, 255]);
+    frame.extend(own.octets());
+    frame.extend(group);
+    let message_at = frame.len();
+    frame.extend([135, 0, 0, 0, 0, 0, 0, 0]);
+    frame.extend(end);
+    frame.extend([1, 1]);
+    frame.extend(own_mac.0);
+    let words = frame[message_at - 32..].chunks_exact(2);
+    let sum: u32 = words.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let mut sum = sum + 32 + 58;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    frame[message_at + 2..message_at + 4].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    frame
+}
+
+fn answer_of_neighbour(packet: &[u8]) -> Option<(IpAddr, Mac)> {
+    let message = packet.get(40..)?;
+    let is_answer = packet[6] == 58 && packet[7] == 255 && message.get(..2)? == [136, 0];
+    let address: [u8; 16] = message.get(8..24)?.try_into().ok()?;
+    let option = message.get(24..32)?;
+    let is_mac = option[..2] == [2, 1];
+    (is_answer && is_mac).then_some((address.into(), mac(&option[2..])?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mcrdma::{Branch, GroupKey, Merging, Replication, Source, Switch, Verdict};
+    use roce::Serial;
+
+    /// The switch's answers are understood, and nobody else's.
+    #[test]
+    fn what_was_asked_is_learnt() {
+        let pairs: [(IpAddr, IpAddr); 2] = [
+            ("10.0.0.1".parse().unwrap(), "10.0.0.9".parse().unwrap()),
+            ("fd00::1".parse().unwrap(), "fd00::9".parse().unwrap()),
+        ];
+        for (own, peer) in pairs {
+            let (own_mac, peer_mac) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 9]));
+            let branch = Branch { port: 1, mac: own_mac, target: own, rewriting: None };
+            let merging = Merging {
+                psn_first: Serial::new(0),
+                virtual_address: peer,
+                virtual_mac: peer_mac,
+                members: vec![Source { address: own, psn_offset: 0 }],
+                all_notifications: false,
+            };
+            let mut switch = Switch::new();
+            let replication = Replication { sender_qpn: 17, branches: vec![branch] };
+            let key = GroupKey { sender: own, id: 99 };
+            switch.tables.insert(key, replication, Some(merging)).unwrap();
+            let mut neighbours = Neighbours::default();
+            let mut frame = neighbours.ask(0, (own, own_mac), peer).unwrap();
+            assert_eq!(neighbours.ask(1, (own, own_mac), peer), None, "not yet again");
+            assert_eq!(switch.handle(0, &mut frame, |_, _| true), Verdict::Turn);
+            let mut others = Neighbours::default();
+            others.learn(&frame);
+            assert_eq!(others.get(peer), None, "it has not asked");
+            neighbours.learn(&frame);
+            assert_eq!(neighbours.get(peer), Some(peer_mac));
+        }
+    }
+}

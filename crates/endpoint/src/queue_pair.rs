@@ -1,0 +1,116 @@
+//! One queue pair: the state machines of both directions, with the bytes that they are about.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use mcrdma::endpoint::{Place, Request, Requester, Responder};
+use roce::{Aeth, Bth, Headers, IpHeader, Opcode, Serial};
+
+use crate::{Event, Peer};
+
+pub(crate) struct QueuePair {
+    pub(crate) number: u32,
+    pub(crate) peer: Peer,
+    pub(crate) requester: Requester,
+    pub(crate) responder: Responder,
+    /// Messages that have not ended, by their names.
+    messages: HashMap<u64, Arc<[u8]>>,
+    /// Receives by their names here, which count up; with the caller's.
+    receives: VecDeque<(u64, u64, Vec<u8>)>,
+    next_receive: u64,
+}
+
+impl QueuePair {
+    pub(crate) fn new(number: u32, peer: Peer, requester: Requester, responder: Responder) -> Self {
+        Self {
+            number,
+            peer,
+            requester,
+            responder,
+            messages: HashMap::new(),
+            receives: VecDeque::new(),
+            next_receive: 0,
+        }
+    }
+
+    pub(crate) fn keep_message(&mut self, id: u64, bytes: Arc<[u8]>) {
+        self.messages.insert(id, bytes);
+    }
+
+    pub(crate) fn post_receive(&mut self, id: u64, memory: Vec<u8>) {
+        let number = self.next_receive;
+        self.next_receive += 1;
+        self.responder.post_receive(number, memory.len() as u32);
+        self.receives.push_back((number, id, memory));
+    }
+
+    /// The headers and bytes of a request; `None` if its message has ended.
+    pub(crate) fn request(&self, own: IpAddr, request: &Request) -> Option<(Headers, &[u8])> {
+        let bytes = self.messages.get(&request.id)?;
+        let payload = bytes.get(request.offset as usize..)?.get(..request.bytes as usize)?;
+        let mut headers = self.headers(own, request.opcode, request.psn)?;
+        headers.bth.ack_requested = request.ack_requested;
+        (headers.reth, headers.immediate) = (request.reth, request.immediate);
+        Some((headers, payload))
+    }
+
+    /// An answer, or a congestion notification.
+    pub(crate) fn answer(&self, own: IpAddr, answer: Option<(Serial, Aeth)>) -> Option<Headers> {
+        let Some((psn, aeth)) = answer else {
+            return self.headers(own, Opcode::Cnp, Serial::new(0));
+        };
+        let mut headers = self.headers(own, Opcode::Acknowledge, psn)?;
+        headers.aeth = Some(aeth);
+        Some(headers)
+    }
+
+    fn headers(&self, own: IpAddr, opcode: Opcode, psn: Serial) -> Option<Headers> {
+        let mut ip = IpHeader::new(own, self.peer.address).ok()?;
+        // One path for each queue pair, chosen by the port where there are equal ones.
+        ip.source_port = 0xc000 | (self.number & 0x3fff) as u16;
+        Some(Headers::new(ip, Bth::new(opcode, self.peer.qpn, psn)))
+    }
+
+    /// A request with its payload: where it goes, and what is to be told of it.
+    pub(crate) fn receive(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        memory: impl FnOnce(u64, &[u8]),
+    ) -> (Option<(Serial, Aeth)>, Option<Event>) {
+        let reaction = self.responder.receive(headers, payload.len() as u32);
+        match reaction.place {
+            Some(Place::Memory { address }) => memory(address, payload),
+            Some(Place::Receive { id, offset }) => {
+                let place = self.receives.iter_mut().find(|(number, ..)| *number == id);
+                let room = place.and_then(|(.., memory)| memory.get_mut(offset as usize..));
+                if let Some(room) = room.and_then(|room| room.get_mut(..payload.len())) {
+                    room.copy_from_slice(payload);
+                }
+            }
+            None => {}
+        }
+        let event = reaction.arrival.map(|mut arrival| {
+            let taken = arrival.receive.and_then(|_| self.receives.pop_front());
+            let (id, memory) = match taken {
+                Some((_, id, memory)) => (Some(id), memory),
+                None => (None, Vec::new()),
+            };
+            arrival.receive = id;
+            Event::Arrived { qpn: self.number, arrival, memory }
+        });
+        (reaction.answer, event)
+    }
+
+    /// Messages of ours that have ended.
+    pub(crate) fn sent(&mut self, events: &mut VecDeque<Event>) {
+        while let Some(completion) = self.requester.completed() {
+            self.messages.remove(&completion.id);
+            let (qpn, id, status) = (self.number, completion.id, completion.status);
+            events.push_back(Event::Sent { qpn, id, status });
+        }
+    }
+}

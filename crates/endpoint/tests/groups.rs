@@ -1,0 +1,431 @@
+//! Groups of endpoints in network namespaces, through the switch in the kernel and the one in
+//! userspace, with faults at every end. Needs root.
+//!
+//! RDMC_TEST_PACKETS: about so many packets go out in each test.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    process::Command,
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use endpoint::{Counts, Endpoint, Event, Faults, Peer};
+use mcrdma::{
+    Branch, Counter, Counters, GroupKey, Mac, Merging, Region, Replication, Rewriting, Source,
+    endpoint::{Kind, RequesterConfig, Status, Work},
+};
+use roce::Serial;
+use switch::{KernelPlane, UserspacePlane};
+
+const ID: u32 = 0x80_0077;
+const PSN_FIRST: u32 = 0xff_ff00;
+const VIRTUAL_START: u64 = 0x5000_0000;
+const BYTES_MAX: u64 = 20_000;
+/// Messages that may be open; each WRITE has its own place among so many.
+const OPEN: u64 = 8;
+const PLACE_BYTES: u64 = 32 << 10;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn skipped() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("SKIPPED: needs root (network namespaces)");
+    }
+    !is_root
+}
+
+fn no_kernel_plane() -> bool {
+    if !switch::HAS_KERNEL_PLANE {
+        println!("SKIPPED: needs a build with clang (eBPF)");
+    }
+    !switch::HAS_KERNEL_PLANE
+}
+
+fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A network namespace for this thread alone.
+fn own_network() {
+    #[expect(deprecated)]
+    rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET).unwrap();
+}
+
+fn quiet(link: &str) {
+    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "1");
+    ip(&format!("link set {link} mtu 4200 up"));
+}
+
+fn address(host: usize) -> IpAddr {
+    Ipv4Addr::new(10, 3, 0, host as u8 + 1).into()
+}
+
+/// A message, as both ends make it up.
+struct Message {
+    is_write: bool,
+    immediate: Option<u32>,
+    bytes: Vec<u8>,
+}
+
+fn message(index: u64) -> Message {
+    let random = |salt: u64| {
+        let mixed = (index * 8 + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 17
+    };
+    let length = if random(0) % 4 == 0 { random(1) % 3 } else { random(1) % BYTES_MAX };
+    Message {
+        is_write: random(2).is_multiple_of(2),
+        immediate: random(3).is_multiple_of(2).then_some(index as u32),
+        bytes: (0..length).map(|at| (at * 7 + index * 13) as u8).collect(),
+    }
+}
+
+/// What a receiver says of itself.
+struct Joined {
+    host: usize,
+    qpn: u32,
+    mac: Mac,
+    memory: mcrdma::endpoint::Memory,
+}
+
+fn config() -> RequesterConfig {
+    RequesterConfig {
+        mtu_bytes: 1024,
+        window_packets: 64,
+        ack_packets: 16,
+        timeout_ns: 20_000_000,
+        retries: 20,
+        ..RequesterConfig::default()
+    }
+}
+
+const fn psn_offset(host: usize) -> u32 {
+    host as u32 * 0x1_2345
+}
+
+/// A receiver: takes and checks so many messages, and answers until it is told to stop.
+fn receive(
+    mut endpoint: Endpoint,
+    qpn: u32,
+    key: u32,
+    messages: u64,
+    checked: &mpsc::Sender<usize>,
+    stop: &AtomicBool,
+) -> Counts {
+    let posted = |index: u64| message(index);
+    let mut next_post = 0;
+    let mut arrived = 0;
+    while !stop.load(Ordering::Relaxed) {
+        // A receive for each message that takes one, well before it comes.
+        while next_post < messages && next_post < arrived + 4 * OPEN {
+            let message = posted(next_post);
+            if !message.is_write || message.immediate.is_some() {
+                let room = if message.is_write { 0 } else { message.bytes.len() };
+                endpoint.receive(qpn, next_post, vec![0xee; room]).unwrap();
+            }
+            next_post += 1;
+        }
+        endpoint.progress(Duration::from_millis(5)).unwrap();
+        while let Some(event) = endpoint.completed() {
+            let Event::Arrived { arrival, memory, .. } = event else { panic!("{event:?}") };
+            let message = posted(arrived);
+            assert_eq!(
+                (arrival.is_write, arrival.immediate),
+                (message.is_write, message.immediate)
+            );
+            let place = (arrived % OPEN * PLACE_BYTES) as usize;
+            let found = match message.is_write {
+                true => &endpoint.memory(key).unwrap()[place..place + message.bytes.len()],
+                false => &memory[..arrival.bytes as usize],
+            };
+            assert!(found == message.bytes, "message {arrived} of {} bytes", message.bytes.len());
+            arrived += 1;
+            if arrived == messages {
+                checked.send(0).unwrap();
+            }
+        }
+    }
+    endpoint.counts()
+}
+
+/// Sends so many messages, some at a time.
+fn send(endpoint: &mut Endpoint, qpn: u32, messages: u64) {
+    let (mut posted, mut done) = (0, 0);
+    let deadline = Instant::now() + PATIENCE;
+    while done < messages {
+        assert!(Instant::now() < deadline, "{done} of {messages}: {:?}", endpoint.counts());
+        while posted < messages && posted < done + OPEN {
+            let message = message(posted);
+            let address = VIRTUAL_START + posted % OPEN * PLACE_BYTES;
+            let kind = match message.is_write {
+                true => Kind::Write { address, key: 1 },
+                false => Kind::Send,
+            };
+            let bytes = message.bytes.len() as u32;
+            let work = Work { id: posted, kind, bytes, immediate: message.immediate };
+            endpoint.send(qpn, work, message.bytes.into()).unwrap();
+            posted += 1;
+        }
+        endpoint.progress(Duration::from_millis(5)).unwrap();
+        while let Some(event) = endpoint.completed() {
+            assert_eq!(event, Event::Sent { qpn, id: done, status: Status::Done });
+            done += 1;
+        }
+    }
+}
+
+/// What went through a switch.
+struct Outcome {
+    sender: Counts,
+    receivers: Vec<Counts>,
+    counters: Counters,
+    seconds: f64,
+}
+
+/// The group's tables, once all have said who they are.
+fn tables(
+    sender_qpn: u32,
+    joined: &[Joined],
+    port: impl Fn(usize) -> u32,
+) -> (Replication, Merging) {
+    let branch = |joined: &Joined| Branch {
+        port: port(joined.host),
+        mac: joined.mac,
+        target: address(joined.host),
+        rewriting: Some(Rewriting {
+            qpn: joined.qpn,
+            psn_offset: psn_offset(joined.host),
+            regions: vec![Region {
+                start: VIRTUAL_START,
+                bytes: joined.memory.bytes,
+                member_start: joined.memory.start,
+                member_key: joined.memory.key,
+            }],
+        }),
+    };
+    let source = |joined: &Joined| Source {
+        address: address(joined.host),
+        psn_offset: psn_offset(joined.host),
+    };
+    let merging = Merging {
+        psn_first: Serial::new(PSN_FIRST),
+        virtual_address: address(200),
+        virtual_mac: Mac([2, 0, 0, 0, 9, 9]),
+        members: joined.iter().map(source).collect(),
+        all_notifications: false,
+    };
+    (Replication { sender_qpn, branches: joined.iter().map(branch).collect() }, merging)
+}
+
+/// Host 0 sends to `receivers` others, through the switch that `start` makes of the ports `s0` on;
+/// `start` inserts the group when it is told its tables, and answers what reads the counters at last.
+fn run<S>(receivers: usize, messages: u64, faults: Faults, start: S) -> Outcome
+where
+    S: FnOnce(
+        &[String],
+    )
+        -> Box<dyn FnOnce(GroupKey, Replication, Merging) -> Box<dyn FnOnce() -> Counters>>,
+{
+    own_network();
+    let ports: Vec<String> = (0..=receivers).map(|port| format!("s{port}")).collect();
+    for (host, port) in ports.iter().enumerate() {
+        ip(&format!("link add {port} type veth peer name h{host}"));
+        quiet(port);
+    }
+    let insert = start(&ports);
+    let stop = AtomicBool::new(false);
+    let (moves, moved) = (Barrier::new(receivers + 2), Barrier::new(receivers + 2));
+    let (tell_thread, threads) = mpsc::channel::<(usize, i32)>();
+    let (tell_sender, sender) = mpsc::channel();
+    let (tell_joined, joined) = mpsc::channel();
+    let (tell_checked, checked) = mpsc::channel();
+    let open = |host: usize| {
+        own_network();
+        tell_thread.send((host, rustix::thread::gettid().as_raw_pid())).unwrap();
+        moves.wait();
+        ip(&format!("addr add {}/24 dev h{host}", address(host)));
+        quiet(&format!("h{host}"));
+        let mut endpoint = Endpoint::open(&format!("h{host}"), address(host)).unwrap();
+        let seed = faults.seed + 100 * host as u64;
+        if faults != (Faults { seed: faults.seed, ..Faults::default() }) {
+            endpoint.inject(Faults { seed, ..faults });
+        }
+        moved.wait();
+        endpoint
+    };
+    thread::scope(|scope| {
+        let (go, gone) = mpsc::channel::<()>();
+        let open = &open;
+        let sending = scope.spawn(move || {
+            let mut endpoint = open(0);
+            let peer = Peer { address: address(200), qpn: ID, next_hop: None };
+            let qpn = endpoint.queue_pair(peer, config(), PSN_FIRST, 0);
+            tell_sender.send(qpn).unwrap();
+            gone.recv().unwrap();
+            let begin = Instant::now();
+            send(&mut endpoint, qpn, messages);
+            (endpoint.counts(), begin.elapsed().as_secs_f64())
+        });
+        let (sender_qpns, receiving): (Vec<_>, Vec<_>) = (1..=receivers)
+            .map(|host| {
+                let (tell, told) = mpsc::channel::<u32>();
+                let (tell_joined, tell_checked) = (tell_joined.clone(), tell_checked.clone());
+                let stop = &stop;
+                let thread = scope.spawn(move || {
+                    let mut endpoint = open(host);
+                    let memory = endpoint.register((OPEN * PLACE_BYTES) as usize);
+                    let peer =
+                        Peer { address: address(0), qpn: told.recv().unwrap(), next_hop: None };
+                    let first = (PSN_FIRST + psn_offset(host)) % (1 << 24);
+                    let qpn = endpoint.queue_pair(peer, config(), 0, first);
+                    let mac = endpoint.mac();
+                    tell_joined.send(Joined { host, qpn, mac, memory }).unwrap();
+                    receive(endpoint, qpn, memory.key, messages, &tell_checked, stop)
+                });
+                (tell, thread)
+            })
+            .unzip();
+        for _ in 0..=receivers {
+            let (host, thread) = threads.recv().unwrap();
+            ip(&format!("link set h{host} netns {thread}"));
+        }
+        moves.wait();
+        moved.wait();
+        let sender_qpn: u32 = sender.recv().unwrap();
+        sender_qpns.iter().for_each(|tell: &mpsc::Sender<u32>| tell.send(sender_qpn).unwrap());
+        let mut all: Vec<Joined> = (0..receivers).map(|_| joined.recv().unwrap()).collect();
+        all.sort_by_key(|joined| joined.host);
+        let number = |host: usize| KernelPlane::port_number(&format!("s{host}")).unwrap();
+        let (replication, merging) = tables(sender_qpn, &all, number);
+        let counters = insert(GroupKey { sender: address(0), id: ID }, replication, merging);
+        go.send(()).unwrap();
+        let (sender, seconds) = sending.join().unwrap();
+        for _ in 0..receivers {
+            checked.recv_timeout(PATIENCE).expect("a receiver has everything");
+        }
+        stop.store(true, Ordering::Relaxed);
+        let receivers = receiving.into_iter().map(|thread| thread.join().unwrap()).collect();
+        Outcome { sender, receivers, counters: counters(), seconds }
+    })
+}
+
+type Inserting = Box<dyn FnOnce(GroupKey, Replication, Merging) -> Box<dyn FnOnce() -> Counters>>;
+
+/// The switch in userspace, in a thread of its own until the counters are read.
+fn in_userspace(ports: &[String]) -> Inserting {
+    let mut plane = UserspacePlane::open(ports.iter().map(String::as_str)).unwrap();
+    let (tables, stop) = (plane.tables(), Arc::new(AtomicBool::new(false)));
+    let stopped = Arc::clone(&stop);
+    let thread = thread::spawn(move || plane.run(&stopped).unwrap());
+    Box::new(move |key, replication, merging| {
+        tables.lock().tables.insert(key, replication, Some(merging)).unwrap();
+        Box::new(move || {
+            stop.store(true, Ordering::Relaxed);
+            thread.join().unwrap();
+            tables.lock().tables.counters
+        })
+    })
+}
+
+/// The switch in the kernel, on a bridge.
+fn in_the_kernel(ports: &[String]) -> Inserting {
+    ip("link add name bridge0 type bridge mcast_snooping 0");
+    quiet("bridge0");
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let directory = format!("/sys/fs/bpf/rdmc-test-endpoint-{number}-{}", std::process::id());
+    let mut plane = KernelPlane::open(directory.as_ref()).unwrap();
+    for port in ports {
+        ip(&format!("link set {port} master bridge0"));
+        plane.attach(port).unwrap();
+    }
+    Box::new(move |key, replication, merging| {
+        plane.insert(key, &replication, Some(&merging)).unwrap();
+        Box::new(move || {
+            let counters = plane.counters().unwrap();
+            plane.unpin().unwrap();
+            counters
+        })
+    })
+}
+
+/// Messages whose packets are about so many as were asked for.
+fn messages(packets: u64) -> u64 {
+    let packets = std::env::var("RDMC_TEST_PACKETS").map_or(packets, |text| text.parse().unwrap());
+    // On average 3/4 of them have 10 packets.
+    (packets / 8).max(1)
+}
+
+fn check(outcome: &Outcome, receivers: usize, is_harmed: bool) {
+    let Outcome { sender, receivers: all, counters, seconds } = outcome;
+    let counted = |counter| counters.counted(counter);
+    println!(
+        "{} requests, {} repeated, {:.0} a second; {} faults; switch: {} copies, {} ACKs, {} NAKs \
+         told, {} answers held, {} damaged",
+        sender.requests_sent,
+        sender.requests_repeated,
+        sender.requests_sent as f64 / seconds,
+        sender.harmed + all.iter().map(|counts| counts.harmed).sum::<u64>(),
+        counted(Counter::Copy),
+        counted(Counter::AckTold),
+        counted(Counter::NakTold),
+        counted(Counter::AnswerHeld),
+        counted(Counter::Damaged),
+    );
+    assert_eq!(all.len(), receivers);
+    // A WRITE whose address was damaged on its way to the switch is not copied.
+    let copied = counted(Counter::Request) - counted(Counter::RegionUnknown);
+    assert_eq!(counted(Counter::Copy) + counted(Counter::CopyFailed), copied * receivers as u64);
+    if is_harmed {
+        assert!(sender.requests_repeated > 0 && counted(Counter::NakTold) > 0);
+        assert!(counted(Counter::Damaged) > 0);
+    } else {
+        // The sender's link carries each packet once, unless a busy host was late.
+        assert_eq!(counted(Counter::Request), sender.requests_sent);
+        assert_eq!(counted(Counter::Damaged) + counted(Counter::CopyFailed), 0);
+    }
+}
+
+const HARM: Faults = Faults { lost: 0.01, doubled: 0.005, late: 0.005, damaged: 0.005, seed: 7 };
+
+#[test]
+fn a_group_through_the_switch_in_userspace() {
+    if skipped() {
+        return;
+    }
+    check(&run(3, messages(16_000), Faults::default(), in_userspace), 3, false);
+}
+
+#[test]
+fn harm_at_every_end_through_the_switch_in_userspace() {
+    if skipped() {
+        return;
+    }
+    check(&run(3, messages(16_000), HARM, in_userspace), 3, true);
+}
+
+#[test]
+fn groups_through_the_switch_in_the_kernel() {
+    if skipped() || no_kernel_plane() {
+        return;
+    }
+    for receivers in [1, 3, 7] {
+        let outcome = run(receivers, messages(8_000), Faults::default(), in_the_kernel);
+        check(&outcome, receivers, false);
+    }
+}
+
+#[test]
+fn harm_at_every_end_through_the_switch_in_the_kernel() {
+    if skipped() || no_kernel_plane() {
+        return;
+    }
+    check(&run(3, messages(16_000), HARM, in_the_kernel), 3, true);
+}
