@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    io::ErrorKind,
     net::{IpAddr, UdpSocket},
     sync::Arc,
     time::{Duration, Instant},
@@ -33,8 +34,9 @@ pub struct Endpoint {
     interface: Interface,
     address: IpAddr,
     mac: Mac,
-    /// Nothing is read from it: without it the kernel would tell peers that nobody is there.
-    _port: UdpSocket,
+    /// Nothing is read from it: without it the kernel would tell peers that nobody is there. Where
+    /// RDMA devices in software have the port already, the kernel says nothing.
+    _port: Option<UdpSocket>,
     queue_pairs: HashMap<u32, QueuePair>,
     next_qpn: u32,
     memories: Vec<(Memory, Vec<u8>)>,
@@ -52,9 +54,14 @@ pub struct Endpoint {
 impl Endpoint {
     /// Opens an interface of this host by one of its addresses. Needs CAP_NET_RAW.
     pub fn open(interface: &str, address: IpAddr) -> Result<Self, EndpointError> {
-        let failed =
-            |step| move |source| InterfaceError { name: interface.to_owned(), step, source };
-        let port = UdpSocket::bind((address, ROCE_PORT)).map_err(failed("take UDP port 4791"))?;
+        let port = match UdpSocket::bind((address, ROCE_PORT)) {
+            Ok(port) => Some(port),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+            Err(source) => {
+                let (name, step) = (interface.to_owned(), "take UDP port 4791 of its address");
+                return Err(InterfaceError { name, step, source }.into());
+            }
+        };
         let opened = Interface::open(interface, false)?;
         Ok(Self {
             name: interface.to_owned(),
