@@ -16,6 +16,8 @@ mod counter;
 pub mod endpoint;
 mod error;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod group;
 mod merge;
 pub mod plan;
