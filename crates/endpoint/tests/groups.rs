@@ -41,10 +41,11 @@ fn skipped() -> bool {
 }
 
 fn no_kernel_plane() -> bool {
-    if !switch::HAS_KERNEL_PLANE {
-        println!("SKIPPED: needs a build with clang (eBPF)");
+    let possible = KernelPlane::check();
+    if let Err(error) = &possible {
+        println!("SKIPPED: {error}");
     }
-    !switch::HAS_KERNEL_PLANE
+    possible.is_err()
 }
 
 fn ip(arguments: &str) {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use mcrdma::{
-    Branch, Counter, GroupKey, MEMBERS_MAX, Mac, Merging, REGIONS_MAX, Refused, Region,
+    Branch, Counter, GROUPS_MAX, GroupKey, MEMBERS_MAX, Mac, Merging, REGIONS_MAX, Refused, Region,
     Replication, Rewriting, Source, Switch, Verdict,
 };
 use proptest::prelude::*;
@@ -96,6 +96,19 @@ fn identifiers_and_queue_pairs_are_taken_once_and_come_back() {
     assert_eq!(tables.replace(key(11), replication([3])), Ok(false));
     assert!(tables.replace(key(10), replication([])).is_err());
     assert_eq!(tables.groups().next().unwrap().1.branches.len(), 2);
+}
+
+#[test]
+fn a_full_table_refuses_the_next_group_and_takes_it_when_there_is_room() {
+    let mut tables = Switch::new().tables;
+    for id in 0..GROUPS_MAX as u32 {
+        tables.insert(key(0x10_0000 + id), replication([2]), None).unwrap();
+    }
+    let full = tables.insert(key(9), replication([2]), None);
+    assert_eq!(full, Err(Refused::TableFull { key: key(9) }));
+    assert!(tables.remove(key(0x10_0000)));
+    tables.insert(key(9), replication([2]), None).unwrap();
+    assert_eq!(tables.groups().count(), GROUPS_MAX);
 }
 
 fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {

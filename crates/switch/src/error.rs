@@ -19,6 +19,14 @@ pub enum PlaneError {
          headers are (Debian: clang, libbpf-dev), or use the switch in userspace"
     )]
     NotBuilt,
+    /// The kernel has none, or does not let this process.
+    #[error(
+        "no switch in this kernel: {why}; it takes Linux 5.17, CAP_BPF and CAP_NET_ADMIN; the switch in userspace takes neither"
+    )]
+    NotPossible {
+        /// Why not.
+        why: String,
+    },
     /// The directory for pinned maps.
     #[error("cannot use {} for what the kernel keeps: {source}; it has to be in a BPF file system: mount -t bpf bpf /sys/fs/bpf", directory.display())]
     Directory {

@@ -17,7 +17,7 @@ use mcrdma::{
 };
 use packet::{Batch, Interface, Offload};
 use roce::{Aeth, Bth, Headers, IpHeader, NakCode, Opcode, Packet, Reth, Serial, Syndrome};
-use switch::{HAS_KERNEL_PLANE, KernelPlane};
+use switch::KernelPlane;
 
 const PORTS: usize = 5;
 
@@ -49,11 +49,11 @@ impl Drop for Twins {
 }
 
 fn skipped() -> bool {
-    let can = rustix::process::geteuid().is_root() && HAS_KERNEL_PLANE;
-    if !can {
-        println!("SKIPPED: needs root, and a build with clang (network namespaces, eBPF)");
+    let possible = KernelPlane::check();
+    if let Err(error) = &possible {
+        println!("SKIPPED: needs root (network namespaces, eBPF): {error}");
     }
-    !can
+    possible.is_err()
 }
 
 /// The directory of a test's maps.

@@ -17,7 +17,7 @@ use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, HashMap, MapData, PerCpuArray},
     programs::{
-        SchedClassifier, TcAttachType,
+        ProgramType, SchedClassifier, TcAttachType,
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact},
     },
 };
@@ -58,6 +58,20 @@ pub struct KernelPlane {
 }
 
 impl KernelPlane {
+    /// Whether there can be such a switch here.
+    ///
+    /// Errors: why not: this build, this kernel, or who asks.
+    pub fn check() -> Result<(), PlaneError> {
+        if !crate::HAS_KERNEL_PLANE {
+            return Err(PlaneError::NotBuilt);
+        }
+        match aya::sys::is_program_supported(ProgramType::SchedClassifier) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(PlaneError::NotPossible { why: "it has no eBPF on tc".to_owned() }),
+            Err(error) => Err(PlaneError::NotPossible { why: error.to_string() }),
+        }
+    }
+
     /// Loads the program, on the maps that are pinned in this directory; makes both if there is
     /// nothing. It has to lie in a BPF file system. Nothing is on any port yet.
     ///
@@ -73,9 +87,7 @@ impl KernelPlane {
     }
 
     fn open_with(directory: &Path, time_is_told: bool) -> Result<Self, PlaneError> {
-        if !crate::HAS_KERNEL_PLANE {
-            return Err(PlaneError::NotBuilt);
-        }
+        Self::check()?;
         prepare(directory)
             .map_err(|source| PlaneError::Directory { directory: directory.to_owned(), source })?;
         let failed = |step: &'static str| {
