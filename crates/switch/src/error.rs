@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use mcrdma::Refused;
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
-
 /// Why a data plane does not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -21,7 +19,7 @@ pub enum PlaneError {
     NotBuilt,
     /// The kernel has none, or does not let this process.
     #[error(
-        "no switch in this kernel: {why}; it takes Linux 5.17, CAP_BPF and CAP_NET_ADMIN; the switch in userspace takes neither"
+        "no switch in this kernel: {why}; it takes Linux 5.17, CAP_BPF and CAP_NET_ADMIN; the switch in userspace takes CAP_NET_RAW alone"
     )]
     NotPossible {
         /// Why not.
@@ -36,22 +34,22 @@ pub enum PlaneError {
         source: std::io::Error,
     },
     /// The kernel refused something.
-    #[error("the kernel's switch in {}: cannot {step}: {source}", directory.display())]
+    #[error("the kernel's switch in {}: cannot {step}: {why}", directory.display())]
     Kernel {
         /// What was to be done.
         step: &'static str,
         /// Whose.
         directory: PathBuf,
         /// Why.
-        source: Source,
+        why: String,
     },
     /// A port.
-    #[error("port {port}: {source}")]
+    #[error("port {port}: {why}")]
     Port {
         /// Its name.
         port: String,
         /// Why.
-        source: Source,
+        why: String,
     },
     /// The program that was built is not what this needs.
     #[error("the program for the kernel has no {missing}; build again")]

@@ -7,6 +7,7 @@
 mod layout;
 
 use std::{
+    error::Error,
     io,
     net::IpAddr,
     path::{Path, PathBuf},
@@ -68,7 +69,7 @@ impl KernelPlane {
         match aya::sys::is_program_supported(ProgramType::SchedClassifier) {
             Ok(true) => Ok(()),
             Ok(false) => Err(PlaneError::NotPossible { why: "it has no eBPF on tc".to_owned() }),
-            Err(error) => Err(PlaneError::NotPossible { why: error.to_string() }),
+            Err(error) => Err(PlaneError::NotPossible { why: whole(&error) }),
         }
     }
 
@@ -90,14 +91,6 @@ impl KernelPlane {
         Self::check()?;
         prepare(directory)
             .map_err(|source| PlaneError::Directory { directory: directory.to_owned(), source })?;
-        let failed = |step: &'static str| {
-            let directory = directory.to_owned();
-            move |source: Box<dyn std::error::Error + Send + Sync>| PlaneError::Kernel {
-                step,
-                directory,
-                source,
-            }
-        };
         let tables: Vec<u32> = ShiftTables::new().words().collect();
         let mut loader = EbpfLoader::new();
         loader.override_global("shift_tables", &tables[..], true);
@@ -106,13 +99,12 @@ impl KernelPlane {
         for name in MAPS {
             loader.map_pin_path(name, directory.join(name));
         }
-        let mut ebpf =
-            loader.load(PROGRAM).map_err(|error| failed("load the maps")(error.into()))?;
+        let mut ebpf = loader.load(PROGRAM).map_err(failed("load the maps", directory))?;
         let program = Self::program(&mut ebpf)?;
-        program.load().map_err(|error| failed("load the program")(error.into()))?;
+        program.load().map_err(failed("load the program", directory))?;
         let mut map =
             |name: &'static str| ebpf.take_map(name).ok_or(PlaneError::Program { missing: name });
-        let wrong = |error: aya::maps::MapError| failed("open the maps")(error.into());
+        let wrong = |error: aya::maps::MapError| failed("open the maps", directory)(error);
         Ok(Self {
             groups: map("groups")?.try_into().map_err(wrong)?,
             regions: map("regions")?.try_into().map_err(wrong)?,
@@ -132,12 +124,8 @@ impl KernelPlane {
         program.ok_or(PlaneError::Program { missing: NAME })
     }
 
-    fn failed<E>(&self, step: &'static str) -> impl FnOnce(E) -> PlaneError + use<E>
-    where
-        E: std::error::Error + Send + Sync + 'static,
-    {
-        let directory = self.directory.clone();
-        move |source| PlaneError::Kernel { step, directory, source: source.into() }
+    fn failed<E: Error>(&self, step: &'static str) -> impl FnOnce(E) -> PlaneError + use<E> {
+        failed(step, &self.directory)
     }
 
     /// The number of a port, as [`mcrdma::Branch`] has it.
@@ -145,36 +133,33 @@ impl KernelPlane {
         use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
         let any = socket(AddressFamily::INET, SocketType::DGRAM, None);
         let number = any.and_then(|socket| name_to_index(socket, port));
-        number.map_err(|error| PlaneError::Port {
-            port: port.to_owned(),
-            source: io::Error::from(error).into(),
-        })
+        number.map_err(io::Error::from).map_err(wrong_port(port))
     }
 
     /// Puts the program on a port, in the place of one that is there. It stays there until
     /// [`KernelPlane::detach`], also when this is dropped.
     pub fn attach(&mut self, port: &str) -> Result<(), PlaneError> {
-        let wrong = |source: Box<dyn std::error::Error + Send + Sync>| PlaneError::Port {
-            port: port.to_owned(),
-            source,
-        };
         // It may be there already.
         let qdisc = qdisc_add_clsact(port);
         let program = Self::program(&mut self.ebpf)?;
         let ingress = TcAttachType::Ingress;
         let there = SchedClassifierLink::attached(port, ingress, PRIORITY, HANDLE, None)
-            .map_err(|error| wrong(error.into()))?;
+            .map_err(wrong_port(port))?;
         let id = match program.attach_to_link(there) {
             Ok(id) => id,
             Err(_) => {
                 let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
                 let options = TcAttachOptions::Netlink(options);
-                program
-                    .attach_with_options(port, ingress, options)
-                    .map_err(|error| wrong(qdisc.err().map_or_else(|| error.into(), Into::into)))?
+                // Without the qdisc the filter cannot be: why that is not there says more.
+                program.attach_with_options(port, ingress, options).map_err(
+                    |error| match qdisc {
+                        Err(reason) => wrong_port(port)(reason),
+                        Ok(()) => wrong_port(port)(error),
+                    },
+                )?
             }
         };
-        let link = program.take_link(id).map_err(|error| wrong(error.into()))?;
+        let link = program.take_link(id).map_err(wrong_port(port))?;
         // Dropping it would take the program off the port.
         std::mem::forget(link);
         Ok(())
@@ -182,15 +167,11 @@ impl KernelPlane {
 
     /// Takes the program off a port.
     pub fn detach(&mut self, port: &str) -> Result<(), PlaneError> {
-        let wrong = |source: Box<dyn std::error::Error + Send + Sync>| PlaneError::Port {
-            port: port.to_owned(),
-            source,
-        };
         let there =
             SchedClassifierLink::attached(port, TcAttachType::Ingress, PRIORITY, HANDLE, None)
-                .map_err(|error| wrong(error.into()))?;
+                .map_err(wrong_port(port))?;
         use aya::programs::Link;
-        there.detach().map_err(|error| wrong(error.into()))
+        there.detach().map_err(wrong_port(port))
     }
 
     /// Forgets all groups: the pinned maps go when no port has the program any more.
@@ -385,6 +366,22 @@ impl KernelPlane {
         }
         Ok(Counters::new(counts))
     }
+}
+
+/// An error with all its causes, which say what the kernel did not like.
+fn whole(error: &dyn Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+fn failed<E: Error>(step: &'static str, directory: &Path) -> impl FnOnce(E) -> PlaneError + use<E> {
+    let directory = directory.to_owned();
+    move |error| PlaneError::Kernel { step, directory, why: whole(&error) }
+}
+
+fn wrong_port<E: Error>(port: &str) -> impl FnOnce(E) -> PlaneError + use<E> {
+    let port = port.to_owned();
+    move |error| PlaneError::Port { port, why: whole(&error) }
 }
 
 /// Where the BPF file system is by convention.
