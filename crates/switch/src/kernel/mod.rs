@@ -370,7 +370,7 @@ impl KernelPlane {
 
 /// An error with all its causes, which say what the kernel did not like.
 fn whole(error: &dyn Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
