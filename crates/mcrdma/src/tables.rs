@@ -115,6 +115,19 @@ impl Tables {
         sender.is_some_and(|sender| sender.merger.remove(member))
     }
 
+    /// A group's copies.
+    #[must_use]
+    pub fn replication(&self, key: GroupKey) -> Option<&Replication> {
+        self.replications.get(&key).map(|replication| &**replication)
+    }
+
+    /// How a group's answers are merged, if this is its sender's first switch.
+    #[must_use]
+    pub fn merging(&self, key: GroupKey) -> Option<&Merging> {
+        let qpn = self.sender_qpn(key)?;
+        Some(&self.senders.get(&(key.sender, qpn))?.merging)
+    }
+
     fn sender_qpn(&self, key: GroupKey) -> Option<u32> {
         Some(self.replications.get(&key)?.sender_qpn)
     }

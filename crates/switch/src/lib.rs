@@ -2,15 +2,18 @@
 //! without eBPF.
 //!
 //! What they do is what `mcrdma` says. The second runs it as it is; the program for the kernel (`bpf/`)
-//! does the same, and tests compare the two.
+//! does the same, and tests compare the two. [`Groups`] is what an agent holds of either: it checks what
+//! the plane is told.
 
 mod error;
+mod groups;
 mod kernel;
 mod userspace;
 
 use std::net::IpAddr;
 
 pub use error::PlaneError;
+pub use groups::{GroupState, Groups};
 pub use kernel::KernelPlane;
 pub use userspace::{Forwarded, UserspacePlane, UserspaceTables};
 

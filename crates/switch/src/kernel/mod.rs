@@ -254,7 +254,8 @@ impl KernelPlane {
         Ok(())
     }
 
-    /// Forgets a group; `merging` if no other has its virtual address, too.
+    /// Forgets a group; with `merging` if it was told with it. Its virtual address is answered for until
+    /// [`KernelPlane::remove_address`].
     pub fn remove(
         &mut self,
         key: GroupKey,
@@ -267,11 +268,11 @@ impl KernelPlane {
         for index in 0..replication.branches.len() {
             let _ = self.regions.remove(&layout::regions_key(key, index));
         }
-        let qpn = replication.sender_qpn;
-        let sender = layout::group_key(key.sender, qpn);
-        let _ = self.senders.remove(&sender);
-        let _ = self.answers.remove(&sender);
         if let Some(merging) = merging {
+            let qpn = replication.sender_qpn;
+            let sender = layout::group_key(key.sender, qpn);
+            let _ = self.senders.remove(&sender);
+            let _ = self.answers.remove(&sender);
             for member in &merging.members {
                 let _ = self.members.remove(&layout::member_key(key.sender, qpn, member.address));
             }

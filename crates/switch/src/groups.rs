@@ -1,0 +1,172 @@
+//! The groups of one switch: what its agent knows, and what its data plane has been told.
+
+use std::{net::IpAddr, path::Path};
+
+use mcrdma::{Counters, GroupKey, Merging, Replication, Tables};
+
+use crate::{KernelPlane, MemberState, PlaneError, UserspaceTables};
+
+/// Where groups' packets are copied.
+enum Plane {
+    Kernel(Box<KernelPlane>),
+    Userspace(UserspaceTables),
+}
+
+/// The groups of a switch. Every change is checked here first, so that the data plane is told nothing
+/// that is no group; a change that fails has changed nothing.
+pub struct Groups {
+    plane: Plane,
+    /// What the plane in the kernel has been told. The one in userspace has its own.
+    told: Tables,
+}
+
+/// A group, and how far its members are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupState {
+    /// Which.
+    pub key: GroupKey,
+    /// The copies that are made of its packets.
+    pub replication: Replication,
+    /// At the sender's first switch: what each member has answered.
+    pub members: Vec<MemberState>,
+}
+
+impl Groups {
+    /// The groups of a switch in the kernel: those that it has from an agent before are kept.
+    ///
+    /// `directory`: in a BPF file system, where the switch's maps are pinned.
+    pub fn in_kernel(directory: &Path) -> Result<Self, PlaneError> {
+        let plane = KernelPlane::open(directory)?;
+        let mut told = Tables::default();
+        for (key, replication, merging) in plane.groups()? {
+            told.insert(key, replication, merging)?;
+        }
+        Ok(Self { plane: Plane::Kernel(Box::new(plane)), told })
+    }
+
+    /// The groups of a switch in userspace.
+    #[must_use]
+    pub fn in_userspace(tables: UserspaceTables) -> Self {
+        Self { plane: Plane::Userspace(tables), told: Tables::default() }
+    }
+
+    /// The data plane, if it is in the kernel: its ports.
+    pub fn kernel(&mut self) -> Option<&mut KernelPlane> {
+        match &mut self.plane {
+            Plane::Kernel(plane) => Some(plane),
+            Plane::Userspace(_) => None,
+        }
+    }
+
+    /// Takes a group; with `merging` where this is the sender's first switch.
+    pub fn insert(
+        &mut self,
+        key: GroupKey,
+        replication: Replication,
+        merging: Option<Merging>,
+    ) -> Result<(), PlaneError> {
+        match &mut self.plane {
+            Plane::Userspace(tables) => {
+                Ok(tables.lock().tables.insert(key, replication, merging)?)
+            }
+            Plane::Kernel(plane) => {
+                self.told.insert(key, replication.clone(), merging.clone())?;
+                let told = plane.insert(key, &replication, merging.as_ref());
+                if told.is_err() {
+                    self.told.remove(key);
+                }
+                told
+            }
+        }
+    }
+
+    /// Gives a group other branches, as after a change of routes; what was answered is kept. Whether
+    /// there is such a group.
+    pub fn replace(&mut self, key: GroupKey, replication: Replication) -> Result<bool, PlaneError> {
+        match &mut self.plane {
+            Plane::Userspace(tables) => Ok(tables.lock().tables.replace(key, replication)?),
+            Plane::Kernel(plane) => {
+                let Some(old) = self.told.replication(key).cloned() else {
+                    return Ok(false);
+                };
+                self.told.replace(key, replication.clone())?;
+                let told = plane.replace(key, &old, &replication);
+                if told.is_err() {
+                    self.told.replace(key, old)?;
+                }
+                told.map(|()| true)
+            }
+        }
+    }
+
+    /// Forgets a group. Whether it was there.
+    pub fn remove(&mut self, key: GroupKey) -> Result<bool, PlaneError> {
+        match &mut self.plane {
+            Plane::Userspace(tables) => Ok(tables.lock().tables.remove(key)),
+            Plane::Kernel(plane) => {
+                let Some(old) = self.told.replication(key).cloned() else {
+                    return Ok(false);
+                };
+                let merging = self.told.merging(key).cloned();
+                self.told.remove(key);
+                plane.remove(key, &old, merging.as_ref())?;
+                if let Some(address) = merging.map(|merging| merging.virtual_address)
+                    && self.told.mac(address).is_none()
+                {
+                    plane.remove_address(address);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// The group goes on without the answers of a member. Whether it was one, and not the last.
+    pub fn remove_member(&mut self, key: GroupKey, member: IpAddr) -> Result<bool, PlaneError> {
+        match &mut self.plane {
+            Plane::Userspace(tables) => Ok(tables.lock().tables.remove_member(key, member)),
+            Plane::Kernel(plane) => match self.told.replication(key) {
+                Some(group) => plane.remove_member(key.sender, group.sender_qpn, member),
+                None => Ok(false),
+            },
+        }
+    }
+
+    /// All groups, ordered by sender and identifier.
+    #[must_use]
+    pub fn all(&self) -> Vec<GroupState> {
+        let mut found = match &self.plane {
+            Plane::Userspace(tables) => {
+                let switch = tables.lock();
+                let state = |(key, replication): (GroupKey, &Replication)| GroupState {
+                    key,
+                    replication: replication.clone(),
+                    members: switch.tables.merger(key).map_or(Vec::new(), members),
+                };
+                switch.tables.groups().map(state).collect::<Vec<_>>()
+            }
+            Plane::Kernel(plane) => {
+                let state = |(key, replication): (GroupKey, &Replication)| GroupState {
+                    key,
+                    replication: replication.clone(),
+                    members: plane.members(key.sender, replication.sender_qpn),
+                };
+                self.told.groups().map(state).collect()
+            }
+        };
+        found.sort_by_key(|group| group.key);
+        found
+    }
+
+    /// What has happened.
+    pub fn counters(&self) -> Result<Counters, PlaneError> {
+        match &self.plane {
+            Plane::Userspace(tables) => Ok(tables.lock().tables.counters),
+            Plane::Kernel(plane) => plane.counters(),
+        }
+    }
+}
+
+fn members(merger: &mcrdma::Merger) -> Vec<MemberState> {
+    let state = |(address, expected, msn)| MemberState { address, expected, msn };
+    merger.members().map(state).collect()
+}
