@@ -30,6 +30,8 @@ pub enum Decision {
 
 /// A sender that this switch is the first of.
 struct Sender {
+    /// The group that is merged: others may have the same queue pair, and only be copied here.
+    key: GroupKey,
     merging: Merging,
     merger: Merger,
 }
@@ -71,7 +73,7 @@ impl Tables {
             };
             let address = self.addresses.entry(merging.virtual_address);
             address.or_insert((merging.virtual_mac, 0)).1 += 1;
-            place.insert(Sender { merger: Merger::new(&merging), merging });
+            place.insert(Sender { key, merger: Merger::new(&merging), merging });
         }
         self.replications.insert(key, Arc::new(replication));
         Ok(())
@@ -89,8 +91,8 @@ impl Tables {
 
     /// Forgets a group. Whether it was there.
     pub fn remove(&mut self, key: GroupKey) -> bool {
-        if let Some(qpn) = self.sender_qpn(key)
-            && let Some(sender) = self.senders.remove(&(key.sender, qpn))
+        if let Some(address) = self.sender_address(key)
+            && let Some(sender) = self.senders.remove(&address)
             && let Entry::Occupied(mut place) = self.addresses.entry(sender.merging.virtual_address)
         {
             place.get_mut().1 -= 1;
@@ -104,14 +106,13 @@ impl Tables {
     /// The group's answers, if this is its sender's first switch.
     #[must_use]
     pub fn merger(&self, key: GroupKey) -> Option<&Merger> {
-        let qpn = self.sender_qpn(key)?;
-        Some(&self.senders.get(&(key.sender, qpn))?.merger)
+        Some(&self.senders.get(&self.sender_address(key)?)?.merger)
     }
 
     /// The group goes on without the answers of a member. Whether it was one, and not the last.
     pub fn remove_member(&mut self, key: GroupKey, member: IpAddr) -> bool {
-        let qpn = self.sender_qpn(key);
-        let sender = qpn.and_then(|qpn| self.senders.get_mut(&(key.sender, qpn)));
+        let address = self.sender_address(key);
+        let sender = address.and_then(|address| self.senders.get_mut(&address));
         sender.is_some_and(|sender| sender.merger.remove(member))
     }
 
@@ -124,12 +125,13 @@ impl Tables {
     /// How a group's answers are merged, if this is its sender's first switch.
     #[must_use]
     pub fn merging(&self, key: GroupKey) -> Option<&Merging> {
-        let qpn = self.sender_qpn(key)?;
-        Some(&self.senders.get(&(key.sender, qpn))?.merging)
+        Some(&self.senders.get(&self.sender_address(key)?)?.merging)
     }
 
-    fn sender_qpn(&self, key: GroupKey) -> Option<u32> {
-        Some(self.replications.get(&key)?.sender_qpn)
+    /// Where a group's sender is among them, if its answers are merged here.
+    fn sender_address(&self, key: GroupKey) -> Option<(IpAddr, u32)> {
+        let address = (key.sender, self.replications.get(&key)?.sender_qpn);
+        self.senders.get(&address).filter(|sender| sender.key == key).map(|_| address)
     }
 
     /// All groups.
