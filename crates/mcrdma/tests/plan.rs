@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mcrdma::plan::{Device, NoTree, Node, Topology, chain_loads, fanout_loads, plan};
+use mcrdma::plan::{Device, NoTree, Node, Topology, Totals, chain_loads, fanout_loads, plan};
 use proptest::prelude::*;
 
 fn nodes(topology: &Topology, names: &[&str]) -> Vec<Node> {
@@ -106,6 +106,72 @@ fn what_switches_cannot_do_is_said() {
     assert_eq!(unreachable, "there is no path from a1 to lonely");
     let first = refused(behind_plain, &[a1]).to_string();
     assert!(first.starts_with("p1 has to be behind one switch that can copy, and is behind plain"));
+}
+
+/// Layers of two switches, each linked to both of the next: one path in 2^`layers` for a host behind
+/// all of them.
+fn layers(layers: usize) -> Topology {
+    let mut topology = Topology::new();
+    let first = topology.add("first", Device::Copies);
+    let mut below = vec![first];
+    for layer in 0..layers {
+        let names = ["left", "right"].map(|side| format!("{side}-{layer}"));
+        let above = names.map(|name| topology.add(name, Device::Copies));
+        for (&lower, &upper) in below.iter().flat_map(|l| above.iter().map(move |u| (l, u))) {
+            topology.link(lower, upper);
+        }
+        below = above.to_vec();
+    }
+    let last = topology.add("last", Device::Copies);
+    below.iter().for_each(|&switch| topology.link(switch, last));
+    for (name, switch) in [("s", first), ("x", last), ("y", last)] {
+        let host = topology.add(name, Device::Host);
+        topology.link(host, switch);
+    }
+    topology
+}
+
+#[test]
+fn equal_paths_are_not_counted_one_by_one() {
+    let topology = layers(200);
+    let (sender, members) = (topology.find("s").unwrap(), nodes(&topology, &["x", "y"]));
+    let tree = plan(&topology, sender, &members).unwrap();
+    assert_eq!(tree.forks.len(), 2, "the first merges, the last copies");
+    let totals = |loads| Totals::new(&loads, sender);
+    let once = totals(tree.loads(&topology));
+    assert_eq!(once, Totals { uplink: 1.0, busiest: 1.0, all: 204.0 });
+    let twice = totals(fanout_loads(&topology, sender, &members));
+    assert_eq!(twice, Totals { uplink: 2.0, busiest: 2.0, all: 2.0 * 203.0 });
+    let chain = totals(chain_loads(&topology, sender, &members));
+    assert_eq!(chain, Totals { uplink: 1.0, busiest: 1.0, all: 203.0 + 2.0 });
+}
+
+/// c1 and c2 are behind p and q, d1 and d2 behind q and r: q could be given either pair's copies.
+#[test]
+fn copies_for_different_members_do_not_meet() {
+    let mut topology = Topology::new();
+    let [first, p, q, r, c, d] =
+        ["first", "p", "q", "r", "c", "d"].map(|name| topology.add(name, Device::Copies));
+    for (a, b) in [(first, p), (first, q), (first, r), (p, c), (q, c), (q, d), (r, d)] {
+        topology.link(a, b);
+    }
+    for (name, switches) in
+        [("s", &[first][..]), ("c1", &[c]), ("c2", &[c]), ("d1", &[d]), ("c3", &[p, q])]
+    {
+        let host = topology.add(name, Device::Host);
+        switches.iter().for_each(|&switch| topology.link(host, switch));
+    }
+    let d2 = topology.add("d2", Device::Host);
+    topology.link(d2, d);
+    let tree =
+        |names: &[&str]| plan(&topology, topology.find("s").unwrap(), &nodes(&topology, names));
+    // No switch between copies: each pair's copies pass by q unseen.
+    assert!(tree(&["c1", "c2", "d1", "d2"]).is_ok());
+    // Here q parts c3 from c1, and would part the copies for d1 and d2, too.
+    let error = tree(&["c1", "c3", "d1", "d2"]).unwrap_err();
+    assert_eq!(error, NoTree::Meet { switch: "q".into() });
+    // A single member's copy is rewritten before, and may pass.
+    assert!(tree(&["c1", "c3", "d1"]).is_ok());
 }
 
 /// Racks and spines in any number, spines plain or not, any group of their hosts.
