@@ -25,7 +25,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
     ("rdmc", &["schedule", "relay", "transport", "transport-tcp", "transport-fabric"]),
     ("files", &["rdmc"]),
-    ("cli", &["files", "rdmc", "schedule", "trace"]),
+    ("cli", &["files", "mcrdma", "rdmc", "schedule", "trace"]),
     ("lab", &[]),
     (
         "bench",
