@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mcrdma::plan::{Device, NoTree, Node, Topology, Totals, chain_loads, fanout_loads, plan};
+use mcrdma::plan::{Device, NoTree, Node, Topology, Totals, Tree, chain_loads, fanout_loads, plan};
 use proptest::prelude::*;
 
 fn nodes(topology: &Topology, names: &[&str]) -> Vec<Node> {
@@ -174,6 +174,22 @@ fn copies_for_different_members_do_not_meet() {
     assert!(tree(&["c1", "c3", "d1"]).is_ok());
 }
 
+#[test]
+fn hosts_with_two_links_forward_nothing() {
+    let mut topology = Topology::new();
+    let [first, middle, last] =
+        ["first", "middle", "last"].map(|name| topology.add(name, Device::Copies));
+    let [s, both, x] = ["s", "both", "x"].map(|name| topology.add(name, Device::Host));
+    for (a, b) in
+        [(first, middle), (middle, last), (s, first), (both, first), (both, last), (x, last)]
+    {
+        topology.link(a, b);
+    }
+    let expected = [fork("first", &["both: both", "middle: x"])];
+    assert_eq!(forks(&topology, "s", &["both", "x"]), expected);
+    assert_eq!(fanout_loads(&topology, s, &[x])[&(middle, last)], 1.0);
+}
+
 /// Racks and spines in any number, spines plain or not, any group of their hosts.
 fn groups() -> impl Strategy<Value = (Topology, Node, Vec<Node>)> {
     let fat = (1_usize..4, 1_usize..4, any::<bool>()).prop_map(|(half, hosts, copies)| {
@@ -197,47 +213,43 @@ fn groups() -> impl Strategy<Value = (Topology, Node, Vec<Node>)> {
         })
 }
 
+/// Any switches, any of which may copy, and hosts with a link or two.
+fn meshes() -> impl Strategy<Value = (Topology, Node, Vec<Node>)> {
+    let links = |most: usize| prop::collection::vec((0..most, 0..most), 0..3 * most);
+    (2_usize..9, 2_usize..9)
+        .prop_flat_map(move |(switches, hosts)| {
+            let copies = prop::collection::vec(prop::bool::weighted(0.7), switches);
+            let homes = prop::collection::vec((0..switches, 0..switches), hosts);
+            (copies, links(switches), homes)
+        })
+        .prop_map(|(copies, links, homes)| {
+            let mut topology = Topology::new();
+            for (index, copies) in copies.into_iter().enumerate() {
+                let device = if copies { Device::Copies } else { Device::Plain };
+                topology.add(format!("switch-{index}"), device);
+            }
+            links.into_iter().for_each(|(a, b)| topology.link(a, b));
+            let mut hosts = Vec::new();
+            for (index, (home, other)) in homes.into_iter().enumerate() {
+                let host = topology.add(format!("h{index}"), Device::Host);
+                topology.link(host, home);
+                // The first sends: it is behind one switch.
+                if index % 2 == 1 {
+                    topology.link(host, other);
+                }
+                hosts.push(host);
+            }
+            (topology, hosts[0], hosts[1..].to_vec())
+        })
+}
+
 proptest! {
     /// Whatever equal paths a copy takes, each member gets one and nobody else does; no link carries
     /// a message twice but those of plain switches.
     #[test]
     fn everybody_gets_one_copy((topology, sender, members) in groups(), choices in any::<u64>()) {
         let tree = plan(&topology, sender, &members).unwrap();
-        let mut received = BTreeMap::new();
-        let mut crossed = BTreeMap::<(Node, Node), usize>::new();
-        let mut ahead = vec![(sender, tree.first, members.clone(), false)];
-        let mut choices = choices;
-        while let Some((from, at, together, is_single)) = ahead.pop() {
-            *crossed.entry((from, at)).or_default() += 1;
-            if topology.device(at) == Device::Host {
-                prop_assert_eq!(&together[..], [at]);
-                *received.entry(at).or_insert(0) += 1;
-                continue;
-            }
-            let fork = tree.forks.iter().find(|fork| fork.switch == at && !is_single);
-            let ways = match fork {
-                Some(fork) => {
-                    let parted: BTreeSet<Node> =
-                        fork.branches.iter().flat_map(|way| way.members.clone()).collect();
-                    prop_assert_eq!(&parted, &together.iter().copied().collect());
-                    prop_assert!(topology.device(at) == Device::Copies);
-                    fork.branches.clone()
-                }
-                // Towards the one that it is addressed to.
-                None => vec![mcrdma::plan::Way {
-                    next: towards(&topology, at, together[0]),
-                    members: together.clone(),
-                }],
-            };
-            for way in ways {
-                choices = choices.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let next = way.next[(choices >> 33) as usize % way.next.len()];
-                let is_single = way.members.len() == 1;
-                ahead.push((at, next, way.members, is_single));
-            }
-        }
-        prop_assert_eq!(received, members.iter().map(|&member| (member, 1)).collect());
-        for ((from, to), count) in crossed {
+        for ((from, to), count) in crossings(&topology, &tree, &members, choices)? {
             let is_plain = [from, to].map(|node| topology.device(node)).contains(&Device::Plain);
             prop_assert!(count == 1 || is_plain, "{} times from {from} to {to}", count);
         }
@@ -245,6 +257,63 @@ proptest! {
         let fanout: f64 = fanout_loads(&topology, sender, &members).values().sum();
         prop_assert!(sum <= fanout + 1e-9);
     }
+
+    /// In any network: each member gets one copy, or it is said that this cannot be.
+    #[test]
+    fn everybody_gets_one_copy_or_nobody((topology, sender, members) in meshes(), choices in any::<u64>()) {
+        let Ok(tree) = plan(&topology, sender, &members) else { return Ok(()) };
+        crossings(&topology, &tree, &members, choices)?;
+        let loads = tree.loads(&topology);
+        for &member in &members {
+            let arriving = loads.iter().filter(|((_, to), _)| *to == member);
+            let sum: f64 = arriving.map(|(_, load)| load).sum();
+            prop_assert!((sum - 1.0).abs() < 1e-9, "{sum} to {member}");
+        }
+    }
+}
+
+/// Follows copies along a choice of equal paths: each member gets one. Returns how often links were
+/// crossed.
+fn crossings(
+    topology: &Topology,
+    tree: &Tree,
+    members: &[Node],
+    mut choices: u64,
+) -> Result<BTreeMap<(Node, Node), usize>, TestCaseError> {
+    let mut received = BTreeMap::new();
+    let mut crossed = BTreeMap::<(Node, Node), usize>::new();
+    let mut ahead = vec![(tree.sender, tree.first, members.to_vec(), false)];
+    while let Some((from, at, together, is_single)) = ahead.pop() {
+        *crossed.entry((from, at)).or_default() += 1;
+        if topology.device(at) == Device::Host {
+            prop_assert_eq!(&together[..], [at]);
+            *received.entry(at).or_insert(0) += 1;
+            continue;
+        }
+        let fork = tree.forks.iter().find(|fork| fork.switch == at && !is_single);
+        let ways = match fork {
+            Some(fork) => {
+                let parted: BTreeSet<Node> =
+                    fork.branches.iter().flat_map(|way| way.members.clone()).collect();
+                prop_assert_eq!(&parted, &together.iter().copied().collect());
+                prop_assert!(topology.device(at) == Device::Copies);
+                fork.branches.clone()
+            }
+            // Towards the one that it is addressed to.
+            None => {
+                let next = towards(topology, at, together[0]);
+                vec![mcrdma::plan::Way { next, members: together.clone() }]
+            }
+        };
+        for way in ways {
+            choices = choices.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let next = way.next[(choices >> 33) as usize % way.next.len()];
+            let is_single = way.members.len() == 1;
+            ahead.push((at, next, way.members, is_single));
+        }
+    }
+    prop_assert_eq!(received, members.iter().map(|&member| (member, 1)).collect());
+    Ok(crossed)
 }
 
 /// Neighbours that are nearer to a host.

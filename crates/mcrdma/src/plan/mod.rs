@@ -161,13 +161,14 @@ impl<'a> Routes<'a> {
         Self { topology, distances }
     }
 
-    /// Neighbours that are nearer.
+    /// Neighbours that are nearer; other hosts forward nothing.
     fn next(&self, from: Node, target: Node) -> Vec<Node> {
         let Some(distances) = self.distances.get(&target) else {
             return Vec::new();
         };
+        let forwards = |node| node == target || self.topology.device(node) != Device::Host;
         let nearer = |&node: &Node| match (distances[node], distances[from]) {
-            (Some(there), Some(here)) => there < here,
+            (Some(there), Some(here)) => there < here && forwards(node),
             _ => false,
         };
         self.topology.neighbours(from).into_iter().filter(nearer).collect()
