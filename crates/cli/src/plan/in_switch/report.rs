@@ -107,7 +107,8 @@ impl<T> Patterns<T> {
 }
 
 impl Patterns<f64> {
-    fn most(&self) -> f64 {
+    /// The largest.
+    pub fn most(&self) -> f64 {
         self.in_switch.max(self.fanout).max(self.chain)
     }
 }

@@ -87,9 +87,8 @@ fn write_links(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
     write_table("link", &rows, out)?;
     let hidden = &report.links[shown..];
     if let Some(most) = hidden.first() {
-        let load = most.load.all().map(|&load| load).into_iter().fold(0.0, f64::max);
         let links = count(hidden.len(), "more link");
-        writeln!(out, "and {links} with at most {}; --json has all", show(load))?;
+        writeln!(out, "and {links} with at most {}; --json has all", show(most.load.most()))?;
     }
     Ok(())
 }
@@ -122,6 +121,7 @@ fn show(load: f64) -> String {
     match load {
         0.0 => "-".to_owned(),
         load if load.fract() == 0.0 => format!("{load}"),
+        load if load < 0.005 => "<0.01".to_owned(),
         load => format!("{load:.2}"),
     }
 }
