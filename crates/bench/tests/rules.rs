@@ -27,7 +27,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
     ("rdmc", &["schedule", "relay", "transport", "transport-tcp", "transport-fabric"]),
     ("files", &["rdmc"]),
-    ("cli", &["files", "rdmc", "schedule", "trace"]),
+    ("cli", &["files", "mcrdma", "rdmc", "schedule", "trace"]),
     ("lab", &[]),
     (
         "bench",

@@ -48,8 +48,7 @@ enum Command {
     Demo(demo::Args),
     Doctor(doctor::Args),
     Bench(Box<bench::Args>),
-    /// Show who sends which block to whom at which step
-    Plan(plan::Args),
+    Plan(Box<plan::Args>),
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {

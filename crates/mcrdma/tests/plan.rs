@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mcrdma::plan::{Device, NoTree, Node, Topology, chain_loads, fanout_loads, plan};
+use mcrdma::plan::{Device, NoTree, Node, Topology, Totals, Tree, chain_loads, fanout_loads, plan};
 use proptest::prelude::*;
 
 fn nodes(topology: &Topology, names: &[&str]) -> Vec<Node> {
@@ -108,6 +108,88 @@ fn what_switches_cannot_do_is_said() {
     assert!(first.starts_with("p1 has to be behind one switch that can copy, and is behind plain"));
 }
 
+/// Layers of two switches, each linked to both of the next: one path in 2^`layers` for a host behind
+/// all of them.
+fn layers(layers: usize) -> Topology {
+    let mut topology = Topology::new();
+    let first = topology.add("first", Device::Copies);
+    let mut below = vec![first];
+    for layer in 0..layers {
+        let names = ["left", "right"].map(|side| format!("{side}-{layer}"));
+        let above = names.map(|name| topology.add(name, Device::Copies));
+        for (&lower, &upper) in below.iter().flat_map(|l| above.iter().map(move |u| (l, u))) {
+            topology.link(lower, upper);
+        }
+        below = above.to_vec();
+    }
+    let last = topology.add("last", Device::Copies);
+    below.iter().for_each(|&switch| topology.link(switch, last));
+    for (name, switch) in [("s", first), ("x", last), ("y", last)] {
+        let host = topology.add(name, Device::Host);
+        topology.link(host, switch);
+    }
+    topology
+}
+
+#[test]
+fn equal_paths_are_not_counted_one_by_one() {
+    let topology = layers(200);
+    let (sender, members) = (topology.find("s").unwrap(), nodes(&topology, &["x", "y"]));
+    let tree = plan(&topology, sender, &members).unwrap();
+    assert_eq!(tree.forks.len(), 2, "the first merges, the last copies");
+    let totals = |loads| Totals::new(&loads, sender);
+    let once = totals(tree.loads(&topology));
+    assert_eq!(once, Totals { uplink: 1.0, busiest: 1.0, all: 204.0 });
+    let twice = totals(fanout_loads(&topology, sender, &members));
+    assert_eq!(twice, Totals { uplink: 2.0, busiest: 2.0, all: 2.0 * 203.0 });
+    let chain = totals(chain_loads(&topology, sender, &members));
+    assert_eq!(chain, Totals { uplink: 1.0, busiest: 1.0, all: 203.0 + 2.0 });
+}
+
+/// c1 and c2 are behind p and q, d1 and d2 behind q and r: q could be given either pair's copies.
+#[test]
+fn copies_for_different_members_do_not_meet() {
+    let mut topology = Topology::new();
+    let [first, p, q, r, c, d] =
+        ["first", "p", "q", "r", "c", "d"].map(|name| topology.add(name, Device::Copies));
+    for (a, b) in [(first, p), (first, q), (first, r), (p, c), (q, c), (q, d), (r, d)] {
+        topology.link(a, b);
+    }
+    for (name, switches) in
+        [("s", &[first][..]), ("c1", &[c]), ("c2", &[c]), ("d1", &[d]), ("c3", &[p, q])]
+    {
+        let host = topology.add(name, Device::Host);
+        switches.iter().for_each(|&switch| topology.link(host, switch));
+    }
+    let d2 = topology.add("d2", Device::Host);
+    topology.link(d2, d);
+    let tree =
+        |names: &[&str]| plan(&topology, topology.find("s").unwrap(), &nodes(&topology, names));
+    // No switch between copies: each pair's copies pass by q unseen.
+    assert!(tree(&["c1", "c2", "d1", "d2"]).is_ok());
+    // Here q parts c3 from c1, and would part the copies for d1 and d2, too.
+    let error = tree(&["c1", "c3", "d1", "d2"]).unwrap_err();
+    assert_eq!(error, NoTree::Meet { switch: "q".into() });
+    // A single member's copy is rewritten before, and may pass.
+    assert!(tree(&["c1", "c3", "d1"]).is_ok());
+}
+
+#[test]
+fn hosts_with_two_links_forward_nothing() {
+    let mut topology = Topology::new();
+    let [first, middle, last] =
+        ["first", "middle", "last"].map(|name| topology.add(name, Device::Copies));
+    let [s, both, x] = ["s", "both", "x"].map(|name| topology.add(name, Device::Host));
+    for (a, b) in
+        [(first, middle), (middle, last), (s, first), (both, first), (both, last), (x, last)]
+    {
+        topology.link(a, b);
+    }
+    let expected = [fork("first", &["both: both", "middle: x"])];
+    assert_eq!(forks(&topology, "s", &["both", "x"]), expected);
+    assert_eq!(fanout_loads(&topology, s, &[x])[&(middle, last)], 1.0);
+}
+
 /// Racks and spines in any number, spines plain or not, any group of their hosts.
 fn groups() -> impl Strategy<Value = (Topology, Node, Vec<Node>)> {
     let fat = (1_usize..4, 1_usize..4, any::<bool>()).prop_map(|(half, hosts, copies)| {
@@ -131,47 +213,43 @@ fn groups() -> impl Strategy<Value = (Topology, Node, Vec<Node>)> {
         })
 }
 
+/// Any switches, any of which may copy, and hosts with a link or two.
+fn meshes() -> impl Strategy<Value = (Topology, Node, Vec<Node>)> {
+    let links = |most: usize| prop::collection::vec((0..most, 0..most), 0..3 * most);
+    (2_usize..9, 2_usize..9)
+        .prop_flat_map(move |(switches, hosts)| {
+            let copies = prop::collection::vec(prop::bool::weighted(0.7), switches);
+            let homes = prop::collection::vec((0..switches, 0..switches), hosts);
+            (copies, links(switches), homes)
+        })
+        .prop_map(|(copies, links, homes)| {
+            let mut topology = Topology::new();
+            for (index, copies) in copies.into_iter().enumerate() {
+                let device = if copies { Device::Copies } else { Device::Plain };
+                topology.add(format!("switch-{index}"), device);
+            }
+            links.into_iter().for_each(|(a, b)| topology.link(a, b));
+            let mut hosts = Vec::new();
+            for (index, (home, other)) in homes.into_iter().enumerate() {
+                let host = topology.add(format!("h{index}"), Device::Host);
+                topology.link(host, home);
+                // The first sends: it is behind one switch.
+                if index % 2 == 1 {
+                    topology.link(host, other);
+                }
+                hosts.push(host);
+            }
+            (topology, hosts[0], hosts[1..].to_vec())
+        })
+}
+
 proptest! {
     /// Whatever equal paths a copy takes, each member gets one and nobody else does; no link carries
     /// a message twice but those of plain switches.
     #[test]
     fn everybody_gets_one_copy((topology, sender, members) in groups(), choices in any::<u64>()) {
         let tree = plan(&topology, sender, &members).unwrap();
-        let mut received = BTreeMap::new();
-        let mut crossed = BTreeMap::<(Node, Node), usize>::new();
-        let mut ahead = vec![(sender, tree.first, members.clone(), false)];
-        let mut choices = choices;
-        while let Some((from, at, together, is_single)) = ahead.pop() {
-            *crossed.entry((from, at)).or_default() += 1;
-            if topology.device(at) == Device::Host {
-                prop_assert_eq!(&together[..], [at]);
-                *received.entry(at).or_insert(0) += 1;
-                continue;
-            }
-            let fork = tree.forks.iter().find(|fork| fork.switch == at && !is_single);
-            let ways = match fork {
-                Some(fork) => {
-                    let parted: BTreeSet<Node> =
-                        fork.branches.iter().flat_map(|way| way.members.clone()).collect();
-                    prop_assert_eq!(&parted, &together.iter().copied().collect());
-                    prop_assert!(topology.device(at) == Device::Copies);
-                    fork.branches.clone()
-                }
-                // Towards the one that it is addressed to.
-                None => vec![mcrdma::plan::Way {
-                    next: towards(&topology, at, together[0]),
-                    members: together.clone(),
-                }],
-            };
-            for way in ways {
-                choices = choices.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let next = way.next[(choices >> 33) as usize % way.next.len()];
-                let is_single = way.members.len() == 1;
-                ahead.push((at, next, way.members, is_single));
-            }
-        }
-        prop_assert_eq!(received, members.iter().map(|&member| (member, 1)).collect());
-        for ((from, to), count) in crossed {
+        for ((from, to), count) in crossings(&topology, &tree, &members, choices)? {
             let is_plain = [from, to].map(|node| topology.device(node)).contains(&Device::Plain);
             prop_assert!(count == 1 || is_plain, "{} times from {from} to {to}", count);
         }
@@ -179,6 +257,63 @@ proptest! {
         let fanout: f64 = fanout_loads(&topology, sender, &members).values().sum();
         prop_assert!(sum <= fanout + 1e-9);
     }
+
+    /// In any network: each member gets one copy, or it is said that this cannot be.
+    #[test]
+    fn everybody_gets_one_copy_or_nobody((topology, sender, members) in meshes(), choices in any::<u64>()) {
+        let Ok(tree) = plan(&topology, sender, &members) else { return Ok(()) };
+        crossings(&topology, &tree, &members, choices)?;
+        let loads = tree.loads(&topology);
+        for &member in &members {
+            let arriving = loads.iter().filter(|((_, to), _)| *to == member);
+            let sum: f64 = arriving.map(|(_, load)| load).sum();
+            prop_assert!((sum - 1.0).abs() < 1e-9, "{sum} to {member}");
+        }
+    }
+}
+
+/// Follows copies along a choice of equal paths: each member gets one. Returns how often links were
+/// crossed.
+fn crossings(
+    topology: &Topology,
+    tree: &Tree,
+    members: &[Node],
+    mut choices: u64,
+) -> Result<BTreeMap<(Node, Node), usize>, TestCaseError> {
+    let mut received = BTreeMap::new();
+    let mut crossed = BTreeMap::<(Node, Node), usize>::new();
+    let mut ahead = vec![(tree.sender, tree.first, members.to_vec(), false)];
+    while let Some((from, at, together, is_single)) = ahead.pop() {
+        *crossed.entry((from, at)).or_default() += 1;
+        if topology.device(at) == Device::Host {
+            prop_assert_eq!(&together[..], [at]);
+            *received.entry(at).or_insert(0) += 1;
+            continue;
+        }
+        let fork = tree.forks.iter().find(|fork| fork.switch == at && !is_single);
+        let ways = match fork {
+            Some(fork) => {
+                let parted: BTreeSet<Node> =
+                    fork.branches.iter().flat_map(|way| way.members.clone()).collect();
+                prop_assert_eq!(&parted, &together.iter().copied().collect());
+                prop_assert!(topology.device(at) == Device::Copies);
+                fork.branches.clone()
+            }
+            // Towards the one that it is addressed to.
+            None => {
+                let next = towards(topology, at, together[0]);
+                vec![mcrdma::plan::Way { next, members: together.clone() }]
+            }
+        };
+        for way in ways {
+            choices = choices.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let next = way.next[(choices >> 33) as usize % way.next.len()];
+            let is_single = way.members.len() == 1;
+            ahead.push((at, next, way.members, is_single));
+        }
+    }
+    prop_assert_eq!(received, members.iter().map(|&member| (member, 1)).collect());
+    Ok(crossed)
 }
 
 /// Neighbours that are nearer to a host.

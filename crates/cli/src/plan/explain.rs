@@ -21,13 +21,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         )));
     }
     let wish = Wish {
-        members: args.members,
+        members: args.members(),
         message_bytes: args.bytes.unwrap_or(0),
         algorithm: args.algorithm,
         block_bytes: args.block_size,
     };
     let costs = match args.rate {
-        None if args.local => Costs::of_one_machine(&Fabric::Tcp, args.members),
+        None if args.local => Costs::of_one_machine(&Fabric::Tcp, args.members()),
         rate => Costs { burst_bytes: args.burst, ..Costs::of_fabric(&Fabric::Tcp, rate) },
     };
     let mut out = io::stdout().lock();

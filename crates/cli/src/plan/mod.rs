@@ -1,8 +1,9 @@
-//! `rdmc plan`: the schedule of one message, as a table, as JSON or as a picture.
+//! `rdmc plan`: the schedule of one message, as a table, as JSON or as a picture; or where switches copy it.
 //!
 //! Nothing is sent. The table and the JSON are streamed: memory grows with the members, not with the transfers.
 
 mod explain;
+mod in_switch;
 mod json;
 mod svg;
 mod table;
@@ -22,15 +23,21 @@ use crate::failure::Failure;
 /// More transfers than anybody reads: at this size the table is about a gigabyte.
 const MAX_TRANSFERS: u64 = 50_000_000;
 
-/// Show who sends which block to whom at which step
+/// Show who sends which block to whom at which step, or where switches copy
 #[derive(Debug, clap::Args)]
+#[command(after_help = in_switch::EXAMPLES)]
 pub struct Args {
     /// How many members the group has, the root included
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MEMBERS)))]
-    members: u32,
+    #[arg(
+        long,
+        value_name = "N",
+        required_unless_present = "in_switch",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MEMBERS))
+    )]
+    members: Option<u32>,
 
     /// How many blocks the message has
-    #[arg(long, value_name = "K", required_unless_present = "explain")]
+    #[arg(long, value_name = "K", required_unless_present_any = ["explain", "in_switch"])]
     blocks: Option<u32>,
 
     /// How blocks travel; chain-of-racks and nested-pipelines need --racks
@@ -77,6 +84,16 @@ pub struct Args {
     /// Draw the plan into this SVG file instead of printing the table
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    in_switch: in_switch::Options,
+}
+
+impl Args {
+    /// Only `--in-switch` does without.
+    fn members(&self) -> u32 {
+        self.members.unwrap_or(1)
+    }
 }
 
 fn algorithms() -> impl TypedValueParser<Value = Algorithm> {
@@ -91,9 +108,10 @@ struct Plan {
 
 impl Plan {
     fn new(args: &Args) -> Result<Self, Failure> {
+        let members = args.members();
         let algorithm = args.algorithm.unwrap_or(Algorithm::BinomialPipeline);
         let blocks = args.blocks.unwrap_or(0);
-        let transfers = u64::from(args.members - 1) * u64::from(blocks);
+        let transfers = u64::from(members - 1) * u64::from(blocks);
         if transfers > MAX_TRANSFERS {
             return Err(Failure::Usage(format!(
                 "this plan has {transfers} transfers, and rdmc plan shows at most {MAX_TRANSFERS}: \
@@ -102,16 +120,16 @@ impl Plan {
         }
         let schedule = match &args.racks {
             Some(sizes) => {
-                Schedule::with_racks(algorithm, &rack_of_each(sizes, args.members)?, args.root)
+                Schedule::with_racks(algorithm, &rack_of_each(sizes, members)?, args.root)
             }
             None if algorithm.needs_racks() => {
                 return Err(Failure::Usage(format!(
                     "{algorithm} needs to know the racks: add for example --racks {},{}",
-                    args.members.div_ceil(2),
-                    args.members / 2
+                    members.div_ceil(2),
+                    members / 2
                 )));
             }
-            None => Schedule::new(algorithm, args.members, args.root),
+            None => Schedule::new(algorithm, members, args.root),
         };
         let schedule = schedule.map_err(|error| Failure::Usage(error.to_string()))?;
         Ok(Self { schedule, blocks })
@@ -138,6 +156,9 @@ fn rack_of_each(sizes: &[u32], members: u32) -> Result<Vec<u32>, Failure> {
 
 /// Prints or draws the plan.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.in_switch.are_given() {
+        return in_switch::run(&args.in_switch, args.members, args.json);
+    }
     if args.explain {
         return explain::run(args);
     }

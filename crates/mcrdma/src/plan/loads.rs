@@ -1,12 +1,36 @@
 //! How often a message crosses each link.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::{Node, Routes, Topology, Tree};
+use super::{Node, Routes, Topology, Tree, Way};
 
 /// For each link and direction, how often a message crosses it; where there are equal paths, on
 /// average.
 pub type Loads = BTreeMap<(Node, Node), f64>;
+
+/// What loads come to, in crossings of one link by one message.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Totals {
+    /// Of all links that leave the sender.
+    pub uplink: f64,
+    /// Of the link that has most.
+    pub busiest: f64,
+    /// Of all links.
+    pub all: f64,
+}
+
+impl Totals {
+    /// Adds up.
+    #[must_use]
+    pub fn new(loads: &Loads, sender: Node) -> Self {
+        let from_sender = loads.iter().filter(|((from, _), _)| *from == sender);
+        Self {
+            uplink: from_sender.map(|(_, load)| load).sum(),
+            busiest: loads.values().copied().fold(0.0, f64::max),
+            all: loads.values().sum(),
+        }
+    }
+}
 
 impl Tree {
     /// What switches that copy make of it.
@@ -15,27 +39,15 @@ impl Tree {
         let members: Vec<Node> =
             self.forks[0].branches.iter().flat_map(|way| way.members.clone()).collect();
         let routes = Routes::new(topology, &members);
-        let mut loads = Loads::from([((self.sender, self.first), 1.0)]);
-        self.copy(&routes, self.first, &members, 1.0, &mut loads);
+        let mut loads = Loads::new();
+        let ways = |at: Node, members: &[Node]| {
+            // A copy that is for one member passes by unseen.
+            let is_seen = members.len() > 1 || at == self.first;
+            let fork = self.forks.iter().find(|fork| fork.switch == at && is_seen);
+            fork.map_or_else(|| routes.on(at, members), |fork| fork.branches.clone())
+        };
+        flow(&routes, self.sender, members.clone(), ways, &mut loads);
         loads
-    }
-
-    /// `share` of the messages is at this node, for these members.
-    fn copy(&self, routes: &Routes<'_>, at: Node, members: &[Node], share: f64, loads: &mut Loads) {
-        let whole = [super::Way { next: routes.next(at, members[0]), members: members.to_vec() }];
-        let fork = self.forks.iter().find(|fork| fork.switch == at);
-        // A copy that is for one member passes by unseen.
-        let fork = fork.filter(|_| members.len() > 1 || at == self.first);
-        let ways = fork.map_or(&whole[..], |fork| &fork.branches);
-        for way in ways.iter().filter(|way| way.members.iter().all(|m| members.contains(m))) {
-            let share = share / way.next.len() as f64;
-            for &next in &way.next {
-                *loads.entry((at, next)).or_default() += share;
-                if !way.members.contains(&next) {
-                    self.copy(routes, next, &way.members, share, loads);
-                }
-            }
-        }
     }
 }
 
@@ -61,18 +73,33 @@ fn unicast(
     let routes = Routes::new(topology, targets);
     let mut loads = Loads::new();
     for (from, to) in pairs {
-        spread(&routes, from, to, 1.0, &mut loads);
+        flow(&routes, from, vec![to], |at, members| routes.on(at, members), &mut loads);
     }
     loads
 }
 
-fn spread(routes: &Routes<'_>, at: Node, target: Node, share: f64, loads: &mut Loads) {
-    let next = routes.next(at, target);
-    let share = share / next.len() as f64;
-    for node in next {
-        *loads.entry((at, node)).or_default() += share;
-        if node != target {
-            spread(routes, node, target, share, loads);
+/// Adds what one message from here to these members makes, if nodes let it go these ways.
+///
+/// The farthest go first: every step brings a copy nearer to all of its members, so by then all
+/// shares of a copy have come to a node, however many equal paths lead there.
+fn flow(
+    routes: &Routes<'_>,
+    from: Node,
+    members: Vec<Node>,
+    ways: impl Fn(Node, &[Node]) -> Vec<Way>,
+    loads: &mut Loads,
+) {
+    let key = |at: Node, members: Vec<Node>| (Reverse(routes.farthest(at, &members)), at, members);
+    let mut ahead = BTreeMap::from([(key(from, members), 1.0)]);
+    while let Some(((_, at, members), share)) = ahead.pop_first() {
+        for way in ways(at, &members) {
+            let share = share / way.next.len() as f64;
+            for &next in &way.next {
+                *loads.entry((at, next)).or_default() += share;
+                if !way.members.contains(&next) {
+                    *ahead.entry(key(next, way.members.clone())).or_default() += share;
+                }
+            }
         }
     }
 }

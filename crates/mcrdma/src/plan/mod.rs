@@ -11,7 +11,7 @@ mod topology;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub use loads::{Loads, chain_loads, fanout_loads};
+pub use loads::{Loads, Totals, chain_loads, fanout_loads};
 pub use tables::{Entry, Group, Member};
 pub use topology::{Device, Node, Topology};
 
@@ -52,7 +52,7 @@ pub struct Tree {
 pub enum NoTree {
     /// It has no members, or too many, or one twice.
     #[error(
-        "{count} different members besides the sender were given {given}; there may be 1 to {MEMBERS_MAX}, each once"
+        "{given} members were named, {count} of them different and not the sender; there may be 1 to {MEMBERS_MAX}, each once"
     )]
     Members {
         /// How many different ones.
@@ -83,6 +83,16 @@ pub enum NoTree {
         sender: String,
         /// What there is instead.
         behind: String,
+    },
+    /// Equal paths bring copies that are for different members to one switch, which copies some of
+    /// them and cannot tell them apart: they have the group's queue pair number until they are
+    /// rewritten.
+    #[error(
+        "copies for different members of the group would meet at {switch}, which could not tell them apart; let the members relay instead"
+    )]
+    Meet {
+        /// Where.
+        switch: String,
     },
 }
 
@@ -123,7 +133,7 @@ pub fn plan(topology: &Topology, sender: Node, members: &[Node]) -> Result<Tree,
         return Err(NoTree::Unreachable { from, to });
     }
     let first = first_switch(topology, sender)?;
-    Ok(Tree { sender, first, forks: routes.forks(first, members) })
+    Ok(Tree { sender, first, forks: routes.forks(first, members)? })
 }
 
 /// The switch that all packets of a sender's pass.
@@ -151,13 +161,14 @@ impl<'a> Routes<'a> {
         Self { topology, distances }
     }
 
-    /// Neighbours that are nearer.
+    /// Neighbours that are nearer; other hosts forward nothing.
     fn next(&self, from: Node, target: Node) -> Vec<Node> {
         let Some(distances) = self.distances.get(&target) else {
             return Vec::new();
         };
+        let forwards = |node| node == target || self.topology.device(node) != Device::Host;
         let nearer = |&node: &Node| match (distances[node], distances[from]) {
-            (Some(there), Some(here)) => there < here,
+            (Some(there), Some(here)) => there < here && forwards(node),
             _ => false,
         };
         self.topology.neighbours(from).into_iter().filter(nearer).collect()
@@ -180,11 +191,26 @@ impl<'a> Routes<'a> {
         found
     }
 
+    /// Where plain forwarding takes a copy for these members: where the first of them is.
+    fn on(&self, from: Node, members: &[Node]) -> Vec<Way> {
+        vec![Way { next: self.next(from, members[0]), members: members.to_vec() }]
+    }
+
+    /// The distance of the member that is farthest.
+    fn farthest(&self, from: Node, members: &[Node]) -> Option<usize> {
+        members.iter().filter_map(|member| self.distances.get(member)?[from]).max()
+    }
+
     /// From the sender's first switch on (Algorithm 1).
-    fn forks(&self, first: Node, members: &[Node]) -> Vec<Fork> {
+    fn forks(&self, first: Node, members: &[Node]) -> Result<Vec<Fork>, NoTree> {
         let mut forks: Vec<Fork> = Vec::new();
         let mut ahead = VecDeque::from([(first, members.to_vec())]);
+        // For each switch, those whose copies come to it.
+        let mut reached = BTreeMap::<Node, BTreeSet<Vec<Node>>>::new();
         while let Some((switch, members)) = ahead.pop_front() {
+            if !reached.entry(switch).or_default().insert(members.clone()) {
+                continue;
+            }
             let way = |member: &Node| {
                 (self.next(switch, *member), self.next_that_copies(switch, *member))
             };
@@ -196,12 +222,14 @@ impl<'a> Routes<'a> {
             }
             // Nobody parts here: plain forwarding is enough. But the first merges, and with one
             // member it also rewrites, which the paper's algorithm would never do.
-            let is_known = forks.iter().any(|fork| fork.switch == switch);
-            if (ways.len() > 1 || switch == first) && !is_known {
+            if ways.len() > 1 || switch == first {
                 let branches = ways.into_iter().map(|((next, _), members)| Way { next, members });
                 forks.push(Fork { switch, branches: branches.collect() });
             }
         }
-        forks
+        match forks.iter().find(|fork| reached[&fork.switch].len() > 1) {
+            Some(fork) => Err(NoTree::Meet { switch: self.topology.name(fork.switch).to_owned() }),
+            None => Ok(forks),
+        }
     }
 }

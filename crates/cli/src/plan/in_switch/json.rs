@@ -1,0 +1,11 @@
+//! The tree and the loads as one JSON object; docs/in-switch.md says what its fields are.
+
+use std::io::{self, Write};
+
+use super::report::Report;
+
+/// Writes it on one line.
+pub fn write(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, report)?;
+    writeln!(out)
+}

@@ -1,0 +1,202 @@
+//! `rdmc plan --in-switch`: where switches copy a group's packets, and what that saves.
+
+mod file;
+mod json;
+mod report;
+mod source;
+mod text;
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
+
+use mcrdma::{
+    MEMBERS_MAX,
+    plan::{Device, NoTree, Node, Topology, plan},
+};
+
+use self::{report::Report, source::Source};
+use crate::failure::Failure;
+
+/// The end of `rdmc help plan`.
+pub const EXAMPLES: &str = "\
+Examples:
+  rdmc plan --members 8 --blocks 3
+  rdmc plan --explain --members 16 --bytes 8GiB --rate 100gbit
+  rdmc plan --in-switch racks:4x2 --tor-only --sender a1 --receivers d1,a2
+  rdmc plan --in-switch fat-tree:6 --members 27
+  rdmc plan --in-switch topology.toml --json
+
+A topology.toml (docs/in-switch.md):
+  [[switch]]
+  name = \"spine\"
+  copies = false
+
+  [[switch]]
+  name = \"tor-a\"
+  copies = true
+  hosts = [\"a1\", \"a2\"]
+  links = [\"spine\"]";
+
+/// Options that say nothing about switches. Where one of them stands, the parser would not miss
+/// `--in-switch`; so each option that needs that one names them.
+const OF_SCHEDULES: [&str; 11] = [
+    "blocks",
+    "algorithm",
+    "root",
+    "racks",
+    "explain",
+    "bytes",
+    "block_size",
+    "rate",
+    "burst",
+    "local",
+    "svg",
+];
+
+/// Where switches copy.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Switches that copy")]
+pub struct Options {
+    /// Show instead where switches copy a message of a group, and how often it crosses links:
+    /// racks:RACKSxHOSTS (hosts a1, a2, ..., b1, ...), fat-tree:PORTS or fat-tree:PORTSxHOSTS
+    /// (three layers of switches, hosts h0, h1, ...), or a file
+    #[arg(long, value_name = "TOPOLOGY", conflicts_with_all = OF_SCHEDULES)]
+    in_switch: Option<Source>,
+
+    /// Only switches that hosts are linked to can copy
+    #[arg(long, requires = "in_switch", conflicts_with_all = OF_SCHEDULES)]
+    tor_only: bool,
+
+    /// The host that has the message at the start [default: the first]
+    #[arg(long, value_name = "HOST", requires = "in_switch", conflicts_with_all = OF_SCHEDULES)]
+    sender: Option<String>,
+
+    /// The hosts that need it, in the order of a chain
+    /// [default: the first others, as many as --members says or a group can have]
+    #[arg(
+        long,
+        value_name = "HOSTS",
+        value_delimiter = ',',
+        requires = "in_switch",
+        conflicts_with = "members",
+        conflicts_with_all = OF_SCHEDULES
+    )]
+    receivers: Option<Vec<String>>,
+}
+
+impl Options {
+    /// Whether this is what was asked for.
+    pub const fn are_given(&self) -> bool {
+        self.in_switch.is_some()
+    }
+}
+
+/// Prints the tree and the loads.
+///
+/// `members`: how many the group has, the sender included, unless `--receivers` says who they are.
+pub fn run(options: &Options, members: Option<u32>, json: bool) -> Result<(), Failure> {
+    let Some(source) = &options.in_switch else { return Ok(()) };
+    let topology = source.topology(options.tor_only)?;
+    let group = Group::new(&topology, options, members)?;
+    let tree = plan(&topology, group.sender, &group.receivers).map_err(|error| match error {
+        NoTree::Members { .. } | NoTree::NotAHost { .. } => Failure::Usage(error.to_string()),
+        error => Failure::because(error),
+    })?;
+    let report = Report::new(&topology, &tree, &group.receivers);
+    let mut out = io::stdout().lock();
+    let written =
+        if json { json::write(&report, &mut out) } else { text::write(&report, &mut out) };
+    written.and_then(|()| out.flush()).map_err(Failure::while_doing("standard output"))
+}
+
+struct Group {
+    sender: Node,
+    receivers: Vec<Node>,
+}
+
+impl Group {
+    fn new(topology: &Topology, options: &Options, members: Option<u32>) -> Result<Self, Failure> {
+        let hosts: Vec<Node> =
+            (0..topology.len()).filter(|&node| topology.device(node) == Device::Host).collect();
+        let sender = match &options.sender {
+            Some(name) => find(topology, &hosts, "--sender", name)?,
+            None => hosts[0],
+        };
+        let receivers = match &options.receivers {
+            Some(names) => named(topology, &hosts, sender, names)?,
+            None => first_others(topology, &hosts, sender, members)?,
+        };
+        Ok(Self { sender, receivers })
+    }
+}
+
+/// The receivers of these names.
+fn named(
+    topology: &Topology,
+    hosts: &[Node],
+    sender: Node,
+    names: &[String],
+) -> Result<Vec<Node>, Failure> {
+    let mut seen = BTreeSet::new();
+    let mut receivers = Vec::new();
+    for name in names {
+        let node = find(topology, hosts, "--receivers", name)?;
+        if node == sender {
+            return Err(Failure::Usage(format!("--receivers: {name} is the sender; leave it out")));
+        }
+        if !seen.insert(node) {
+            return Err(Failure::Usage(format!("--receivers: {name} is named twice")));
+        }
+        receivers.push(node);
+    }
+    Ok(receivers)
+}
+
+/// The first hosts but the sender.
+fn first_others(
+    topology: &Topology,
+    hosts: &[Node],
+    sender: Node,
+    members: Option<u32>,
+) -> Result<Vec<Node>, Failure> {
+    let others: Vec<Node> = hosts.iter().copied().filter(|&host| host != sender).collect();
+    if others.is_empty() {
+        let alone = topology.name(sender);
+        return Err(Failure::Usage(format!("{alone} is the only host; a group needs another one")));
+    }
+    let count = match members {
+        None => others.len().min(MEMBERS_MAX),
+        Some(members) => members as usize - 1,
+    };
+    if count > others.len() {
+        return Err(Failure::Usage(format!(
+            "the topology has {} hosts and the group {} members: ask for fewer --members",
+            hosts.len(),
+            count + 1
+        )));
+    }
+    if !(1..=MEMBERS_MAX).contains(&count) {
+        return Err(Failure::Usage(format!(
+            "switches copy for groups of 2 to {} members, the sender included: change --members",
+            MEMBERS_MAX + 1
+        )));
+    }
+    Ok(others[..count].to_vec())
+}
+
+/// The host of this name.
+fn find(topology: &Topology, hosts: &[Node], option: &str, name: &str) -> Result<Node, Failure> {
+    const SHOWN: usize = 8;
+    match topology.find(name) {
+        Some(node) if topology.device(node) == Device::Host => Ok(node),
+        known => {
+            let shown = hosts.iter().take(SHOWN).map(|&host| topology.name(host));
+            let shown = shown.collect::<Vec<_>>().join(", ");
+            let more = if hosts.len() > SHOWN { ", ..." } else { "" };
+            let what = if known.is_some() { "a switch" } else { "not in the topology" };
+            Err(Failure::Usage(format!("{option}: {name} is {what}; hosts are {shown}{more}")))
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What `--in-switch` names: a topology that is made, or a file.
+
+use std::{path::PathBuf, str::FromStr};
+
+use mcrdma::plan::{Device, Topology};
+
+use super::file;
+use crate::failure::Failure;
+
+/// The most hosts and switches that a topology can have.
+pub const NODES_MAX: usize = 10_000;
+
+/// Where a topology comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Racks behind one spine.
+    Racks { racks: usize, hosts: usize },
+    /// A fat tree of switches with this many ports.
+    FatTree { ports: usize, hosts: usize },
+    /// A file that describes it.
+    File(PathBuf),
+}
+
+impl FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let source = if let Some(rest) = text.strip_prefix("racks:") {
+            racks(rest).ok_or("write racks:RACKSxHOSTS, such as racks:4x2")?
+        } else if let Some(rest) = text.strip_prefix("fat-tree:") {
+            let made = fat_tree(rest);
+            made.ok_or("write fat-tree:PORTS with an even number, or fat-tree:PORTSxHOSTS, such as fat-tree:6x9")?
+        } else {
+            Self::File(text.into())
+        };
+        match source.nodes() {
+            Some(nodes) if nodes <= NODES_MAX => Ok(source),
+            _ => Err(format!("at most {NODES_MAX} hosts and switches")),
+        }
+    }
+}
+
+fn racks(text: &str) -> Option<Source> {
+    let (racks, hosts) = text.split_once('x')?;
+    let [racks, hosts] = [count(racks)?, count(hosts)?];
+    Some(Source::Racks { racks, hosts })
+}
+
+fn fat_tree(text: &str) -> Option<Source> {
+    let (ports, hosts) = text.split_once('x').map_or((text, None), |(p, h)| (p, Some(h)));
+    let ports = count(ports)?;
+    let hosts = hosts.map_or(Some(ports / 2), count)?;
+    ports.is_multiple_of(2).then_some(Source::FatTree { ports, hosts })
+}
+
+/// At least one.
+fn count(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|&count| count > 0)
+}
+
+impl Source {
+    /// How many hosts and switches it has; 0 for a file, `None` for too many to count.
+    fn nodes(&self) -> Option<usize> {
+        match *self {
+            Self::Racks { racks, hosts } => {
+                racks.checked_mul(hosts.checked_add(1)?)?.checked_add(1)
+            }
+            Self::FatTree { ports, hosts } => {
+                let cores = ports.checked_mul(ports)? / 4;
+                let edges = cores.checked_mul(2)?;
+                edges.checked_mul(hosts.checked_add(2)?)?.checked_add(cores)
+            }
+            Self::File(_) => Some(0),
+        }
+    }
+
+    /// Makes or reads it. `tor_only`: of a made one, only switches with hosts can copy.
+    pub fn topology(&self, tor_only: bool) -> Result<Topology, Failure> {
+        let above = if tor_only { Device::Plain } else { Device::Copies };
+        match self {
+            Self::Racks { racks, hosts } => Ok(Topology::racks(*racks, *hosts, above)),
+            Self::FatTree { ports, hosts } => Ok(Topology::fat_tree(*ports, *hosts, above)),
+            Self::File(path) if tor_only => Err(Failure::Usage(format!(
+                "--tor-only is for racks:... and fat-tree:...; in {}, set copies = false for switches that cannot copy",
+                path.display()
+            ))),
+            Self::File(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    Failure::Failed(format!(
+                        "{}: {error}; a topology is a file, racks:RACKSxHOSTS, or fat-tree:PORTS",
+                        path.display()
+                    ))
+                })?;
+                file::parse(&text)
+                    .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
+            }
+        }
+    }
+}
