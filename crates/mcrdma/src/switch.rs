@@ -1,5 +1,7 @@
 //! What a switch makes of a frame.
 
+use std::sync::LazyLock;
+
 use roce::{Headers, Malformed, Packet, ShiftTables};
 
 use crate::{
@@ -7,6 +9,9 @@ use crate::{
     frame::{self, TYPE_IPV4, TYPE_IPV6},
     resolve::resolve,
 };
+
+/// All switches have the same.
+static SHIFT_TABLES: LazyLock<ShiftTables> = LazyLock::new(ShiftTables::new);
 
 /// A switch's port: on Linux the number of an interface.
 pub type Port = u32;
@@ -27,7 +32,6 @@ pub enum Verdict {
 pub struct Switch {
     /// What it knows and counts.
     pub tables: Tables,
-    shift_tables: ShiftTables,
     copy: Vec<u8>,
 }
 
@@ -79,7 +83,7 @@ impl Switch {
             Decision::Pass => Verdict::Pass,
             Decision::Drop => Verdict::Drop,
             Decision::Change(patch) => {
-                let changed = patch.apply(&mut frame[ETHERNET_BYTES..], &self.shift_tables);
+                let changed = patch.apply(&mut frame[ETHERNET_BYTES..], &SHIFT_TABLES);
                 if changed.is_ok() { Verdict::Pass } else { Verdict::Drop }
             }
             Decision::Copy(replication) => {
@@ -107,7 +111,7 @@ impl Switch {
             self.copy.clear();
             self.copy.extend_from_slice(frame);
             frame::set_target(&mut self.copy, branch.mac);
-            let patched = patch.apply(&mut self.copy[ETHERNET_BYTES..], &self.shift_tables);
+            let patched = patch.apply(&mut self.copy[ETHERNET_BYTES..], &SHIFT_TABLES);
             let is_sent = patched.is_ok() && send(branch.port, &self.copy);
             let counter = if is_sent { Counter::Copy } else { Counter::CopyFailed };
             self.tables.counters.count(counter);
