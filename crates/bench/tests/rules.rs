@@ -39,6 +39,10 @@ const MAY_USE: [(&str, &[&str]); 18] = [
             "files",
             "lab",
             "trace",
+            "mcrdma",
+            "packet",
+            "roce",
+            "switch",
         ],
     ),
 ];

@@ -31,11 +31,22 @@ pub enum PlaneError {
         /// Why.
         source: Source,
     },
+    /// It was built without a clang that compiles the program for the kernel.
+    #[error(
+        "this build has no switch in the kernel (Debian: clang, libbpf-dev), only the one in userspace"
+    )]
+    NotBuilt,
     /// A port.
     #[error("port {port}: {source}")]
     Port {
         /// Its name.
         port: String,
+        /// Why.
+        source: Source,
+    },
+    /// The kernel keeps no statistics of its programs.
+    #[error("the kernel cannot keep statistics of its programs: {source}")]
+    Statistics {
         /// Why.
         source: Source,
     },
