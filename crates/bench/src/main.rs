@@ -18,6 +18,7 @@
 //! - `offload`: what a member that relays late costs, with and without offload.
 //! - `chaos`: `rdmc push` between hosts that come to harm.
 //! - `flood`: `rdmc push` while strangers flood every port.
+//! - `switch`: what the data planes of the in-switch multicast cost.
 //! - `overhead`: what rdmc's own code costs per block, without a network.
 //! - `trace-summary`: what a trace of any of them, or of `rdmc`, says in numbers.
 //! - `memory`: peak resident memory of `rdmc push` and its receivers.
@@ -62,6 +63,7 @@ mod small;
 mod store;
 mod summary;
 mod sweep;
+mod switch;
 mod timeline;
 mod traces;
 mod verify;
@@ -116,6 +118,8 @@ enum Command {
     Small(small::Args),
     /// Members that relay late, with and without offload
     Offload(offload::Args),
+    /// What a switch that copies costs: in the kernel, in userspace, its logic alone (needs root)
+    Switch(switch::Args),
     /// What rdmc's own code costs per block
     Overhead(overhead::Args),
     /// Others beside rdmc: MPI, Gloo, plain sockets, IP multicast
@@ -177,6 +181,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Modes(args) => modes::run(&args),
         Command::Small(args) => small::run(&args),
         Command::Offload(args) => offload::run(&args),
+        Command::Switch(args) => switch::run(&args),
         Command::Overhead(args) => overhead::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Peer(args) => peers::run_peer(&args),

@@ -40,6 +40,10 @@ const MAY_USE: [(&str, &[&str]); 19] = [
             "files",
             "lab",
             "trace",
+            "mcrdma",
+            "packet",
+            "roce",
+            "switch",
         ],
     ),
 ];

@@ -47,17 +47,22 @@ fn masked_bytes(packet: &[u8]) -> usize {
 
 /// Puts ones in place of what routers may change.
 fn mask(headers: &mut [u8]) {
-    let is_v6 = headers.first().is_some_and(|first| first >> 4 == 6);
-    if is_v6 && let Some(first) = headers.first_mut() {
-        *first |= 0x0f;
-    }
-    // Class, hop limit and IPv4's checksum, or class, flow label and hop limit; the UDP checksum;
-    // the BTH's congestion bits and reserved ones.
-    let v4: &[usize] = &[1, 8, 10, 11, 26, 27, 32];
-    let v6: &[usize] = &[1, 2, 3, 7, 46, 47, 52];
-    for &at in if is_v6 { v6 } else { v4 } {
+    for &(at, bits) in routers_bits(headers) {
         if let Some(byte) = headers.get_mut(at) {
-            *byte = 0xff;
+            *byte |= bits;
+        }
+    }
+}
+
+/// Bytes of headers, and the bits of them that routers may change: class, hop limit and IPv4's
+/// checksum, or class, flow label and hop limit; the UDP checksum; the BTH's congestion bits and
+/// reserved ones.
+fn routers_bits(headers: &[u8]) -> &'static [(usize, u8)] {
+    const ALL: u8 = 0xff;
+    match headers.first().is_some_and(|first| first >> 4 == 6) {
+        false => &[(1, ALL), (8, ALL), (10, ALL), (11, ALL), (26, ALL), (27, ALL), (32, ALL)],
+        true => {
+            &[(0, 0x0f), (1, ALL), (2, ALL), (3, ALL), (7, ALL), (46, ALL), (47, ALL), (52, ALL)]
         }
     }
 }
@@ -122,17 +127,22 @@ impl ShiftTables {
         if !fits || bytes_after > Self::BYTES_MAX {
             return None;
         }
-        let (mut before, mut after) = ([0; MASKED_BYTES_MAX], [0; MASKED_BYTES_MAX]);
+        let mut difference = [0; MASKED_BYTES_MAX];
         let length = masked_bytes(old);
-        before[..length].copy_from_slice(&old[..length]);
-        after[..length].copy_from_slice(&new[..length]);
-        mask(&mut before[..length]);
-        mask(&mut after[..length]);
+        for ((difference, old), new) in difference.iter_mut().zip(&old[..length]).zip(new) {
+            *difference = old ^ new;
+        }
+        for &(at, bits) in routers_bits(old) {
+            difference[at] &= !bits;
+        }
         let by_four_bytes = &self.stages[0][4];
         let mut crc = 0;
-        let pairs = before[..length].chunks_exact(4).zip(after[..length].chunks_exact(4));
-        let rest = old[length..].chunks_exact(4).zip(new[length..].chunks_exact(4));
-        for (old, new) in pairs.chain(rest) {
+        // Before the first change the CRC of the difference is none.
+        let words = difference[..length].chunks_exact(4).map(word).skip_while(|&word| word == 0);
+        for word in words {
+            crc = apply(by_four_bytes, crc ^ word);
+        }
+        for (old, new) in old[length..].chunks_exact(4).zip(new[length..].chunks_exact(4)) {
             crc = apply(by_four_bytes, crc ^ word(old) ^ word(new));
         }
         let mut distance = bytes_after;

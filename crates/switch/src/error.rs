@@ -51,6 +51,12 @@ pub enum PlaneError {
         /// Why.
         why: String,
     },
+    /// The kernel keeps no statistics of its programs.
+    #[error("the kernel cannot keep statistics of its programs: {why}")]
+    Statistics {
+        /// Why.
+        why: String,
+    },
     /// The program that was built is not what this needs.
     #[error("the program for the kernel has no {missing}; build again")]
     Program {

@@ -10,6 +10,7 @@ use std::{
     error::Error,
     io,
     net::IpAddr,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -21,11 +22,12 @@ use aya::{
         ProgramType, SchedClassifier, TcAttachType,
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact},
     },
+    sys::{Stats, enable_stats},
 };
 use mcrdma::{Counters, GroupKey, Mac, Merging, Replication};
 use roce::{Serial, ShiftTables};
 
-use crate::{MemberState, PlaneError};
+use crate::{MemberState, PlaneError, Statistics};
 use layout::{
     AddressBytes, AnswersBytes, GroupBytes, GroupKeyBytes, MemberKeyBytes, RegionsBytes,
     RegionsKeyBytes, SenderBytes,
@@ -366,6 +368,21 @@ impl KernelPlane {
             *count = values.iter().sum();
         }
         Ok(Counters::new(counts))
+    }
+
+    /// From now on the kernel keeps statistics of all of its programs, until what is answered is
+    /// dropped. That costs some ns for each frame.
+    ///
+    /// Needs CAP_SYS_ADMIN.
+    pub fn enable_statistics() -> Result<OwnedFd, PlaneError> {
+        enable_stats(Stats::RunTime).map_err(|error| PlaneError::Statistics { why: whole(&error) })
+    }
+
+    /// What the program has cost since it was loaded, while there were statistics.
+    pub fn statistics(&self) -> Result<Statistics, PlaneError> {
+        let program = self.ebpf.program(NAME).ok_or(PlaneError::Program { missing: NAME })?;
+        let info = program.info().map_err(self.failed("read its statistics"))?;
+        Ok(Statistics { frames: info.run_count(), time: info.run_time() })
     }
 }
 

@@ -1,0 +1,171 @@
+//! A network of its own: a switch's ports, a sender at the first one, and ends that count at the others.
+
+use std::{
+    fs, io,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use mcrdma::{Counter, Counters, Port};
+use packet::{Interface, Offload};
+
+use super::{Args, group::Case};
+use crate::Outcome;
+
+/// What comes out within this time came in before.
+const SETTLING: Duration = Duration::from_millis(20);
+/// A switch that has still not come to an end is not waited for any longer.
+const SETTLING_MAX: Duration = Duration::from_secs(2);
+
+/// Ports `s0` on of a switch that is not there yet, and their other ends, `h0` on. All of it is gone
+/// with the thread that made it, which moves into it.
+pub struct Network {
+    sender: Interface,
+    /// Interface numbers of the switch's ends.
+    ports: Vec<Port>,
+}
+
+/// What one load gave.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Carried {
+    pub seconds: f64,
+    /// Packets that the sender's port took.
+    pub sent: u64,
+    /// Packets that the switch took.
+    pub requests: u64,
+    pub copies: u64,
+    pub copies_failed: u64,
+    /// Copies that came out at the ports' other ends.
+    pub arrived: u64,
+}
+
+impl Network {
+    /// Moves this thread into it. Needs root, and iproute2.
+    pub fn enter(members: usize) -> Outcome<Self> {
+        use rustix::thread::UnshareFlags;
+        // Other threads stay where they are; nothing that they have is taken away.
+        #[expect(deprecated)]
+        rustix::thread::unshare(UnshareFlags::NEWNET)?;
+        for port in 0..=members {
+            ip(&format!("link add s{port} type veth peer name h{port}"))?;
+            quiet(&format!("s{port}"))?;
+            quiet(&format!("h{port}"))?;
+        }
+        let sender = Interface::open("h0", false)?;
+        let number = |port| rustix::net::netdevice::name_to_index(&sender, &Self::port_name(port));
+        let ports = (0..=members).map(number).collect::<Result<_, _>>()?;
+        Ok(Self { sender, ports })
+    }
+
+    /// The switch's end of a port; the sender is at port 0.
+    pub fn port_name(port: usize) -> String {
+        format!("s{port}")
+    }
+
+    pub fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// Sends packets of a group for a while, as fast as it goes or as fast as it is told, and looks
+    /// what has come of them.
+    pub fn load(
+        &self,
+        args: &Args,
+        case: &Case,
+        counters: impl Fn() -> Outcome<Counters>,
+    ) -> Outcome<Carried> {
+        let (counted_before, arrived_before) = (counters()?, arrived(case.members)?);
+        let stop = AtomicBool::new(false);
+        let start = Instant::now();
+        let sent = thread::scope(|scope| {
+            let sender = scope.spawn(|| self.send(&case.frame(), args.packets_per_s, &stop));
+            thread::sleep(Duration::from_secs_f64(args.seconds));
+            stop.store(true, Ordering::Relaxed);
+            sender.join().map_err(|_| "the sender has failed")
+        })??;
+        let seconds = start.elapsed().as_secs_f64();
+        let counted = settled(&counters)?;
+        let since = |counter| counted.counted(counter) - counted_before.counted(counter);
+        Ok(Carried {
+            seconds,
+            sent,
+            requests: since(Counter::Request),
+            copies: since(Counter::Copy),
+            copies_failed: since(Counter::CopyFailed),
+            arrived: arrived(case.members)? - arrived_before,
+        })
+    }
+
+    /// Answers how many of them its port took.
+    fn send(&self, frame: &[u8], packets_per_s: Option<u64>, stop: &AtomicBool) -> io::Result<u64> {
+        const NO_ROOM: Option<i32> = Some(rustix::io::Errno::NOBUFS.raw_os_error());
+        let start = Instant::now();
+        let mut sent = 0;
+        while !stop.load(Ordering::Relaxed) {
+            if let Some(rate) = packets_per_s
+                && sent as f64 >= start.elapsed().as_secs_f64() * rate as f64
+            {
+                thread::sleep(Duration::from_micros(50));
+                continue;
+            }
+            match self.sender.send(Offload::NONE, frame) {
+                Ok(()) => sent += 1,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.raw_os_error() == NO_ROOM => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
+}
+
+/// The counters, once they do not change any more.
+fn settled(counters: &impl Fn() -> Outcome<Counters>) -> Outcome<Counters> {
+    let deadline = Instant::now() + SETTLING_MAX;
+    let mut last = counters()?;
+    loop {
+        thread::sleep(SETTLING);
+        let counted = counters()?;
+        if counted == last || Instant::now() > deadline {
+            return Ok(counted);
+        }
+        last = counted;
+    }
+}
+
+/// Frames that have come out at the members' ends.
+fn arrived(members: usize) -> Outcome<u64> {
+    // Where /sys is mounted it shows another network.
+    let table = fs::read_to_string("/proc/thread-self/net/dev")?;
+    let received = |member: usize| {
+        let name = format!("h{member}:");
+        let fields = table.lines().find_map(|line| line.trim_start().strip_prefix(&name))?;
+        fields.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    (1..=members)
+        .map(|member| received(member).ok_or_else(|| format!("h{member} is not there").into()))
+        .sum()
+}
+
+/// An interface that is up, and on which the kernel says nothing of its own.
+fn quiet(link: &str) -> Outcome<()> {
+    // A kernel without IPv6 has nothing to say.
+    let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "1");
+    ip(&format!("link set {link} mtu 9000 up"))
+}
+
+fn ip(arguments: &str) -> Outcome<()> {
+    let output = Command::new("ip")
+        .args(arguments.split(' '))
+        .output()
+        .map_err(|error| format!("ip cannot be started ({error}); install iproute2"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim())
+                .into())
+        }
+    }
+}
