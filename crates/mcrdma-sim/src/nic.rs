@@ -169,8 +169,7 @@ impl Network {
         let incoming = &mut self.incoming[index];
         let (host, peer) = (incoming.host, incoming.peer);
         debug_assert_eq!(packet.headers.ip.source, peer.0, "requests come from the peer");
-        let is_due =
-            packet.headers.ip.is_congested() && incoming.responder.congested(now_ns);
+        let is_due = packet.headers.ip.is_congested() && incoming.responder.congested(now_ns);
         let reaction = incoming.responder.receive(&packet.headers, packet.payload_bytes);
         if reaction.place.is_some() {
             incoming.bytes += u64::from(packet.payload_bytes);
