@@ -286,6 +286,7 @@ impl Network {
             peer,
             requester,
             is_active: false,
+            wakes_ns: u64::MAX,
             incoming,
             repeated: 0,
             notifications: 0,

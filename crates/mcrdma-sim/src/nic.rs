@@ -22,6 +22,9 @@ pub struct Outgoing {
     pub requester: Requester,
     /// It is among those that its card looks at.
     pub is_active: bool,
+    /// Nothing can be sent before then. What [`Requester::wakes_ns`] says, kept where a card that
+    /// looks at all of its queue pairs finds it at once.
+    pub wakes_ns: u64,
     /// The queue pairs that it sends to.
     pub incoming: Range<usize>,
     pub repeated: u64,
@@ -57,25 +60,26 @@ impl Network {
         if let Some(packet) = self.cards[host].answers.pop_front() {
             return Some(self.packets.insert(packet));
         }
-        let mut wakes_ns = None;
+        let now_ns = self.now_ns();
+        let mut wakes_ns = u64::MAX;
         for _ in 0..self.cards[host].active.len() {
             let pair = self.cards[host].active.pop_front()?;
-            let packet = self.request(pair);
-            self.complete(pair);
             let outgoing = &mut self.outgoing[pair];
-            outgoing.is_active = !outgoing.requester.is_idle();
-            if outgoing.is_active {
-                self.cards[host].active.push_back(pair);
+            if outgoing.requester.is_idle() {
+                outgoing.is_active = false;
+                continue;
             }
-            if let Some(packet) = packet {
+            self.cards[host].active.push_back(pair);
+            if outgoing.wakes_ns <= now_ns
+                && let Some(packet) = self.request(pair)
+            {
                 return Some(self.packets.insert(packet));
             }
-            let wake_ns = self.outgoing[pair].requester.wakes_ns();
-            wakes_ns = [wakes_ns, wake_ns].into_iter().flatten().min();
+            wakes_ns = wakes_ns.min(self.outgoing[pair].wakes_ns);
         }
-        if let Some(wakes_ns) = wakes_ns {
+        if wakes_ns < u64::MAX {
             // Not again at the same time: nothing would have changed.
-            self.wake_at(host, wakes_ns.max(self.now_ns() + 1) * PS_PER_NS);
+            self.wake_at(host, wakes_ns.max(now_ns + 1) * PS_PER_NS);
         }
         None
     }
@@ -104,8 +108,10 @@ impl Network {
 
     fn request(&mut self, pair: Pair) -> Option<Packet> {
         let now_ns = self.now_ns();
-        let outgoing = &mut self.outgoing[pair];
-        let request = outgoing.requester.send(now_ns)?;
+        let request = self.outgoing[pair].requester.send(now_ns);
+        // A connection may have ended by this.
+        self.complete(pair);
+        let (request, outgoing) = (request?, &mut self.outgoing[pair]);
         outgoing.repeated += u64::from(request.is_repeated);
         let (source, (target, qpn)) = (address(outgoing.host), outgoing.peer);
         let mut headers = headers(source, target, Bth::new(request.opcode, qpn, request.psn))?;
@@ -128,11 +134,14 @@ impl Network {
             outgoing.is_active = true;
             self.cards[host].active.push_back(pair);
         }
+        self.complete(pair);
         self.send(host);
     }
 
-    /// Tells the host's program of messages that have ended.
+    /// Tells the host's program of messages that have ended, and finds when there is more to send.
     fn complete(&mut self, pair: Pair) {
+        let outgoing = &mut self.outgoing[pair];
+        outgoing.wakes_ns = outgoing.requester.wakes_ns().unwrap_or(u64::MAX);
         while let Some(completion) = self.outgoing[pair].requester.completed() {
             self.tell_end(pair, completion.id, completion.status == Status::Done);
         }

@@ -114,9 +114,9 @@ fn two_flows_share_a_link_fairly() {
     let bytes = |network: &Network| pairs.map(|pair| network.transferred(pair).bytes as f64);
     while network.next(10 * PS_PER_S / 1000).is_some() {}
     let before = bytes(&network);
-    while network.next(80 * PS_PER_S / 1000).is_some() {}
+    while network.next(50 * PS_PER_S / 1000).is_some() {}
     let after = bytes(&network);
-    let share = |at: usize| (after[at] - before[at]) * 8.0 / 70e-3 / 1e11;
+    let share = |at: usize| (after[at] - before[at]) * 8.0 / 40e-3 / 1e11;
     let [one, other] = [share(0), share(1)];
     assert!(one + other > 0.85 && (one - other).abs() < 0.1, "{one} {other}");
 }

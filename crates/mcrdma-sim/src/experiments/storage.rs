@@ -48,7 +48,7 @@ impl StorageSettings {
             distribution,
             above: Device::Copies,
             patterns: Pattern::ALL.to_vec(),
-            loads: vec![0.2, 0.3, 0.4, 0.5, 0.6],
+            loads: vec![0.2, 0.4, 0.6],
             duration_ms,
         }
     }
