@@ -56,8 +56,9 @@ pub fn fairness(args: &Args) -> Outcome<(Report, Chart)> {
     report.finding(
         "rates of a group fall to 1/2 and 1/3 when the second and the third flow start.",
         &format!("Gbit/s of the first group, the second and the flow in the end: {}.", found.join("; ")),
-        "the second group meets others at two links and hears of both; so it has half of what each of \
-         them has, 1/3 of a link, and they the rest.",
+        "flows at a link have converged when they hear of congestion equally often (section IV-D). The \
+         second group hears of both of its links, so that it gets half of what each of the others \
+         has: 1/3 of a link, and they 2/3. If its sender hears less, it gets more.",
     );
     let panels = Rule::ALL.map(|rule| Panel {
         title: format!("Sender hears {}", rule.name()),
@@ -126,8 +127,8 @@ pub fn notifications(args: &Args) -> Outcome<(Report, Chart)> {
          call that an over-reaction, to be fixed.",
         &format!("Gbit/s of the group with seven: {}.", Rule::ALL.map(with_seven).join(", ")),
         "with all notifications the simulation follows the theory. With those of the member that has \
-         most the group keeps more, but not half: members hear of congestion one or two times in a \
-         millisecond, by chance, and the most of seven is more than each has on average.",
+         most the group keeps more, but not half: a receiver sends one or two in a millisecond, by \
+         chance, and the most that any of seven has sent is more than what each sends on average.",
     );
     let panels = Rule::ALL.map(|rule| Panel {
         title: format!("Sender hears {}", rule.name()),

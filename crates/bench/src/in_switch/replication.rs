@@ -112,8 +112,9 @@ pub fn loss(args: &Args) -> Outcome<(Report, Chart)> {
         "all ways lose little; MC-RDMA loses slightly more at 1/4096 and 1/1024, since a NAK falls \
          back to what the slowest member has.",
         &format!("at 1/1024 of the throughput is left: {}.", Pattern::ALL.map(kept).join(", ")),
-        "a receiver that misses a packet has the sender go back to it, which costs a round trip of \
-         its rate. A fan-out's flows have half of the rate each, and half of the losses.",
+        "a receiver that misses a packet has the sender go back to it, which costs a round trip at its \
+         rate: about 47 packets by this model. A fan-out's flows have half of the rate each, and \
+         half of the losses.",
     );
     let loss_lines =
         |y: fn(&LossRow) -> f64| lines(&rows, |row| row.pattern, |row| (row.loss * 1e4, y(row)));
@@ -161,8 +162,9 @@ pub fn training(args: &Args) -> Outcome<(Report, Chart)> {
     report.finding(
         "with 8 MB an iteration takes MC-RDMA 6.1 ms, the others 11.3 and 10.8 ms.",
         &format!("with the longest messages: {}.", found.join(", ")),
-        "gathering takes everybody the same, six messages through the server's link, for which 4.2 ms \
-         is the least. Distributing takes the time of one message instead of six.",
+        "gathering is the same for all: six messages through the server's link, for which 4.2 ms is the \
+         least, and DCQCN makes it more. Distributing takes the time of one message and a half \
+         instead of more than eight.",
     );
     let panels = vec![Panel {
         title: "Iteration".into(),

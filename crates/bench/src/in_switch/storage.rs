@@ -56,8 +56,10 @@ pub fn storage(args: &Args) -> Outcome<(Report, Chart)> {
             savings(&web_search),
             saved_by_all(&alibaba, &lowest)
         ),
-        "a read waits behind what its store sends to replicas; copies in the switch halve that. A \
-         store receives the same by all ways, so writes wait as long.",
+        "a read waits behind what its store sends to replicas, and copies in the switch halve that. Much \
+         of the time is DCQCN's: after a notification or two a queue pair is slow for milliseconds, \
+         and all that it has to send waits. A group has one rate for both receivers, that \
+         of the slower; a fan-out has one for each, and its writes wait less where loads are low.",
     );
     Ok((report, chart(&alibaba, &lowest, &web_search)))
 }

@@ -95,9 +95,9 @@ pub struct FairnessSettings {
 }
 
 impl Default for FairnessSettings {
-    /// The paper's flows run for seconds; DCQCN converges within tens of milliseconds.
+    /// DCQCN takes about 50 ms to share a link evenly, after the first reactions to a new flow.
     fn default() -> Self {
-        Self { config: Config::default(), phase_ms: 40, sample_ms: 2 }
+        Self { config: Config::default(), phase_ms: 100, sample_ms: 4 }
     }
 }
 
