@@ -110,11 +110,11 @@ fn two_flows_share_a_link_fairly() {
     for pair in pairs {
         (0..1000).for_each(|token| network.post(pair, MESSAGE_BYTES, token));
     }
-    // One of them had the link for itself first.
     let bytes = |network: &Network| pairs.map(|pair| network.transferred(pair).bytes as f64);
-    while network.next(10 * PS_PER_S / 1000).is_some() {}
+    // Until DCQCN has converged.
+    while network.next(40 * PS_PER_S / 1000).is_some() {}
     let before = bytes(&network);
-    while network.next(50 * PS_PER_S / 1000).is_some() {}
+    while network.next(80 * PS_PER_S / 1000).is_some() {}
     let after = bytes(&network);
     let share = |at: usize| (after[at] - before[at]) * 8.0 / 40e-3 / 1e11;
     let [one, other] = [share(0), share(1)];

@@ -13,7 +13,10 @@ use crate::{
     report::{Report, mean, number},
 };
 
-const FAIRNESS_FLOWS: [(&str, fn(&FairnessRow) -> f64); 3] = [
+/// A flow's name, and its rate in a row.
+type Flow = (&'static str, fn(&FairnessRow) -> f64);
+
+const FAIRNESS_FLOWS: [Flow; 3] = [
     ("A1 to C1, D1", |row| row.multicast_1_gbit_per_s),
     ("C1 to D1, A2", |row| row.multicast_2_gbit_per_s),
     ("D1 to A2", |row| row.unicast_gbit_per_s),
