@@ -4,6 +4,7 @@
 //! - `shaped`: members in network namespaces, over links of a known rate ([`lab`]).
 //! - `block-sizes`: block sizes against lengths of the message, over links of a known rate.
 //! - `racks`: racks whose uplinks are oversubscribed, and what crosses these.
+//! - `in-switch`: the MC-RDMA paper's figures, in a simulated network of packets.
 //! - `robust`: a slow link, a slow member and late programs, over shaped links and in virtual time.
 //! - `overlap`: what several messages in flight give.
 //! - `sim`: a simulated group in virtual time, with the real engine at every member.
@@ -39,6 +40,7 @@ mod delays;
 mod drawing;
 mod flood;
 mod groups;
+mod in_switch;
 mod interrupt;
 mod load;
 mod local;
@@ -96,6 +98,8 @@ enum Command {
     BlockSizes(block_sizes::Args),
     /// Racks with oversubscribed uplinks: time, and what crosses the uplinks (needs root)
     Racks(racks::Args),
+    /// Multicast in the switch, fan-out and chains, in a simulated network of packets
+    InSwitch(in_switch::Args),
     /// A slow link, a slow member, late programs: what they cost (over links needs root)
     Robust(robust::Args),
     /// What several messages in flight give
@@ -170,6 +174,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Shaped(args) => shaped::run(&args),
         Command::BlockSizes(args) => block_sizes::run(&args),
         Command::Racks(args) => racks::run(&args),
+        Command::InSwitch(args) => in_switch::run(&args),
         Command::Robust(args) => robust::run(&args),
         Command::Overlap(args) => overlap::run(&args),
         Command::Sim(args) => sim::run(&args),

@@ -515,3 +515,16 @@ fn a_missing_command_is_explained() {
     let output = bench("memory --rdmc /nonexistent/rdmc --size 1KiB");
     assert!(String::from_utf8_lossy(&output.stderr).contains("cargo build"));
 }
+
+/// A small part of a figure: the same whenever it is simulated, and drawn.
+#[test]
+fn multicast_in_the_switch_is_simulated() {
+    let (file, draw) = picture();
+    let run = || json_of(&bench(&format!("in-switch fig4 --part 3 --json {draw}")));
+    let json = run();
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 14 * 3);
+    assert!(rows.iter().all(|row| row["latency_us"].as_f64().unwrap() > 2.0));
+    assert!(drawn(&file).contains("in-switch"));
+    assert_eq!(json, run());
+}

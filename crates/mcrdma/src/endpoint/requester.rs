@@ -208,7 +208,8 @@ impl Requester {
         if !self.may_send() || now_ns < self.ready_ns() {
             return None;
         }
-        let open = *self.open.iter().find(|open| self.next < open.end)?;
+        let at = self.open.partition_point(|open| open.end <= self.next);
+        let open = *self.open.get(at)?;
         let request = self.request(&open);
         if let Some(rate) = &mut self.rate {
             // Ethernet, IP, UDP, BTH and both CRCs; preamble and gap.

@@ -1,0 +1,157 @@
+//! Figures 5 and 6: groups and other flows at the same links.
+
+use mcrdma_sim::experiments::{
+    FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, Rule,
+    fairness as simulate_fairness, notifications as simulate_notifications,
+};
+use serde_json::json;
+
+use super::Args;
+use crate::{
+    Outcome,
+    chart::{Axis, Chart, Line, Panel, Point, Style},
+    report::{Report, mean, number},
+};
+
+/// A flow's name, and its rate in a row.
+type Flow = (&'static str, fn(&FairnessRow) -> f64);
+
+const FAIRNESS_FLOWS: [Flow; 3] = [
+    ("A1 to C1, D1", |row| row.multicast_1_gbit_per_s),
+    ("C1 to D1, A2", |row| row.multicast_2_gbit_per_s),
+    ("D1 to A2", |row| row.unicast_gbit_per_s),
+];
+
+const RULE_NOTE: &str = "rule: all: a group's sender hears every congestion notification (the \
+    paper); most: in each millisecond as many as the member that has most.";
+
+/// Figure 5.
+pub fn fairness(args: &Args) -> Outcome<(Report, Chart)> {
+    let default = FairnessSettings::default();
+    let phase_ms = args.part_of(default.phase_ms).max(default.sample_ms);
+    let settings = FairnessSettings { config: args.config(), phase_ms, ..default };
+    let rows = simulate_fairness(&settings)?;
+    let what = format!(
+        "two groups and a flow that start one after another, {phase_ms} ms apart; rates in the last \
+         half of each phase"
+    );
+    let columns = ["rule", "phase", "group_1_gbit_per_s", "group_2_gbit_per_s", "flow_gbit_per_s"];
+    let mut report = args.report(&what, &columns);
+    let mut found = Vec::new();
+    for rule in Rule::ALL {
+        for phase in 0..3 {
+            let (from, to) = (phase * phase_ms + phase_ms / 2, (phase + 1) * phase_ms);
+            let is_in =
+                |row: &&FairnessRow| row.rule == rule && (from + 1..=to).contains(&row.at_ms);
+            let own: Vec<&FairnessRow> = rows.iter().filter(is_in).collect();
+            let rates = FAIRNESS_FLOWS
+                .map(|(_, rate)| mean(&own.iter().map(|row| rate(row)).collect::<Vec<f64>>()));
+            let mut cells = vec![json!(rule.name()), json!(phase + 1)];
+            cells.extend(rates.map(number));
+            report.row(cells);
+            if phase == 2 {
+                let [one, two, flow] = rates;
+                found.push(format!("{} {one:.0}, {two:.0} and {flow:.0}", rule.name()));
+            }
+        }
+    }
+    report.note(RULE_NOTE);
+    report.finding(
+        "rates of a group fall to 1/2 and 1/3 when the second and the third flow start.",
+        &format!("Gbit/s of the first group, the second and the flow in the end: {}.", found.join("; ")),
+        "flows at a link have converged when they hear of congestion equally often (section IV-D). The \
+         second group hears of both of its links, so that it gets half of what each of the others \
+         has: 1/3 of a link, and they 2/3. If its sender hears less, it gets more.",
+    );
+    let panels = Rule::ALL.map(|rule| Panel {
+        title: format!("Sender hears {}", rule.name()),
+        y: Axis::linear("Gbit/s"),
+        lines: FAIRNESS_FLOWS.map(|(name, rate)| fairness_line(&rows, rule, name, rate)).into(),
+    });
+    let x = Axis::linear("ms");
+    Ok((
+        report,
+        Chart { title: "Flows that start one after another".into(), x, panels: panels.into() },
+    ))
+}
+
+fn fairness_line(
+    rows: &[FairnessRow],
+    rule: Rule,
+    name: &str,
+    rate: fn(&FairnessRow) -> f64,
+) -> Line {
+    let own = rows.iter().filter(|row| row.rule == rule);
+    Line::new(name, own.map(|row| Point::new(row.at_ms as f64, rate(row))).collect())
+}
+
+/// Figure 6.
+pub fn notifications(args: &Args) -> Outcome<(Report, Chart)> {
+    let default = NotificationsSettings::default();
+    let (settle_ms, measure_ms) =
+        (args.part_of(default.settle_ms), args.part_of(default.measure_ms));
+    let settings = NotificationsSettings { config: args.config(), settle_ms, measure_ms };
+    let rows = simulate_notifications(&settings)?;
+    let what = format!(
+        "a group of seven members, of which some share their link with another flow; rates over \
+         {measure_ms} ms after {settle_ms} ms"
+    );
+    let columns = [
+        "rule",
+        "congested",
+        "group_gbit_per_s",
+        "group_in_theory",
+        "flow_gbit_per_s",
+        "flow_in_theory",
+    ];
+    let mut report = args.report(&what, &columns);
+    for row in &rows {
+        report.row(vec![
+            json!(row.rule.name()),
+            json!(row.congested),
+            number(row.multicast_gbit_per_s),
+            number(row.multicast_theory_gbit_per_s),
+            number(row.unicast_gbit_per_s),
+            number(row.unicast_theory_gbit_per_s),
+        ]);
+    }
+    report.note(RULE_NOTE);
+    report.note(
+        "In theory flows at a link hear of congestion equally often (section IV-D): n congested \
+         members that are all heard leave the group C / (n + 1), one that is heard C / 2.",
+    );
+    let with_seven = |rule: Rule| {
+        let row = rows.iter().find(|row| row.rule == rule && row.congested == 7);
+        let rate = row.map_or(f64::NAN, |row| row.multicast_gbit_per_s);
+        format!("{} {rate:.1}", rule.name())
+    };
+    report.finding(
+        "the group's rate falls with the number of congested members as the theory has it; the authors \
+         call that an over-reaction, to be fixed.",
+        &format!("Gbit/s of the group with seven: {}.", Rule::ALL.map(with_seven).join(", ")),
+        "with all notifications the simulation follows the theory. With those of the member that has \
+         most the group keeps more, but not half: a receiver sends one or two in a millisecond, by \
+         chance, and the most that any of seven has sent is more than what each sends on average.",
+    );
+    let panels = Rule::ALL.map(|rule| Panel {
+        title: format!("Sender hears {}", rule.name()),
+        y: Axis::linear("Gbit/s"),
+        lines: notification_lines(&rows, rule),
+    });
+    let x = Axis::counted("congested members");
+    Ok((report, Chart { title: "Congested members".into(), x, panels: panels.into() }))
+}
+
+fn notification_lines(rows: &[NotificationsRow], rule: Rule) -> Vec<Line> {
+    let line = |name: &str, style: Style, rate: fn(&NotificationsRow) -> f64| {
+        let own = rows.iter().filter(|row| row.rule == rule);
+        let points = own.map(|row| Point::new(row.congested as f64, rate(row))).collect();
+        Line { style, ..Line::new(name, points) }
+    };
+    vec![
+        line("group", Style::Solid, |row| row.multicast_gbit_per_s),
+        line("group, in theory", Style::Bound, |row| row.multicast_theory_gbit_per_s),
+        line("other flows", Style::Solid, |row| row.unicast_gbit_per_s),
+        line("others, in theory", Style::Bound, |row| row.unicast_theory_gbit_per_s),
+    ]
+}
