@@ -27,6 +27,9 @@ pub struct Args {
     /// Simulate a part of the time or of the requests only, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     part: u64,
+    /// Without congestion control: pauses alone hold senders back
+    #[arg(long)]
+    without_dcqcn: bool,
     /// Draw into this file, as SVG
     #[arg(long, value_name = "FILE")]
     draw: Option<PathBuf>,
@@ -66,7 +69,16 @@ pub fn run(args: &Args) -> Outcome<()> {
 
 impl Args {
     fn config(&self) -> Config {
-        Config { seed: self.seed, ..Config::default() }
+        self.apply(Config::default())
+    }
+
+    /// What was asked for, in a network that is otherwise like this.
+    fn apply(&self, mut config: Config) -> Config {
+        config.seed = self.seed;
+        if self.without_dcqcn {
+            (config.ecn, config.requester.rate) = (None, None);
+        }
+        config
     }
 
     /// So much of it, at least 1.
@@ -76,7 +88,8 @@ impl Args {
 
     /// Nothing in it depends on the machine that computes it.
     fn report(&self, what: &str, columns: &[&'static str]) -> Report {
-        let what = format!("{what}; simulated, seed {}", self.seed);
+        let control = if self.without_dcqcn { ", without DCQCN" } else { "" };
+        let what = format!("{what}; simulated, seed {}{control}", self.seed);
         Report::new("in-switch", what, columns).of_the_past()
     }
 }

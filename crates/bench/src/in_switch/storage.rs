@@ -2,7 +2,7 @@
 
 use mcrdma::plan::Device;
 use mcrdma_sim::{
-    Config, Distribution, Pattern,
+    Distribution, Pattern,
     experiments::{StorageRow, StorageSettings, storage as simulate},
 };
 use serde_json::json;
@@ -18,7 +18,7 @@ use crate::{
 pub fn storage(args: &Args) -> Outcome<(Report, Chart)> {
     let settings = |distribution, above, patterns: &[Pattern]| {
         let default = StorageSettings::new(distribution);
-        let config = Config { seed: args.seed, ..default.config };
+        let config = args.apply(default.config);
         let duration_ms = args.part_of(default.duration_ms);
         StorageSettings { config, above, patterns: patterns.to_vec(), duration_ms, ..default }
     };
