@@ -5,7 +5,6 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
-    process::Command,
     sync::{
         Arc, Barrier,
         atomic::{AtomicBool, Ordering},
@@ -32,6 +31,18 @@ const OPEN: u64 = 8;
 const PLACE_BYTES: u64 = 32 << 10;
 const PATIENCE: Duration = Duration::from_secs(120);
 
+fn own_network() {
+    lab::enter_own_network().unwrap();
+}
+
+fn ip(words: &str) {
+    lab::ip(words).unwrap();
+}
+
+fn quiet(link: &str) {
+    lab::quiet(link, 4200).unwrap();
+}
+
 fn skipped() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -46,22 +57,6 @@ fn no_kernel_plane() -> bool {
         println!("SKIPPED: {error}");
     }
     possible.is_err()
-}
-
-fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// A network namespace for this thread alone.
-fn own_network() {
-    #[expect(deprecated)]
-    rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET).unwrap();
-}
-
-fn quiet(link: &str) {
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "1");
-    ip(&format!("link set {link} mtu 4200 up"));
 }
 
 fn address(host: usize) -> IpAddr {

@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
-    process::Command,
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -23,21 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const MESSAGES: u64 = 60;
 const BYTES: usize = 30_000;
 const VIRTUAL_START: u64 = 0x9000;
-
-fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn own_network() {
-    #[expect(deprecated)]
-    rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET).unwrap();
-}
-
-fn quiet(link: &str) {
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "1");
-    ip(&format!("link set {link} mtu 4200 up"));
-}
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -64,6 +48,18 @@ impl Network {
         self.tell.send(Box::new(move || tell.send(job()).unwrap())).unwrap();
         told.recv().expect("the job has ended well")
     }
+}
+
+fn own_network() {
+    lab::enter_own_network().unwrap();
+}
+
+fn ip(words: &str) {
+    lab::ip(words).unwrap();
+}
+
+fn quiet(link: &str) {
+    lab::quiet(link, 4200).unwrap();
 }
 
 fn link(from: Node, to: Node) -> String {

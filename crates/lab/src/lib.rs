@@ -6,7 +6,8 @@
 //! rack, whose uplink to a bridge between the racks is another such pair.
 //!
 //! [`Lab::create`] makes a lab that goes when it is dropped, for measurements and tests.
-//! [`Lab::up`] makes one that stays under its name, as the command `rdmc-lab up` does. All of it
+//! [`Lab::up`] makes one that stays under its name, as the command `rdmc-lab up` does.
+//! [`enter_own_network`] is for what is smaller than a lab, or of another shape. All of it
 //! needs root, and the programs `ip` and `tc` of iproute2. Everything blocks, and may be called
 //! from any thread.
 
@@ -19,6 +20,7 @@ mod lab;
 mod link;
 mod make;
 mod namespaces;
+mod own;
 mod settings;
 mod state;
 mod units;
@@ -27,5 +29,6 @@ pub use error::Error;
 pub use host::Host;
 pub use lab::{Condition, Lab, Listed, UplinkBytes, down, down_all, list};
 pub use link::Link;
+pub use own::{enter_own_network, ip, quiet};
 pub use settings::{LabSettings, SlowHost, SlowLink};
 pub use units::{Rate, parse_size};

@@ -7,7 +7,6 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     path::PathBuf,
-    process::Command,
     time::{Duration, Instant},
 };
 
@@ -20,17 +19,6 @@ use roce::{Aeth, Bth, Headers, IpHeader, NakCode, Opcode, Packet, Reth, Serial, 
 use switch::KernelPlane;
 
 const PORTS: usize = 5;
-
-/// The kernel is not to say anything of its own there.
-fn quiet(link: &str) {
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "1");
-    ip(&format!("link set {link} mtu 9000 up"));
-}
-
-fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
 
 /// A switch in the kernel with both ends of its ports, and the same switch as pure logic.
 struct Twins {
@@ -46,6 +34,18 @@ impl Drop for Twins {
     fn drop(&mut self) {
         self.kernel.take().map(KernelPlane::unpin);
     }
+}
+
+fn own_network() {
+    lab::enter_own_network().unwrap();
+}
+
+fn ip(words: &str) {
+    lab::ip(words).unwrap();
+}
+
+fn quiet(link: &str) {
+    lab::quiet(link, 9000).unwrap();
 }
 
 fn skipped() -> bool {
@@ -148,14 +148,6 @@ impl Twins {
         let named = |counters: mcrdma::Counters| counters.iter().collect::<Vec<_>>();
         assert_eq!(named(kernel), named(self.pure.tables.counters));
     }
-}
-
-/// A network namespace for this thread alone.
-fn own_network() {
-    use rustix::thread::UnshareFlags;
-    // Other threads stay where they are; nothing that they have is taken away.
-    #[expect(deprecated)]
-    rustix::thread::unshare(UnshareFlags::NEWNET).unwrap();
 }
 
 fn address(is_v6: bool, host: u8) -> IpAddr {

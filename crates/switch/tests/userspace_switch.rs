@@ -4,7 +4,6 @@
 use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, TcpListener, TcpStream},
-    process::Command,
     sync::{
         Arc, Barrier,
         atomic::{AtomicBool, Ordering},
@@ -20,29 +19,25 @@ use switch::{UserspacePlane, UserspaceTables};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+fn own_network() {
+    lab::enter_own_network().unwrap();
+    ip("link set lo up");
+}
+
+fn ip(words: &str) {
+    lab::ip(words).unwrap();
+}
+
+fn quiet(link: &str) {
+    lab::quiet(link, 9000).unwrap();
+}
+
 fn skipped() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         println!("SKIPPED: needs root (network namespaces)");
     }
     !is_root
-}
-
-fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// A network namespace for this thread alone.
-fn own_network() {
-    #[expect(deprecated)]
-    rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET).unwrap();
-    ip("link set lo up");
-}
-
-fn quiet(link: &str) {
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "1");
-    ip(&format!("link set {link} mtu 9000 up"));
 }
 
 /// Runs a switch with so many ports `s0` on in this thread's network, until it is dropped.

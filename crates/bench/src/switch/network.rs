@@ -2,7 +2,6 @@
 
 use std::{
     fs, io,
-    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -14,6 +13,7 @@ use packet::{Interface, Offload};
 use super::{Args, group::Case};
 use crate::Outcome;
 
+const MTU_BYTES: u32 = 9000;
 /// What comes out within this time came in before.
 const SETTLING: Duration = Duration::from_millis(20);
 /// A switch that has still not come to an end is not waited for any longer.
@@ -44,14 +44,11 @@ pub struct Carried {
 impl Network {
     /// Moves this thread into it. Needs root, and iproute2.
     pub fn enter(members: usize) -> Outcome<Self> {
-        use rustix::thread::UnshareFlags;
-        // Other threads stay where they are; nothing that they have is taken away.
-        #[expect(deprecated)]
-        rustix::thread::unshare(UnshareFlags::NEWNET)?;
+        lab::enter_own_network()?;
         for port in 0..=members {
-            ip(&format!("link add s{port} type veth peer name h{port}"))?;
-            quiet(&format!("s{port}"))?;
-            quiet(&format!("h{port}"))?;
+            lab::ip(&format!("link add s{port} type veth peer name h{port}"))?;
+            lab::quiet(&format!("s{port}"), MTU_BYTES)?;
+            lab::quiet(&format!("h{port}"), MTU_BYTES)?;
         }
         let sender = Interface::open("h0", false)?;
         let number = |port| rustix::net::netdevice::name_to_index(&sender, &Self::port_name(port));
@@ -147,25 +144,4 @@ fn arrived(members: usize) -> Outcome<u64> {
     (1..=members)
         .map(|member| received(member).ok_or_else(|| format!("h{member} is not there").into()))
         .sum()
-}
-
-/// An interface that is up, and on which the kernel says nothing of its own.
-fn quiet(link: &str) -> Outcome<()> {
-    // A kernel without IPv6 has nothing to say.
-    let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "1");
-    ip(&format!("link set {link} mtu 9000 up"))
-}
-
-fn ip(arguments: &str) -> Outcome<()> {
-    let output = Command::new("ip")
-        .args(arguments.split(' '))
-        .output()
-        .map_err(|error| format!("ip cannot be started ({error}); install iproute2"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim())
-                .into())
-        }
-    }
 }
