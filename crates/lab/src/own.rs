@@ -11,7 +11,7 @@ use crate::{Error, command};
 /// Needs root.
 pub fn enter_own_network() -> Result<(), Error> {
     // It takes away nothing that other threads have, as sharing fewer files or memory could.
-    #[expect(deprecated, reason = "the one that is not is only about such things, and unsafe")]
+    #[expect(deprecated, reason = "its successor is for cases that need proof")]
     let entered = rustix::thread::unshare(UnshareFlags::NEWNET);
     entered.map_err(|error| Error::Failed(format!("no network namespace: {error}")))
 }
