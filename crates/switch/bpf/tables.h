@@ -69,6 +69,9 @@ struct sender {
 	/* Members have had numbers below it. */
 	__u32 count;
 	__u32 tells_all;
+	/* The group's, for the agent alone: others may have the same queue pair, and only be copied here. */
+	__u32 id;
+	__u32 unused;
 };
 
 struct member_key {

@@ -125,8 +125,10 @@ impl Groups {
         match &mut self.plane {
             Plane::Userspace(tables) => Ok(tables.lock().tables.remove_member(key, member)),
             Plane::Kernel(plane) => match self.told.replication(key) {
-                Some(group) => plane.remove_member(key.sender, group.sender_qpn, member),
-                None => Ok(false),
+                Some(group) if self.told.merging(key).is_some() => {
+                    plane.remove_member(key.sender, group.sender_qpn, member)
+                }
+                _ => Ok(false),
             },
         }
     }
@@ -148,7 +150,9 @@ impl Groups {
                 let state = |(key, replication): (GroupKey, &Replication)| GroupState {
                     key,
                     replication: replication.clone(),
-                    members: plane.members(key.sender, replication.sender_qpn),
+                    members: self.told.merging(key).map_or(Vec::new(), |merging| {
+                        plane.members(key.sender, replication.sender_qpn, merging)
+                    }),
                 };
                 self.told.groups().map(state).collect()
             }

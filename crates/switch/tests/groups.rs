@@ -119,6 +119,11 @@ fn the_next_agent_finds_the_groups_in_the_kernel() {
     assert_eq!(groups.all(), before);
     let taken = groups.insert(key(11), replication, None);
     assert!(taken.is_ok(), "without answers to merge nobody has the queue pair");
+    assert!(!groups.remove_member(key(11), address(2)).unwrap(), "it is not merged");
+    let with_both = groups.all();
+    drop(groups);
+    let mut groups = Groups::in_kernel(&directory("next")).unwrap();
+    assert_eq!(groups.all(), with_both, "each has its own");
     assert!(groups.remove(key(11)).unwrap());
     assert_eq!(groups.all(), before, "it took nothing with it");
     let (replication, merging) = group(17, &[2]);

@@ -17,7 +17,7 @@ const BRANCH_BYTES: usize = 36;
 pub const GROUP_BYTES: usize = 8 + MEMBERS_MAX * BRANCH_BYTES;
 const REGION_BYTES: usize = 32;
 pub const REGIONS_BYTES: usize = REGIONS_MAX * REGION_BYTES;
-pub const SENDER_BYTES: usize = 32;
+pub const SENDER_BYTES: usize = 40;
 const RECORD_BYTES: usize = 32;
 const ANSWERS_HEAD_BYTES: usize = 48;
 pub const ANSWERS_BYTES: usize = ANSWERS_HEAD_BYTES + MEMBERS_MAX * RECORD_BYTES;
@@ -162,13 +162,14 @@ fn read_regions(bytes: &RegionsBytes, count: u8) -> Vec<Region> {
 }
 
 /// All members present.
-pub fn sender(merging: &Merging) -> SenderBytes {
+pub fn sender(id: u32, merging: &Merging) -> SenderBytes {
     let count = merging.members.len();
     let mut bytes = [0; SENDER_BYTES];
     put(&mut bytes, 0, &address(merging.virtual_address));
     put(&mut bytes, 16, &(u64::MAX >> (MEMBERS_MAX - count)).to_ne_bytes());
     put_u32(&mut bytes, 24, count as u32);
     put_u32(&mut bytes, 28, merging.all_notifications.into());
+    put_u32(&mut bytes, 32, id);
     bytes
 }
 
@@ -181,6 +182,11 @@ pub fn remove_member(bytes: &mut SenderBytes, index: u32) -> bool {
         put(bytes, 16, &(present & !bit).to_ne_bytes());
     }
     is_there
+}
+
+/// The identifier of the group whose sender it is.
+pub fn sender_group(bytes: &SenderBytes) -> u32 {
+    read_u32(bytes, 32)
 }
 
 pub fn virtual_address(bytes: &SenderBytes) -> IpAddr {

@@ -7,6 +7,7 @@
 mod layout;
 
 use std::{
+    collections::BTreeMap,
     error::Error,
     io,
     net::IpAddr,
@@ -24,8 +25,8 @@ use aya::{
     },
     sys::{Stats, enable_stats},
 };
-use mcrdma::{Counters, GroupKey, Mac, Merging, Replication};
-use roce::{Serial, ShiftTables};
+use mcrdma::{Counters, GroupKey, Mac, Merging, Replication, Source};
+use roce::ShiftTables;
 
 use crate::{MemberState, PlaneError, Statistics};
 use layout::{
@@ -214,7 +215,7 @@ impl KernelPlane {
                     let member = layout::member_key(key.sender, qpn, member.address);
                     self.members.insert(member, index, 0)?;
                 }
-                self.senders.insert(sender, layout::sender(merging), 0)?;
+                self.senders.insert(sender, layout::sender(key.id, merging), 0)?;
                 let address = layout::address(merging.virtual_address);
                 self.addresses.insert(address, layout::mac(merging.virtual_mac), 0)?;
             }
@@ -308,50 +309,55 @@ impl KernelPlane {
         Ok(is_there)
     }
 
-    /// What the members of a group have answered, if this is its sender's first switch.
-    pub fn members(&self, sender: IpAddr, qpn: u32) -> Vec<MemberState> {
+    /// What the members of a group have answered, which was told with this merging.
+    pub fn members(&self, sender: IpAddr, qpn: u32, merging: &Merging) -> Vec<MemberState> {
         let Ok(answers) = self.answers.get(&layout::group_key(sender, qpn), 0) else {
             return Vec::new();
         };
-        let state = |(index, address): (u32, IpAddr)| {
-            let (expected, msn): (Serial, Serial) = layout::read_record(&answers, index);
-            MemberState { address, expected, msn }
+        // Records are in the members' order.
+        let state = |(index, source): (u32, &Source)| {
+            let (expected, msn) = layout::read_record(&answers, index);
+            MemberState { address: source.address, expected, msn }
         };
-        self.indices(sender, qpn).into_iter().map(state).collect()
-    }
-
-    fn indices(&self, sender: IpAddr, qpn: u32) -> Vec<(u32, IpAddr)> {
-        let all = self.members.iter().filter_map(Result::ok);
-        let ours = all.filter_map(|(key, index)| {
-            let (of, of_qpn, member) = layout::read_member_key(&key);
-            (of == sender && of_qpn == qpn).then_some((index, member))
-        });
-        let mut found: Vec<(u32, IpAddr)> = ours.collect();
-        found.sort_unstable();
-        found
+        (0..).zip(&merging.members).map(state).collect()
     }
 
     /// All groups that the program knows, as an agent that starts needs them.
     pub fn groups(&self) -> Result<Vec<(GroupKey, Replication, Option<Merging>)>, PlaneError> {
+        let mut members = BTreeMap::<(IpAddr, u32), Vec<(u32, IpAddr)>>::new();
+        for entry in self.members.iter() {
+            let (key, index) = entry.map_err(self.failed("read the members"))?;
+            let (sender, qpn, member) = layout::read_member_key(&key);
+            members.entry((sender, qpn)).or_default().push((index, member));
+        }
         let mut found = Vec::new();
         for entry in self.groups.iter() {
             let (key, bytes) = entry.map_err(self.failed("read the groups"))?;
             let key = layout::read_group_key(&key);
             let regions = |index| self.regions.get(&layout::regions_key(key, index), 0).ok();
             let replication = layout::read_group(&bytes, regions);
-            let merging = self.merging(key.sender, replication.sender_qpn);
+            let merging = self.merging(key, replication.sender_qpn, &members);
             found.push((key, replication, merging));
         }
         Ok(found)
     }
 
-    fn merging(&self, sender: IpAddr, qpn: u32) -> Option<Merging> {
-        let key = layout::group_key(sender, qpn);
+    fn merging(
+        &self,
+        group: GroupKey,
+        qpn: u32,
+        members: &BTreeMap<(IpAddr, u32), Vec<(u32, IpAddr)>>,
+    ) -> Option<Merging> {
+        let key = layout::group_key(group.sender, qpn);
         let told = self.senders.get(&key, 0).ok()?;
+        if layout::sender_group(&told) != group.id {
+            return None;
+        }
         let answers = self.answers.get(&key, 0).ok()?;
         let address = layout::address(layout::virtual_address(&told));
         let mac = self.addresses.get(&address, 0).map_or(Mac::default(), layout::read_mac);
-        Some(layout::read_merging(&told, &answers, mac, self.indices(sender, qpn)))
+        let members = members.get(&(group.sender, qpn)).cloned().unwrap_or_default();
+        Some(layout::read_merging(&told, &answers, mac, members))
     }
 
     /// The time, where it has to be told.
