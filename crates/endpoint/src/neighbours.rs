@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use mcrdma::{ETHERNET_BYTES, Mac};
+use mcrdma::{ETHERNET_BYTES, Mac, icmpv6_checksum};
 
 /// An unanswered question is asked again after this time.
 const AGAIN_NS: u64 = 100_000_000;
@@ -95,13 +95,9 @@ fn solicitation(own: Ipv6Addr, own_mac: Mac, asked: Ipv6Addr) -> Vec<u8> {
     frame.extend(end);
     frame.extend([1, 1]);
     frame.extend(own_mac.0);
-    let words = frame[message_at - 32..].chunks_exact(2);
-    let sum: u32 = words.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
-    let mut sum = sum + 32 + 58;
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    frame[message_at + 2..message_at + 4].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    let (before, message) = frame.split_at(message_at);
+    let checksum = icmpv6_checksum(&before[message_at - 32..], message);
+    frame[message_at + 2..message_at + 4].copy_from_slice(&checksum.to_be_bytes());
     frame
 }
 

@@ -33,5 +33,6 @@ pub use group::{
     Rewriting, Source,
 };
 pub use merge::{HOLD_NS, Merged, Merger, WINDOW_NS};
+pub use resolve::icmpv6_checksum;
 pub use switch::{Port, Switch, Verdict};
 pub use tables::{Decision, Tables};

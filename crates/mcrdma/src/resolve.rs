@@ -80,20 +80,17 @@ fn resolve_neighbour(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>)
     message[..8].copy_from_slice(&[ADVERTISEMENT, 0, 0, 0, SOLICITED_OVERRIDE, 0, 0, 0]);
     message[24..26].copy_from_slice(&TARGET_OPTION);
     message[26..32].copy_from_slice(&mac.0);
-    let checksum = checksum(&ip[8..40], message);
+    let checksum = icmpv6_checksum(&ip[8..40], message);
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
     true
 }
 
-/// Of an ICMPv6 message of an even length (RFC 8200, section 8.1).
-fn checksum(addresses: &[u8], message: &[u8]) -> u16 {
-    let words = addresses.chunks_exact(2).chain(message.chunks_exact(2));
-    let sum: u32 = words.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
-    let mut sum = sum + message.len() as u32 + u32::from(ICMPV6);
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
+/// Of an ICMPv6 message of an even length, which is below 2^16 (RFC 8200, section 8.1). `addresses`:
+/// source and target, as in the IPv6 header.
+#[must_use]
+pub fn icmpv6_checksum(addresses: &[u8], message: &[u8]) -> u16 {
+    let [high, low] = (message.len() as u16).to_be_bytes();
+    roce::internet_checksum([addresses, &[0, 0, high, low, 0, 0, 0, ICMPV6], message])
 }
 
 #[cfg(test)]
@@ -165,7 +162,7 @@ mod tests {
             assert_eq!((ip[4..6].to_vec(), ip[23], ip[39]), (vec![0, 32], 9, 1));
             assert_eq!((message[0], message[4], message[23]), (ADVERTISEMENT, 0x60, 9));
             assert_eq!(message[24..], [&TARGET_OPTION[..], &MAC.0].concat());
-            assert_eq!(checksum(&ip[8..40], message), 0, "what is right sums up to nothing");
+            assert_eq!(icmpv6_checksum(&ip[8..40], message), 0, "what is right sums up to nothing");
         }
         let mut without_address = solicitation("fd00::9");
         without_address[22..38].fill(0);

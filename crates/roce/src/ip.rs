@@ -87,7 +87,7 @@ impl IpHeader {
         into[10..12].fill(0);
         into[12..16].copy_from_slice(&source.octets());
         into[16..20].copy_from_slice(&target.octets());
-        let checksum = checksum(&into[..IPV4_BYTES]);
+        let checksum = internet_checksum([&into[..IPV4_BYTES]]);
         into[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
 
@@ -182,27 +182,26 @@ impl IpHeader {
     }
 }
 
-/// The Internet checksum (RFC 1071) of an even number of bytes.
-pub(crate) fn checksum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
-    let mut sum: u32 = words.sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
+/// The Internet checksum (RFC 1071) of some parts one after another, each of an even length.
+#[must_use]
+pub fn internet_checksum<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u16 {
+    folded(parts.into_iter().map(|part| sum(part, 0)).sum())
 }
 
 /// IPv4's checksum after some of its bytes have become others (RFC 1624, equation 3).
 pub(crate) fn checksum_after(checksum: &[u8], old: &[u8], new: &[u8]) -> [u8; 2] {
-    let words = |bytes: &[u8], flip: u16| -> u32 {
-        bytes
-            .chunks_exact(2)
-            .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]) ^ flip))
-            .sum()
-    };
-    let mut sum = words(checksum, 0xffff) + words(old, 0xffff) + words(new, 0);
+    folded(sum(checksum, 0xffff) + sum(old, 0xffff) + sum(new, 0)).to_be_bytes()
+}
+
+/// Of words of 16 bits, some of whose bits are flipped.
+fn sum(bytes: &[u8], flip: u16) -> u32 {
+    let words = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]) ^ flip);
+    words.map(u32::from).sum()
+}
+
+const fn folded(mut sum: u32) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    (!(sum as u16)).to_be_bytes()
+    !(sum as u16)
 }

@@ -38,7 +38,7 @@ mod serial;
 pub use error::Malformed;
 pub use headers::{Aeth, BTH_BYTES, Bth, NakCode, Reth, Syndrome};
 pub use icrc::{ICRC_BYTES, ShiftTables, icrc};
-pub use ip::{IpHeader, ROCE_PORT, UDP_BYTES};
+pub use ip::{IpHeader, ROCE_PORT, UDP_BYTES, internet_checksum};
 pub use opcode::Opcode;
 pub use packet::{Headers, Packet};
 pub use patch::Patch;

@@ -174,7 +174,7 @@ mod tests {
         let patch = Patch { target: Some(address(false, 9)), ..Patch::default() };
         patch.apply(&mut packet, &ShiftTables::new()).unwrap();
         assert!(!Packet::parse(&packet).unwrap().is_intact());
-        assert_ne!(ip::checksum(&packet[..20]), 0, "IPv4's checksum was wrong, and is");
+        assert_ne!(ip::internet_checksum([&packet[..20]]), 0, "IPv4's checksum was wrong, and is");
     }
 
     #[test]
