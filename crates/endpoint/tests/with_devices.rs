@@ -1,8 +1,10 @@
 //! Endpoints in userspace and the kernel's RDMA devices in software understand each other: as sender
 //! and as receivers of one group, through the switch in the kernel.
 //!
-//! Runs in the virtual machine of `./dev test-rdma`, which says in RDMC_TEST_SWITCH_DEVICES what there
-//! is: "rxe1=10.7.0.1=v1=p1,...", each a device, its address, its interface, and the switch's port.
+//! Runs in the virtual machine of `./dev test-rdma`.
+
+#[path = "../../../rdma-vm/places.rs"]
+mod places;
 
 use std::{
     net::IpAddr,
@@ -15,6 +17,7 @@ use mcrdma::{
     Branch, GroupKey, Mac, Merging, Region, Replication, Rewriting, Source,
     endpoint::{Kind, RequesterConfig, Status, Work},
 };
+use places::{Place, places};
 use roce::Serial;
 use switch::KernelPlane;
 use verbs::{Connection, Device, Operation};
@@ -25,27 +28,6 @@ const VIRTUAL_START: u64 = 0x1000_0000;
 const BYTES_MAX: usize = 300_000;
 const PATIENCE: Duration = Duration::from_secs(30);
 const LENGTHS: [usize; 5] = [1, 1024, 1025, 65_536, BYTES_MAX];
-
-struct Place {
-    device: String,
-    address: IpAddr,
-    interface: String,
-    port: String,
-}
-
-fn places() -> Option<Vec<Place>> {
-    let Ok(list) = std::env::var("RDMC_TEST_SWITCH_DEVICES") else {
-        println!("SKIPPED: needs RDMA devices in software behind a switch: ./dev test-rdma switch");
-        return None;
-    };
-    let place = |text: &str| {
-        let parts: Vec<&str> = text.split('=').collect();
-        let [device, address, interface, port] = parts[..] else { panic!("{text}") };
-        let (interface, port) = (interface.into(), port.into());
-        Place { device: device.into(), address: address.parse().unwrap(), interface, port }
-    };
-    Some(list.split(',').map(place).collect())
-}
 
 fn connection(peer: IpAddr, peer_qpn: u32, psn_offset: u32) -> Connection {
     let first = PSN_FIRST.wrapping_add(psn_offset) % (1 << 24);
@@ -113,11 +95,6 @@ fn insert(
     plane.insert(key, &replication, Some(&merging)).unwrap();
 }
 
-/// The Ethernet address of an interface of this network.
-fn mac_of(place: &Place) -> Mac {
-    Mac(packet::Interface::open(&place.interface, false).unwrap().mac())
-}
-
 /// Sends through `post` and lets the endpoints work until it has ended and the endpoint that receives
 /// has the message.
 fn until_done(
@@ -175,7 +152,7 @@ fn mixed_group(name: &str, send_by_device: bool) {
     let members = [
         Member {
             place: device_at,
-            mac: mac_of(device_at),
+            mac: device_at.mac(),
             qpn: queue_pair.number(),
             psn_offset: 0x111,
             memory: (memory.address(), memory.key()),

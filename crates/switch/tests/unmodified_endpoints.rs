@@ -1,8 +1,10 @@
 //! Endpoints that nobody has changed: the kernel's RDMA devices in software, through the switch in the
 //! kernel. One device sends to what it takes for one peer, three receive.
 //!
-//! Runs in the virtual machine of `./dev test-rdma`, which says so in RDMC_TEST_SWITCH_DEVICES:
-//! "rxe1=10.7.0.1=v1=p1,...", each a device, its address, its interface, and the switch's port.
+//! Runs in the virtual machine of `./dev test-rdma`.
+
+#[path = "../../../rdma-vm/places.rs"]
+mod places;
 
 use std::{
     net::IpAddr,
@@ -11,6 +13,7 @@ use std::{
 };
 
 use mcrdma::{Branch, Counter, GroupKey, Mac, Merging, Region, Replication, Rewriting, Source};
+use places::{Place, places};
 use roce::Serial;
 use switch::KernelPlane;
 use verbs::{Completion, Connection, Device, Event, Memory, Operation, QueuePair, Status};
@@ -21,33 +24,6 @@ const ID: u32 = 0x80_0123;
 const PSN_FIRST: u32 = 0xff_ff80;
 const PATIENCE: Duration = Duration::from_secs(40);
 const VIRTUAL_MAC: Mac = Mac([2, 0, 0, 7, 0, 200]);
-
-/// A place in the network, as the virtual machine tells it.
-struct Place {
-    device: String,
-    address: IpAddr,
-    mac: Mac,
-    port: String,
-}
-
-fn places() -> Option<Vec<Place>> {
-    let Ok(list) = std::env::var("RDMC_TEST_SWITCH_DEVICES") else {
-        println!("SKIPPED: needs RDMA devices in software behind a switch: ./dev test-rdma switch");
-        return None;
-    };
-    let place = |text: &str| {
-        let parts: Vec<&str> = text.split('=').collect();
-        let [device, address, interface, port] = parts[..] else { panic!("{text}") };
-        let mac = std::fs::read_to_string(format!("/sys/class/net/{interface}/address")).unwrap();
-        let mut bytes = [0; 6];
-        for (byte, text) in bytes.iter_mut().zip(mac.trim().split(':')) {
-            *byte = u8::from_str_radix(text, 16).unwrap();
-        }
-        let address = address.parse().unwrap();
-        Place { device: device.into(), address, mac: Mac(bytes), port: port.into() }
-    };
-    Some(list.split(',').map(place).collect())
-}
 
 /// A device with one queue pair and memory.
 struct End {
@@ -133,7 +109,7 @@ impl Group {
             };
             branches.push(Branch {
                 port: KernelPlane::port_number(&place.port).unwrap(),
-                mac: place.mac,
+                mac: place.mac(),
                 target: place.address,
                 rewriting: Some(Rewriting {
                     qpn: end.qp().number(),
