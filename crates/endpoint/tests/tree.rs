@@ -149,7 +149,13 @@ impl World {
                 member_key: memory.key,
             };
             let address = address(node);
-            group.members.push(Member { address, qpn, psn_offset, regions: vec![region] });
+            group.members.push(Member {
+                address,
+                mac: None,
+                qpn,
+                psn_offset,
+                regions: vec![region],
+            });
             queue_pairs.push((node, qpn));
         }
         self.tell(&group, sender, members);

@@ -258,7 +258,7 @@ impl Network {
         let qpn = RECEIVER_QPN + self.incoming.len() as u32;
         let members = to.iter().zip(qpn..).map(|(&host, qpn)| {
             let psn_offset = self.random.serial();
-            Member { address: address(host), qpn, psn_offset, regions: Vec::new() }
+            Member { address: address(host), mac: None, qpn, psn_offset, regions: Vec::new() }
         });
         let members = members.collect();
         Group {

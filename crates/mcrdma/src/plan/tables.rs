@@ -12,6 +12,8 @@ use crate::{Branch, GroupKey, Mac, Merging, Port, Region, Replication, Rewriting
 pub struct Member {
     /// Its address.
     pub address: IpAddr,
+    /// Its Ethernet address, by which bridges know where it is; routers need none.
+    pub mac: Option<Mac>,
     /// Its queue pair.
     pub qpn: u32,
     /// Added to the sender's packet numbers, modulo 2^24.

@@ -159,7 +159,13 @@ impl World {
             let region =
                 Region { start: VIRTUAL_START, bytes, member_start: memory_start, member_key };
             let address = self.address(host);
-            group.members.push(Member { address, qpn, psn_offset, regions: vec![region] });
+            group.members.push(Member {
+                address,
+                mac: None,
+                qpn,
+                psn_offset,
+                regions: vec![region],
+            });
         }
         let tree = plan::plan(&self.topology, sender, members).unwrap();
         let random = self.random(1000) as usize;
