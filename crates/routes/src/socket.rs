@@ -1,0 +1,192 @@
+//! A netlink socket of the routing family: requests with a deadline, and notifications.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+use netlink_packet_core::{
+    NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind,
+        netlink::SocketAddrNetlink, recvfrom, sendto, socket_with, sockopt,
+    },
+};
+
+use crate::RoutesError;
+
+/// How long the kernel may take for one request; a dump of a million routes takes about one second.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The kernel fills at most 32 KiB at a time.
+const DATAGRAM_BYTES_MAX: usize = 1 << 16;
+/// For notifications that nobody has read yet, as far as the system lets us.
+const NOTIFICATIONS_BYTES: usize = 1 << 20;
+/// Notifications are worth one answer, however many there are; but they may never end.
+const NOTIFICATIONS_MAX: usize = 100_000;
+
+/// Belongs to the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct Socket {
+    socket: OwnedFd,
+    room: Vec<u8>,
+    sequence: u32,
+}
+
+/// What the kernel answered to a request.
+#[derive(Default)]
+pub struct Answer {
+    pub messages: Vec<RouteNetlinkMessage>,
+    /// Things changed meanwhile, so that some may be missing.
+    pub is_interrupted: bool,
+    /// What was not understood last. The rest is read all the same: the kernel has to end one dump
+    /// before it begins another.
+    misread: Option<String>,
+    /// Set by the last message: 0, or why the kernel refused.
+    end: Option<i32>,
+}
+
+impl Socket {
+    /// Opens one that hears of what happens in these multicast groups, a bit for each.
+    pub fn open(groups: u32) -> Result<Self, RoutesError> {
+        let open = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            // No protocol: 0 is the one of routes.
+            let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+            if groups != 0 {
+                // More than the system's limit takes CAP_NET_ADMIN; less does, too.
+                let _ = sockopt::set_socket_recv_buffer_size_force(&socket, NOTIFICATIONS_BYTES);
+            }
+            bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+            Ok(Self { socket, room: vec![0; DATAGRAM_BYTES_MAX], sequence: 0 })
+        };
+        open().map_err(failed("open a socket"))
+    }
+
+    /// Sends a request and takes all that the kernel answers.
+    ///
+    /// Errors: it refuses, is not understood, or does not come to an end.
+    pub fn request(
+        &mut self,
+        step: &'static str,
+        flags: u16,
+        message: RouteNetlinkMessage,
+    ) -> Result<Answer, RoutesError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        let kernel = SocketAddrNetlink::new(0, 0);
+        sendto(&self.socket, &bytes, SendFlags::DONTWAIT, &kernel).map_err(failed(step))?;
+
+        let deadline = Instant::now() + PATIENCE;
+        let mut answer = Answer::default();
+        while answer.end.is_none() {
+            let Some(bytes) = self.receive(deadline).map_err(failed(step))? else {
+                return Err(RoutesError::Late { step, patience_ms: PATIENCE.as_millis() as u64 });
+            };
+            match self.room.get(..bytes) {
+                Some(datagram) => answer.take(datagram, self.sequence),
+                None => answer.misread = Some(format!("a datagram of {bytes} bytes is too long")),
+            }
+        }
+        match (answer.end, answer.misread.take()) {
+            (Some(code), _) if code != 0 => {
+                let source = io::Error::from_raw_os_error(code.wrapping_abs());
+                Err(RoutesError::Kernel { step, source })
+            }
+            (_, Some(why)) => Err(RoutesError::Message { step, why }),
+            _ => Ok(answer),
+        }
+    }
+
+    /// Waits for notifications, and takes all that have come. Answers whether there were any, or some
+    /// were lost.
+    pub fn notified(&mut self, patience: Duration) -> Result<bool, RoutesError> {
+        let step = "listen for changes";
+        // So long that it does not matter is as good as for ever.
+        let mut deadline = Instant::now() + patience.min(Duration::from_secs(86_400));
+        let mut has_come = false;
+        for _ in 0..NOTIFICATIONS_MAX {
+            match self.receive(deadline) {
+                Ok(None) => break,
+                Ok(Some(_)) => {}
+                // There was no room for some.
+                Err(Errno::NOBUFS) => {}
+                Err(error) => return Err(failed(step)(error)),
+            }
+            has_come = true;
+            deadline = Instant::now();
+        }
+        Ok(has_come)
+    }
+
+    /// The length of the next datagram from the kernel, which is in the room as far as it fits; `None`
+    /// when the time is up.
+    fn receive(&mut self, deadline: Instant) -> Result<Option<usize>, Errno> {
+        loop {
+            match recvfrom(&self.socket, &mut self.room[..], RecvFlags::TRUNC) {
+                Ok((_, bytes, from)) => {
+                    let from = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
+                    if from.is_some_and(|from| from.pid() == 0) {
+                        return Ok(Some(bytes));
+                    }
+                }
+                Err(Errno::AGAIN) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = left.try_into().map_err(|_| Errno::INVAL)?;
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return Ok(None),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn failed(step: &'static str) -> impl Fn(Errno) -> RoutesError {
+    move |error| RoutesError::Kernel { step, source: error.into() }
+}
+
+impl Answer {
+    /// Takes a datagram's messages.
+    fn take(&mut self, mut bytes: &[u8], sequence: u32) {
+        while !bytes.is_empty() && self.end.is_none() {
+            let frame = match NetlinkBuffer::new_checked(bytes) {
+                Ok(frame) => frame,
+                Err(error) => return self.misread = Some(error.to_string()),
+            };
+            // Messages begin at multiples of four bytes.
+            let taken = (frame.length() as usize).next_multiple_of(4).min(bytes.len());
+            let (message, rest) = bytes.split_at(taken);
+            bytes = rest;
+            // Others are left of a request that was given up.
+            if frame.sequence_number() == sequence {
+                self.is_interrupted |= frame.flags() & NLM_F_DUMP_INTR != 0;
+                self.take_one(message);
+            }
+        }
+    }
+
+    fn take_one(&mut self, message: &[u8]) {
+        match NetlinkMessage::deserialize(message).map(|message| message.payload) {
+            Ok(NetlinkPayload::InnerMessage(message)) => self.messages.push(message),
+            Ok(NetlinkPayload::Done(done)) => self.end = Some(done.code),
+            Ok(NetlinkPayload::Error(error)) => self.end = Some(error.raw_code()),
+            Ok(_) => {}
+            Err(error) => self.misread = Some(error.to_string()),
+        }
+    }
+}
