@@ -10,7 +10,7 @@ const SOURCE_LINES_MAX: usize = 600;
 const TEST_LINES_MAX: usize = 800;
 
 /// Crates of this workspace that each crate may use in what it ships. Tests may use more.
-const MAY_USE: [(&str, &[&str]); 21] = [
+const MAY_USE: [(&str, &[&str]); 22] = [
     ("schedule", &[]),
     ("relay", &["schedule"]),
     ("transport", &[]),
@@ -25,6 +25,7 @@ const MAY_USE: [(&str, &[&str]); 21] = [
     ("verbs", &[]),
     ("switch", &["mcrdma", "packet", "roce"]),
     ("routes", &["mcrdma"]),
+    ("control", &["mcrdma", "rdmc", "roce", "routes", "switch"]),
     ("endpoint", &["mcrdma", "packet", "roce"]),
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
     ("rdmc", &["schedule", "relay", "transport", "transport-tcp", "transport-fabric"]),
@@ -120,6 +121,10 @@ fn no_file_is_too_long() {
     let broken: Vec<String> = sources()
         .iter()
         .filter_map(|(path, text)| {
+            // What a generator has made is nobody's to read.
+            if text.starts_with("// Made of ") {
+                return None;
+            }
             let is_test = path.components().any(|part| part.as_os_str() == "tests");
             let most = if is_test { TEST_LINES_MAX } else { SOURCE_LINES_MAX };
             let lines = text.lines().count();

@@ -17,6 +17,27 @@ impl core::fmt::Display for Mac {
     }
 }
 
+/// A text that is no Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("not an Ethernet address such as 02:00:00:00:00:01")]
+pub struct NoMac;
+
+impl core::str::FromStr for Mac {
+    type Err = NoMac;
+
+    fn from_str(text: &str) -> Result<Self, NoMac> {
+        let mut bytes = [0; 6];
+        let mut digits = text.split(':');
+        for byte in &mut bytes {
+            let pair = digits.next().filter(|pair| pair.len() == 2).ok_or(NoMac)?;
+            // A sign is taken for a part of the number otherwise.
+            let is_hex = pair.bytes().all(|digit| digit.is_ascii_hexdigit());
+            *byte = u8::from_str_radix(pair, 16).ok().filter(|_| is_hex).ok_or(NoMac)?;
+        }
+        if digits.next().is_none() { Ok(Self(bytes)) } else { Err(NoMac) }
+    }
+}
+
 /// The type of a frame, if it has a whole header.
 pub(crate) fn frame_type(frame: &[u8]) -> Option<u16> {
     frame.get(12..14).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
@@ -31,5 +52,21 @@ pub(crate) fn set_target(frame: &mut [u8], mac: Mac) {
 pub(crate) fn turn(frame: &mut [u8]) {
     for at in 0..6 {
         frame.swap(at, at + 6);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ethernet_addresses_come_back() {
+        let mac = Mac([2, 0, 0xab, 0xcd, 0xef, 9]);
+        assert_eq!(mac.to_string().parse(), Ok(mac));
+        for text in
+            ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "2:0:0:0:0:1", "02:00:00:00:00:+1"]
+        {
+            assert_eq!(text.parse::<Mac>(), Err(NoMac), "{text}");
+        }
     }
 }

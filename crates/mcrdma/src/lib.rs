@@ -27,7 +27,7 @@ mod tables;
 
 pub use counter::{Counter, Counters};
 pub use error::Refused;
-pub use frame::{ETHERNET_BYTES, Mac};
+pub use frame::{ETHERNET_BYTES, Mac, NoMac};
 pub use group::{
     Branch, GROUPS_MAX, GroupKey, MEMBERS_MAX, Merging, REGIONS_MAX, Region, Replication,
     Rewriting, Source,

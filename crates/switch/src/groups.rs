@@ -133,30 +133,55 @@ impl Groups {
         }
     }
 
+    /// What was told of a group.
+    #[must_use]
+    pub fn get(&self, key: GroupKey) -> Option<(Replication, Option<Merging>)> {
+        let told = |tables: &Tables| {
+            Some((tables.replication(key)?.clone(), tables.merging(key).cloned()))
+        };
+        match &self.plane {
+            Plane::Userspace(tables) => told(&tables.lock().tables),
+            Plane::Kernel(_) => told(&self.told),
+        }
+    }
+
+    /// How far the members of a group are, if this is the sender's first switch.
+    #[must_use]
+    pub fn members(&self, key: GroupKey) -> Vec<MemberState> {
+        match &self.plane {
+            Plane::Userspace(tables) => {
+                tables.lock().tables.merger(key).map_or(Vec::new(), members)
+            }
+            Plane::Kernel(plane) => {
+                let told = self.told.replication(key).zip(self.told.merging(key));
+                told.map_or(Vec::new(), |(replication, merging)| {
+                    plane.members(key.sender, replication.sender_qpn, merging)
+                })
+            }
+        }
+    }
+
+    /// How many groups there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match &self.plane {
+            Plane::Userspace(tables) => tables.lock().tables.groups().count(),
+            Plane::Kernel(_) => self.told.groups().count(),
+        }
+    }
+
     /// All groups, ordered by sender and identifier.
     #[must_use]
     pub fn all(&self) -> Vec<GroupState> {
-        let mut found = match &self.plane {
-            Plane::Userspace(tables) => {
-                let switch = tables.lock();
-                let state = |(key, replication): (GroupKey, &Replication)| GroupState {
-                    key,
-                    replication: replication.clone(),
-                    members: switch.tables.merger(key).map_or(Vec::new(), members),
-                };
-                switch.tables.groups().map(state).collect::<Vec<_>>()
-            }
-            Plane::Kernel(plane) => {
-                let state = |(key, replication): (GroupKey, &Replication)| GroupState {
-                    key,
-                    replication: replication.clone(),
-                    members: self.told.merging(key).map_or(Vec::new(), |merging| {
-                        plane.members(key.sender, replication.sender_qpn, merging)
-                    }),
-                };
-                self.told.groups().map(state).collect()
-            }
+        let keys: Vec<GroupKey> = match &self.plane {
+            Plane::Userspace(tables) => tables.lock().tables.groups().map(|(key, _)| key).collect(),
+            Plane::Kernel(_) => self.told.groups().map(|(key, _)| key).collect(),
         };
+        let state = |key| {
+            let (replication, _) = self.get(key)?;
+            Some(GroupState { key, replication, members: self.members(key) })
+        };
+        let mut found: Vec<GroupState> = keys.into_iter().filter_map(state).collect();
         found.sort_by_key(|group| group.key);
         found
     }

@@ -36,20 +36,59 @@ pub struct Forwarded {
 pub struct UserspacePlane {
     ports: Vec<Interface>,
     switch: Arc<Mutex<Switch>>,
-    stations: HashMap<Mac, (usize, Instant)>,
+    stations: Arc<Mutex<Stations>>,
     forwarded: Forwarded,
     started: Instant,
 }
 
+/// Who was heard at which port, and when.
+#[derive(Default)]
+struct Stations(HashMap<Mac, (Port, Instant)>);
+
 /// Puts groups into a switch while it runs, from other threads.
 #[derive(Clone)]
-pub struct UserspaceTables(Arc<Mutex<Switch>>);
+pub struct UserspaceTables {
+    switch: Arc<Mutex<Switch>>,
+    stations: Arc<Mutex<Stations>>,
+}
 
 impl UserspaceTables {
     /// The switch, which stands still as long as this is held.
     pub fn lock(&self) -> MutexGuard<'_, Switch> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.switch)
     }
+
+    /// The port at which a station was heard within the last minutes.
+    #[must_use]
+    pub fn station(&self, mac: Mac) -> Option<Port> {
+        lock(&self.stations).find(mac, Instant::now())
+    }
+}
+
+impl Stations {
+    fn find(&self, mac: Mac, now: Instant) -> Option<Port> {
+        let heard = self.0.get(&mac);
+        let (port, _) = heard.filter(|(_, at)| now.duration_since(*at) < FORGOTTEN_AFTER)?;
+        Some(*port)
+    }
+
+    fn hear(&mut self, mac: Mac, port: Port, now: Instant) {
+        if self.0.len() >= STATIONS_MAX {
+            self.0.retain(|_, (_, heard)| now.duration_since(*heard) < FORGOTTEN_AFTER);
+        }
+        let has_room = self.0.len() < STATIONS_MAX || self.0.contains_key(&mac);
+        if !is_for_many(mac) && has_room {
+            self.0.insert(mac, (port, now));
+        }
+    }
+}
+
+const fn is_for_many(mac: Mac) -> bool {
+    mac.0[0] & 1 == 1
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl UserspacePlane {
@@ -59,7 +98,7 @@ impl UserspacePlane {
         Ok(Self {
             ports: ports.collect::<Result<_, _>>()?,
             switch: Arc::default(),
-            stations: HashMap::new(),
+            stations: Arc::default(),
             forwarded: Forwarded::default(),
             started: Instant::now(),
         })
@@ -68,7 +107,7 @@ impl UserspacePlane {
     /// What fills the tables.
     #[must_use]
     pub fn tables(&self) -> UserspaceTables {
-        UserspaceTables(Arc::clone(&self.switch))
+        UserspaceTables { switch: Arc::clone(&self.switch), stations: Arc::clone(&self.stations) }
     }
 
     /// What it has forwarded.
@@ -111,7 +150,7 @@ impl UserspacePlane {
 
     fn forward(&mut self, port: usize, batch: &Batch, frame: &mut Vec<u8>) {
         let switch = Arc::clone(&self.switch);
-        let mut switch = switch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut switch = lock(&switch);
         for (offload, received) in batch.frames().filter(|(_, frame)| frame.len() >= ETHERNET_BYTES)
         {
             frame.clear();
@@ -145,28 +184,28 @@ impl UserspacePlane {
             mac
         };
         let (target, source) = (address(0), address(6));
-        let is_for_many = |mac: Mac| mac.0[0] & 1 == 1;
         // What bridges say to each other ends at each (IEEE 802.1Q, table 8-1).
         if target.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && target.0[5] < 16 {
             return;
         }
         let now = Instant::now();
-        if self.stations.len() >= STATIONS_MAX {
-            self.stations.retain(|_, (_, heard)| now.duration_since(*heard) < FORGOTTEN_AFTER);
-        }
-        let has_room = self.stations.len() < STATIONS_MAX || self.stations.contains_key(&source);
-        if !is_for_many(source) && has_room {
-            self.stations.insert(source, (from, now));
-        }
-        let known = self.stations.get(&target).filter(|(_, heard)| {
-            !is_for_many(target) && now.duration_since(*heard) < FORGOTTEN_AFTER
-        });
-        match known {
-            Some(&(to, _)) if to == from => {}
-            Some(&(to, _)) => self.send(to, offload, frame),
+        let known = {
+            let mut stations = lock(&self.stations);
+            stations.hear(source, self.ports[from].index(), now);
+            stations.find(target, now).filter(|_| !is_for_many(target))
+        };
+        let place = known.and_then(|port| self.ports.iter().position(|p| p.index() == port));
+        match place {
+            Some(to) if to == from => {}
+            Some(to) => self.send(to, offload, frame),
             None => (0..self.ports.len())
                 .filter(|&port| port != from)
                 .for_each(|port| self.send(port, offload, frame)),
         }
+    }
+
+    /// Its ports' numbers, in the order in which they were opened.
+    pub fn ports(&self) -> impl Iterator<Item = Port> {
+        self.ports.iter().map(Interface::index)
     }
 }

@@ -113,6 +113,26 @@ impl Certificates {
             listening: listening(&own, &authorities, allowed).map_err(refused)?,
         })
     }
+
+    /// What TLS needs of them at the end that calls, for other protocols than rdmc's own.
+    #[must_use]
+    pub fn connecting(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.connecting)
+    }
+
+    /// What TLS needs of them at the end that listens.
+    #[must_use]
+    pub fn listening(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.listening)
+    }
+}
+
+/// Whether a certificate is for a host of this name (a DNS name or an IP address). Who issued it has
+/// been checked when the connection was made.
+#[must_use]
+pub fn is_certificate_for(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
+    let certificate = ParsedCertificate::try_from(certificate);
+    certificate.is_ok_and(|certificate| verify_server_name(&certificate, name).is_ok())
 }
 
 fn connecting(
@@ -226,8 +246,7 @@ pub(super) struct NotAllowed(String);
 
 impl Allowed {
     fn check_name(&self, shown: &CertificateDer<'_>) -> Result<(), TlsError> {
-        let shown = ParsedCertificate::try_from(shown)?;
-        let is_for = |name: &ServerName<'_>| verify_server_name(&shown, name).is_ok();
+        let is_for = |name: &ServerName<'_>| is_certificate_for(shown, name);
         if self.names.is_empty() || self.names.iter().any(is_for) {
             return Ok(());
         }

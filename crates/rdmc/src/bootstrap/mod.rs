@@ -25,7 +25,7 @@ mod tls;
 
 pub(crate) use channel::SessionKeys;
 pub use channel::{Channel, MESSAGE_BYTES_MAX};
-pub use credentials::{CertificateFiles, Certificates, Credentials};
+pub use credentials::{CertificateFiles, Certificates, Credentials, is_certificate_for};
 pub use deadline::Deadline;
 pub use door::Door;
 pub(crate) use gate::{Gate, Guest};

@@ -1,0 +1,277 @@
+//! What agents answer.
+
+use std::{net::IpAddr, sync::Arc, time::Instant};
+
+use mcrdma::{GROUPS_MAX, GroupKey, MEMBERS_MAX, Port, REGIONS_MAX, plan::Member};
+use routes::Station;
+use rustls::pki_types::ServerName;
+use tonic::{
+    Request, Response, Status,
+    codegen::{BoxStream, tokio_stream},
+};
+
+use super::{
+    registry::{Held, Registry},
+    split::{Copied, Split},
+};
+use crate::{
+    Claim, ControlError, ErrorKind,
+    client::HOPS_MAX,
+    convert::{self, address, key, key_told, member_state},
+    proto::{self, switch_server::Switch},
+    tls,
+};
+
+/// A caller's name has at most this length.
+const CALLER_BYTES_MAX: usize = 255;
+
+/// What a switch says of itself.
+pub(crate) struct Service {
+    pub(crate) registry: Arc<Registry>,
+    /// Ports by name, as they were given.
+    pub(crate) ports: Vec<(String, Port)>,
+    pub(crate) plane: &'static str,
+    /// Who may ask for groups of any sender.
+    pub(crate) trusted: Vec<ServerName<'static>>,
+    pub(crate) started: Instant,
+}
+
+impl Service {
+    /// Hosts may ask for groups that they send to; switches before this one, for any.
+    fn check_caller<T>(&self, request: &Request<T>, sender: IpAddr) -> Result<(), ControlError> {
+        let own = ServerName::IpAddress(sender.into());
+        if tls::is_from(request, &[own]) || tls::is_from(request, &self.trusted) {
+            return Ok(());
+        }
+        let why = format!(
+            "the caller's certificate is not for the sender's address {sender}, nor for a name that this agent trusts (--trust)"
+        );
+        Err(self.registry.refused(ErrorKind::Denied, why))
+    }
+
+    fn claim<T>(
+        &self,
+        request: &Request<T>,
+        named: Option<&proto::Key>,
+        caller: &str,
+        instance: u64,
+    ) -> Result<Claim, ControlError> {
+        let key = key(named)?;
+        self.check_caller(request, key.sender)?;
+        if caller.is_empty() || caller.len() > CALLER_BYTES_MAX {
+            let why = format!("a caller has a name of 1 to {CALLER_BYTES_MAX} bytes");
+            return Err(self.registry.refused(ErrorKind::Invalid, why));
+        }
+        Ok(Claim { key, caller: caller.to_owned(), instance })
+    }
+
+    fn hops_left(&self, hops_left: u32) -> Result<u32, ControlError> {
+        if hops_left <= HOPS_MAX {
+            return Ok(hops_left);
+        }
+        let why = format!("{hops_left} switches may not follow; at most {HOPS_MAX}");
+        Err(self.registry.refused(ErrorKind::Invalid, why))
+    }
+
+    fn port_name(&self, port: Port) -> String {
+        let known = self.ports.iter().find(|(_, number)| *number == port);
+        known.map_or_else(|| port.to_string(), |(name, _)| name.clone())
+    }
+
+    fn copy(&self, copied: &Copied, member: impl Fn(usize) -> Option<IpAddr>) -> proto::Copy {
+        proto::Copy {
+            ports: copied.hops.iter().map(|hop| self.port_name(hop.port)).collect(),
+            members: copied
+                .members
+                .iter()
+                .filter_map(|&m| member(m))
+                .map(|a| a.to_string())
+                .collect(),
+            is_rewritten: copied.members.len() == 1,
+            agents: copied.agents.iter().cloned().collect(),
+        }
+    }
+
+    fn report(&self, group: GroupKey, held: &Held) -> Option<proto::GroupReport> {
+        let told = held.group.as_ref()?;
+        let member = |index: usize| told.members.get(index).map(|member| member.address);
+        let heard = held.callers.values().map(|wanted| wanted.heard).max();
+        let members = self.registry.plane().members(group);
+        Some(proto::GroupReport {
+            key: Some(key_told(group)),
+            sender_qpn: told.sender_qpn,
+            is_first: held.is_first,
+            copies: held.split.copies.iter().map(|copied| self.copy(copied, member)).collect(),
+            // Those that were taken out are no longer of interest.
+            members: members
+                .iter()
+                .filter(|state| told.members.iter().any(|member| member.address == state.address))
+                .map(member_state)
+                .collect(),
+            trouble: held.trouble(),
+            callers: held.callers.keys().cloned().collect(),
+            silent_ms: heard.map_or(0, |heard| heard.elapsed().as_millis() as u64),
+            virtual_address: told.virtual_address.to_string(),
+        })
+    }
+
+    /// Of a group that an agent before has left, and nobody has asked for since.
+    fn orphan(&self, group: GroupKey, since: Instant) -> Option<proto::GroupReport> {
+        let plane = self.registry.plane();
+        let (replication, merging) = plane.get(group)?;
+        let copy = |branch: &mcrdma::Branch| proto::Copy {
+            ports: vec![self.port_name(branch.port)],
+            members: vec![branch.target.to_string()],
+            is_rewritten: branch.rewriting.is_some(),
+            agents: Vec::new(),
+        };
+        Some(proto::GroupReport {
+            key: Some(key_told(group)),
+            sender_qpn: replication.sender_qpn,
+            is_first: merging.is_some(),
+            copies: replication.branches.iter().map(copy).collect(),
+            members: plane.members(group).iter().map(member_state).collect(),
+            trouble: "nobody has asked for it since this agent has started".to_owned(),
+            callers: Vec::new(),
+            silent_ms: since.elapsed().as_millis() as u64,
+            virtual_address: merging
+                .map(|merging| merging.virtual_address.to_string())
+                .unwrap_or_default(),
+        })
+    }
+
+    /// This switch's part of a plan; and whom to ask for the rest, with which members.
+    fn planned(&self, split: &Split, members: &[Member], is_first: bool) -> proto::PlannedSwitch {
+        let member = |index: usize| members.get(index).map(|member| member.address);
+        let copies = split.copies.iter().map(|copied| self.copy(copied, member));
+        let copies = if split.is_told(is_first) { copies.collect() } else { Vec::new() };
+        proto::PlannedSwitch { name: self.registry.name.clone(), copies }
+    }
+}
+
+#[tonic::async_trait]
+impl Switch for Service {
+    async fn insert(
+        &self,
+        request: Request<proto::InsertRequest>,
+    ) -> Result<Response<proto::InsertReply>, Status> {
+        let asked = request.get_ref();
+        let named = asked.group.as_ref().and_then(|group| group.key.as_ref());
+        let claim = self.claim(&request, named, &asked.caller, asked.instance)?;
+        let group = convert::group(asked.group.as_ref())?;
+        let hops_left = self.hops_left(asked.hops_left)?;
+        if asked.is_first {
+            self.registry.check_first(group.key.sender).await?;
+        }
+        self.registry.insert(group, &claim, asked.is_first, hops_left).await?;
+        let stale_after_ms = self.registry.stale_after.as_millis() as u32;
+        Ok(Response::new(proto::InsertReply { stale_after_ms }))
+    }
+
+    async fn keep(
+        &self,
+        request: Request<proto::KeepRequest>,
+    ) -> Result<Response<proto::KeepReply>, Status> {
+        let asked = request.get_ref();
+        let claim = self.claim(&request, asked.key.as_ref(), &asked.caller, asked.instance)?;
+        let (trouble, members) = self.registry.keep(&claim).await?;
+        let members = members.iter().map(member_state).collect();
+        Ok(Response::new(proto::KeepReply { trouble, members }))
+    }
+
+    async fn remove_member(
+        &self,
+        request: Request<proto::RemoveMemberRequest>,
+    ) -> Result<Response<proto::RemoveMemberReply>, Status> {
+        let asked = request.get_ref();
+        let claim = self.claim(&request, asked.key.as_ref(), &asked.caller, asked.instance)?;
+        let was_removed = self.registry.remove_member(&claim, address(&asked.member)?).await?;
+        Ok(Response::new(proto::RemoveMemberReply { was_removed }))
+    }
+
+    async fn remove(
+        &self,
+        request: Request<proto::RemoveRequest>,
+    ) -> Result<Response<proto::RemoveReply>, Status> {
+        let asked = request.get_ref();
+        let claim = self.claim(&request, asked.key.as_ref(), &asked.caller, asked.instance)?;
+        Ok(Response::new(proto::RemoveReply { was_there: self.registry.remove(&claim).await }))
+    }
+
+    async fn show(
+        &self,
+        _: Request<proto::ShowRequest>,
+    ) -> Result<Response<proto::ShowReply>, Status> {
+        let port = |(name, number): &(String, Port)| proto::Port {
+            name: name.clone(),
+            number: *number,
+            agents: self.registry.behind.at_port(*number),
+        };
+        let groups = self.registry.plane().count();
+        Ok(Response::new(proto::ShowReply {
+            name: self.registry.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            plane: self.plane.to_owned(),
+            ports: self.ports.iter().map(port).collect(),
+            groups: groups as u32,
+            groups_max: GROUPS_MAX as u32,
+            members_max: MEMBERS_MAX as u32,
+            regions_max: REGIONS_MAX as u32,
+            stale_after_ms: self.registry.stale_after.as_millis() as u32,
+            uptime_ms: self.started.elapsed().as_millis() as u64,
+            agents_by_prefix: self.registry.behind.prefixes(),
+        }))
+    }
+
+    type GroupsStream = BoxStream<proto::GroupReport>;
+
+    async fn groups(
+        &self,
+        _: Request<proto::GroupsRequest>,
+    ) -> Result<Response<Self::GroupsStream>, Status> {
+        let mut reports = Vec::new();
+        for (group, entry) in self.registry.all() {
+            let held = entry.lock().await;
+            reports.extend(self.report(group, &held).map(|report| (group, report)));
+        }
+        for (group, since) in self.registry.orphans() {
+            reports.extend(self.orphan(group, since).map(|report| (group, report)));
+        }
+        reports.sort_by_key(|(group, _)| *group);
+        let reports = reports.into_iter().map(|(_, report)| Ok(report));
+        Ok(Response::new(Box::pin(tokio_stream::iter(reports))))
+    }
+
+    async fn counters(
+        &self,
+        _: Request<proto::CountersRequest>,
+    ) -> Result<Response<proto::CountersReply>, Status> {
+        let counted = self.registry.plane().counters();
+        let counted = counted.map_err(|error| self.registry.refused(ErrorKind::Failed, error))?;
+        let count = |(name, count): (&str, u64)| proto::Count { name: name.to_owned(), count };
+        Ok(Response::new(proto::CountersReply { counts: counted.iter().map(count).collect() }))
+    }
+
+    async fn plan(
+        &self,
+        request: Request<proto::PlanRequest>,
+    ) -> Result<Response<proto::PlanReply>, Status> {
+        let asked = request.get_ref();
+        let (sender, members) = (address(&asked.sender)?, convert::members(&asked.members)?);
+        let hops_left = self.hops_left(asked.hops_left)?;
+        if asked.is_first {
+            self.registry.check_first(sender).await?;
+        }
+        let stations: Vec<Station> = members
+            .iter()
+            .map(|member| Station { address: member.address, mac: member.mac })
+            .collect();
+        let split = self.registry.split(&stations).await?;
+        let mut switches = vec![self.planned(&split, &members, asked.is_first)];
+        for (agent, places) in &split.behind {
+            let part: Vec<Member> = places.iter().map(|&place| members[place].clone()).collect();
+            switches.extend(self.registry.plan_behind(agent, sender, &part, hops_left).await?);
+        }
+        Ok(Response::new(proto::PlanReply { switches }))
+    }
+}

@@ -1,0 +1,209 @@
+//! The agent at a switch, as its callers see it.
+
+use std::{net::IpAddr, time::Duration};
+
+use mcrdma::{
+    GroupKey,
+    plan::{Group, Member},
+};
+use rdmc::bootstrap::Certificates;
+use tokio::time::timeout;
+use tonic::{Request, Response, Status, transport::Channel};
+
+use crate::{ControlError, ErrorKind, convert, proto, proto::switch_client::SwitchClient, tls};
+
+/// Switches that a group may pass one after another.
+pub(crate) const HOPS_MAX: u32 = 16;
+/// What is only asked for is there within this time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An agent at a switch. Clones share a connection, which is made when it is needed, and again when it
+/// has broken. Its methods have to be called within a tokio runtime.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    address: String,
+    client: SwitchClient<Channel>,
+}
+
+/// Who wants a group in a switch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// The group.
+    pub key: GroupKey,
+    /// The sender's host, or the switch before.
+    pub caller: String,
+    /// Drawn by the sender for this group.
+    pub instance: u64,
+}
+
+/// How a group is, as the agent of the sender's first switch sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// Why packets may not reach all members.
+    pub trouble: Option<String>,
+    /// How far each member is.
+    pub members: Vec<proto::MemberState>,
+}
+
+impl Agent {
+    /// Of the agent at `HOST:PORT`. Nothing is connected yet.
+    ///
+    /// Errors: that is no such address.
+    pub fn new(address: &str, certificates: &Certificates) -> Result<Self, ControlError> {
+        // The channel is made in a runtime's context, which callers of the methods have anyway.
+        let client = SwitchClient::new(tls::channel(address, certificates)?);
+        Ok(Self { address: address.to_owned(), client })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Puts a group into the sender's first switch and those behind it. Answers after which time of
+    /// silence it will be forgotten.
+    ///
+    /// Errors: it is nowhere then, or is forgotten after that time.
+    pub async fn insert(
+        &self,
+        group: &Group,
+        claim: &Claim,
+        wait: Duration,
+    ) -> Result<Duration, ControlError> {
+        self.insert_at(group, claim, true, HOPS_MAX, wait).await
+    }
+
+    pub(crate) async fn insert_at(
+        &self,
+        group: &Group,
+        claim: &Claim,
+        is_first: bool,
+        hops_left: u32,
+        wait: Duration,
+    ) -> Result<Duration, ControlError> {
+        let request = proto::InsertRequest {
+            group: Some(convert::group_told(group)),
+            caller: claim.caller.clone(),
+            instance: claim.instance,
+            is_first,
+            hops_left,
+        };
+        let reply = self
+            .ask(request, wait, async |mut client, request| client.insert(request).await)
+            .await?;
+        Ok(Duration::from_millis(reply.stale_after_ms.into()))
+    }
+
+    /// Says that a group is still wanted, and asks how it is.
+    ///
+    /// Errors: among others [`ErrorKind::Unknown`], after which it should be inserted again.
+    pub async fn keep(&self, claim: &Claim) -> Result<Kept, ControlError> {
+        let request = proto::KeepRequest {
+            key: Some(convert::key_told(claim.key)),
+            caller: claim.caller.clone(),
+            instance: claim.instance,
+        };
+        let kept = self
+            .ask(request, ANSWER_TIMEOUT, async |mut client, request| client.keep(request).await)
+            .await?;
+        let trouble = Some(kept.trouble).filter(|trouble| !trouble.is_empty());
+        Ok(Kept { trouble, members: kept.members })
+    }
+
+    /// The group goes on without a member. Whether it was one, and not the last.
+    pub async fn remove_member(&self, claim: &Claim, member: IpAddr) -> Result<bool, ControlError> {
+        let request = proto::RemoveMemberRequest {
+            key: Some(convert::key_told(claim.key)),
+            caller: claim.caller.clone(),
+            instance: claim.instance,
+            member: member.to_string(),
+        };
+        let ask =
+            async |mut client: SwitchClient<Channel>, request| client.remove_member(request).await;
+        Ok(self.ask(request, ANSWER_TIMEOUT, ask).await?.was_removed)
+    }
+
+    /// Takes a group out of this switch and those behind it. Whether it was there.
+    pub async fn remove(&self, claim: &Claim) -> Result<bool, ControlError> {
+        let request = proto::RemoveRequest {
+            key: Some(convert::key_told(claim.key)),
+            caller: claim.caller.clone(),
+            instance: claim.instance,
+        };
+        let ask = async |mut client: SwitchClient<Channel>, request| client.remove(request).await;
+        Ok(self.ask(request, ANSWER_TIMEOUT, ask).await?.was_there)
+    }
+
+    /// The switch: its ports and limits.
+    pub async fn show(&self) -> Result<proto::ShowReply, ControlError> {
+        let ask = async |mut client: SwitchClient<Channel>, request| client.show(request).await;
+        self.ask(proto::ShowRequest {}, ANSWER_TIMEOUT, ask).await
+    }
+
+    /// Its groups.
+    pub async fn groups(&self) -> Result<Vec<proto::GroupReport>, ControlError> {
+        let ask = async |mut client: SwitchClient<Channel>, request| {
+            let mut stream = client.groups(request).await?.into_inner();
+            let mut all = Vec::new();
+            while let Some(group) = stream.message().await? {
+                all.push(group);
+            }
+            Ok(Response::new(all))
+        };
+        self.ask(proto::GroupsRequest {}, ANSWER_TIMEOUT, ask).await
+    }
+
+    /// What it has counted, by name.
+    pub async fn counters(&self) -> Result<Vec<proto::Count>, ControlError> {
+        let ask = async |mut client: SwitchClient<Channel>, request| client.counters(request).await;
+        Ok(self.ask(proto::CountersRequest {}, ANSWER_TIMEOUT, ask).await?.counts)
+    }
+
+    /// What would become of a group; only the members' addresses matter. This switch is the first
+    /// of the answer.
+    pub async fn plan(
+        &self,
+        sender: IpAddr,
+        members: &[Member],
+    ) -> Result<Vec<proto::PlannedSwitch>, ControlError> {
+        self.plan_at(sender, members, true, HOPS_MAX).await
+    }
+
+    pub(crate) async fn plan_at(
+        &self,
+        sender: IpAddr,
+        members: &[Member],
+        is_first: bool,
+        hops_left: u32,
+    ) -> Result<Vec<proto::PlannedSwitch>, ControlError> {
+        let members = members.iter().map(convert::member_told).collect();
+        let request =
+            proto::PlanRequest { sender: sender.to_string(), members, is_first, hops_left };
+        let ask = async |mut client: SwitchClient<Channel>, request| client.plan(request).await;
+        Ok(self.ask(request, ANSWER_TIMEOUT, ask).await?.switches)
+    }
+
+    /// Asks, with a deadline here and there.
+    async fn ask<Q, A>(
+        &self,
+        request: Q,
+        wait: Duration,
+        call: impl AsyncFnOnce(SwitchClient<Channel>, Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, ControlError> {
+        let mut request = Request::new(request);
+        request.set_timeout(wait);
+        match timeout(wait, call(self.client.clone(), request)).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(ControlError::of_status(&self.address, &status)),
+            Err(_) => {
+                let message = format!(
+                    "the agent at {} has not answered within {} s",
+                    self.address,
+                    wait.as_secs()
+                );
+                Err(ControlError::new(ErrorKind::Late, message))
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What travels, from and to what switches know. What comes from others is checked here.
+
+use std::net::IpAddr;
+
+use mcrdma::{
+    GroupKey, MEMBERS_MAX, Mac, REGIONS_MAX, Region,
+    plan::{Group, Member},
+};
+use roce::Serial;
+
+use crate::{ControlError, ErrorKind, proto};
+
+fn invalid(what: &str, found: impl std::fmt::Display) -> ControlError {
+    ControlError::new(ErrorKind::Invalid, format!("{found} is no {what}"))
+}
+
+pub(crate) fn address(text: &str) -> Result<IpAddr, ControlError> {
+    text.parse().map_err(|_| invalid("IP address", format_args!("{text:?}")))
+}
+
+fn mac(text: &str) -> Result<Mac, ControlError> {
+    text.parse().map_err(|_| invalid("Ethernet address", format_args!("{text:?}")))
+}
+
+/// A number of 24 bits.
+fn serial(what: &str, number: u32) -> Result<u32, ControlError> {
+    if number < Serial::COUNT {
+        Ok(number)
+    } else {
+        Err(invalid(what, format_args!("{number:#x}")))
+    }
+}
+
+pub(crate) fn key(key: Option<&proto::Key>) -> Result<GroupKey, ControlError> {
+    let missing = || ControlError::new(ErrorKind::Invalid, "the request names no group");
+    let key = key.ok_or_else(missing)?;
+    Ok(GroupKey { sender: address(&key.sender)?, id: serial("queue pair number", key.id)? })
+}
+
+pub(crate) fn key_told(key: GroupKey) -> proto::Key {
+    proto::Key { sender: key.sender.to_string(), id: key.id }
+}
+
+pub(crate) fn group(group: Option<&proto::Group>) -> Result<Group, ControlError> {
+    let missing = || ControlError::new(ErrorKind::Invalid, "the request has no group");
+    let group = group.ok_or_else(missing)?;
+    Ok(Group {
+        key: key(group.key.as_ref())?,
+        sender_qpn: serial("queue pair number", group.sender_qpn)?,
+        psn_first: Serial::new(serial("packet number", group.psn_first)?),
+        virtual_address: address(&group.virtual_address)?,
+        virtual_mac: mac(&group.virtual_mac)?,
+        all_notifications: group.all_notifications,
+        members: members(&group.members)?,
+    })
+}
+
+pub(crate) fn members(members: &[proto::Member]) -> Result<Vec<Member>, ControlError> {
+    let count = members.len();
+    if !(1..=MEMBERS_MAX).contains(&count) {
+        let message = format!("{count} members; a group has 1 to {MEMBERS_MAX}");
+        return Err(ControlError::new(ErrorKind::Limit, message));
+    }
+    members.iter().map(member).collect()
+}
+
+fn member(member: &proto::Member) -> Result<Member, ControlError> {
+    let count = member.regions.len();
+    if count > REGIONS_MAX {
+        let message =
+            format!("{count} memory regions of {}; at most {REGIONS_MAX}", member.address);
+        return Err(ControlError::new(ErrorKind::Limit, message));
+    }
+    let region = |region: &proto::Region| Region {
+        start: region.start,
+        bytes: region.bytes,
+        member_start: region.member_start,
+        member_key: region.member_key,
+    };
+    Ok(Member {
+        address: address(&member.address)?,
+        mac: if member.mac.is_empty() { None } else { Some(mac(&member.mac)?) },
+        qpn: serial("queue pair number", member.qpn)?,
+        psn_offset: serial("packet number", member.psn_offset)?,
+        regions: member.regions.iter().map(region).collect(),
+    })
+}
+
+pub(crate) fn group_told(group: &Group) -> proto::Group {
+    proto::Group {
+        key: Some(key_told(group.key)),
+        sender_qpn: group.sender_qpn,
+        psn_first: group.psn_first.get(),
+        virtual_address: group.virtual_address.to_string(),
+        virtual_mac: group.virtual_mac.to_string(),
+        all_notifications: group.all_notifications,
+        members: group.members.iter().map(member_told).collect(),
+    }
+}
+
+pub(crate) fn member_told(member: &Member) -> proto::Member {
+    let region = |region: &Region| proto::Region {
+        start: region.start,
+        bytes: region.bytes,
+        member_start: region.member_start,
+        member_key: region.member_key,
+    };
+    proto::Member {
+        address: member.address.to_string(),
+        mac: member.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        qpn: member.qpn,
+        psn_offset: member.psn_offset,
+        regions: member.regions.iter().map(region).collect(),
+    }
+}
+
+pub(crate) fn member_state(state: &switch::MemberState) -> proto::MemberState {
+    proto::MemberState {
+        address: state.address.to_string(),
+        expected_psn: state.expected.get(),
+        msn: state.msn.get(),
+    }
+}
