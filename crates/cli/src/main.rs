@@ -24,6 +24,7 @@ mod push;
 mod receive;
 mod recording;
 mod replicate;
+mod switch;
 mod way;
 
 use failure::Failure;
@@ -49,6 +50,7 @@ enum Command {
     Doctor(doctor::Args),
     Bench(Box<bench::Args>),
     Plan(Box<plan::Args>),
+    Switch(switch::Args),
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
@@ -61,6 +63,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Demo(args) => demo::run(&args).map(done),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Switch(args) => switch::run(&args),
     }
 }
 

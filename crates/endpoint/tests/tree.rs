@@ -1,58 +1,26 @@
 //! A tree of two levels of switches in the kernel, each in a network namespace of its own: groups that
 //! part early, late and not at all, all at once, beside other traffic. Needs root.
 
+#[path = "common/flow.rs"]
+mod flow;
+
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
 };
 
-use endpoint::{Endpoint, Event, Peer};
+use endpoint::{Endpoint, Peer};
+use flow::{BYTES, Flow, run};
+use lab::Network;
 use mcrdma::{
     Counter, GroupKey, Mac, Region,
-    endpoint::{Kind, RequesterConfig, Status, Work},
+    endpoint::RequesterConfig,
     plan::{Device, Group, Member, Node, Topology, plan},
 };
 use roce::Serial;
 use switch::KernelPlane;
 
-const PATIENCE: Duration = Duration::from_secs(120);
-const MESSAGES: u64 = 60;
-const BYTES: usize = 30_000;
 const VIRTUAL_START: u64 = 0x9000;
-
-type Job = Box<dyn FnOnce() + Send>;
-
-/// A network namespace: a thread that lives in it and does what it is told.
-struct Network {
-    thread: i32,
-    tell: mpsc::Sender<Job>,
-}
-
-impl Network {
-    fn new() -> Self {
-        let (tell, told) = mpsc::channel::<Job>();
-        let (tell_thread, thread) = mpsc::channel();
-        thread::spawn(move || {
-            own_network();
-            tell_thread.send(rustix::thread::gettid().as_raw_pid()).unwrap();
-            told.into_iter().for_each(|job| job());
-        });
-        Self { thread: thread.recv().unwrap(), tell }
-    }
-
-    fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
-        let (tell, told) = mpsc::channel();
-        self.tell.send(Box::new(move || tell.send(job()).unwrap())).unwrap();
-        told.recv().expect("the job has ended well")
-    }
-}
-
-fn own_network() {
-    lab::enter_own_network().unwrap();
-}
 
 fn ip(words: &str) {
     lab::ip(words).unwrap();
@@ -89,13 +57,13 @@ impl Drop for World {
 
 impl World {
     fn new(topology: Topology) -> Self {
-        own_network();
-        let networks: Vec<Network> = (0..topology.len()).map(|_| Network::new()).collect();
+        lab::enter_own_network().unwrap();
+        let networks: Vec<Network> = (0..topology.len()).map(|_| Network::new().unwrap()).collect();
         for (from, to) in topology.links().filter(|(from, to)| from < to) {
             let [near, far] = [link(from, to), link(to, from)];
             ip(&format!("link add {near} type veth peer name {far}"));
-            ip(&format!("link set {near} netns {}", networks[from].thread));
-            ip(&format!("link set {far} netns {}", networks[to].thread));
+            ip(&format!("link set {near} netns {}", networks[from].thread()));
+            ip(&format!("link set {far} netns {}", networks[to].thread()));
         }
         let (mut planes, mut endpoints) = (BTreeMap::new(), BTreeMap::new());
         for (node, network) in networks.iter().enumerate() {
@@ -202,73 +170,6 @@ fn open_switch(node: Node, links: &[String]) -> KernelPlane {
     plane
 }
 
-/// Messages of one sender, and who gets them.
-struct Flow {
-    /// The sender first.
-    queue_pairs: Vec<(Node, u32)>,
-    salt: u64,
-    posted: u64,
-    done: u64,
-    /// By receiver.
-    arrived: Vec<u64>,
-}
-
-fn contents(salt: u64, index: u64) -> Vec<u8> {
-    (0..BYTES as u64).map(|at| (at * 7 + index * 13 + salt * 101) as u8).collect()
-}
-
-impl Flow {
-    fn new(salt: u64, queue_pairs: Vec<(Node, u32)>) -> Self {
-        let arrived = vec![0; queue_pairs.len() - 1];
-        Self { queue_pairs, salt, posted: 0, done: 0, arrived }
-    }
-
-    fn post(&mut self, endpoints: &mut BTreeMap<Node, Endpoint>) {
-        while self.posted < MESSAGES && self.posted < self.done + 4 {
-            let bytes = contents(self.salt, self.posted);
-            for &(node, qpn) in &self.queue_pairs[1..] {
-                let endpoint = endpoints.get_mut(&node).unwrap();
-                endpoint.receive(qpn, self.posted, vec![0; BYTES]).unwrap();
-            }
-            let (node, qpn) = self.queue_pairs[0];
-            let work = Work {
-                id: self.posted,
-                kind: Kind::Send,
-                bytes: bytes.len() as u32,
-                immediate: Some(self.salt as u32),
-            };
-            endpoints.get_mut(&node).unwrap().send(qpn, work, bytes.into()).unwrap();
-            self.posted += 1;
-        }
-    }
-
-    /// Whether the event was one of this flow's.
-    fn take(&mut self, node: Node, event: &Event) -> bool {
-        let is_at = |qpn: u32| self.queue_pairs.iter().position(|pair| *pair == (node, qpn));
-        match event {
-            Event::Sent { qpn, id, status } => {
-                if is_at(*qpn) != Some(0) {
-                    return false;
-                }
-                assert_eq!((*id, *status), (self.done, Status::Done));
-                self.done += 1;
-            }
-            Event::Arrived { qpn, arrival, memory } => {
-                let Some(place) = is_at(*qpn) else { return false };
-                let index = self.arrived[place - 1];
-                assert_eq!(arrival.immediate, Some(self.salt as u32));
-                assert!(*memory == contents(self.salt, index), "message {index} at {node}");
-                self.arrived[place - 1] += 1;
-            }
-        }
-        true
-    }
-
-    fn is_over(&self) -> bool {
-        self.done == MESSAGES && self.arrived.iter().all(|arrived| *arrived == MESSAGES)
-    }
-}
-
 #[test]
 fn groups_of_all_shapes_share_a_tree_of_switches() {
     if let Err(error) = KernelPlane::check() {
@@ -297,21 +198,7 @@ fn groups_of_all_shapes_share_a_tree_of_switches() {
     assert_eq!(qpn, to_qpn);
     flows.push(Flow::new(9, vec![(from, from_qpn), (to, to_qpn)]));
 
-    let deadline = Instant::now() + PATIENCE;
-    while !flows.iter().all(Flow::is_over) {
-        assert!(
-            Instant::now() < deadline,
-            "{:?}",
-            flows.iter().map(|f| f.done).collect::<Vec<_>>()
-        );
-        flows.iter_mut().for_each(|flow| flow.post(&mut world.endpoints));
-        for (&node, endpoint) in &mut world.endpoints {
-            endpoint.progress(Duration::ZERO).unwrap();
-            while let Some(event) = endpoint.completed() {
-                assert!(flows.iter_mut().any(|flow| flow.take(node, &event)), "{event:?}");
-            }
-        }
-    }
+    run(&mut flows, &mut world.endpoints);
     // a1's two groups and a2's one pass tor-a: two copies of the first (a2, spine), two of the last, and
     // one of a2's. The spine copies nothing: each group goes one way there.
     let packets = |name, counter| world.counted(name, counter);

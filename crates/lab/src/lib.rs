@@ -29,6 +29,6 @@ pub use error::Error;
 pub use host::Host;
 pub use lab::{Condition, Lab, Listed, UplinkBytes, down, down_all, list};
 pub use link::Link;
-pub use own::{enter_own_network, ip, quiet};
+pub use own::{Network, enter_own_network, ip, quiet};
 pub use settings::{LabSettings, SlowHost, SlowLink};
 pub use units::{Rate, parse_size};

@@ -1,5 +1,7 @@
 //! A network of one thread's own, for tests and measurements that make its links themselves.
 
+use std::{sync::mpsc, thread};
+
 use rustix::thread::UnshareFlags;
 
 use crate::{Error, command};
@@ -27,4 +29,52 @@ pub fn quiet(link: &str, mtu_bytes: u32) -> Result<(), Error> {
     // A kernel without IPv6 has nothing to say.
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "1");
     ip(&format!("link set {link} mtu {mtu_bytes} up"))
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A network namespace: a thread that lives in it, and does there what it is told. Both go when this is
+/// dropped and the last socket in it.
+#[derive(Debug)]
+pub struct Network {
+    thread: i32,
+    tell: mpsc::Sender<Job>,
+}
+
+impl Network {
+    /// Makes one. Needs root.
+    pub fn new() -> Result<Self, Error> {
+        let (tell, told) = mpsc::channel::<Job>();
+        let (enter, entered) = mpsc::channel();
+        let live = move || {
+            let thread = rustix::thread::gettid().as_raw_pid();
+            let has_entered = enter_own_network().map(|()| thread);
+            let is_ready = has_entered.is_ok();
+            if enter.send(has_entered).is_ok() && is_ready {
+                told.into_iter().for_each(|job| job());
+            }
+        };
+        thread::Builder::new()
+            .name("lab-network".into())
+            .spawn(live)
+            .map_err(|error| Error::Failed(format!("no thread for a network: {error}")))?;
+        let ended = |_| Error::Failed("the thread of a network has ended".into());
+        entered.recv().map_err(ended)?.map(|thread| Self { thread, tell })
+    }
+
+    /// The thread's number, by which `ip link set NAME netns NUMBER` moves a link there.
+    #[must_use]
+    pub const fn thread(&self) -> i32 {
+        self.thread
+    }
+
+    /// Does something there, and waits for it. Threads that it starts live there, too.
+    ///
+    /// Panics: it does.
+    pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        let (tell, told) = mpsc::channel();
+        let job = move || drop(tell.send(job()));
+        let is_told = self.tell.send(Box::new(job)).is_ok();
+        told.recv().ok().filter(|_| is_told).expect("what was done in a network has panicked")
+    }
 }

@@ -1,0 +1,146 @@
+//! `rdmc switch show`, `groups`, `counters` and `plan`: what an agent says.
+
+use std::{io, net::IpAddr, str::FromStr};
+
+use control::{Agent, ControlError};
+use mcrdma::{Mac, plan::Member};
+use serde::Serialize;
+
+use super::text;
+use crate::{credentials::CredentialFiles, failure::Failure};
+
+/// Whom to ask, and how to show it.
+#[derive(Debug, clap::Args)]
+pub struct Asked {
+    /// The agent of a switch
+    #[arg(value_name = "HOST:PORT")]
+    agent: String,
+
+    #[command(flatten)]
+    credentials: CredentialFiles,
+
+    /// As JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+impl Asked {
+    /// Asks, and writes the answer to standard output.
+    fn answer<A: Serialize>(
+        &self,
+        ask: impl AsyncFnOnce(Agent) -> Result<A, ControlError>,
+        show: impl FnOnce(&A, &mut io::StdoutLock<'_>) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        let certificates = super::certificates(&self.credentials)?;
+        let answer = super::runtime()?.block_on(async {
+            let agent = Agent::new(&self.agent, &certificates)?;
+            ask(agent).await
+        });
+        let answer = answer.map_err(Failure::because)?;
+        let mut out = io::stdout().lock();
+        let written = match self.json {
+            true => serde_json::to_writer_pretty(&mut out, &answer)
+                .map_err(io::Error::from)
+                .and_then(|()| io::Write::write_all(&mut out, b"\n")),
+            false => show(&answer, &mut out),
+        };
+        written.map_err(Failure::while_doing("standard output"))
+    }
+}
+
+/// Show a switch: its ports, and what is behind them
+#[derive(Debug, clap::Args)]
+pub struct Show {
+    #[command(flatten)]
+    asked: Asked,
+}
+
+impl Show {
+    pub fn run(&self) -> Result<(), Failure> {
+        self.asked.answer(async |agent| agent.show().await, |show, out| text::show(show, out))
+    }
+}
+
+/// Show a switch's groups: who copies what for whom, and how far the receivers are
+#[derive(Debug, clap::Args)]
+pub struct Groups {
+    #[command(flatten)]
+    asked: Asked,
+}
+
+impl Groups {
+    pub fn run(&self) -> Result<(), Failure> {
+        self.asked
+            .answer(async |agent| agent.groups().await, |groups, out| text::groups(groups, out))
+    }
+}
+
+/// Show what a switch has counted
+#[derive(Debug, clap::Args)]
+pub struct Counters {
+    #[command(flatten)]
+    asked: Asked,
+}
+
+impl Counters {
+    pub fn run(&self) -> Result<(), Failure> {
+        self.asked
+            .answer(async |agent| agent.counters().await, |counts, out| text::counts(counts, out))
+    }
+}
+
+/// Show where the paths of a group would part, by the switches' own routes; nothing changes
+///
+/// Ask the sender's first switch. `rdmc plan --in-switch` does the same for a network on paper.
+#[derive(Debug, clap::Args)]
+pub struct Plan {
+    #[command(flatten)]
+    asked: Asked,
+
+    /// The sender's address
+    #[arg(long, value_name = "IP")]
+    sender: IpAddr,
+
+    /// The receivers' addresses; with their Ethernet addresses where bridges without addresses have to find
+    /// them (10.0.0.2=02:00:00:00:00:02)
+    #[arg(long, value_name = "IP[=MAC],...", required = true, value_delimiter = ',')]
+    receivers: Vec<Receiver>,
+}
+
+/// A receiver, as people write it.
+#[derive(Clone, Copy, Debug)]
+struct Receiver {
+    address: IpAddr,
+    mac: Option<Mac>,
+}
+
+impl FromStr for Receiver {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, mac) = match text.split_once('=') {
+            Some((address, mac)) => {
+                (address, Some(mac.parse().map_err(|error| format!("{mac}: {error}"))?))
+            }
+            None => (text, None),
+        };
+        Ok(Self { address: address.parse().map_err(|error| format!("{address}: {error}"))?, mac })
+    }
+}
+
+impl Plan {
+    pub fn run(&self) -> Result<(), Failure> {
+        let member = |receiver: &Receiver| Member {
+            address: receiver.address,
+            mac: receiver.mac,
+            qpn: 0,
+            psn_offset: 0,
+            regions: Vec::new(),
+        };
+        let members: Vec<Member> = self.receivers.iter().map(member).collect();
+        self.asked.answer(
+            async |agent| agent.plan(self.sender, &members).await,
+            |switches, out| text::plan(switches, out),
+        )
+    }
+}

@@ -1,0 +1,182 @@
+//! `rdmc switch run`: the agent at a switch.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use clap::ValueEnum;
+use control::agent::{self, AgentSettings, Next, Plane};
+use rustix::system::uname;
+use switch::{Groups, KernelPlane, UserspacePlane};
+
+use crate::{
+    credentials::CredentialFiles,
+    failure::{Failure, say},
+    interrupt,
+};
+
+/// Where the program's maps are, unless something else is said.
+pub const DIRECTORY: &str = "/sys/fs/bpf/rdmc";
+/// A signal is noticed within this time.
+const TICK: Duration = Duration::from_millis(50);
+
+const EXAMPLES: &str = "\
+Example, for a top-of-rack switch with two hosts, and a spine behind swp3 that copies, too:
+  rdmc switch run --ports swp1,swp2,swp3 --next swp3=spine:4790 --listen 0.0.0.0:4790 \\
+      --cert tor-a.pem --key tor-a.key --ca ca.pem --trust spine
+
+Where spines only forward, say which hosts are behind which other switch that copies:
+  rdmc switch run --ports swp1,swp2,swp3 --next 10.2.0.0/16=tor-b:4790 ...
+
+The kernel forwards as before, by its bridges and routes; the agent follows them. The groups are in the kernel:
+they go on when the agent ends, and when it starts again. `rdmc switch detach` ends them.
+A host may ask for groups that it sends to: its certificate has to be for the address that it sends from
+(subjectAltName). Who may ask for any group, such as agents of other switches, is said by --trust.";
+
+/// Serve groups at this switch (needs root)
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The switch's ports: its interfaces to hosts and other switches
+    #[arg(long, value_name = "NAME,...", required = true, value_delimiter = ',')]
+    ports: Vec<String>,
+
+    /// Where to be asked (port 0 takes a free one, and says which)
+    #[arg(long, value_name = "IP:PORT")]
+    listen: SocketAddr,
+
+    /// What copies: a program in the kernel, beside its bridges and routes; or a bridge in userspace, whose
+    /// ports have to be free of addresses and of other bridges
+    #[arg(long, value_enum, default_value = "kernel")]
+    plane: PlaneKind,
+
+    /// What the switch is called [default: its host name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// An agent behind this switch: behind one of its ports (swp3=spine:4790), or on the way to these
+    /// addresses (10.2.0.0/16=tor-b:4790); may be given several times
+    #[arg(long, value_name = "WHERE=HOST:PORT")]
+    next: Vec<Next>,
+
+    /// Who may ask for groups of any sender: a name that its certificate is for; may be given
+    /// several times
+    #[arg(long, value_name = "NAME")]
+    trust: Vec<String>,
+
+    /// Groups of which nothing is heard for so many seconds are forgotten
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(2..=3600))]
+    stale_after: u64,
+
+    /// Where the kernel keeps the groups: a directory in a BPF file system, one for each switch
+    #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
+    pin: PathBuf,
+
+    #[command(flatten)]
+    credentials: CredentialFiles,
+
+    /// Say on standard error what happens (or choose by RUST_LOG)
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum PlaneKind {
+    Kernel,
+    Userspace,
+}
+
+/// Serves until it is interrupted.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let stop = interrupt::flag().map_err(Failure::while_doing("catching signals"))?;
+    let certificates = super::certificates(&args.credentials)?;
+    crate::start_logging(args.verbose, None);
+    let name =
+        args.name.clone().unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned());
+    let listener = agent::listen(args.listen).map_err(Failure::because)?;
+    let address = listener.local_addr().map_err(Failure::while_doing("listening"))?;
+    let (ports, plane, bridge) = match args.plane {
+        PlaneKind::Kernel => in_kernel(&args.ports, &args.pin)?,
+        PlaneKind::Userspace => in_userspace(&args.ports, &stop)?,
+    };
+    let settings = AgentSettings {
+        name,
+        ports,
+        next: args.next.clone(),
+        trusted: args.trust.clone(),
+        stale_after: Duration::from_secs(args.stale_after),
+    };
+    let prepared = agent::prepare(settings, plane, &certificates).map_err(Failure::because)?;
+    say(format_args!("switch agent at {address}, ports {}", args.ports.join(", ")));
+    let served = super::runtime()?.block_on(async {
+        let stopped = async {
+            while !stop.load(Ordering::Relaxed) && !bridge.as_ref().is_some_and(Bridge::is_finished)
+            {
+                tokio::time::sleep(TICK).await;
+            }
+        };
+        agent::serve(prepared, listener, &certificates, stopped).await
+    });
+    stop.store(true, Ordering::Relaxed);
+    match bridge {
+        Some(bridge) => {
+            bridge.join()?;
+            say("ended; nothing is forwarded any more");
+        }
+        None => {
+            let pin = args.pin.display();
+            say(format_args!("ended; groups in {pin} go on (`rdmc switch detach` ends them)"));
+        }
+    }
+    served.map_err(Failure::because)
+}
+
+type Opened = (Vec<(String, mcrdma::Port)>, Plane, Option<Bridge>);
+
+fn in_kernel(names: &[String], pin: &Path) -> Result<Opened, Failure> {
+    let mut groups = Groups::in_kernel(pin).map_err(Failure::because)?;
+    let mut ports = Vec::new();
+    for name in names {
+        ports.push((name.clone(), KernelPlane::port_number(name).map_err(Failure::because)?));
+        if let Some(plane) = groups.kernel() {
+            plane.attach(name).map_err(Failure::because)?;
+        }
+    }
+    Ok((ports, Plane::Kernel(Box::new(groups)), None))
+}
+
+fn in_userspace(names: &[String], stop: &Arc<AtomicBool>) -> Result<Opened, Failure> {
+    let plane = UserspacePlane::open(names.iter().map(String::as_str)).map_err(Failure::because)?;
+    let ports = names.iter().cloned().zip(plane.ports()).collect();
+    let tables = plane.tables();
+    Ok((ports, Plane::Userspace(tables), Some(Bridge::start(plane, Arc::clone(stop))?)))
+}
+
+/// The bridge in userspace, on a thread of its own.
+struct Bridge(JoinHandle<std::io::Result<()>>);
+
+impl Bridge {
+    fn start(mut plane: UserspacePlane, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
+        let run = move || plane.run(&stop);
+        let thread = thread::Builder::new().name("rdmc-bridge".into()).spawn(run);
+        thread.map(Self).map_err(Failure::while_doing("starting the bridge"))
+    }
+
+    fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    fn join(self) -> Result<(), Failure> {
+        match self.0.join() {
+            Ok(ended) => ended.map_err(Failure::while_doing("forwarding")),
+            Err(_) => Err(Failure::Failed("the bridge has crashed".into())),
+        }
+    }
+}

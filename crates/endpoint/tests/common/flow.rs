@@ -1,0 +1,104 @@
+//! Messages from one sender to whoever gets them, and whether they are what was sent.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use endpoint::{Endpoint, Event};
+use mcrdma::{
+    endpoint::{Kind, Status, Work},
+    plan::Node,
+};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+pub const MESSAGES: u64 = 60;
+pub const BYTES: usize = 30_000;
+
+/// Messages of one sender, and who gets them.
+pub struct Flow {
+    /// The sender first.
+    pub queue_pairs: Vec<(Node, u32)>,
+    salt: u64,
+    posted: u64,
+    pub done: u64,
+    /// By receiver.
+    pub arrived: Vec<u64>,
+}
+
+fn contents(salt: u64, index: u64) -> Vec<u8> {
+    (0..BYTES as u64).map(|at| (at * 7 + index * 13 + salt * 101) as u8).collect()
+}
+
+impl Flow {
+    pub fn new(salt: u64, queue_pairs: Vec<(Node, u32)>) -> Self {
+        let arrived = vec![0; queue_pairs.len() - 1];
+        Self { queue_pairs, salt, posted: 0, done: 0, arrived }
+    }
+
+    fn post(&mut self, endpoints: &mut BTreeMap<Node, Endpoint>) {
+        while self.posted < MESSAGES && self.posted < self.done + 4 {
+            let bytes = contents(self.salt, self.posted);
+            for &(node, qpn) in &self.queue_pairs[1..] {
+                let endpoint = endpoints.get_mut(&node).unwrap();
+                endpoint.receive(qpn, self.posted, vec![0; BYTES]).unwrap();
+            }
+            let (node, qpn) = self.queue_pairs[0];
+            let work = Work {
+                id: self.posted,
+                kind: Kind::Send,
+                bytes: bytes.len() as u32,
+                immediate: Some(self.salt as u32),
+            };
+            endpoints.get_mut(&node).unwrap().send(qpn, work, bytes.into()).unwrap();
+            self.posted += 1;
+        }
+    }
+
+    /// Whether the event was one of this flow's.
+    fn take(&mut self, node: Node, event: &Event) -> bool {
+        let is_at = |qpn: u32| self.queue_pairs.iter().position(|pair| *pair == (node, qpn));
+        match event {
+            Event::Sent { qpn, id, status } => {
+                if is_at(*qpn) != Some(0) {
+                    return false;
+                }
+                assert_eq!((*id, *status), (self.done, Status::Done));
+                self.done += 1;
+            }
+            Event::Arrived { qpn, arrival, memory } => {
+                let Some(place) = is_at(*qpn) else { return false };
+                let index = self.arrived[place - 1];
+                assert_eq!(arrival.immediate, Some(self.salt as u32));
+                assert!(*memory == contents(self.salt, index), "message {index} at {node}");
+                self.arrived[place - 1] += 1;
+            }
+        }
+        true
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.done == MESSAGES && self.arrived.iter().all(|arrived| *arrived == MESSAGES)
+    }
+}
+
+/// Sends until all have everything.
+pub fn run(flows: &mut [Flow], endpoints: &mut BTreeMap<Node, Endpoint>) {
+    let deadline = Instant::now() + PATIENCE;
+    while !flows.iter().all(Flow::is_over) {
+        let done: Vec<u64> = flows.iter().map(|flow| flow.done).collect();
+        assert!(Instant::now() < deadline, "{done:?}");
+        turn(flows, endpoints);
+    }
+}
+
+/// Sends what may be sent, and takes what has come.
+pub fn turn(flows: &mut [Flow], endpoints: &mut BTreeMap<Node, Endpoint>) {
+    flows.iter_mut().for_each(|flow| flow.post(endpoints));
+    for (&node, endpoint) in endpoints {
+        endpoint.progress(Duration::ZERO).unwrap();
+        while let Some(event) = endpoint.completed() {
+            assert!(flows.iter_mut().any(|flow| flow.take(node, &event)), "{event:?}");
+        }
+    }
+}
