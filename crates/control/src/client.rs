@@ -18,7 +18,7 @@ pub(crate) const HOPS_MAX: u32 = 16;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An agent at a switch. Clones share a connection, which is made when it is needed, and again when it
-/// has broken. Its methods have to be called within a tokio runtime.
+/// has broken. It belongs to the tokio runtime that it was made in.
 #[derive(Clone, Debug)]
 pub struct Agent {
     address: String,
@@ -49,8 +49,9 @@ impl Agent {
     /// Of the agent at `HOST:PORT`. Nothing is connected yet.
     ///
     /// Errors: that is no such address.
+    ///
+    /// Panics: this is no thread of a tokio runtime.
     pub fn new(address: &str, certificates: &Certificates) -> Result<Self, ControlError> {
-        // The channel is made in a runtime's context, which callers of the methods have anyway.
         let client = SwitchClient::new(tls::channel(address, certificates)?);
         Ok(Self { address: address.to_owned(), client })
     }

@@ -113,8 +113,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         trusted: args.trust.clone(),
         stale_after: Duration::from_secs(args.stale_after),
     };
-    let prepared = agent::prepare(settings, plane, &certificates).map_err(Failure::because)?;
-    say(format_args!("switch agent at {address}, ports {}", args.ports.join(", ")));
     let served = super::runtime()?.block_on(async {
         let stopped = async {
             while !stop.load(Ordering::Relaxed) && !bridge.as_ref().is_some_and(Bridge::is_finished)
@@ -122,6 +120,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 tokio::time::sleep(TICK).await;
             }
         };
+        let prepared = agent::prepare(settings, plane, &certificates)?;
+        say(format_args!("switch agent at {address}, ports {}", args.ports.join(", ")));
         agent::serve(prepared, listener, &certificates, stopped).await
     });
     stop.store(true, Ordering::Relaxed);

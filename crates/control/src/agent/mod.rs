@@ -73,9 +73,12 @@ pub struct Prepared {
     interval: Duration,
 }
 
-/// Makes an agent, in the network namespace of this thread. Nothing is served yet.
+/// Makes an agent, in the network namespace of this thread, and in the tokio runtime that is to serve it.
+/// Nothing is served yet.
 ///
 /// Errors: what it was told makes no sense, or the kernel's routes cannot be read.
+///
+/// Panics: this is no thread of a tokio runtime.
 pub fn prepare(
     settings: AgentSettings,
     plane: Plane,

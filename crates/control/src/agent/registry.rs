@@ -563,10 +563,9 @@ fn stations(group: &Group) -> Vec<Station> {
     group.members.iter().map(station).collect()
 }
 
-/// Members may have been taken out since.
+/// Members may have been taken out since; the kernel has gone on from the first packet number.
 fn is_part_of(now: &Merging, before: &Merging) -> bool {
-    now.psn_first == before.psn_first
-        && now.virtual_address == before.virtual_address
+    now.virtual_address == before.virtual_address
         && now.members.iter().all(|member| before.members.contains(member))
 }
 

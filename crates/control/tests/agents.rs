@@ -1,0 +1,255 @@
+//! Agents at switches in the kernel, each in a network namespace of its own, which put groups into a tree
+//! of them. Needs root.
+
+#[path = "../../rdmc/tests/common/authority.rs"]
+mod authority;
+#[path = "../../endpoint/tests/common/flow.rs"]
+mod flow;
+#[path = "common/world.rs"]
+mod world;
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use control::{ErrorKind, proto::GroupReport};
+use flow::Flow;
+use mcrdma::plan::{Device, Topology};
+use world::{World, claim};
+
+const STALE_AFTER: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn racks() -> World {
+    World::bridged(Topology::racks(2, 2, Device::Copies), STALE_AFTER)
+}
+
+fn groups(world: &World, switch: &str) -> Vec<GroupReport> {
+    world.ask(world.find("a1"), switch, async |agent| agent.groups().await.unwrap())
+}
+
+/// The members of each copy.
+fn copies(group: &GroupReport) -> Vec<Vec<&str>> {
+    group.copies.iter().map(|copy| copy.members.iter().map(String::as_str).collect()).collect()
+}
+
+/// Asks until it is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn agents_part_groups_as_late_as_possible_and_forget_them() {
+    if !world::is_possible() {
+        return;
+    }
+    let mut world = racks();
+    let names: [(&[&str], &str); 3] = [
+        (&["a1", "a2", "b1", "b2"], "tor-a"),
+        (&["b1", "a1", "a2"], "tor-b"),
+        (&["a2", "b1"], "tor-a"),
+    ];
+    let (mut flows, mut claims) = (Vec::new(), Vec::new());
+    for (number, (names, switch)) in (0..).zip(names) {
+        let (group, queue_pairs) = world.connect(number, names);
+        claims.push((world.insert(&group, switch).unwrap(), queue_pairs[0].0, switch));
+        flows.push(Flow::new(number.into(), queue_pairs));
+    }
+    let at = |switch| groups(&world, switch);
+    let [tor_a, tor_b, spine] = ["tor-a", "tor-b", "spine"].map(at);
+    assert_eq!((tor_a.len(), tor_b.len(), spine.len()), (3, 2, 2), "{tor_a:?} {tor_b:?} {spine:?}");
+    assert_eq!(copies(&tor_a[0]), [vec!["10.4.0.4"], vec!["10.4.0.6", "10.4.0.7"]], "{tor_a:?}");
+    assert!(tor_a[0].is_first && !tor_b[0].is_first);
+    assert_eq!(copies(&tor_b[0]), [["10.4.0.6"], ["10.4.0.7"]]);
+    assert_eq!(copies(&spine[0]), [["10.4.0.6", "10.4.0.7"]], "it only passes there");
+    flow::run(&mut flows, &mut world.endpoints);
+
+    let counts =
+        world.ask(world.find("a1"), "spine", async |agent| agent.counters().await.unwrap());
+    let copied = counts.iter().find(|count| count.name == "copies").unwrap();
+    assert_eq!(copied.count, 0, "nobody parts at the spine");
+    let first = &groups(&world, "tor-a")[0];
+    assert!(
+        first.members.iter().all(|member| u64::from(member.msn) == flow::MESSAGES),
+        "{first:?}"
+    );
+    for (claim, sender, switch) in claims {
+        let again = claim.clone();
+        assert!(world.ask(sender, switch, async move |agent| agent.remove(&again).await.unwrap()));
+        assert!(!world.ask(sender, switch, async move |agent| agent.remove(&claim).await.unwrap()));
+    }
+    for switch in ["tor-a", "tor-b", "spine"] {
+        assert_eq!(groups(&world, switch), [], "{switch}");
+    }
+}
+
+#[test]
+fn agents_say_what_they_would_do_and_what_they_are() {
+    if !world::is_possible() {
+        return;
+    }
+    let mut world = racks();
+    let (group, _) = world.connect(0, &["a1", "a2", "b1", "b2"]);
+    let a1 = world.find("a1");
+    let members = group.members.clone();
+    let plan =
+        world.ask(a1, "tor-a", async move |agent| agent.plan(group.key.sender, &members).await);
+    let plan = plan.unwrap();
+    let names: Vec<&str> = plan.iter().map(|switch| switch.name.as_str()).collect();
+    assert_eq!(names, ["tor-a", "spine", "tor-b"]);
+    let counts: Vec<usize> = plan.iter().map(|switch| switch.copies.len()).collect();
+    assert_eq!(counts, [2, 0, 2], "{plan:?}");
+    assert_eq!(groups(&world, "tor-a"), [], "nothing has changed");
+    let show = world.ask(a1, "tor-a", async |agent| agent.show().await.unwrap());
+    assert_eq!((show.name.as_str(), show.plane.as_str(), show.ports.len()), ("tor-a", "kernel", 3));
+    let agents: Vec<_> = show.ports.iter().flat_map(|port| &port.agents).collect();
+    assert_eq!(agents, ["10.4.1.1:4790"], "the spine is behind one of the ports");
+}
+
+#[test]
+fn who_may_not_ask_and_what_makes_no_sense_is_refused() {
+    if !world::is_possible() {
+        return;
+    }
+    let mut world = racks();
+    let (group, _) = world.connect(0, &["a1", "a2", "b1"]);
+    let (a1, a2) = (world.find("a1"), world.find("a2"));
+    let insert = |host, files, switch, group: &mcrdma::plan::Group, instance| {
+        let mut claim = claim(group);
+        claim.instance = instance;
+        let group = group.clone();
+        let timeout = Duration::from_secs(20);
+        let ask = async move |agent: control::Agent| agent.insert(&group, &claim, timeout).await;
+        world.ask_as((host, files), switch, ask).unwrap_err()
+    };
+    let issue = |node| world.authority.issue(&world.address(node).to_string());
+    let error = insert(a2, issue(a2), "tor-a", &group, 1);
+    assert_eq!(error.kind, ErrorKind::Denied, "{error}");
+    assert!(
+        error.message.contains("switch tor-a") && error.message.contains("10.4.0.3"),
+        "{error}"
+    );
+    let another = authority::Authority::new("another");
+    let error = insert(a1, another.issue("10.4.0.3"), "tor-a", &group, 1);
+    assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+
+    let error = insert(a1, issue(a1), "tor-b", &group, 1);
+    assert_eq!(error.kind, ErrorKind::NoTree, "{error}");
+    assert!(error.message.contains("not the first switch of 10.4.0.3"), "{error}");
+    let mut silent = group.clone();
+    (silent.members[1].address, silent.members[1].mac) = ("10.4.0.99".parse().unwrap(), None);
+    let error = insert(a1, issue(a1), "tor-a", &silent, 1);
+    assert_eq!(error.kind, ErrorKind::NoTree, "{error}");
+    assert!(error.message.contains("10.4.0.99"), "{error}");
+
+    world.insert(&group, "tor-a").unwrap();
+    let error = insert(a1, issue(a1), "tor-a", &group, 77);
+    assert_eq!(error.kind, ErrorKind::Taken, "{error}");
+    let mut same_queue_pair = group.clone();
+    same_queue_pair.key.id += 1;
+    let error = insert(a1, issue(a1), "tor-a", &same_queue_pair, 78);
+    assert_eq!(error.kind, ErrorKind::Taken, "{error}");
+    let unknown = claim(&same_queue_pair);
+    let kept = world.ask(a1, "tor-a", async move |agent| agent.keep(&unknown).await);
+    assert_eq!(kept.unwrap_err().kind, ErrorKind::Unknown);
+    assert_eq!((groups(&world, "tor-a").len(), groups(&world, "tor-b").len()), (1, 0));
+}
+
+#[test]
+fn an_agent_that_starts_again_cuts_nobody_off() {
+    if !world::is_possible() {
+        return;
+    }
+    let mut world = racks();
+    let (group, queue_pairs) = world.connect(0, &["a1", "a2", "b1", "b2"]);
+    let claim = world.insert(&group, "tor-a").unwrap();
+    let mut flows = [Flow::new(0, queue_pairs)];
+    let (tor_a, tor_b, a1) = (world.find("tor-a"), world.find("tor-b"), world.find("a1"));
+    for (part, switch) in [(1, tor_a), (2, tor_b)] {
+        while flows[0].done < part * flow::MESSAGES / 3 {
+            flow::turn(&mut flows, &mut world.endpoints);
+        }
+        world.stop_agent(switch);
+        let done = flows[0].done;
+        while flows[0].done < done + 4 {
+            flow::turn(&mut flows, &mut world.endpoints);
+        }
+        world.start_agent(switch);
+    }
+    let orphan = &groups(&world, "tor-a")[0];
+    assert!(orphan.callers.is_empty() && orphan.trouble.contains("nobody has asked"), "{orphan:?}");
+    let kept = claim.clone();
+    let kept = world.ask(a1, "tor-a", async move |agent| agent.keep(&kept).await);
+    assert_eq!(kept.unwrap_err().kind, ErrorKind::Unknown);
+    world.insert(&group, "tor-a").unwrap();
+    assert_eq!(groups(&world, "tor-a")[0].callers, ["sender"]);
+    flow::run(&mut flows, &mut world.endpoints);
+    let kept = world.ask(a1, "tor-a", async move |agent| agent.keep(&claim).await.unwrap());
+    assert_eq!((kept.trouble, kept.members.len()), (None, 3));
+}
+
+#[test]
+fn a_group_goes_on_without_a_member_that_has_died() {
+    if !world::is_possible() {
+        return;
+    }
+    let mut world = racks();
+    let (group, queue_pairs) = world.connect(0, &["a1", "b1", "b2", "a2"]);
+    let claim = world.insert(&group, "tor-a").unwrap();
+    let (a1, b1, dead) = (world.find("a1"), world.find("b1"), queue_pairs[1]);
+    let mut flows = [Flow::new(0, queue_pairs)];
+    while flows[0].done < flow::MESSAGES / 2 {
+        flow::turn(&mut flows, &mut world.endpoints);
+    }
+    // It is also the one whose address the sender takes for its peer's.
+    assert_eq!(dead.0, b1);
+    assert!(world.endpoints.get_mut(&b1).unwrap().remove(dead.1));
+    flows[0].lose(1);
+    let address = world.address(b1);
+    let (again, member) = (claim.clone(), address);
+    let removed =
+        world.ask(a1, "tor-a", async move |agent| agent.remove_member(&again, member).await);
+    assert!(removed.unwrap());
+    flow::run(&mut flows, &mut world.endpoints);
+    assert_eq!(copies(&groups(&world, "tor-a")[0]), [["10.4.0.7"], ["10.4.0.4"]]);
+    assert_eq!(groups(&world, "tor-b"), [], "one member behind needs nobody");
+    let again = claim.clone();
+    assert!(
+        !world.ask(a1, "tor-a", async move |agent| agent
+            .remove_member(&again, address)
+            .await
+            .unwrap())
+    );
+}
+
+#[test]
+fn groups_that_nobody_keeps_are_forgotten_everywhere() {
+    if !world::is_possible() {
+        return;
+    }
+    let mut world = World::bridged(Topology::racks(2, 2, Device::Copies), Duration::from_secs(3));
+    let a1 = world.find("a1");
+    let (kept, _) = world.connect(0, &["a1", "b1", "b2"]);
+    let (left, _) = world.connect(1, &["a1", "b1", "b2"]);
+    let claim = world.insert(&kept, "tor-a").unwrap();
+    world.insert(&left, "tor-a").unwrap();
+    assert_eq!(groups(&world, "tor-b").len(), 2);
+    until("the group is forgotten", || {
+        let claim = claim.clone();
+        world.ask(a1, "tor-a", async move |agent| agent.keep(&claim).await.unwrap());
+        ["tor-a", "spine", "tor-b"].iter().all(|switch| groups(&world, switch).len() == 1)
+    });
+    // An agent that starts again forgets what nobody asks for.
+    let tor_a = world.find("tor-a");
+    world.stop_agent(tor_a);
+    world.start_agent(tor_a);
+    assert_eq!(groups(&world, "tor-a").len(), 1);
+    until("what an agent has left is forgotten", || {
+        ["tor-a", "spine", "tor-b"].iter().all(|switch| groups(&world, switch).is_empty())
+    });
+}
