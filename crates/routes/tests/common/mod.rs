@@ -138,12 +138,11 @@ impl Switch {
     }
 
     /// Waits until that is so, as changes are told.
-    pub fn wait_for(&mut self, to: Station, wanted: &[Hop]) {
-        let wanted = Ok(wanted.iter().copied().collect());
+    pub fn wait_for(&mut self, to: Station, wanted: &Result<BTreeSet<Hop>, NoHop>) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let hops = self.hops_to(to);
-            if hops == wanted {
+            if hops == *wanted {
                 return;
             }
             assert!(Instant::now() < deadline, "{hops:?} instead of {wanted:?}");
