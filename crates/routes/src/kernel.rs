@@ -16,8 +16,8 @@ use crate::{
 };
 
 // Notifications that say that a snapshot may have become old: `RTMGRP_*` and, for the last, the bit
-// of `RTNLGRP_NEXTHOP`. Bridges' entries come with neighbours. Links and addresses that go take IPv4
-// routes with them of which nothing is said.
+// of `RTNLGRP_NEXTHOP`. Bridges' entries come with neighbours. Links and addresses that go take
+// IPv4 routes with them of which nothing is said.
 const LINKS: u32 = 0x1;
 const NEIGHBOURS: u32 = 0x4;
 const IPV4_ADDRESSES: u32 = 0x10;

@@ -6,10 +6,10 @@
 //! by, as a [`Snapshot`], and says when that may have changed; [`Snapshot::hops`] works out a
 //! station's next hops. A snapshot is pure data and can also be made by hand.
 //!
-//! Not looked at: policy rules and tables other than the main one, VRFs, routes by source address or
-//! type of service, filters. Refused, with an error: tunnels, VLAN devices, bonds whose members
-//! rather than themselves are ports. Next-hop objects are followed while the kernel writes them out
-//! into their routes (`net.ipv4.nexthop_compat_mode`, which is on by default).
+//! Not looked at: policy rules and tables other than the main one, VRFs, routes by source address
+//! or type of service, VLANs of bridges, filters. Refused, with an error: tunnels, VLAN devices,
+//! bonds whose members rather than themselves are ports. Next-hop objects are followed while the
+//! kernel writes them out into their routes (`net.ipv4.nexthop_compat_mode`, on by default).
 
 #![forbid(unsafe_code)]
 
