@@ -11,12 +11,12 @@ use std::{
 };
 
 use mcrdma::{Mac, Port};
-use routes::{Hop, Kernel, NoHop, Station};
+use routes::{Hop, Kernel, NoHop, Snapshot, Station};
 
 /// For what the kernel does soon, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Nothing happens any more, if it did not for so long.
-pub const QUIET: Duration = Duration::from_millis(700);
+const QUIET: Duration = Duration::from_millis(700);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -150,10 +150,14 @@ impl Switch {
         }
     }
 
-    /// Waits until nothing changes any more.
-    pub fn settle(&mut self) {
+    /// What there is when nothing changes any more.
+    pub fn settle(&mut self) -> Snapshot {
         let deadline = Instant::now() + PATIENCE;
-        while self.kernel.changed(QUIET).unwrap() {
+        loop {
+            let snapshot = self.kernel.snapshot().unwrap();
+            if !self.kernel.changed(QUIET).unwrap() {
+                return snapshot;
+            }
             assert!(Instant::now() < deadline, "things go on changing");
         }
     }
