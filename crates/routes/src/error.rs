@@ -10,7 +10,8 @@ use crate::Neighbour;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoHop {
-    /// There is no route, or one that says that there is none (unreachable, blackhole), or none whose links are up.
+    /// There is no route, or one that says that there is none (unreachable, blackhole), or none
+    /// whose links are up.
     #[error("no route to {address} whose link is up; see `ip route get {address}`")]
     NoRoute {
         /// Whereto.
@@ -26,7 +27,8 @@ pub enum NoHop {
     },
     /// The way goes through an interface that is not among the ports.
     #[error(
-        "the way to {address} is by {interface}, which is none of the switch's ports; add it to them"
+        "the way to {address} is by {interface}, which is none of the switch's ports; add it \
+         to them"
     )]
     NotAPort {
         /// Whereto.
@@ -36,7 +38,8 @@ pub enum NoHop {
     },
     /// The Ethernet address of the station, or of the next router, is not known yet.
     #[error(
-        "the Ethernet address of {} on {interface} is not known; ask for it, and see whether {} is up",
+        "the Ethernet address of {} on {interface} is not known; ask for it, and see whether {} \
+         is up",
         neighbour.address, neighbour.address
     )]
     Neighbour {
@@ -47,7 +50,8 @@ pub enum NoHop {
     },
     /// A route leads to a bridge, which does not know its port yet.
     #[error(
-        "bridge {bridge} has not heard {mac} ({}) of late at a port that is up; ask for it, and see whether it is up",
+        "bridge {bridge} has not heard {mac} ({}) of late at a port that is up; ask for it, and \
+         see whether it is up",
         neighbour.address
     )]
     Unheard {
@@ -60,7 +64,8 @@ pub enum NoHop {
     },
     /// No bridge with one of the ports has heard the station, and routes do not help either.
     #[error(
-        "no bridge has heard {mac} ({address}) of late at a port that is up: let it send something; and by routes: {routes}"
+        "no bridge has heard {mac} ({address}) of late at a port that is up: let it send \
+         something; and by routes: {routes}"
     )]
     Station {
         /// Who.
@@ -72,7 +77,8 @@ pub enum NoHop {
     },
     /// Bridges, or VLANs of one, know an Ethernet address at several ports.
     #[error(
-        "bridges know {mac} at several ports ({ports}), in different VLANs perhaps; a switch that copies takes no VLANs: give it the ports of one"
+        "bridges know {mac} at several ports ({ports}), in different VLANs perhaps; a switch that \
+         copies takes no VLANs: give it the ports of one"
     )]
     SeveralPorts {
         /// Who.
@@ -107,7 +113,8 @@ pub enum RoutesError {
     },
     /// The kernel did not come to an end.
     #[error(
-        "netlink: cannot {step}: no end after {patience_ms} ms; the machine may be overloaded: try again"
+        "netlink: cannot {step}: no end after {patience_ms} ms; the machine may be overloaded: try \
+         again"
     )]
     Late {
         /// What was to be done.
@@ -117,12 +124,11 @@ pub enum RoutesError {
     },
     /// Links or routes changed whenever they were read.
     #[error(
-        "netlink: cannot {step}: it changed {times} times meanwhile; try again when the network is calmer"
+        "netlink: routes changed each of the {times} times that they were read; try again when the \
+         network is calmer"
     )]
     Restless {
-        /// What was to be done.
-        step: &'static str,
-        /// How often it was read.
+        /// How often.
         times: u32,
     },
     /// The kernel said something that is not understood.

@@ -2,14 +2,14 @@
 //! bridges.
 //!
 //! A switch that copies has to know where a group's members are: out of which port, and to which
-//! Ethernet address, of the host or of the next router. [`Kernel`] reads what the kernel forwards by, as a
-//! [`Snapshot`], and says when that may have changed; [`Snapshot::hops`] works out a station's next
-//! hops. A snapshot is pure data and can also be made by hand.
+//! Ethernet address, of the host or of the next router. [`Kernel`] reads what the kernel forwards
+//! by, as a [`Snapshot`], and says when that may have changed; [`Snapshot::hops`] works out a
+//! station's next hops. A snapshot is pure data and can also be made by hand.
 //!
-//! Not looked at: policy rules and tables other than the main one, VRFs, routes by source address or type of service,
-//! tunnels, VLAN devices, bonds whose members rather than themselves are ports, and filters. Next-hop
-//! objects are followed while the kernel writes them out into their routes
-//! (`net.ipv4.nexthop_compat_mode`, which is on by default).
+//! Not looked at: policy rules and tables other than the main one, VRFs, routes by source address
+//! or type of service, VLANs of bridges, filters. Refused, with an error: tunnels, VLAN devices,
+//! bonds whose members rather than themselves are ports. Next-hop objects are followed while the
+//! kernel writes them out into their routes (`net.ipv4.nexthop_compat_mode`, on by default).
 
 #![forbid(unsafe_code)]
 

@@ -117,8 +117,8 @@ impl Snapshot {
         self.links.insert(interface, link);
     }
 
-    /// Adds a route. Of IPv4 routes that differ in nothing but their targets the first counts, as for the
-    /// kernel; of such IPv6 routes all do.
+    /// Adds a route. Of IPv4 routes that differ in nothing but their targets the first counts, as
+    /// for the kernel; of such IPv6 routes all do.
     pub fn insert_route(&mut self, to: Prefix, route: Route) {
         self.routes.entry(to).or_default().push(route);
     }
@@ -229,7 +229,7 @@ impl Snapshot {
         }
     }
 
-    /// The port that is up at which a bridge knows somebody, of those that count: bridges and ports.
+    /// The port that is up at which a bridge knows somebody, of those bridges and ports that count.
     fn heard(&self, mac: Mac, counts: impl Fn(Port, Port) -> bool) -> Result<Option<Port>, NoHop> {
         let known = self.stations.get(&mac).into_iter().flatten();
         let ports: BTreeSet<Port> = known

@@ -21,8 +21,8 @@ use rustix::{
 
 use crate::RoutesError;
 
-/// How long the kernel may take for one request; a dump of a million routes takes about one second.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the kernel may take for what we ask; a million routes take some seconds.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The kernel fills at most 32 KiB at a time.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 /// For notifications that nobody has read yet, as far as the system lets us.
@@ -38,12 +38,12 @@ pub struct Socket {
     sequence: u32,
 }
 
-/// What the kernel answered to a request.
-#[derive(Default)]
-pub struct Answer {
-    pub messages: Vec<RouteNetlinkMessage>,
+/// An answer of the kernel's, while it comes.
+struct Answer<'a> {
+    sequence: u32,
+    take: &'a mut dyn FnMut(RouteNetlinkMessage),
     /// Things changed meanwhile, so that some may be missing.
-    pub is_interrupted: bool,
+    is_interrupted: bool,
     /// What was not understood last. The rest is read all the same: the kernel has to end one dump
     /// before it begins another.
     misread: Option<String>,
@@ -68,15 +68,47 @@ impl Socket {
         open().map_err(failed("open a socket"))
     }
 
-    /// Sends a request and takes all that the kernel answers.
+    /// Sends a request and gives away all that the kernel answers. Answers whether that is all of
+    /// it: `false` if things changed meanwhile. The deadline is [`PATIENCE`] from some beginning.
     ///
-    /// Errors: it refuses, is not understood, or does not come to an end.
+    /// Errors: the kernel refuses, is not understood, or does not come to an end.
     pub fn request(
         &mut self,
         step: &'static str,
         flags: u16,
         message: RouteNetlinkMessage,
-    ) -> Result<Answer, RoutesError> {
+        deadline: Instant,
+        take: &mut dyn FnMut(RouteNetlinkMessage),
+    ) -> Result<bool, RoutesError> {
+        self.send(step, flags, message)?;
+        let sequence = self.sequence;
+        let mut answer = Answer { sequence, take, is_interrupted: false, misread: None, end: None };
+        while answer.end.is_none() {
+            let received = self.receive(deadline).map_err(failed(step))?;
+            let Some(bytes) = received.filter(|_| Instant::now() < deadline) else {
+                return Err(RoutesError::Late { step, patience_ms: PATIENCE.as_millis() as u64 });
+            };
+            match self.room.get(..bytes) {
+                Some(datagram) => answer.read(datagram),
+                None => answer.misread = Some(format!("a datagram of {bytes} bytes is too long")),
+            }
+        }
+        match (answer.end, answer.misread) {
+            (Some(code), _) if code != 0 => {
+                let source = io::Error::from_raw_os_error(code.wrapping_abs());
+                Err(RoutesError::Kernel { step, source })
+            }
+            (_, Some(why)) => Err(RoutesError::Message { step, why }),
+            _ => Ok(!answer.is_interrupted),
+        }
+    }
+
+    fn send(
+        &mut self,
+        step: &'static str,
+        flags: u16,
+        message: RouteNetlinkMessage,
+    ) -> Result<(), RoutesError> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;
@@ -87,30 +119,11 @@ impl Socket {
         message.serialize(&mut bytes);
         let kernel = SocketAddrNetlink::new(0, 0);
         sendto(&self.socket, &bytes, SendFlags::DONTWAIT, &kernel).map_err(failed(step))?;
-
-        let deadline = Instant::now() + PATIENCE;
-        let mut answer = Answer::default();
-        while answer.end.is_none() {
-            let Some(bytes) = self.receive(deadline).map_err(failed(step))? else {
-                return Err(RoutesError::Late { step, patience_ms: PATIENCE.as_millis() as u64 });
-            };
-            match self.room.get(..bytes) {
-                Some(datagram) => answer.take(datagram, self.sequence),
-                None => answer.misread = Some(format!("a datagram of {bytes} bytes is too long")),
-            }
-        }
-        match (answer.end, answer.misread.take()) {
-            (Some(code), _) if code != 0 => {
-                let source = io::Error::from_raw_os_error(code.wrapping_abs());
-                Err(RoutesError::Kernel { step, source })
-            }
-            (_, Some(why)) => Err(RoutesError::Message { step, why }),
-            _ => Ok(answer),
-        }
+        Ok(())
     }
 
-    /// Waits for notifications, and takes all that have come. Answers whether there were any, or some
-    /// were lost.
+    /// Waits for notifications, and takes all that have come. Answers whether there were any, or
+    /// some were lost.
     pub fn notified(&mut self, patience: Duration) -> Result<bool, RoutesError> {
         let step = "listen for changes";
         // So long that it does not matter is as good as for ever.
@@ -130,8 +143,8 @@ impl Socket {
         Ok(has_come)
     }
 
-    /// The length of the next datagram from the kernel, which is in the room as far as it fits; `None`
-    /// when the time is up.
+    /// The length of the next datagram from the kernel, which is in the room as far as it fits;
+    /// `None` when the time is up.
     fn receive(&mut self, deadline: Instant) -> Result<Option<usize>, Errno> {
         loop {
             match recvfrom(&self.socket, &mut self.room[..], RecvFlags::TRUNC) {
@@ -160,9 +173,9 @@ fn failed(step: &'static str) -> impl Fn(Errno) -> RoutesError {
     move |error| RoutesError::Kernel { step, source: error.into() }
 }
 
-impl Answer {
-    /// Takes a datagram's messages.
-    fn take(&mut self, mut bytes: &[u8], sequence: u32) {
+impl Answer<'_> {
+    /// Reads a datagram's messages.
+    fn read(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.end.is_none() {
             let frame = match NetlinkBuffer::new_checked(bytes) {
                 Ok(frame) => frame,
@@ -173,16 +186,16 @@ impl Answer {
             let (message, rest) = bytes.split_at(taken);
             bytes = rest;
             // Others are left of a request that was given up.
-            if frame.sequence_number() == sequence {
+            if frame.sequence_number() == self.sequence {
                 self.is_interrupted |= frame.flags() & NLM_F_DUMP_INTR != 0;
-                self.take_one(message);
+                self.read_one(message);
             }
         }
     }
 
-    fn take_one(&mut self, message: &[u8]) {
+    fn read_one(&mut self, message: &[u8]) {
         match NetlinkMessage::deserialize(message).map(|message| message.payload) {
-            Ok(NetlinkPayload::InnerMessage(message)) => self.messages.push(message),
+            Ok(NetlinkPayload::InnerMessage(message)) => (self.take)(message),
             Ok(NetlinkPayload::Done(done)) => self.end = Some(done.code),
             Ok(NetlinkPayload::Error(error)) => self.end = Some(error.raw_code()),
             Ok(_) => {}
