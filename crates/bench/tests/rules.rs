@@ -10,13 +10,14 @@ const SOURCE_LINES_MAX: usize = 600;
 const TEST_LINES_MAX: usize = 800;
 
 /// Crates of this workspace that each crate may use in what it ships. Tests may use more.
-const MAY_USE: [(&str, &[&str]); 20] = [
+const MAY_USE: [(&str, &[&str]); 21] = [
     ("schedule", &[]),
     ("relay", &["schedule"]),
     ("transport", &[]),
     ("transport-sim", &["transport"]),
     ("transport-tcp", &["transport"]),
     ("transport-fabric", &["transport", "transport-tcp"]),
+    ("transport-switch", &["transport", "transport-tcp", "endpoint", "mcrdma", "roce"]),
     ("trace", &[]),
     ("roce", &[]),
     ("mcrdma", &["roce"]),
@@ -26,7 +27,17 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("switch", &["mcrdma", "packet", "roce"]),
     ("endpoint", &["mcrdma", "packet", "roce"]),
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
-    ("rdmc", &["schedule", "relay", "transport", "transport-tcp", "transport-fabric"]),
+    (
+        "rdmc",
+        &[
+            "schedule",
+            "relay",
+            "transport",
+            "transport-tcp",
+            "transport-fabric",
+            "transport-switch",
+        ],
+    ),
     ("files", &["rdmc"]),
     ("cli", &["files", "mcrdma", "rdmc", "schedule", "trace"]),
     ("lab", &[]),
