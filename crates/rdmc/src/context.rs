@@ -366,8 +366,10 @@ impl Context {
         match &self.settings.switches {
             _ if !settings.is_in_switch() => Ok((None, None)),
             Some(switches) if settings.is_root() => {
-                let silence = Duration::from_millis(self.settings.tcp.silence_timeout_ms);
-                in_switch::arrange(number, wires, switches.as_ref(), silence, deadline)
+                // A member that is silent is found by its link first, and named.
+                let silence_ms = self.settings.tcp.silence_timeout_ms;
+                let patience = Duration::from_millis(silence_ms.saturating_mul(2));
+                in_switch::arrange(number, wires, switches.as_ref(), patience, deadline)
             }
             _ => Ok((in_switch::join(number, wires, deadline)?, None)),
         }

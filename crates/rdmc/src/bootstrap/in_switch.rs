@@ -101,14 +101,15 @@ pub(crate) fn join(
     }
 }
 
-/// The root's part: blocks until the group is in the switches, or the deadline.
+/// The root's part: blocks until the group is in the switches, or the deadline. `patience`: how long
+/// packets may go without answers later.
 ///
 /// Errors: a receiver cannot join, or is lost; switches refuse. All receivers are told.
 pub(crate) fn arrange(
     group: u64,
     wires: &mut Wires,
     switches: &dyn Switches,
-    silence: Duration,
+    patience: Duration,
     deadline: Deadline,
 ) -> Result<(Option<GroupEnd>, Option<Registration>), Error> {
     let links = wires.len();
@@ -116,7 +117,7 @@ pub(crate) fn arrange(
         return Ok((None, None));
     }
     let made = gather(group, wires, deadline).and_then(|(local, receivers)| {
-        put_into_switches(local, &receivers, switches, silence, deadline)
+        put_into_switches(local, &receivers, switches, patience, deadline)
             .map_err(|cause| Error::InSwitch { group, cause })
     });
     let (end, registration, stands) = match made {
@@ -193,7 +194,7 @@ fn put_into_switches(
     local: IpAddr,
     receivers: &[Receiver],
     switches: &dyn Switches,
-    silence: Duration,
+    patience: Duration,
     deadline: Deadline,
 ) -> Result<(Root, Unconnected, Registration), String> {
     let peers: Vec<IpAddr> = receivers.iter().map(|member| member.address).collect();
@@ -207,7 +208,7 @@ fn put_into_switches(
         // Receivers wait as long, and are to hear of it.
         match switches.insert(&group, deadline.left() * 3 / 4) {
             Ok(inserted) => {
-                let (virtual_address, patience) = (group.virtual_address, silence);
+                let virtual_address = group.virtual_address;
                 let root = Root { virtual_address, id, psn_first, mtu_bytes, patience };
                 return Ok((root, open, Registration::new(inserted)));
             }
