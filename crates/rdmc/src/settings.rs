@@ -47,7 +47,8 @@ pub struct GroupSettings {
     /// a message is posted at once then: `window.receives` does not matter, `window.sends` is how
     /// many sends the network runs at once, and nothing is received before its memory is known.
     pub offload: bool,
-    /// Which messages are written to all receivers at once; `None`: all are relayed.
+    /// Which messages are written to all receivers at once; `None`: all are relayed. Where switches
+    /// copy, which costs the root one transmission anyway, this is not used.
     pub small: Option<SmallMessages>,
     /// Whether [`crate::Event::Block`] is reported for every block.
     pub report_blocks: bool,
