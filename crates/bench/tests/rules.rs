@@ -10,13 +10,14 @@ const SOURCE_LINES_MAX: usize = 600;
 const TEST_LINES_MAX: usize = 800;
 
 /// Crates of this workspace that each crate may use in what it ships. Tests may use more.
-const MAY_USE: [(&str, &[&str]); 22] = [
+const MAY_USE: [(&str, &[&str]); 23] = [
     ("schedule", &[]),
     ("relay", &["schedule"]),
     ("transport", &[]),
     ("transport-sim", &["transport"]),
     ("transport-tcp", &["transport"]),
     ("transport-fabric", &["transport", "transport-tcp"]),
+    ("transport-switch", &["transport", "transport-tcp", "endpoint", "mcrdma", "roce"]),
     ("trace", &[]),
     ("roce", &[]),
     ("mcrdma", &["roce"]),
@@ -28,7 +29,17 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ("control", &["mcrdma", "rdmc", "roce", "routes", "switch"]),
     ("endpoint", &["mcrdma", "packet", "roce"]),
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
-    ("rdmc", &["schedule", "relay", "transport", "transport-tcp", "transport-fabric"]),
+    (
+        "rdmc",
+        &[
+            "schedule",
+            "relay",
+            "transport",
+            "transport-tcp",
+            "transport-fabric",
+            "transport-switch",
+        ],
+    ),
     ("files", &["rdmc"]),
     ("cli", &["control", "files", "mcrdma", "rdmc", "schedule", "switch", "trace"]),
     ("lab", &[]),

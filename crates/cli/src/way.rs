@@ -11,7 +11,8 @@ pub struct OrAuto<T>(pub Option<T>);
 #[derive(Debug, clap::Args)]
 pub struct Way {
     /// How blocks travel. auto: what should be fastest for this length, these hosts and --rate;
-    /// `rdmc plan --explain` says what that is. chain-of-racks and nested-pipelines need racks
+    /// `rdmc plan --explain` says what that is. chain-of-racks and nested-pipelines need racks,
+    /// in-switch needs switches that copy; where they cannot, receivers relay
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = algorithm_or_auto())]
     pub algorithm: OrAuto<Algorithm>,
 

@@ -46,6 +46,23 @@ step  transfers
 }
 
 #[test]
+fn copies_of_switches_are_told_from_steps() {
+    let table = stdout("plan --members 4 --blocks 2 --algorithm in-switch");
+    let expected = "\
+in-switch: 4 members, 2 blocks, 6 steps (lower bound 3); where switches copy, 2 block times at the root
+step  transfers
+   0  0→1 b0
+";
+    assert!(table.starts_with(expected), "{table}");
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout("plan --members 4 --blocks 2 --algorithm in-switch --json"))
+            .unwrap();
+    assert_eq!((&json["steps"], &json["block_times_with_copies"]), (&6.into(), &2.into()));
+    let explained = stdout("plan --members 4 --explain --bytes 1MiB --algorithm in-switch");
+    assert!(explained.contains("Steps of in-switch are block times at the root"), "{explained}");
+}
+
+#[test]
 fn columns_stay_aligned() {
     let expected = "\
 chain: 3 members, 11 blocks, 12 steps (lower bound 12)

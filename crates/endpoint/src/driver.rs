@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     io::ErrorKind,
     net::{IpAddr, UdpSocket},
+    os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -24,9 +25,12 @@ use crate::{
 const BURST: usize = 64;
 /// Time after which a peer should try again when no receive is posted: 0.64 ms (IBA table 46).
 const NOT_READY_TIMER: u8 = 12;
-/// Queue pairs count from here, or somewhat later, on: numbers that devices hand out first are much
-/// smaller, and hosts that have the same number hide mistakes.
-const QPN_FIRST: u32 = 0x4_0000;
+/// Numbers of queue pairs are drawn from these. Those that devices hand out first are much smaller,
+/// virtual ones larger; and several endpoints of one host see the same packets.
+const QPNS: std::ops::Range<u32> = 0x4_0000..0x80_0000;
+/// What is due and does not get out is tried again after this time: there was no room, or nobody
+/// has said yet where to.
+const HELD: Duration = Duration::from_millis(1);
 
 /// A host's end, on one interface with one address.
 pub struct Endpoint {
@@ -38,7 +42,6 @@ pub struct Endpoint {
     /// RDMA devices in software have the port already, the kernel says nothing.
     _port: Option<UdpSocket>,
     queue_pairs: HashMap<u32, QueuePair>,
-    next_qpn: u32,
     memories: Vec<(Memory, Vec<u8>)>,
     next_start: u64,
     neighbours: Neighbours,
@@ -48,6 +51,8 @@ pub struct Endpoint {
     outgoing: Harm,
     batch: Batch,
     frame: Vec<u8>,
+    /// Nothing of what was due went out last.
+    is_held: bool,
     started: Instant,
 }
 
@@ -70,7 +75,6 @@ impl Endpoint {
             address,
             _port: port,
             queue_pairs: HashMap::new(),
-            next_qpn: QPN_FIRST + rand::random_range(0..1 << 16),
             memories: Vec::new(),
             next_start: 1 << 32,
             neighbours: Neighbours::default(),
@@ -80,6 +84,7 @@ impl Endpoint {
             outgoing: Harm::default(),
             batch: Batch::new(),
             frame: Vec::new(),
+            is_held: false,
             started: Instant::now(),
         })
     }
@@ -88,6 +93,14 @@ impl Endpoint {
     #[must_use]
     pub const fn mac(&self) -> Mac {
         self.mac
+    }
+
+    /// The most bytes that an IP packet may have on the interface.
+    ///
+    /// Errors: the interface is gone.
+    pub fn mtu_bytes(&self) -> Result<u32, EndpointError> {
+        let failed = |source| EndpointError::Failed { name: self.name.clone(), source };
+        self.interface.mtu_bytes().map_err(failed)
     }
 
     /// From now on packets are harmed like this, on their way in and out.
@@ -106,8 +119,31 @@ impl Endpoint {
         send_psn: u32,
         receive_psn: u32,
     ) -> u32 {
-        let number = self.next_qpn;
-        self.next_qpn += 1;
+        let number = self.draw_number();
+        self.connect(number, peer, config, (send_psn, receive_psn));
+        number
+    }
+
+    /// A number for a queue pair that is not connected yet, so that its peer can be told of it.
+    #[must_use]
+    pub fn draw_number(&self) -> u32 {
+        loop {
+            let number = rand::random_range(QPNS);
+            if !self.queue_pairs.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+
+    /// Makes the queue pair of a number that was drawn; as [`Endpoint::queue_pair`], with the
+    /// numbers of the first packets that are sent and received.
+    pub fn connect(
+        &mut self,
+        number: u32,
+        peer: Peer,
+        config: RequesterConfig,
+        (send_psn, receive_psn): (u32, u32),
+    ) {
         let requester = Requester::new(config, Serial::new(send_psn));
         let mut responder =
             Responder::new(config.mtu_bytes, Serial::new(receive_psn), NOT_READY_TIMER);
@@ -116,7 +152,6 @@ impl Endpoint {
         self.queue_pairs.insert(number, queue_pair);
         // So that it is known when the first answer is due.
         let _ = self.resolve(&peer);
-        number
     }
 
     /// Takes a queue pair away; its peer hears nothing more of it. Whether it was there.
@@ -181,7 +216,9 @@ impl Endpoint {
     /// Errors: the interface is down or gone.
     pub fn progress(&mut self, patience: Duration) -> Result<(), EndpointError> {
         let has_sent = self.send_requests();
-        let patience = if has_sent { Duration::ZERO } else { self.patience(patience) };
+        self.is_held = !has_sent;
+        let wakes_in = self.wakes_in().unwrap_or(patience);
+        let patience = if has_sent { Duration::ZERO } else { patience.min(wakes_in) };
         let mut batch = std::mem::take(&mut self.batch);
         let received = self.interface.receive(&mut batch, patience);
         let mut incoming = std::mem::take(&mut self.incoming);
@@ -190,6 +227,8 @@ impl Endpoint {
             self.counts.harmed += harmed;
         }
         (self.incoming, self.batch) = (incoming, batch);
+        // What came may have made room, or said where to send.
+        self.is_held &= matches!(received, Ok(0));
         let (all, events) = (self.queue_pairs.values_mut(), &mut self.events);
         all.for_each(|queue_pair| queue_pair.sent(events));
         let name = &self.name;
@@ -201,12 +240,13 @@ impl Endpoint {
         self.started.elapsed().as_nanos() as u64
     }
 
-    /// Until a queue pair has something to do, at most so long.
-    fn patience(&self, most: Duration) -> Duration {
+    /// How long until [`Endpoint::progress`] has something to do though no frame comes; `None` if it
+    /// has nothing. For whoever waits for several things: its descriptor is readable when one comes.
+    #[must_use]
+    pub fn wakes_in(&self) -> Option<Duration> {
         let wakes = self.queue_pairs.values().filter_map(|pair| pair.requester.wakes_ns()).min();
-        wakes.map_or(most, |wakes_ns| {
-            most.min(Duration::from_nanos(wakes_ns.saturating_sub(self.now_ns())))
-        })
+        let wait = Duration::from_nanos(wakes?.saturating_sub(self.now_ns()));
+        Some(if wait.is_zero() && self.is_held { HELD } else { wait })
     }
 
     /// Whether something went out.
@@ -327,6 +367,12 @@ impl Endpoint {
         {
             self.counts.answers_sent += 1;
         }
+    }
+}
+
+impl AsFd for Endpoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.interface.as_fd()
     }
 }
 

@@ -158,6 +158,28 @@ impl Interface {
         self.mac
     }
 
+    /// The most bytes that a frame may have behind its Ethernet header.
+    ///
+    /// Errors: the interface is gone.
+    pub fn mtu_bytes(&self) -> io::Result<u32> {
+        use std::os::fd::AsRawFd;
+        let name = rustix::net::netdevice::index_to_name_inlined(&self.socket, self.index)?;
+        // SAFETY: all zeros are a request without a name.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(name.as_bytes()) {
+            *to = *from as libc::c_char;
+        }
+        // SAFETY: the descriptor is open, and the pointer is to a request, whose name ends with a
+        // zero since the kernel has given it.
+        let result =
+            unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just written this member of the union.
+        Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
+    }
+
     fn read_mac(&self) -> io::Result<[u8; 6]> {
         use std::os::fd::AsRawFd;
         let mut address = link_address(0, 0);

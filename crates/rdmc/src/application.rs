@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use transport::Region;
+use transport_switch::Registration;
 
 use crate::{Error, Event, Failure, group::Shared};
 
@@ -78,11 +79,17 @@ where
 pub(crate) struct Dispatcher {
     application: Box<dyn Application>,
     shared: std::sync::Arc<Shared>,
+    /// Goes with the dispatcher, where callbacks run: taking a group out of switches may block.
+    _registration: Option<Registration>,
 }
 
 impl Dispatcher {
-    pub(crate) fn new(application: Box<dyn Application>, shared: std::sync::Arc<Shared>) -> Self {
-        Self { application, shared }
+    pub(crate) fn new(
+        application: Box<dyn Application>,
+        shared: std::sync::Arc<Shared>,
+        registration: Option<Registration>,
+    ) -> Self {
+        Self { application, shared, _registration: registration }
     }
 
     /// Delivers on the thread of whoever drives progress, which is the callback thread meanwhile.

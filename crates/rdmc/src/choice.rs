@@ -210,7 +210,7 @@ impl Wish {
         let depth = u64::from(self.members.max(2).next_power_of_two().ilog2());
         let (hops, fill) = match algorithm {
             Algorithm::Chain => (u64::from(self.members.saturating_sub(1)), 0),
-            Algorithm::Sequential => (1, 0),
+            Algorithm::Sequential | Algorithm::InSwitch => (1, 0),
             Algorithm::Circulant => (depth, (depth - 1).pow(2)),
             _ => (depth, depth * (depth - 1) + 1),
         };
@@ -228,8 +228,12 @@ impl Wish {
     }
 }
 
-/// Steps of the schedule; of one that needs racks, those that it has with a single one.
+/// Steps of the schedule; of one that needs racks, those that it has with a single one. Of one that
+/// switches copy, those that the root's link sees: one for each block.
 fn steps(algorithm: Algorithm, members: u32, blocks: u32) -> u64 {
+    if algorithm == Algorithm::InSwitch && members > 1 {
+        return blocks.into();
+    }
     let racks = vec![0; members as usize];
     Schedule::with_racks(algorithm, &racks, 0).map_or(0, |schedule| schedule.steps(blocks))
 }
@@ -276,6 +280,18 @@ mod tests {
         assert!((seconds - (6.0 * 1.25 + 40.0 - hidden)).abs() < 1e-5, "{seconds}");
         let tree = Wish { algorithm: Some(Algorithm::BinomialTree), ..chain };
         assert_eq!(tree.choose(&bursts), tree.choose(&costs));
+    }
+
+    #[test]
+    fn switches_take_one_block_time_for_each_block_and_are_never_chosen_unasked() {
+        for members in [2, 3, 64] {
+            let asked = Wish { algorithm: Some(Algorithm::InSwitch), ..wish(members, 64 * MIB) };
+            let costs = of_rate(1_000_000_000);
+            let choice = asked.choose(&costs);
+            assert_eq!(choice.steps, u64::from(choice.blocks));
+            let unasked = wish(members, 64 * MIB).compare(&costs);
+            assert!(unasked.iter().all(|choice| choice.algorithm != Algorithm::InSwitch));
+        }
     }
 
     #[test]

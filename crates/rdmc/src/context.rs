@@ -10,15 +10,16 @@ use std::{
 
 use crossbeam_channel::{Sender, bounded, unbounded};
 use transport::{Region, Transport};
+use transport_switch::{GroupEnd, Registration, Switches};
 use transport_tcp::TcpConfig;
 
 use crate::{
     Application, CompletionMode, Counters, Error, Fabric, Group, GroupSettings, Memory, Offload,
     Protection, Secret, Waited,
     application::{Dispatcher, Functions},
-    bootstrap::{Deadline, Listener, Terms, connect_neighbours},
+    bootstrap::{Deadline, Listener, Terms, Wires, connect_neighbours, in_switch},
     group::Shared,
-    network::{Link, Network},
+    network::{Link, Network, Wire},
     worker::{Command, Commands, Due, Outlet, Worker},
 };
 
@@ -57,6 +58,9 @@ pub struct ContextSettings {
     pub protection: Protection,
     /// The settings of TCP.
     pub tcp: TcpConfig,
+    /// What puts groups of [`crate::Algorithm::InSwitch`] into switches: needed at their roots. Blocks of
+    /// such groups are neither encrypted nor authenticated on their way, as over RDMA fabrics.
+    pub switches: Option<Arc<dyn Switches>>,
 }
 
 impl ContextSettings {
@@ -72,6 +76,7 @@ impl ContextSettings {
             fabric: Fabric::default(),
             protection: Protection::default(),
             tcp: TcpConfig::default(),
+            switches: None,
         }
     }
 }
@@ -155,8 +160,10 @@ impl Context {
     /// [`Context::address`] as others reach it, by rank). Connects this member's neighbours in
     /// the schedule; blocks until they are connected, or [`ContextSettings::connect_timeout`].
     ///
+    /// Of [`crate::Algorithm::InSwitch`] it blocks until switches know the group, too.
+    ///
     /// Errors: the number is in use; a member is not reachable, refuses, was told something else
-    /// (the error names the difference), or does not show up.
+    /// (the error names the difference), or does not show up; [`Error::InSwitch`].
     pub fn create_group(
         &self,
         settings: GroupSettings,
@@ -164,6 +171,7 @@ impl Context {
         application: impl Application,
     ) -> Result<Group, Error> {
         settings.check()?;
+        self.check_in_switch(&settings)?;
         if addresses.len() != settings.schedule.members() as usize {
             return Err(Error::Setting(format!(
                 "{} addresses for {} members",
@@ -307,21 +315,64 @@ impl Context {
             shared.offload,
             self.settings.protection,
         );
-        let links = connect_neighbours(&self.listener, settings, addresses, terms, deadline)?
-            .into_iter()
-            .map(|(rank, wires)| {
-                let link = Link::new(wires, self.settings.protection).map_err(|cause| {
-                    Error::Member { member: rank, address: addresses[rank as usize], cause }
-                })?;
-                Ok((rank, link))
+        let mut wires =
+            connect_neighbours(&self.listener, settings, addresses, terms, deadline)?;
+        let (end, registration) = self.join_switches(settings, &mut wires, deadline)?;
+        let link = |(rank, wires): (u32, Vec<Wire>)| {
+            let link = Link::new(wires, self.settings.protection, end.clone());
+            let address = addresses[rank as usize];
+            link.map(|link| (rank, link)).map_err(|cause| Error::Member {
+                member: rank,
+                address,
+                cause,
             })
-            .collect::<Result<Vec<_>, Error>>()?;
-        let outlet = self.outlet(Dispatcher::new(application, Arc::clone(shared)), shared)?;
+        };
+        let links = wires.into_iter().map(link).collect::<Result<Vec<_>, Error>>()?;
+        let dispatcher = Dispatcher::new(application, Arc::clone(shared), registration);
+        let outlet = self.outlet(dispatcher, shared)?;
         let (reply, answer) = bounded(1);
         let settings = Box::new(settings.clone());
         self.commands.give(Command::Create { settings, links, outlet, reply })?;
         self.take_commands_here();
         answer.recv_timeout(Duration::from_secs(60)).map_err(|_| Error::ContextClosed)?
+    }
+
+    /// Whether this context can take part in the group, if switches are to copy its blocks.
+    fn check_in_switch(&self, settings: &GroupSettings) -> Result<(), Error> {
+        if !settings.is_in_switch() {
+            return Ok(());
+        }
+        let refuse = |what: &str| Err(Error::Setting(what.to_owned()));
+        if self.settings.fabric != Fabric::Tcp {
+            return refuse("switches copy blocks for groups of the fabric tcp alone");
+        }
+        if self.settings.protection == Protection::Encrypt {
+            return refuse("blocks that switches copy cannot be encrypted; let the members relay");
+        }
+        if settings.is_root() && self.settings.switches.is_none() {
+            return refuse("the root of an in-switch group needs ContextSettings::switches");
+        }
+        in_switch::check_size(settings)
+    }
+
+    /// This member's end of a group that switches copy; nothing of any other.
+    fn join_switches(
+        &self,
+        settings: &GroupSettings,
+        wires: &mut Wires,
+        deadline: Deadline,
+    ) -> Result<(Option<GroupEnd>, Option<Registration>), Error> {
+        let number = settings.number;
+        match &self.settings.switches {
+            _ if !settings.is_in_switch() => Ok((None, None)),
+            Some(switches) if settings.is_root() => {
+                // A member that is silent is found by its link first, and named.
+                let silence_ms = self.settings.tcp.silence_timeout_ms;
+                let patience = Duration::from_millis(silence_ms.saturating_mul(2));
+                in_switch::arrange(number, wires, switches.as_ref(), patience, deadline)
+            }
+            _ => Ok((in_switch::join(number, wires, deadline)?, None)),
+        }
     }
 
     /// Where the group's events go: to a thread of its own, or to the caller of `progress`.

@@ -40,10 +40,13 @@ pub enum FailureKind {
     /// Something did not arrive as it was sent between the member and the reporter: the network
     /// between them is to blame, or one of the two machines, or somebody who meddles.
     Corrupt,
+    /// The network carries the group's blocks no more, though its members live: switches that copy
+    /// them have forgotten the group, or failed. Nobody is to blame; a group that relays may work.
+    Network,
 }
 
 impl FailureKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Lost,
         Self::Silent,
         Self::Protocol,
@@ -51,6 +54,7 @@ impl FailureKind {
         Self::Application,
         Self::Stalled,
         Self::Corrupt,
+        Self::Network,
     ];
 
     pub(crate) fn code(self) -> u8 {
@@ -72,6 +76,7 @@ impl fmt::Display for FailureKind {
             Self::Application => "gave up",
             Self::Stalled => "was waited for too long",
             Self::Corrupt => "is behind a link that damages what it carries",
+            Self::Network => "got no more blocks from the network",
         })
     }
 }
@@ -180,6 +185,14 @@ pub enum Error {
         /// Where the peer is.
         address: SocketAddr,
         /// What happened, and what to do.
+        cause: String,
+    },
+    /// Switches cannot copy the group's blocks; a group that relays may work.
+    #[error("switches cannot copy blocks for group {group}: {cause}")]
+    InSwitch {
+        /// The group's number.
+        group: u64,
+        /// Which member or switch, at which step, and what helps.
         cause: String,
     },
     /// The system refused.

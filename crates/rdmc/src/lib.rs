@@ -10,6 +10,9 @@
 //! - [`Group::send`] queues a message at the root; [`Group::close`] returns success only if every
 //!   message has reached every member.
 //!
+//! With [`Algorithm::InSwitch`] receivers relay nothing: switches copy what the root sends once, which
+//! [`Switches`] tells them to.
+//!
 //! [`Engine`] is the same without threads and sockets, over any [`transport::Transport`].
 //!
 //! # Promises
@@ -72,5 +75,6 @@ pub use schedule::{Algorithm, Schedule, ScheduleError};
 pub use secret::Secret;
 pub use settings::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, GroupSettings, SmallMessages};
 pub use transport::{Region, RegionError, RegionPool};
+pub use transport_switch::{InsertError, Inserted, Switches};
 pub use transport_tcp::TcpConfig;
 pub use worker::CompletionMode;

@@ -11,20 +11,24 @@ use transport::{
 };
 #[cfg(feature = "fabric")]
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
-use transport_tcp::{LinkError, StreamKeys, TcpConfig, TcpLink, TcpTransport};
+use transport_switch::{GroupEnd, SwitchLink, SwitchTransport};
+use transport_tcp::{LinkError, StreamKeys, TcpConfig, TcpLink};
 
-use crate::{Error, Fabric, Protection, bootstrap::SessionKeys};
+use crate::{
+    Error, Fabric, Protection,
+    bootstrap::{Channel, SessionKeys},
+};
 
 /// The transport of a context.
 pub(crate) enum Network {
-    Tcp(Box<TcpTransport>),
+    Tcp(Box<SwitchTransport>),
     #[cfg(feature = "fabric")]
     Libfabric(Box<FabricTransport>),
 }
 
 /// A link of whichever transport.
 pub(crate) enum Link {
-    Tcp(TcpLink),
+    Tcp(SwitchLink),
     #[cfg(feature = "fabric")]
     Libfabric(Box<FabricLink>),
 }
@@ -48,8 +52,7 @@ pub(crate) enum Offer {
 /// An authenticated connection to a neighbour, with what both ends have told each other.
 #[cfg_attr(not(feature = "fabric"), allow(dead_code, reason = "TCP needs no offers"))]
 pub(crate) struct Wire {
-    pub(crate) stream: TcpStream,
-    pub(crate) keys: SessionKeys,
+    pub(crate) channel: Channel,
     pub(crate) ours: Offer,
     pub(crate) theirs: Vec<u8>,
     /// This end has connected and the other accepted.
@@ -67,7 +70,7 @@ impl Network {
     pub(crate) fn start(fabric: &Fabric, near: IpAddr, tcp: &TcpConfig) -> Result<Self, Error> {
         match fabric {
             Fabric::Tcp => {
-                let transport = TcpTransport::new(tcp.clone()).map_err(|error| Error::System {
+                let transport = SwitchTransport::new(tcp.clone()).map_err(|error| Error::System {
                     what: "starting the transport".into(),
                     error,
                 })?;
@@ -159,12 +162,18 @@ impl Offer {
 }
 
 impl Link {
-    /// Of the connections to one neighbour. Errors: what the neighbour has told makes no sense.
-    pub(crate) fn new(mut wires: Vec<Wire>, protection: Protection) -> Result<Self, String> {
+    /// Of the connections to one neighbour; with this member's end of the group, if switches copy
+    /// its blocks. Errors: what the neighbour has told makes no sense.
+    pub(crate) fn new(
+        mut wires: Vec<Wire>,
+        protection: Protection,
+        end: Option<GroupEnd>,
+    ) -> Result<Self, String> {
         match wires.first().map(|wire| &wire.ours) {
             #[cfg(feature = "fabric")]
             Some(Offer::Libfabric(_)) => {
-                let Wire { stream, keys, ours, theirs, connected_here } = wires.swap_remove(0);
+                let Wire { channel, ours, theirs, connected_here } = wires.swap_remove(0);
+                let (stream, keys) = channel.into_stream().map_err(|error| error.to_string())?;
                 let Offer::Libfabric(ours) = ours else { return Err("mixed offers".into()) };
                 let role = if connected_here { Role::Connect } else { Role::Accept };
                 let lifeline = protected(vec![(stream, keys)], protection)
@@ -174,8 +183,14 @@ impl Link {
                     .map_err(|error| error.to_string())
             }
             _ => {
-                let streams = wires.drain(..).map(|wire| (wire.stream, wire.keys)).collect();
-                protected(streams, protection).map(Self::Tcp).map_err(|error| error.to_string())
+                let streams: Result<_, Error> =
+                    wires.drain(..).map(|wire| wire.channel.into_stream()).collect();
+                let lifeline = protected(streams.map_err(|error| error.to_string())?, protection)
+                    .map_err(|error| error.to_string())?;
+                Ok(Self::Tcp(match end {
+                    Some(end) => SwitchLink::of_group(lifeline, end),
+                    None => SwitchLink::plain(lifeline),
+                }))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What a group and a context are made of.
 
 use relay::Window;
-use schedule::Schedule;
+use schedule::{Algorithm, Schedule};
 use transport::Region;
 
 use crate::Error;
@@ -47,7 +47,8 @@ pub struct GroupSettings {
     /// a message is posted at once then: `window.receives` does not matter, `window.sends` is how
     /// many sends the network runs at once, and nothing is received before its memory is known.
     pub offload: bool,
-    /// Which messages are written to all receivers at once; `None`: all are relayed.
+    /// Which messages are written to all receivers at once; `None`: all are relayed. Where switches
+    /// copy, which costs the root one transmission anyway, this is not used.
     pub small: Option<SmallMessages>,
     /// Whether [`crate::Event::Block`] is reported for every block.
     pub report_blocks: bool,
@@ -114,7 +115,22 @@ impl GroupSettings {
     /// The limits of small messages, if a group of this size has them.
     pub(crate) fn small_messages(&self) -> Option<SmallMessages> {
         let members = self.schedule.members();
-        self.small.filter(|small| members >= 2 && members <= small.members_max)
+        // What switches copy costs the root one transmission anyway.
+        self.small.filter(|small| {
+            members >= 2 && members <= small.members_max && !self.is_in_switch()
+        })
+    }
+
+    /// Whether switches copy the group's blocks.
+    pub(crate) fn is_in_switch(&self) -> bool {
+        self.schedule.algorithm() == Algorithm::InSwitch
+    }
+
+    /// Windows in single sends. Where switches copy, a block is sent when it is posted for all.
+    pub(crate) fn relay_window(&self) -> Window {
+        let Window { receives, sends } = self.window;
+        let copies = if self.is_in_switch() { self.schedule.members().max(2) - 1 } else { 1 };
+        Window { receives, sends: sends.saturating_mul(copies) }
     }
 
     /// Members that this one has links to: its neighbours in the schedule and, where small messages

@@ -21,11 +21,26 @@ pub enum Algorithm {
     ChainOfRacks,
     /// A binomial pipeline of rack leaders with another inside each rack (DSN section 4.3, "Hybrid Algorithms").
     NestedPipelines,
+    /// Every block to every member in turn, for groups whose switches copy packets (MC-RDMA): what is `k(n-1)` steps
+    /// here is `k` block times on the root's link there, since the copies of a block are one transmission.
+    InSwitch,
 }
 
 impl Algorithm {
     /// Every algorithm, in the order of their codes.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
+        Self::Sequential,
+        Self::Chain,
+        Self::BinomialTree,
+        Self::BinomialPipeline,
+        Self::Circulant,
+        Self::ChainOfRacks,
+        Self::NestedPipelines,
+        Self::InSwitch,
+    ];
+
+    /// Those for which links between members are enough: all but [`Self::InSwitch`].
+    pub const RELAYING: [Self; 7] = [
         Self::Sequential,
         Self::Chain,
         Self::BinomialTree,
@@ -35,7 +50,7 @@ impl Algorithm {
         Self::NestedPipelines,
     ];
 
-    /// The number that stands for this algorithm between members: 1 to 7, never 0, never reused.
+    /// The number that stands for this algorithm between members: 1 to 8, never 0, never reused.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -46,6 +61,7 @@ impl Algorithm {
             Self::Circulant => 5,
             Self::ChainOfRacks => 6,
             Self::NestedPipelines => 7,
+            Self::InSwitch => 8,
         }
     }
 
@@ -66,6 +82,7 @@ impl Algorithm {
             Self::Circulant => "circulant",
             Self::ChainOfRacks => "chain-of-racks",
             Self::NestedPipelines => "nested-pipelines",
+            Self::InSwitch => "in-switch",
         }
     }
 
@@ -120,6 +137,12 @@ mod tests {
         }
         assert_eq!((0..=u8::MAX).filter_map(Algorithm::from_code).count(), Algorithm::ALL.len());
         assert_eq!(Algorithm::from_code(0), None);
+    }
+
+    #[test]
+    fn all_relay_but_one() {
+        let relaying = Algorithm::ALL.into_iter().filter(|one| *one != Algorithm::InSwitch);
+        assert!(relaying.eq(Algorithm::RELAYING));
     }
 
     #[test]

@@ -28,6 +28,9 @@
 //! queries take O(log n) and whose [`Schedule::next_send`] and [`Schedule::next_receive`] take O(log² n).
 //! The rack algorithms keep a table of 12 bytes per member, built once by [`Schedule::with_racks`].
 //!
+//! [`Algorithm::InSwitch`] is for networks in which switches copy what the root sends: its steps order the copies,
+//! and all those of one block are one transmission on the root's link.
+//!
 //! # Sources
 //!
 //! "DSN" in the comments is Behrens, Jha, Birman, Tremel, *RDMC: A Reliable RDMA Multicast for Large Objects*,
@@ -41,6 +44,7 @@ mod algorithm;
 mod chain;
 mod circulant;
 mod error;
+mod fanout;
 mod flow;
 mod pipeline;
 mod plan;

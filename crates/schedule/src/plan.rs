@@ -4,6 +4,7 @@ use crate::{
     Algorithm, ScheduleError,
     chain::Chain,
     circulant::Circulant,
+    fanout::Fanout,
     flow::{Flow, Hop, floor_log2},
     pipeline::Pipeline,
     racks::Hybrid,
@@ -49,6 +50,7 @@ enum Kind {
     Tree(Tree),
     Pipeline(Pipeline),
     Circulant(Circulant),
+    Fanout(Fanout),
     Hybrid(Hybrid),
 }
 
@@ -70,6 +72,7 @@ impl Schedule {
             Algorithm::BinomialTree => Kind::Tree(Tree { members }),
             Algorithm::BinomialPipeline => Kind::Pipeline(Pipeline::new(members)),
             Algorithm::Circulant => Kind::Circulant(Circulant::new(members)),
+            Algorithm::InSwitch => Kind::Fanout(Fanout { members }),
         };
         Ok(Self { algorithm, members, root, kind })
     }
@@ -120,6 +123,7 @@ impl Schedule {
     /// transferred at the last step. For `n` members, `k` blocks and `q = ceil(log2 n)`:
     ///
     /// - sequential `k(n-1)`, chain `k+n-2`, binomial tree `kq` (DSN section 4.3);
+    /// - in-switch `k(n-1)`, of which switches that copy make `k` block times;
     /// - binomial pipeline and circulant `k-1+q`, which is optimal (DSN section 4.4, Träff);
     /// - chain of racks and nested pipelines, when there are several racks and one has several members:
     ///   the largest of `2(k-1+q')-1` for the leaders' own layer, where `q'` is `racks - 1` for the chain and
@@ -182,7 +186,7 @@ impl Schedule {
     /// Everybody with whom `rank` may ever exchange a block or an announcement, for any number of blocks: each
     /// once, never itself, in no particular order. Empty for a rank that is not in the group.
     ///
-    /// Being neighbours is mutual. For `n` members there are at most: `n-1` in a sequential schedule, 2 in a
+    /// Being neighbours is mutual. For `n` members there are at most: `n-1` in a sequential or in-switch schedule, 2 in a
     /// chain, `ceil(log2 n)` in a binomial tree, `2*floor(log2 n)+1` in a binomial pipeline (`log2 n` when n is a
     /// power of two), `2*ceil(log2 n)` in a circulant schedule; leaders of racks have those of both layers.
     pub fn neighbours(&self, rank: u32) -> impl Iterator<Item = u32> + '_ {
@@ -257,6 +261,7 @@ impl Schedule {
             Kind::Tree(flow) => Some(flow),
             Kind::Pipeline(flow) => Some(flow),
             Kind::Circulant(flow) => Some(flow),
+            Kind::Fanout(flow) => Some(flow),
             Kind::Hybrid(flow) => Some(flow),
         }
     }

@@ -46,6 +46,15 @@ pub enum Completion {
         /// The token that it was posted with.
         token: Token,
     },
+    /// Blocks move over this endpoint no more, though the peer lives and control words still come
+    /// and go: what is posted stays open until the endpoint is closed, which is all that is left to
+    /// do. At most once for an endpoint.
+    Halted {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// What happened.
+        cause: Cause,
+    },
     /// The endpoint ended without [`crate::Transport::close`].
     Broken {
         /// The endpoint that is gone.

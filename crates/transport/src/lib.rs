@@ -53,7 +53,8 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 ///   completion is reported, and nothing touches the memory afterwards.
 /// - **Ends.** An endpoint ends exactly once, by [`Completion::Closed`] after [`Transport::close`]
 ///   or else by [`Completion::Broken`]; all its posts have completed by then, and nothing of that
-///   endpoint follows.
+///   endpoint follows. Where blocks have a way of their own, that may end before:
+///   [`Completion::Halted`] then says so, and the endpoint stays until it is closed or breaks.
 /// - **No blocking.** Only [`Transport::poll`] waits. A peer that does not read or does not send
 ///   never delays another endpoint.
 /// - **Dropping** the transport hands back all memory at once; peers see [`Cause::Lost`] or

@@ -54,7 +54,7 @@ pub struct Args {
     block: u64,
     /// How blocks travel; the rack algorithms know the racks
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = algorithms(),
-          default_values_t = Algorithm::ALL)]
+          default_values_t = Algorithm::RELAYING)]
     algorithms: Vec<Algorithm>,
     /// Networks
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',',

@@ -7,7 +7,7 @@ use rdmc::{
     choice::{Choice, Costs, Wish},
     size,
 };
-use schedule::lower_bound_steps;
+use schedule::{Algorithm, lower_bound_steps};
 use serde_json::{Value, json};
 
 use super::Args;
@@ -72,7 +72,11 @@ impl Explanation {
             costs.latency_seconds * 1e6,
             if costs.burst_bytes > 0 { " - what bursts hide" } else { "" },
             show_seconds(self.one_copy_seconds()),
-        )
+        )?;
+        if best.algorithm == Algorithm::InSwitch {
+            writeln!(out, "Steps of in-switch are block times at the root, whose blocks switches copy.")?;
+        }
+        Ok(())
     }
 
     fn write_table(&self, out: &mut impl Write, title: &str, choices: &[Choice]) -> io::Result<()> {

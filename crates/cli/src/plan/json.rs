@@ -12,6 +12,9 @@ struct Document<'a> {
     blocks: u32,
     algorithm: &'static str,
     steps: u64,
+    /// Of in-switch alone: what the root's link sees of these steps where switches copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block_times_with_copies: Option<u64>,
     transfers: List<'a>,
 }
 
@@ -45,6 +48,7 @@ pub fn write(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
         blocks: plan.blocks,
         algorithm: plan.schedule.algorithm().name(),
         steps: plan.steps(),
+        block_times_with_copies: plan.block_times_with_copies(),
         transfers: List(plan),
     };
     serde_json::to_writer(&mut *out, &document)?;

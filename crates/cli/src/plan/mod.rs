@@ -40,7 +40,8 @@ pub struct Args {
     #[arg(long, value_name = "K", required_unless_present_any = ["explain", "in_switch"])]
     blocks: Option<u32>,
 
-    /// How blocks travel; chain-of-racks and nested-pipelines need --racks
+    /// How blocks travel; chain-of-racks and nested-pipelines need --racks; of in-switch all copies
+    /// are steps, though switches make those of a block of one transmission
     /// [default: binomial-pipeline; with --explain: any]
     #[arg(long, value_name = "NAME", value_parser = algorithms())]
     algorithm: Option<Algorithm>,
@@ -137,6 +138,13 @@ impl Plan {
 
     fn steps(&self) -> u64 {
         self.schedule.steps(self.blocks)
+    }
+
+    /// Of an in-switch plan: how many blocks pass the root's link where switches copy, while the
+    /// steps count each copy.
+    fn block_times_with_copies(&self) -> Option<u64> {
+        let is_in_switch = self.schedule.algorithm() == Algorithm::InSwitch;
+        (is_in_switch && self.schedule.members() > 1).then_some(self.blocks.into())
     }
 }
 

@@ -11,8 +11,12 @@ pub fn headline(plan: &Plan) -> String {
     let (schedule, blocks, steps) = (&plan.schedule, plan.blocks, plan.steps());
     let count =
         |number: u64, noun: &str| format!("{number} {noun}{}", if number == 1 { "" } else { "s" });
+    let copied = match plan.block_times_with_copies() {
+        Some(times) => format!("; where switches copy, {} at the root", count(times, "block time")),
+        None => String::new(),
+    };
     format!(
-        "{}: {}, {}, {} (lower bound {})",
+        "{}: {}, {}, {} (lower bound {}){copied}",
         schedule.algorithm(),
         count(schedule.members().into(), "member"),
         count(blocks.into(), "block"),

@@ -107,6 +107,8 @@ impl Display {
                 }
                 self.update();
             }
+            // The summary says so.
+            PushEvent::FellBack { .. } => {}
             PushEvent::Publishing => self.overall.set_message("writing to disk"),
         }
     }

@@ -32,6 +32,8 @@ struct Summary<'a> {
     fabric: Option<String>,
     /// Where it was asked for: `used`, or `unavailable: ` and why.
     offload: Option<String>,
+    /// Why receivers relayed, where switches were to copy.
+    fell_back: Option<&'a str>,
     /// From the start of sending until the last receiver had all bytes.
     seconds: Option<f64>,
     bandwidth_bytes_per_second: Option<f64>,
@@ -85,6 +87,12 @@ impl Facts {
             && !quiet
         {
             say(format_args!("went on without --offload: {reason}"));
+        }
+        if let Some(reason) = &report.fell_back
+            && !json
+            && !quiet
+        {
+            say(format_args!("receivers relayed, since switches could not copy: {reason}"));
         }
         if !json && !quiet {
             for host in &report.hosts {
@@ -145,6 +153,7 @@ impl Facts {
                 .offload
                 .filter(|&offload| offload != Offload::NotAsked)
                 .map(|offload| offload.to_string()),
+            fell_back: report.fell_back.as_deref(),
             seconds: report.replication.map(|time| time.as_secs_f64()),
             bandwidth_bytes_per_second: report
                 .replication

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Error, Failure, Waited};
+use rdmc::{Algorithm, Error, Failure, FailureKind, Waited};
 
 use super::{pace::Pace, parts::Part};
 use crate::messages::{blamed, join_predicate, predicate};
@@ -30,6 +30,7 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) part: Part,
+    algorithm: Algorithm,
     phase: Phase,
     /// When it began.
     pub(super) since: Duration,
@@ -40,6 +41,8 @@ pub(super) struct Attempt {
     reason: Option<String>,
     /// Failure of the group at the root, or of joining it: who is to blame, and why.
     own: Option<(Option<u32>, String)>,
+    /// The root knows that switches, or what it takes to use them, are the cause.
+    is_by_switches: bool,
     /// Hosts whose group has failed, and whom they blame.
     reports: BTreeMap<usize, Option<u32>>,
     /// Hosts that were given up meanwhile, even if they have come back.
@@ -56,7 +59,12 @@ pub(super) enum Verdict {
 
 impl Attempt {
     /// `joining_until`: only where the root is the source, and joins itself.
-    pub(super) fn new(part: Part, now: Duration, joining_until: Duration) -> Self {
+    pub(super) fn new(
+        part: Part,
+        algorithm: Algorithm,
+        now: Duration,
+        joining_until: Duration,
+    ) -> Self {
         let phase = match part.source {
             None => Phase::Joining(joining_until),
             // Members that cannot join say so.
@@ -66,12 +74,14 @@ impl Attempt {
         let pace = Pace::new(now);
         Self {
             part,
+            algorithm,
             phase,
             since: now,
             pace,
             is_wanted: true,
             reason: None,
             own: None,
+            is_by_switches: false,
             reports,
             lost,
         }
@@ -134,7 +144,18 @@ impl Attempt {
         begins
     }
 
+    /// Switches copy its blocks.
+    pub(super) fn is_in_switch(&self) -> bool {
+        self.algorithm == Algorithm::InSwitch
+    }
+
+    /// It has failed, not for anything that a member has done.
+    pub(super) fn has_failed_by_switches(&self) -> bool {
+        self.is_in_switch() && self.is_by_switches
+    }
+
     pub(super) fn failed_here(&mut self, failure: &Failure) {
+        self.is_by_switches |= failure.kind == FailureKind::Network;
         // Of a group that the root has given up itself it knows why.
         if self.reason.is_none() {
             self.own.get_or_insert((blamed(failure), predicate(failure)));
@@ -142,6 +163,7 @@ impl Attempt {
     }
 
     pub(super) fn not_joined_here(&mut self, error: &Error) {
+        self.is_by_switches |= matches!(error, Error::InSwitch { .. });
         let member = match error {
             Error::Member { member, .. } => Some(*member),
             _ => None,

@@ -136,6 +136,10 @@ impl Bench {
             let what = format!("{algorithm} needs racks, which are not measured");
             return Err(Error::Setting(what).into());
         }
+        if settings.algorithm == Some(Algorithm::InSwitch) {
+            let what = "in-switch needs switches, which are not measured".to_owned();
+            return Err(Error::Setting(what).into());
+        }
         settings.check(longest)?;
         Ok(Self { push: Push::listen(None, settings)?, plan })
     }
@@ -235,7 +239,7 @@ impl Run<'_> {
             observe(BenchEvent::Measuring { subject, bytes });
             let Some(context) = self.push.context.get() else { return Ok(()) };
             let members = hosts.len() + 1;
-            let choice = self.push.settings.choose(members, bytes, context.fabric());
+            let choice = self.push.settings.choose(self.push.settings.algorithm, members, bytes, context.fabric());
             let repeats = match subject {
                 Subject::Latency(_) => plan.latency_repeats,
                 _ => plan.repeats,
@@ -346,7 +350,7 @@ impl Run<'_> {
             addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));
         }
         let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
-        let choice = settings.choose(addresses.len(), bytes, context.fabric());
+        let choice = settings.choose(settings.algorithm, addresses.len(), bytes, context.fabric());
         let window = settings.window(addresses.len(), choice.block_bytes);
         let start = |number, rank, addresses: Vec<SocketAddr>, algorithm: Algorithm| Start {
             round: number,

@@ -16,7 +16,7 @@ use rdmc::{Error, Fabric, Failure, Waited, choice::Choice};
 
 use super::{
     FINISH_TIMEOUT, JOIN_TIMEOUT, PREPARE_TIMEOUT, PushError, PushEvent, PushSettings,
-    attempt::{Attempt, Verdict},
+    attempt::Attempt,
     host::{Host, Step},
     parts::{Holder, Part, parts},
 };
@@ -25,12 +25,6 @@ use crate::{
     messages::{GIVEN_UP, Start, ToReceiver, ToRoot},
     ranges::{RangeList, Ranges},
 };
-
-/// How often a host that is alive may be blamed for failed groups before it is given up: a
-/// connection between two others may have been reset by chance.
-const STRIKES_MAX: u32 = 2;
-/// Rounds in which groups fail although nobody is to blame.
-const UNEXPLAINED_MAX: usize = 3;
 
 /// Does what a coordinator wants done.
 pub trait Stage {
@@ -73,9 +67,11 @@ pub struct Coordinator<'a> {
     fabric: Option<Fabric>,
     first_sent: Option<Duration>,
     /// How often groups were started; those of one round often fail together, of one cause.
-    rounds: u32,
+    pub(super) rounds: u32,
     /// Rounds in which a group has failed and nobody was to blame.
-    unexplained: BTreeSet<u32>,
+    pub(super) unexplained: BTreeSet<u32>,
+    /// Why members relay although switches were to copy.
+    pub fell_back: Option<String>,
     /// How fast the group was from which a host was set aside last.
     pub(super) last_set_aside: Option<f64>,
     is_publishing: bool,
@@ -102,6 +98,7 @@ impl<'a> Coordinator<'a> {
             first_sent: None,
             rounds: 0,
             unexplained: BTreeSet::new(),
+            fell_back: None,
             last_set_aside: None,
             is_publishing: false,
             discards: false,
@@ -254,7 +251,12 @@ impl<'a> Coordinator<'a> {
                     // It may know less than others have told of it: what it says was on its way.
                     self.hosts[host].has.extend(has.within(self.bytes).iter());
                     attempt.reported(host, member);
-                    self.begin_failing(stage, round, &detail);
+                    let reason = match attempt.is_in_switch() {
+                        // Nobody is blamed for that; it has to be said who cannot.
+                        true => format!("{}: {detail}", self.hosts[host].plan.name),
+                        false => detail,
+                    };
+                    self.begin_failing(stage, round, &reason);
                 }
             }
             (ToRoot::Compared { equal: true }, Step::Comparing(_)) => {
@@ -322,61 +324,6 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// Concludes attempts that have failed, once enough has been heard of them.
-    fn settle(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
-        let groups: Vec<u64> = self.attempts.keys().copied().collect();
-        for group in groups {
-            let Some(attempt) = self.attempts.get_mut(&group) else { continue };
-            if attempt.is_joining() && attempt.deadline().is_some_and(|until| self.now >= until) {
-                self.begin_failing(stage, group, "it took too long to join");
-                continue;
-            }
-            if !attempt.is_failing() {
-                continue;
-            }
-            if let Verdict::Over { silent } = attempt.judge(self.now) {
-                self.conclude(stage, group, &silent)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// After a failed group: gives up who is lost, and leaves the others ready.
-    fn conclude(
-        &mut self,
-        stage: &mut impl Stage,
-        group: u64,
-        silent: &[usize],
-    ) -> Result<(), PushError> {
-        self.note_shares(group);
-        let Some(attempt) = self.attempts.remove(&group) else { return Ok(()) };
-        // A source that has changed explains any failure, and no further attempt could be right.
-        stage.check_source()?;
-        let why = attempt.why();
-        for &host in silent {
-            self.fail(stage, host, &format!("it no longer answers: {why}"));
-        }
-        // Hosts that are gone explain the failure; else the members' own words have to.
-        if attempt.has_lost() || !silent.is_empty() || !attempt.is_wanted {
-            return Ok(());
-        }
-        match attempt.most_blamed() {
-            Some(host) => {
-                self.hosts[host].strike(self.rounds);
-                if self.hosts[host].strikes >= STRIKES_MAX {
-                    self.fail(stage, host, &format!("it {why}"));
-                }
-            }
-            None => {
-                self.unexplained.insert(self.rounds);
-                if self.unexplained.len() >= UNEXPLAINED_MAX {
-                    return Err(PushError::Group(why));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// If no group is under way: starts groups for what is missing.
     fn begin(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
         let waits = !self.has_begun && self.is_gathering();
@@ -426,9 +373,10 @@ impl<'a> Coordinator<'a> {
             let known = &mut self.hosts[host];
             known.repeated_bytes += known.has.intersection(&part.ranges).bytes();
         }
-        let choice = self.settings.choose(addresses.len(), part.ranges.bytes(), fabric);
+        let (members, algorithm) = (addresses.len(), self.algorithm(&part));
+        let choice = self.settings.choose(algorithm, members, part.ranges.bytes(), fabric);
         self.choice = Some(choice);
-        let window = self.settings.window(addresses.len(), choice.block_bytes);
+        let window = self.settings.window(members, choice.block_bytes);
         let mut start = Start {
             round: stage.group_number()?,
             rank: 0,
@@ -446,7 +394,8 @@ impl<'a> Coordinator<'a> {
             stage.join(&start)?;
             start.rank = 1;
         }
-        let attempt = Attempt::new(part, self.now, self.now + self.settings.join_timeout());
+        let joining_until = self.now + self.settings.join_timeout();
+        let attempt = Attempt::new(part, choice.algorithm, self.now, joining_until);
         for host in attempt.members() {
             stage.tell(host, &ToReceiver::Start(start.clone()));
             start.rank += 1;

@@ -3,6 +3,7 @@
 //! [`coordinator::Coordinator`] decides everything. Here it is driven: by one thread, the caller's, in
 //! [`Push::run`]; others only feed it [`Event`]s. What it wants done is done by [`scene::Scene`].
 
+mod aftermath;
 mod attempt;
 mod bench;
 #[doc(hidden)]
@@ -31,7 +32,7 @@ use std::{
 };
 
 use rdmc::{
-    Context, ContextSettings, Error, Fabric, Failure, Group,
+    Algorithm, Context, ContextSettings, Error, Fabric, Failure, Group,
     bootstrap::{Channel, Deadline},
 };
 
@@ -145,8 +146,12 @@ impl Push {
     /// Starts to listen for receivers.
     ///
     /// Errors: a setting is out of range; the system refuses.
-    pub fn open(source: Source, settings: PushSettings) -> Result<Self, PushError> {
+    pub fn open(source: Source, mut settings: PushSettings) -> Result<Self, PushError> {
         settings.check(source.manifest().bytes)?;
+        if settings.algorithm == Some(Algorithm::InSwitch) {
+            // Switches copy beside it.
+            settings.fabric = Some(Fabric::Tcp);
+        }
         Self::listen(Some(Arc::new(source)), settings)
     }
 
@@ -180,6 +185,7 @@ impl Push {
         settings.protection = self.settings.protection;
         settings.connect_timeout = JOIN_TIMEOUT;
         settings.tcp.silence_timeout_ms = self.settings.failure_deadline.as_millis() as u64;
+        settings.switches = self.settings.switches.clone();
         let _ = self.context.set(Arc::new(Context::start(settings)?));
         Ok(())
     }
@@ -238,9 +244,10 @@ impl Push {
         let hosts: Vec<HostReport> = run.core.hosts.iter().map(host::Host::report).collect();
         let replication = hosts.iter().filter_map(|host| host.replication).max();
         let (members, offload, choice) = (run.core.members, run.scene.offload, run.core.choice);
+        let fell_back = run.core.fell_back.take();
         let fabric = self.context.get().map(|context| context.fabric().clone());
         let total = started.elapsed();
-        PushReport { hosts, members, choice, fabric, offload, replication, total, error }
+        PushReport { hosts, members, choice, fabric, offload, fell_back, replication, total, error }
     }
 }
 

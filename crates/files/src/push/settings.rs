@@ -2,11 +2,13 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
 use rdmc::{
-    Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Protection, Secret, Window,
+    Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Protection, Secret,
+    Switches, Window,
     bootstrap::Credentials,
     choice::{Choice, Costs, Wish},
 };
@@ -65,8 +67,12 @@ pub struct PushSettings {
     pub secret: Secret,
     /// What this host and receivers that listen prove to each other; not needed without any.
     pub credentials: Option<Credentials>,
-    /// Who sends which block to whom; `None` for what should be fastest ([`rdmc::choice`]).
+    /// Who sends which block to whom; `None` for what should be fastest ([`rdmc::choice`]). With
+    /// [`Algorithm::InSwitch`] switches copy what the root sends, and blocks move over TCP otherwise;
+    /// where that cannot be done, or fails, members relay ([`PushEvent::FellBack`]).
     pub algorithm: Option<Algorithm>,
+    /// What puts groups into switches, for [`Algorithm::InSwitch`].
+    pub switches: Option<Arc<dyn Switches>>,
     /// The root's rack, for algorithms that need racks.
     pub root_rack: u32,
     /// Length of a block; `None` for what should be fastest.
@@ -117,6 +123,7 @@ impl PushSettings {
             secret,
             credentials: None,
             algorithm: None,
+            switches: None,
             root_rack: 0,
             block_bytes: None,
             rate_bits_per_second: None,
@@ -138,7 +145,13 @@ impl PushSettings {
     }
 
     /// How a message of this length is replicated to so many members, the root included.
-    pub(super) fn choose(&self, members: usize, bytes: u64, fabric: &Fabric) -> Choice {
+    pub(super) fn choose(
+        &self,
+        algorithm: Option<Algorithm>,
+        members: usize,
+        bytes: u64,
+        fabric: &Fabric,
+    ) -> Choice {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
         let costs = match self.rate_bits_per_second {
             None if self.local_only => Costs::of_one_machine(fabric, members),
@@ -147,7 +160,7 @@ impl PushSettings {
                 Costs { burst_bytes, ..Costs::of_fabric(fabric, rate) }
             }
         };
-        let (algorithm, block_bytes) = (self.algorithm, self.block_bytes);
+        let block_bytes = self.block_bytes;
         Wish { members, message_bytes: bytes, algorithm, block_bytes }.choose(&costs)
     }
 
@@ -180,6 +193,9 @@ impl PushSettings {
         if self.window.is_some_and(|window| window.receives == 0 || window.sends == 0) {
             return refuse("a window of 0 would let nothing move; use 1 or more".into());
         }
+        if self.algorithm == Some(Algorithm::InSwitch) {
+            self.check_in_switch()?;
+        }
         check_failure_deadline(self.failure_deadline).map_err(Error::Setting)?;
         if !(1..=8).contains(&self.streams) {
             return refuse(format!("{} streams per neighbour; use 1 to 8", self.streams));
@@ -197,6 +213,26 @@ impl PushSettings {
             Some(pair) => refuse(format!("host {} is named twice", pair[0])),
             None => Ok(()),
         }
+    }
+}
+
+impl PushSettings {
+    /// Whether switches can be asked to copy.
+    fn check_in_switch(&self) -> Result<(), Error> {
+        let refuse = |what: &str| Err(Error::Setting(what.to_owned()));
+        if self.switches.is_none() {
+            return refuse(
+                "the algorithm in-switch needs to be told of switches that copy, and was not; use \
+                 auto to let the receivers relay",
+            );
+        }
+        if self.fabric.as_ref().is_some_and(|fabric| *fabric != Fabric::Tcp) {
+            return refuse("the algorithm in-switch goes with the fabric tcp alone");
+        }
+        if self.protection == Protection::Encrypt {
+            return refuse("blocks that switches copy cannot be encrypted; use another algorithm");
+        }
+        Ok(())
     }
 }
 
@@ -264,6 +300,12 @@ pub enum PushEvent {
         /// How fast they were.
         bytes_per_second: u64,
     },
+    /// Switches were to copy ([`Algorithm::InSwitch`]), and cannot, for this reason: members relay
+    /// what is missing. Told once.
+    FellBack {
+        /// Which switch or member, and what happened.
+        reason: String,
+    },
     /// The first copies that are whole are being written to disk.
     Publishing,
 }
@@ -299,6 +341,8 @@ pub struct PushReport {
     pub fabric: Option<Fabric>,
     /// Whether the network relayed by itself, in the last group; `None` if it did not come so far.
     pub offload: Option<Offload>,
+    /// Why members relayed although switches were to copy: [`PushEvent::FellBack`].
+    pub fell_back: Option<String>,
     /// From the start of sending until the last receiver had all bytes; `None` if that never
     /// happened.
     pub replication: Option<Duration>,

@@ -182,8 +182,7 @@ impl Shared {
         }
         let ours = self.offers.make()?;
         channel.send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
-        let ((stream, keys), theirs) = (channel.into_stream()?, request.offer);
-        let wire = Wire { stream, keys, ours, theirs, connected_here: false };
+        let wire = Wire { channel, ours, theirs: request.offer, connected_here: false };
         let mut groups = self.expected();
         if let Some(expected) = groups.get_mut(&request.group)
             && let Some(wires) = expected.wires.get_mut(&request.from)
@@ -363,8 +362,7 @@ fn connect_one(
     channel.send(&request, deadline).map_err(named)?;
     match channel.receive(deadline).map_err(named)? {
         Response::Accepted { offer: theirs } => {
-            let (stream, keys) = channel.into_stream().map_err(named)?;
-            Ok(Wire { stream, keys, ours, theirs, connected_here: true })
+            Ok(Wire { channel, ours, theirs, connected_here: true })
         }
         Response::Refused(cause) => Err(Error::Member { member, address, cause }),
     }

@@ -6,6 +6,7 @@
 //! - [`Door`]: a listener for such connections, which strangers cannot keep busy.
 //! - [`rendezvous`]: members meet at one address and get the list of all.
 //! - `terms`: what both ends of a link must have been told alike.
+//! - `in_switch`: makes groups that switches copy, once their links are connected.
 //! - `links`: connects a group's neighbours, and only those (docs/decisions/neighbours-only.md).
 //!
 //! Everything here blocks, always with a deadline, and runs on the caller's threads.
@@ -15,6 +16,7 @@ mod credentials;
 mod deadline;
 mod door;
 mod gate;
+pub(crate) mod in_switch;
 mod line;
 mod links;
 mod porch;
@@ -29,7 +31,7 @@ pub use credentials::{CertificateFiles, Certificates, Credentials, is_certificat
 pub use deadline::Deadline;
 pub use door::Door;
 pub(crate) use gate::{Gate, Guest};
-pub(crate) use links::{Listener, connect_neighbours};
+pub(crate) use links::{Listener, Wires, connect_neighbours};
 #[cfg(any(test, fuzzing))]
 pub(crate) use links::{Request, Response};
 pub use terms::Terms;

@@ -67,7 +67,7 @@ impl Group {
             schedule: settings.schedule.clone(),
             rank: settings.rank,
             block_bytes: settings.block_bytes,
-            window: settings.window,
+            window: settings.relay_window(),
             messages_in_flight: settings.messages_in_flight,
             offload: offload.limit(),
         })?;
@@ -225,6 +225,7 @@ impl Group {
                 return self.heard(transport, counters, rank, &word, now);
             }
             Completion::Broken { cause, .. } => return self.lost(transport, counters, rank, cause),
+            Completion::Halted { cause, .. } => return self.halted(transport, cause),
             Completion::Closed { .. } => {
                 self.peers.remove(&rank);
                 Ok(())
@@ -310,6 +311,20 @@ impl Group {
         };
         let detail = format!("while {}, {cause}", self.occupation());
         self.fail(transport, Some(member), kind, detail);
+    }
+
+    /// Blocks move no more, though all members may live.
+    fn halted<T: Transport>(&mut self, transport: &mut T, cause: Cause) {
+        let (member, kind) = match cause {
+            Cause::Memory { .. } => (Some(self.settings.rank), FailureKind::Memory),
+            _ => (None, FailureKind::Network),
+        };
+        let why = match cause {
+            Cause::Lost(why) => why,
+            other => other.to_string(),
+        };
+        let detail = format!("while {}, {why}", self.occupation());
+        self.fail(transport, member, kind, detail);
     }
 
     /// Goes on after an event, or fails the group if the event was impossible.

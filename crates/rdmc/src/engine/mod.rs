@@ -330,6 +330,7 @@ impl<T: Transport> Engine<T> {
             | Completion::Received { endpoint, .. }
             | Completion::Control { endpoint, .. }
             | Completion::Written { endpoint, .. }
+            | Completion::Halted { endpoint, .. }
             | Completion::Cancelled { endpoint, .. } => (*endpoint, false),
             Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } => {
                 (*endpoint, true)

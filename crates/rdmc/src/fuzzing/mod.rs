@@ -15,7 +15,11 @@ use transport::CONTROL_BYTES_MAX;
 
 use crate::{
     GroupSettings, Offload, Secret,
-    bootstrap::{Channel, Deadline, Request, Response, Terms, rendezvous},
+    bootstrap::{
+        Channel, Deadline, Request, Response, Terms,
+        in_switch::{FromReceiver, FromRoot},
+        rendezvous,
+    },
     engine::words::Word,
 };
 pub use neighbours::neighbours;
@@ -42,6 +46,8 @@ pub fn messages(bytes: &[u8]) -> bool {
                 .inspect(|theirs| drop((ours.difference(theirs), theirs.difference(&ours))))
                 .is_some()
         }
+        6 => decoded::<FromReceiver>(body).is_some(),
+        7 => decoded::<FromRoot>(body).is_some(),
         _ => false,
     }
 }

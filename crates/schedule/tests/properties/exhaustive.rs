@@ -86,6 +86,11 @@ fn nested_pipelines_deliver() {
 }
 
 #[test]
+fn in_switch_delivers() {
+    every_message_is_delivered(Algorithm::InSwitch);
+}
+
+#[test]
 fn next_agrees_with_a_scan() {
     for algorithm in Algorithm::ALL {
         for members in 1..=40 {

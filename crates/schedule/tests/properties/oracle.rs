@@ -78,7 +78,7 @@ pub fn steps(plan: &Schedule, blocks: u32, transfers: &[Transfer]) {
     let idle = n == 1 || k == 0;
     let expected = match plan.algorithm() {
         _ if idle => Some(0),
-        Algorithm::Sequential => Some(k * (n - 1)),
+        Algorithm::Sequential | Algorithm::InSwitch => Some(k * (n - 1)),
         Algorithm::Chain => Some(k + n - 2),
         Algorithm::BinomialTree => Some(k * q),
         Algorithm::BinomialPipeline | Algorithm::Circulant => Some(k - 1 + q),

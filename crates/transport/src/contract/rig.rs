@@ -380,6 +380,7 @@ impl<'h, H: Harness> Rig<'h, H> {
             | Completion::Written { endpoint, .. }
             | Completion::Cancelled { endpoint, .. }
             | Completion::Broken { endpoint, .. }
+            | Completion::Halted { endpoint, .. }
             | Completion::Closed { endpoint } => endpoint,
         };
         let known = self.network.endpoints[member].contains(&Some(endpoint));
@@ -400,7 +401,7 @@ impl<'h, H: Harness> Rig<'h, H> {
                 let fits = (1..=crate::CONTROL_BYTES_MAX).contains(&word.len());
                 assert!(fits, "a control word of {} bytes", word.len());
             }
-            Completion::Written { .. } => {}
+            Completion::Written { .. } | Completion::Halted { .. } => {}
             Completion::Broken { .. } | Completion::Closed { .. } => {
                 let open = self
                     .posts

@@ -1,0 +1,96 @@
+//! What follows from groups that have failed: who is given up, and whether switches are to copy in the
+//! next ones.
+
+use rdmc::Algorithm;
+
+use super::{
+    PushError, PushEvent,
+    attempt::Verdict,
+    coordinator::{Coordinator, Stage},
+    parts::Part,
+};
+
+/// How often a host that is alive may be blamed for failed groups before it is given up: a
+/// connection between two others may have been reset by chance.
+const STRIKES_MAX: u32 = 2;
+/// Rounds in which groups fail although nobody is to blame.
+const UNEXPLAINED_MAX: usize = 3;
+
+impl Coordinator<'_> {
+    /// Concludes attempts that have failed, once enough has been heard of them.
+    pub(super) fn settle(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
+        let groups: Vec<u64> = self.attempts.keys().copied().collect();
+        for group in groups {
+            let Some(attempt) = self.attempts.get_mut(&group) else { continue };
+            if attempt.is_joining() && attempt.deadline().is_some_and(|until| self.now >= until) {
+                self.begin_failing(stage, group, "it took too long to join");
+                continue;
+            }
+            if !attempt.is_failing() {
+                continue;
+            }
+            if let Verdict::Over { silent } = attempt.judge(self.now) {
+                self.conclude(stage, group, &silent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a failed group: gives up who is lost, and leaves the others ready.
+    fn conclude(
+        &mut self,
+        stage: &mut impl Stage,
+        group: u64,
+        silent: &[usize],
+    ) -> Result<(), PushError> {
+        self.note_shares(group);
+        let Some(attempt) = self.attempts.remove(&group) else { return Ok(()) };
+        // A source that has changed explains any failure, and no further attempt could be right.
+        stage.check_source()?;
+        let why = attempt.why();
+        for &host in silent {
+            self.fail(stage, host, &format!("it no longer answers: {why}"));
+        }
+        if attempt.has_failed_by_switches() {
+            self.fall_back(stage, why);
+            return Ok(());
+        }
+        // Hosts that are gone explain the failure; else the members' own words have to.
+        if attempt.has_lost() || !silent.is_empty() || !attempt.is_wanted {
+            return Ok(());
+        }
+        match attempt.most_blamed() {
+            Some(host) => {
+                self.hosts[host].strike(self.rounds);
+                if self.hosts[host].strikes >= STRIKES_MAX {
+                    self.fail(stage, host, &format!("it {why}"));
+                }
+            }
+            None if attempt.is_in_switch() => self.fall_back(stage, why),
+            None => {
+                self.unexplained.insert(self.rounds);
+                if self.unexplained.len() >= UNEXPLAINED_MAX {
+                    return Err(PushError::Group(why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on members relay: what switches could not do they would not do the next time, and
+    /// nobody has lost anything.
+    fn fall_back(&mut self, stage: &mut impl Stage, reason: String) {
+        if self.fell_back.is_none() {
+            tracing::info!(reason, "members relay, though switches were to copy");
+            stage.observe(PushEvent::FellBack { reason: reason.clone() });
+            self.fell_back = Some(reason);
+        }
+    }
+
+    /// How blocks of a part travel; `None` for what should be fastest. Switches copy what the root
+    /// sends, until that has failed.
+    pub(super) fn algorithm(&self, part: &Part) -> Option<Algorithm> {
+        let can_copy = part.source.is_none() && self.fell_back.is_none();
+        self.settings.algorithm.filter(|&asked| asked != Algorithm::InSwitch || can_copy)
+    }
+}

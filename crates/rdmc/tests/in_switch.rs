@@ -1,0 +1,338 @@
+//! Groups whose blocks a switch copies, in network namespaces: real contexts at each host, and a real
+//! switch between them. Needs root.
+
+#[path = "common/switched.rs"]
+mod switched;
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::Duration,
+};
+
+use mcrdma::Counter;
+use rdmc::{
+    Algorithm, Application, Context, ContextSettings, Error, Failure, FailureKind, Group,
+    GroupSettings, Memory, Region, Schedule, Secret,
+};
+use switched::{MTU_BYTES, OneSwitch, Plane, address, run, skipped};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SILENCE_MS: u64 = 1_500;
+const BLOCK_BYTES: u64 = 64 << 10;
+const PORT: u16 = 7000;
+/// Of the path.
+const PACKET_BYTES: u64 = 4096;
+
+fn contents(message: u64, bytes: u64) -> Vec<u8> {
+    let mix = |at: u64| (message + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_mul(at + 1);
+    (0..bytes).map(|at| (mix(at) >> 32) as u8).collect()
+}
+
+fn packets(bytes: u64) -> u64 {
+    let (whole, rest) = (bytes / BLOCK_BYTES, bytes % BLOCK_BYTES);
+    let of_block = |bytes: u64| bytes.div_ceil(PACKET_BYTES).max(1);
+    whole * of_block(BLOCK_BYTES) + if rest > 0 || whole == 0 { of_block(rest) } else { 0 }
+}
+
+fn start(host: usize, switch: &OneSwitch) -> Context {
+    let listen = SocketAddr::new(address(host), PORT);
+    let mut settings = ContextSettings::new(listen, Secret::from_bytes([3; 32]));
+    settings.tcp.silence_timeout_ms = SILENCE_MS;
+    settings.connect_timeout = Duration::from_secs(20);
+    if host == 0 {
+        settings.switches = Some(Arc::new(switch.clone()));
+    }
+    Context::start(settings).unwrap()
+}
+
+#[derive(Debug)]
+enum Told {
+    Complete(u64, Region),
+    Failed(Failure),
+    Closed,
+}
+
+struct Recorder(Sender<Told>);
+
+impl Application for Recorder {
+    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
+        Memory::Region(Region::zeroed(bytes as usize))
+    }
+
+    fn complete(&mut self, message: u64, region: Region) {
+        let _ = self.0.send(Told::Complete(message, region));
+    }
+
+    fn failed(&mut self, failure: &Failure, _: Vec<(u64, Region)>) {
+        let _ = self.0.send(Told::Failed(failure.clone()));
+    }
+
+    fn closed(&mut self) {
+        let _ = self.0.send(Told::Closed);
+    }
+}
+
+/// Joins group 1 of the first `members` hosts, of which host 0 is the root.
+fn join(
+    context: &Context,
+    host: usize,
+    members: usize,
+) -> Result<(Group, Receiver<Told>), Error> {
+    let schedule = Schedule::new(Algorithm::InSwitch, members as u32, 0).unwrap();
+    let mut settings = GroupSettings::new(1, host as u32, schedule);
+    settings.block_bytes = BLOCK_BYTES;
+    settings.messages_in_flight = 3;
+    let addresses: Vec<SocketAddr> =
+        (0..members).map(|host| SocketAddr::new(address(host), PORT)).collect();
+    let (tell, told) = channel();
+    Ok((context.create_group(settings, &addresses, Recorder(tell))?, told))
+}
+
+/// Messages of these lengths arrive at so many receivers, in order and whole, and each block of them
+/// passes the root's link once.
+fn deliver(plane: Plane, receivers: usize, lengths: &[u64]) {
+    if skipped(plane) {
+        return;
+    }
+    let hosts = receivers + 1;
+    let counters = run(plane, hosts, |_| {}, |host, switch| {
+        switch.duplicates.store(2, Ordering::Relaxed);
+        let context = start(host, switch);
+        let (group, told) = join(&context, host, hosts).unwrap();
+        if host == 0 {
+            assert_eq!(switch.groups().len(), 1);
+            for (message, &bytes) in (0..).zip(lengths) {
+                group.send(Region::from_vec(contents(message, bytes))).unwrap();
+            }
+        }
+        for (message, &bytes) in (0..).zip(lengths) {
+            let Told::Complete(number, region) = told.recv_timeout(PATIENCE).unwrap() else {
+                panic!("message {message} was not completed at host {host}");
+            };
+            assert_eq!(number, message);
+            let found = region.read(0..region.len()).unwrap();
+            assert!(found[..] == contents(message, bytes), "message {message} at host {host}");
+        }
+        group.close(PATIENCE).unwrap();
+        let counters = switch.counters();
+        context.close(PATIENCE).unwrap();
+        if host == 0 {
+            assert_eq!(switch.groups(), [], "it was taken out of the switch");
+        }
+        counters
+    });
+    let counted = |counter| counters[0].counted(counter);
+    let expected: u64 = lengths.iter().map(|&bytes| packets(bytes)).sum();
+    let (sent, copies) = (counted(Counter::Request), counted(Counter::Copy));
+    println!("{plane:?}: {sent} packets from the root for {expected}, {copies} copies");
+    // A busy host may be late, so that some are repeated; relaying or sending one by one would take
+    // a multiple.
+    assert!((expected..expected + expected / 2 + 50).contains(&sent), "{sent} for {expected}");
+    assert_eq!(copies + counted(Counter::CopyFailed), sent * receivers as u64);
+}
+
+const LENGTHS: [u64; 14] = [
+    0,
+    1,
+    2,
+    PACKET_BYTES - 1,
+    PACKET_BYTES,
+    PACKET_BYTES + 1,
+    BLOCK_BYTES - 1,
+    BLOCK_BYTES,
+    BLOCK_BYTES + 1,
+    0,
+    1_000_003,
+    5 * BLOCK_BYTES,
+    3_000_000,
+    17,
+];
+
+#[test]
+fn messages_of_all_lengths_pass_the_roots_link_once() {
+    assert!(PACKET_BYTES < u64::from(MTU_BYTES));
+    deliver(Plane::Userspace, 3, &LENGTHS);
+}
+
+#[test]
+fn the_switch_in_the_kernel_does_as_well() {
+    deliver(Plane::Kernel, 3, &LENGTHS);
+}
+
+#[test]
+fn one_receiver_is_a_group() {
+    deliver(Plane::Userspace, 1, &[0, 1, 300_000, 70_000]);
+}
+
+/// As in all groups: everybody who is left learns who it was.
+#[test]
+fn a_member_that_dies_ends_the_group() {
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    let begun = AtomicBool::new(false);
+    let failures = run(Plane::Userspace, 4, |_| {}, |host, switch| {
+        let context = start(host, switch);
+        let (group, told) = join(&context, host, 4).unwrap();
+        if host == 2 {
+            // Dies once something has come.
+            let first = told.recv_timeout(PATIENCE).unwrap();
+            assert!(matches!(first, Told::Complete(0, _)));
+            begun.store(true, Ordering::Relaxed);
+            drop((group, context));
+            return None;
+        }
+        let failure = fail(host, &group, &told);
+        drop(group);
+        context.close(PATIENCE).unwrap();
+        Some(failure)
+    });
+    assert!(begun.load(Ordering::Relaxed));
+    for failure in failures.into_iter().flatten() {
+        assert_eq!(failure.member, Some(2), "{failure}");
+    }
+}
+
+/// Messages are sent until the group fails. Answers how.
+fn fail(host: usize, group: &Group, told: &Receiver<Told>) -> Failure {
+    loop {
+        if host == 0 {
+            // Refused once it has failed, which is told below.
+            let _ = group.send(Region::zeroed(300_000));
+        }
+        match told.recv_timeout(PATIENCE).unwrap() {
+            Told::Complete(..) => {}
+            Told::Failed(failure) => return failure,
+            Told::Closed => panic!("closed"),
+        }
+    }
+}
+
+/// Runs a group of a root and three receivers until it fails, `after` its first messages.
+fn break_by(after: impl Fn(&OneSwitch) + Sync) -> Vec<Failure> {
+    let under_way = Barrier::new(2);
+    let watch = |switch: &OneSwitch| {
+        under_way.wait();
+        after(switch);
+    };
+    run(Plane::Userspace, 4, watch, |host, switch| {
+        let context = start(host, switch);
+        let (group, told) = join(&context, host, 4).unwrap();
+        if host == 0 {
+            group.send(Region::zeroed(1_000_000)).unwrap();
+            assert!(matches!(told.recv_timeout(PATIENCE).unwrap(), Told::Complete(0, _)));
+            under_way.wait();
+        }
+        let failure = fail(host, &group, &told);
+        drop(group);
+        context.close(PATIENCE).unwrap();
+        failure
+    })
+}
+
+#[test]
+fn a_switch_that_forgets_the_group_ends_it_and_nobody_is_blamed() {
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    for failure in break_by(OneSwitch::forget) {
+        assert_eq!((failure.member, failure.kind), (None, FailureKind::Network), "{failure}");
+        assert_eq!(failure.reporter, 0, "{failure}");
+    }
+}
+
+#[test]
+fn what_switches_say_of_trouble_ends_the_group() {
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    let failures = break_by(|switch| {
+        *switch.trouble.lock().unwrap() = Some("leaf 3 was started anew".into());
+    });
+    assert!(failures[0].detail.contains("leaf 3 was started anew"), "{}", failures[0]);
+    for failure in failures {
+        assert_eq!((failure.member, failure.kind), (None, FailureKind::Network), "{failure}");
+    }
+}
+
+/// Whoever waits learns why at once, not by a timeout.
+#[test]
+fn a_switch_that_refuses_is_told_to_all() {
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    let errors = run(Plane::Userspace, 3, |_| {}, |host, switch| {
+        let context = start(host, &switch.refusing("switch leaf-1 has 65536 groups"));
+        let error = join(&context, host, 3).map(drop).unwrap_err();
+        context.close(PATIENCE).unwrap();
+        error
+    });
+    for error in errors {
+        assert!(matches!(error, Error::InSwitch { group: 1, .. }), "{error}");
+        assert!(error.to_string().contains("leaf-1 has 65536 groups"), "{error}");
+    }
+}
+
+#[test]
+fn members_of_one_machine_have_no_switch() {
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let start = |switches| {
+        let mut settings = ContextSettings::new(listen, Secret::from_bytes([3; 32]));
+        settings.switches = switches;
+        Context::start(settings).unwrap()
+    };
+    #[derive(Debug)]
+    struct None;
+    impl rdmc::Switches for None {
+        fn insert(
+            &self,
+            _: &mcrdma::plan::Group,
+            _: Duration,
+        ) -> Result<Box<dyn rdmc::Inserted>, rdmc::InsertError> {
+            panic!("nobody could join");
+        }
+    }
+    let contexts = [start(Some(Arc::new(None))), start(Option::None)];
+    let addresses = contexts.each_ref().map(Context::address);
+    let errors: Vec<Error> = std::thread::scope(|scope| {
+        let joining: Vec<_> = (0..)
+            .zip(&contexts)
+            .map(|(rank, context)| {
+                scope.spawn(move || {
+                    let schedule = Schedule::new(Algorithm::InSwitch, 2, 0).unwrap();
+                    let settings = GroupSettings::new(1, rank, schedule);
+                    let (tell, _told) = channel();
+                    context.create_group(settings, &addresses, Recorder(tell)).map(drop)
+                })
+            })
+            .collect();
+        joining.into_iter().map(|thread| thread.join().unwrap().unwrap_err()).collect()
+    });
+    assert!(errors[0].to_string().contains("member 1 at 127.0.0.1"), "{}", errors[0]);
+    for error in errors {
+        assert!(matches!(error, Error::InSwitch { .. }), "{error}");
+        assert!(error.to_string().contains("loopback"), "{error}");
+    }
+}
+
+#[test]
+fn what_no_switch_could_do_is_refused_before_anybody_is_asked() {
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let context = Context::start(ContextSettings::new(listen, Secret::from_bytes([3; 32]))).unwrap();
+    let create = |rank, members: u32| {
+        let schedule = Schedule::new(Algorithm::InSwitch, members, 0).unwrap();
+        let addresses = vec![context.address(); members as usize];
+        let (tell, _told) = channel();
+        let settings = GroupSettings::new(1, rank, schedule);
+        context.create_group(settings, &addresses, Recorder(tell)).map(drop).unwrap_err()
+    };
+    let error = create(0, 3);
+    assert!(error.to_string().contains("ContextSettings::switches"), "{error}");
+    let error = create(1, 66);
+    assert!(error.to_string().contains("65 receivers; switches copy to at most 64"), "{error}");
+}

@@ -1,0 +1,209 @@
+//! One group at one member: its queue pair, and what is posted on its endpoints.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    io,
+    os::fd::BorrowedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use transport::{Cause, Completion, EndpointId, PostError, ReadLease, Token, WriteLease};
+
+use crate::{
+    GroupEnd, QueuePair, Watch,
+    fanout::{Fanout, Send},
+    link::Role,
+    queue_pair::Ended,
+};
+
+/// How often switches are asked whether they are in trouble.
+const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// Memory of receives that is used again.
+const SPARE_MAX: usize = 64;
+
+pub(crate) struct Group {
+    end: GroupEnd,
+    /// `None` once blocks no longer move.
+    queue_pair: Option<QueuePair>,
+    side: Side,
+    pub(crate) endpoints: BTreeSet<EndpointId>,
+}
+
+enum Side {
+    Root { fanout: Fanout, watch: Watch, next_look: Instant },
+    Receiver { receives: VecDeque<(WriteLease, Token)>, spare: Vec<Vec<u8>> },
+}
+
+impl Group {
+    /// Of the first link that is opened; `None` if it is not.
+    pub(crate) fn new(end: &GroupEnd, now: Instant) -> Option<Self> {
+        let parts = end.take()?;
+        let side = match parts.role {
+            Role::Root { links, watch } => {
+                Side::Root { fanout: Fanout::new(links), watch, next_look: now + WATCH_INTERVAL }
+            }
+            Role::Receiver => Side::Receiver { receives: VecDeque::new(), spare: Vec::new() },
+        };
+        let (end, queue_pair) = (end.clone(), Some(parts.queue_pair));
+        Some(Self { end, queue_pair, side, endpoints: BTreeSet::new() })
+    }
+
+    pub(crate) fn is_of(&self, end: &GroupEnd) -> bool {
+        self.end.is_same(end)
+    }
+
+    pub(crate) fn open(&mut self, endpoint: EndpointId) {
+        self.endpoints.insert(endpoint);
+        if let Side::Root { fanout, .. } = &mut self.side {
+            fanout.open(endpoint);
+        }
+    }
+
+    pub(crate) fn post_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        immediate: u32,
+        token: Token,
+        completed: &mut Vec<Completion>,
+    ) -> Result<(), PostError> {
+        let Side::Root { fanout, .. } = &mut self.side else {
+            return Err(PostError::Unsupported("way for blocks from receivers through switches"));
+        };
+        let taken = fanout.post(endpoint, Send { from, immediate, token });
+        let outcome = taken.map_err(Cause::Protocol).and_then(|message| {
+            let (Some(message), Some(queue_pair)) = (message, &mut self.queue_pair) else {
+                return Ok(());
+            };
+            let (id, immediate) = (message.id, message.first().immediate);
+            let bytes = copy(&message.first().from);
+            fanout.sends(message);
+            queue_pair.send(id, immediate, bytes?).map_err(Cause::Lost)
+        });
+        if let Err(cause) = outcome {
+            self.halt(cause, completed);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn post_receive(
+        &mut self,
+        into: WriteLease,
+        token: Token,
+        completed: &mut Vec<Completion>,
+    ) -> Result<(), PostError> {
+        let Side::Receiver { receives, spare } = &mut self.side else {
+            return Err(PostError::Unsupported("way for blocks to the root through switches"));
+        };
+        let mut memory = spare.pop().unwrap_or_default();
+        memory.resize(into.bytes(), 0);
+        receives.push_back((into, token));
+        let posted = self.queue_pair.as_mut().map_or(Ok(()), |pair| pair.receive(memory));
+        if let Err(why) = posted {
+            self.halt(Cause::Lost(why), completed);
+        }
+        Ok(())
+    }
+
+    /// Moves packets, and looks after the switches.
+    pub(crate) fn progress(&mut self, now: Instant, completed: &mut Vec<Completion>) {
+        let Some(queue_pair) = &mut self.queue_pair else { return };
+        let endpoint = self.endpoints.first().copied();
+        let side = &mut self.side;
+        let mut written = Ok(());
+        let moved = queue_pair.progress(|ended| match (ended, &mut *side) {
+            (Ended::Sent { id }, Side::Root { fanout, .. }) => fanout.sent(id, completed),
+            (
+                Ended::Received { memory, bytes, immediate },
+                Side::Receiver { receives, spare },
+            ) => {
+                let (Some((into, token)), Some(endpoint)) = (receives.pop_front(), endpoint) else {
+                    return;
+                };
+                let taken = place(into, &memory[..bytes as usize]);
+                if taken.is_ok() {
+                    let bytes = u64::from(bytes);
+                    completed.push(Completion::Received { endpoint, token, bytes, immediate });
+                } else {
+                    completed.push(Completion::Cancelled { endpoint, token });
+                }
+                written = std::mem::replace(&mut written, Ok(())).and(taken);
+                if spare.len() < SPARE_MAX {
+                    spare.push(memory);
+                }
+            }
+            // Nobody else can send to this queue pair: one side only sends, the other receives.
+            _ => {}
+        });
+        let moved = moved.and_then(|()| self.look(now)).map_err(Cause::Lost);
+        if let Err(cause) = written.and(moved) {
+            self.halt(cause, completed);
+        }
+    }
+
+    /// Errors: switches are in trouble.
+    fn look(&mut self, now: Instant) -> Result<(), String> {
+        let Side::Root { watch, next_look, .. } = &mut self.side else { return Ok(()) };
+        if now < *next_look {
+            return Ok(());
+        }
+        *next_look = now + WATCH_INTERVAL;
+        watch.trouble().map_or(Ok(()), Err)
+    }
+
+    /// Blocks move no more; the others are told by control words.
+    fn halt(&mut self, cause: Cause, completed: &mut Vec<Completion>) {
+        if self.queue_pair.take().is_none() {
+            return;
+        }
+        tracing::debug!(%cause, "a group's queue pair has ended");
+        if let Some(&endpoint) = self.endpoints.first() {
+            completed.push(Completion::Halted { endpoint, cause });
+        }
+    }
+
+    /// An endpoint ends, and with it the group: what is posted on it is handed back.
+    pub(crate) fn cancel(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
+        self.queue_pair = None;
+        match &mut self.side {
+            Side::Root { fanout, .. } => fanout.cancel(endpoint, completed),
+            Side::Receiver { receives, .. } => {
+                for (into, token) in receives.drain(..) {
+                    drop(into);
+                    completed.push(Completion::Cancelled { endpoint, token });
+                }
+            }
+        }
+    }
+
+    /// How long until it has something to do though no packet comes.
+    pub(crate) fn wakes_in(&self, now: Instant) -> Option<Duration> {
+        let packets = self.queue_pair.as_ref()?.wakes_in();
+        let look = match &self.side {
+            Side::Root { next_look, .. } => Some(next_look.saturating_duration_since(now)),
+            Side::Receiver { .. } => None,
+        };
+        packets.into_iter().chain(look).min()
+    }
+
+    /// Readable when a packet comes.
+    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queue_pair.as_ref().map(QueuePair::as_fd)
+    }
+}
+
+/// The bytes of a block. Errors: it is in a file that cannot be read.
+fn copy(from: &ReadLease) -> Result<Arc<[u8]>, Cause> {
+    let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, from.bytes()).collect();
+    let room = Arc::get_mut(&mut bytes).unwrap_or_default();
+    let failed = |error: io::Error| Cause::Memory { access: "read", error: error.to_string() };
+    from.copy_to(0, room).map_err(failed)?;
+    Ok(bytes)
+}
+
+/// Puts a block where it belongs. Errors: that is a file that cannot be written.
+fn place(mut into: WriteLease, block: &[u8]) -> Result<(), Cause> {
+    let failed = |error: io::Error| Cause::Memory { access: "written", error: error.to_string() };
+    into.copy_from(0, block).map_err(failed)
+}
