@@ -14,10 +14,12 @@ mod error;
 /// What travels, made of `proto/`.
 #[allow(missing_docs, clippy::all, reason = "made by a generator")]
 pub mod proto;
+mod switches;
 mod tls;
 
 pub use client::{Agent, Claim, Kept};
 pub use error::{ControlError, ErrorKind};
+pub use switches::AgentSwitches;
 
 #[cfg(test)]
 mod tests {

@@ -6,8 +6,9 @@ pub mod summary;
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
+use control::AgentSwitches;
 use files::{PushSettings, Source};
-use rdmc::{Algorithm, Fabric, size};
+use rdmc::{Algorithm, Fabric, bootstrap::Credentials, size};
 
 use crate::{
     failure::Failure,
@@ -34,6 +35,8 @@ Examples:
       the same with certificates: `rdmc help receive` has the other end
   rdmc push data.tar --to a,b --admit 0.0.0.0:7001 --secret-file secret
       also to receivers that come while it runs: rdmc receive --join ROOT:7001 --secret-file secret --dir DIR
+  rdmc push model.safetensors --to a:7000,b:7000 --switch tor-a:4790 --cert login1.pem --key login1.key --ca ca.pem
+      let switches copy what this machine sends once (`rdmc help switch run`); receivers relay if they cannot
   rdmc push data.tar --local 3
       to three receivers on this machine, to try it out
 
@@ -104,6 +107,12 @@ pub struct Args {
     #[arg(long, value_name = "RATE", visible_alias = "drop-slower-than", value_parser = size::parse_rate)]
     min_rate: Option<u64>,
 
+    /// The agent at this machine's first switch (`rdmc help switch run`): switches copy what this machine
+    /// sends once, and receivers need not relay; they do if the switches cannot. Takes --cert, --key
+    /// and --ca, and root or RDMA devices at all hosts
+    #[arg(long, value_name = "HOST:PORT", requires = "cert")]
+    switch: Option<String>,
+
     /// Let receivers in that are not named: wait at this address and port for `rdmc receive --join`.
     /// They get what there is already from others
     #[arg(long, value_name = "IP:PORT", requires = "credentials")]
@@ -162,10 +171,18 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
     settings.retries = args.retry;
     settings.rate_min = args.min_rate.map(|bits| bits / 8);
     settings.admission = placing::admission(args)?;
+    if let Some(agent) = &args.switch {
+        let Some(Credentials::Certificates(certificates)) = &settings.credentials else {
+            return Err(Failure::Usage("--switch takes --cert, --key and --ca".into()));
+        };
+        let switches = AgentSwitches::start(agent, certificates).map_err(Failure::because)?;
+        settings.switches = Some(Arc::new(switches));
+        settings.algorithm.get_or_insert(Algorithm::InSwitch);
+    }
     if settings.algorithm == Some(Algorithm::InSwitch) && settings.switches.is_none() {
         return Err(Failure::Usage(
-            "--algorithm in-switch needs switches that copy, and none were named; with --algorithm \
-             auto the receivers relay"
+            "--algorithm in-switch needs the agent of a switch that copies: --switch HOST:PORT; with \
+             --algorithm auto the receivers relay"
                 .into(),
         ));
     }

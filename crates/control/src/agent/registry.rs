@@ -24,7 +24,7 @@ use super::{
     sight::{self, Sight, Unseen},
     split::{Split, Way},
 };
-use crate::{Agent, Claim, ControlError, ErrorKind, proto::PlannedSwitch};
+use crate::{Agent, Claim, ControlError, ErrorKind, Kept, proto::PlannedSwitch};
 
 /// The switches behind have answered within this time: less than who asks here waits for.
 const BEHIND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,6 +60,8 @@ pub(crate) struct Held {
     pub(crate) split: Split,
     /// What the agents behind were asked to do.
     behind: BTreeMap<String, Group>,
+    /// Agents behind of which nothing is heard, and since when.
+    unheard: BTreeMap<String, Instant>,
     /// By what causes it.
     troubles: BTreeMap<String, String>,
 }
@@ -481,19 +483,35 @@ impl Registry {
             for address in held.behind.keys().cloned().collect::<Vec<_>>() {
                 let Some(agent) = self.agents.get(&address) else { continue };
                 let claim = self.claim(&held, key);
-                let trouble = match agent.keep(&claim).await {
-                    Ok(kept) => kept.trouble,
-                    Err(error) if error.kind == ErrorKind::Unknown => {
-                        self.again(&mut held, &address).await.err().map(|error| error.message)
-                    }
-                    Err(error) => Some(error.message),
-                };
-                match trouble {
-                    Some(trouble) => held.troubles.insert(address, trouble),
-                    None => held.troubles.remove(&address),
-                };
+                let answer = agent.keep(&claim).await;
+                self.hear(&mut held, address, answer).await;
             }
         }
+    }
+
+    /// What an agent behind has said of a group. Its switch goes on without it, until it would have
+    /// forgotten the group.
+    async fn hear(&self, held: &mut Held, agent: String, answer: Result<Kept, ControlError>) {
+        let trouble = match answer {
+            Ok(kept) => kept.trouble,
+            Err(error) if error.kind == ErrorKind::Unknown => {
+                self.again(held, &agent).await.err().map(|error| error.message)
+            }
+            Err(error) => {
+                let since = *held.unheard.entry(agent.clone()).or_insert_with(Instant::now);
+                if since.elapsed() >= self.stale_after {
+                    held.troubles.insert(agent, error.message);
+                } else {
+                    tracing::warn!(agent, %error, "nothing is heard of it");
+                }
+                return;
+            }
+        };
+        held.unheard.remove(&agent);
+        match trouble {
+            Some(trouble) => held.troubles.insert(agent, trouble),
+            None => held.troubles.remove(&agent),
+        };
     }
 
     /// An agent behind has forgotten what it was asked to do, as after a restart.

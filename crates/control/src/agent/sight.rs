@@ -48,8 +48,9 @@ impl Sight {
         let (kernel, snapshot) = &mut *lock(kernel);
         let mut has_changed = false;
         while kernel.changed(Duration::ZERO)? {
-            *snapshot = kernel.snapshot()?;
-            has_changed = true;
+            let now = kernel.snapshot()?;
+            has_changed |= now != *snapshot;
+            *snapshot = now;
         }
         Ok(has_changed)
     }

@@ -1,12 +1,4 @@
-//! Agents at switches in the kernel, each in a network namespace of its own, which put groups into a tree
-//! of them. Needs root.
-
-#[path = "../../rdmc/tests/common/authority.rs"]
-mod authority;
-#[path = "../../endpoint/tests/common/flow.rs"]
-mod flow;
-#[path = "common/world.rs"]
-mod world;
+//! Racks whose switches are bridges: all of it one subnet.
 
 use std::{
     thread,
@@ -14,9 +6,14 @@ use std::{
 };
 
 use control::{ErrorKind, proto::GroupReport};
-use flow::Flow;
+
 use mcrdma::plan::{Device, Topology};
-use world::{World, claim};
+
+use crate::{
+    authority,
+    flow::{self, Flow},
+    world::{self, World, claim},
+};
 
 const STALE_AFTER: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,11 +1,4 @@
-//! Switches that route: racks behind two spines, over which equal routes lead. Needs root.
-
-#[path = "../../rdmc/tests/common/authority.rs"]
-mod authority;
-#[path = "../../endpoint/tests/common/flow.rs"]
-mod flow;
-#[path = "common/world.rs"]
-mod world;
+//! Switches that route: racks behind two spines, over which equal routes lead.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -14,9 +7,13 @@ use std::{
 };
 
 use control::proto::GroupReport;
-use flow::Flow;
+
 use mcrdma::plan::{Device, Node, Topology};
-use world::{Told, World, link};
+
+use crate::{
+    flow::{self, Flow},
+    world::{self, Told, World, link},
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SPINES: [&str; 2] = ["spine-0", "spine-1"];

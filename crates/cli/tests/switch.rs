@@ -1,0 +1,266 @@
+//! `rdmc switch`, and `rdmc push --switch` through it, between hosts in network namespaces. Needs root.
+
+mod common;
+
+#[path = "../../rdmc/tests/common/authority.rs"]
+mod authority;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::Ipv4Addr,
+    process::{Child, Command},
+};
+
+use authority::Authority;
+use common::{Outcome, Place, signal};
+use lab::Network;
+use switch::KernelPlane;
+
+const HOSTS: u8 = 4;
+const AGENT: &str = "10.5.0.1:4790";
+const BYTES: usize = 6_000_000;
+
+/// A switch and hosts around it.
+struct World {
+    place: Place,
+    authority: Authority,
+    switch: Network,
+    hosts: Vec<Network>,
+    ports: String,
+    running: Vec<Running>,
+}
+
+/// A command that runs until it is told to end, or this is dropped.
+struct Running {
+    child: Child,
+    /// Kept, so that it can speak.
+    _said: BufReader<std::process::ChildStderr>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn address(host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 5, 0, 10 + host)
+}
+
+/// Whether this machine lets us; says so if not.
+fn is_possible() -> bool {
+    let possible = KernelPlane::check();
+    if let Err(error) = &possible {
+        println!("SKIPPED: needs root (network namespaces, eBPF): {error}");
+    }
+    possible.is_ok()
+}
+
+impl World {
+    /// With a bridge in the kernel, or ports that are free for one in userspace.
+    fn new(is_bridged: bool) -> Self {
+        lab::enter_own_network().unwrap();
+        let switch = Network::new().unwrap();
+        let hosts: Vec<Network> = (0..HOSTS).map(|_| Network::new().unwrap()).collect();
+        for (number, host) in (0..).zip(&hosts) {
+            lab::ip(&format!("link add s{number} type veth peer name link0")).unwrap();
+            lab::ip(&format!("link set s{number} netns {}", switch.thread())).unwrap();
+            lab::ip(&format!("link set link0 netns {}", host.thread())).unwrap();
+            host.run(move || {
+                lab::ip("link set lo up").unwrap();
+                lab::ip(&format!("addr add {}/24 dev link0", address(number))).unwrap();
+                lab::quiet("link0", 4200).unwrap();
+            });
+        }
+        let mut ports: Vec<String> = (0..HOSTS).map(|number| format!("s{number}")).collect();
+        let own = if is_bridged { "bridge0" } else { "own" };
+        if !is_bridged {
+            ports.push("s-own".to_owned());
+        }
+        let all = ports.clone();
+        switch.run(move || {
+            let made = if is_bridged {
+                "bridge0 type bridge mcast_snooping 0"
+            } else {
+                "own type veth peer name s-own"
+            };
+            lab::ip(&format!("link add name {made}")).unwrap();
+            lab::ip(&format!("addr add 10.5.0.1/24 dev {own}")).unwrap();
+            lab::quiet(own, 4200).unwrap();
+            for port in all {
+                if is_bridged {
+                    lab::ip(&format!("link set {port} master bridge0")).unwrap();
+                }
+                lab::quiet(&port, 4200).unwrap();
+            }
+        });
+        let (place, authority) = (Place::with(BYTES), Authority::new("network"));
+        Self { place, authority, switch, hosts, ports: ports.join(","), running: Vec::new() }
+    }
+
+    /// The options for a host of these names.
+    fn options(&self, names: &str) -> Vec<String> {
+        let files = self.authority.issue(names);
+        let named =
+            [("--cert", files.certificate), ("--key", files.key), ("--ca", files.authorities)];
+        let text = |(name, path): (&str, std::path::PathBuf)| {
+            let _ = Command::new("chmod").arg("600").arg(&path).status();
+            [name.to_owned(), path.to_str().unwrap().to_owned()]
+        };
+        named.into_iter().flat_map(text).collect()
+    }
+
+    fn command(&self, names: &str, words: &str) -> Command {
+        let options = self.options(names);
+        let words = words.split(' ').chain(options.iter().map(String::as_str)).collect::<Vec<_>>();
+        self.place.rdmc(&words)
+    }
+
+    /// Starts a command in a network, and waits until it says that it is there.
+    fn start(&mut self, network: Option<u8>, names: &str, words: &str) -> u32 {
+        let mut command = self.command(names, words);
+        let network = network.map_or(&self.switch, |host| &self.hosts[usize::from(host)]);
+        let mut child = network.run(move || command.spawn().unwrap());
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert!(line.contains("10.5.0."), "{line}");
+        let id = child.id();
+        self.running.push(Running { child, _said: said });
+        id
+    }
+
+    fn start_receivers(&mut self) -> String {
+        for host in 1..HOSTS {
+            let (directory, address) = (format!("r{host}"), address(host));
+            fs::create_dir(self.place.path(&directory)).unwrap();
+            let words = format!("receive --listen {address}:7000 --dir {directory}");
+            self.start(Some(host), &address.to_string(), &words);
+        }
+        (1..HOSTS).map(|host| format!("{}:7000", address(host))).collect::<Vec<_>>().join(",")
+    }
+
+    /// Runs a command at the first host.
+    fn run(&self, words: &str) -> Outcome {
+        let mut command = self.command(&address(0).to_string(), words);
+        self.hosts[0].run(move || Outcome::of(command.output().unwrap()))
+    }
+
+    /// Bytes that the first host has sent on its link.
+    fn sent(&self) -> u64 {
+        self.hosts[0].run(|| {
+            let shown =
+                Command::new("ip").args("-s -j link show dev link0".split(' ')).output().unwrap();
+            let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+            shown[0]["stats64"]["tx"]["bytes"].as_u64().unwrap()
+        })
+    }
+
+    fn have_copies(&self) -> bool {
+        (1..HOSTS).all(|host| self.place.is_copy(&format!("r{host}/object")))
+    }
+
+    fn counted(&self, name: &str) -> u64 {
+        let counts = self.run(&format!("switch counters {AGENT} --json"));
+        let counts = counts.json();
+        let found = counts.as_array().unwrap().iter().find(|count| count["name"] == name);
+        found.unwrap()["count"].as_u64().unwrap()
+    }
+
+    fn push_and_look(&self, hosts: &str) {
+        let before = self.sent();
+        let pushed = self.run(&format!("push object --to {hosts} --switch {AGENT} --json"));
+        assert_eq!(pushed.code, Some(0), "{pushed:?}");
+        assert!(self.have_copies(), "{pushed:?}");
+        assert!(!pushed.err.contains("could not copy"), "{pushed:?}");
+        let sent = self.sent() - before;
+        assert!(sent < 3 * BYTES as u64 / 2, "{sent} bytes for {BYTES}: its link carries it once");
+        assert!(self.counted("copies") >= 3 * self.counted("requests") - 3, "three of each");
+        let groups = self.run(&format!("switch groups {AGENT}"));
+        assert_eq!(groups.out, "no groups\n", "{groups:?}");
+    }
+}
+
+#[test]
+fn a_push_lets_a_switch_in_the_kernel_copy() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(true);
+    let pin = format!("/sys/fs/bpf/rdmc-test-cli-{}", std::process::id());
+    let words =
+        format!("switch run --name tor --ports {} --listen {AGENT} --pin {pin}", world.ports);
+    let agent = world.start(None, "10.5.0.1,tor", &words);
+    let hosts = world.start_receivers();
+    world.push_and_look(&hosts);
+
+    let shown = world.run(&format!("switch show {AGENT}"));
+    assert!(
+        shown.out.starts_with("tor: rdmc ") && shown.out.contains("copies in the kernel"),
+        "{shown:?}"
+    );
+    let receivers = format!("{},{}", address(1), address(2));
+    let plan =
+        world.run(&format!("switch plan {AGENT} --sender {} --receivers {receivers}", address(0)));
+    assert_eq!(
+        plan.out, "tor\n  → s1: 10.5.0.11, rewritten for it\n  → s2: 10.5.0.12, rewritten for it\n",
+        "{plan:?}"
+    );
+    let unknown =
+        world.run(&format!("switch plan {AGENT} --sender {} --receivers 10.9.9.9", address(0)));
+    unknown.has_failed_with(1, "switch tor: no route to 10.9.9.9");
+
+    signal(agent, "TERM");
+    let mut ended = world.running.remove(0);
+    assert_eq!(ended.child.wait().unwrap().code(), Some(0));
+    let detached = world.place.rdmc(&["switch", "detach", "--ports", &world.ports, "--pin", &pin]);
+    let detached = world.switch.run(move || {
+        let mut detached = detached;
+        Outcome::of(detached.output().unwrap())
+    });
+    assert_eq!(detached.code, Some(0), "{detached:?}");
+    assert!(!fs::exists(&pin).unwrap());
+
+    // Nobody copies any more: receivers relay.
+    (1..HOSTS)
+        .for_each(|host| fs::remove_file(world.place.path(&format!("r{host}/object"))).unwrap());
+    let pushed = world.run(&format!("push object --to {hosts} --switch {AGENT}"));
+    assert_eq!(pushed.code, Some(0), "{pushed:?}");
+    assert!(pushed.err.contains("the agent at 10.5.0.1:4790 cannot be reached"), "{pushed:?}");
+    assert!(world.have_copies());
+}
+
+#[test]
+fn a_push_lets_a_switch_in_userspace_copy() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(false);
+    let words =
+        format!("switch run --plane userspace --name tor --ports {} --listen {AGENT}", world.ports);
+    world.start(None, "10.5.0.1,tor", &words);
+    let hosts = world.start_receivers();
+    world.push_and_look(&hosts);
+}
+
+#[test]
+fn wrong_options_are_named() {
+    let place = Place::with(10);
+    for (words, code, said) in [
+        ("switch show 10.0.0.1:1", 2, "--cert, --key and --ca"),
+        ("switch run --ports a --listen 127.0.0.1:0 --next a", 2, "swp1=spine:4790"),
+        ("switch run --listen 127.0.0.1:0", 2, "--ports"),
+        ("switch detach --ports a --pin /nowhere", 1, "no agent has left anything there"),
+        (
+            "switch plan 10.0.0.1:1 --sender 10.0.0.2 --receivers 10.0.0.3=1:2",
+            2,
+            "1:2: not an Ethernet address",
+        ),
+        ("push object --to a --switch tor:4790", 2, "--cert"),
+        ("push object --to a --algorithm in-switch", 2, "--switch HOST:PORT"),
+    ] {
+        place.run_words(words).has_failed_with(code, said);
+    }
+}
