@@ -43,7 +43,8 @@ pub fn run(args: &Args) -> Outcome<()> {
     let columns =
         ["members", "algorithm", "block", "time_s", "fastest_s", "slowest_s", "skew_s", "cpu_s"];
     let mut report = Report::new("local", what, &columns);
-    let chosen = if args.algorithms.is_empty() { &Algorithm::RELAYING } else { &args.algorithms[..] };
+    let chosen =
+        if args.algorithms.is_empty() { &Algorithm::RELAYING } else { &args.algorithms[..] };
     for &members in &args.members {
         let plain = plain(members, args)?;
         report.row(vec![

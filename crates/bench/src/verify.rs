@@ -48,7 +48,8 @@ pub fn run(args: &Args) -> Outcome<()> {
         size::show(args.block)
     );
     let mut report = Report::new("verify", what, &["members", "algorithm", "length", "time_s"]);
-    let chosen = if args.algorithms.is_empty() { &Algorithm::RELAYING } else { &args.algorithms[..] };
+    let chosen =
+        if args.algorithms.is_empty() { &Algorithm::RELAYING } else { &args.algorithms[..] };
     for &members in &args.members {
         let hosts = Host::here_at(&args.addresses, members);
         let mut crew = Crew::start_with(&hosts, &interrupt, &args.equipment)?;

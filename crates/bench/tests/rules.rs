@@ -36,6 +36,8 @@ const MAY_USE: [(&str, &[&str]); 21] = [
             "transport-tcp",
             "transport-fabric",
             "transport-switch",
+            "mcrdma",
+            "roce",
         ],
     ),
     ("files", &["rdmc"]),

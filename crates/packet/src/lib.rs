@@ -171,8 +171,9 @@ impl Interface {
         }
         // SAFETY: the descriptor is open, and the pointer is to a request, whose name ends with a
         // zero since the kernel has given it.
-        let result =
-            unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
+        let result = unsafe {
+            libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request)
+        };
         if result < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -315,8 +315,7 @@ impl Context {
             shared.offload,
             self.settings.protection,
         );
-        let mut wires =
-            connect_neighbours(&self.listener, settings, addresses, terms, deadline)?;
+        let mut wires = connect_neighbours(&self.listener, settings, addresses, terms, deadline)?;
         let (end, registration) = self.join_switches(settings, &mut wires, deadline)?;
         let link = |(rank, wires): (u32, Vec<Wire>)| {
             let link = Link::new(wires, self.settings.protection, end.clone());

@@ -70,9 +70,8 @@ impl Network {
     pub(crate) fn start(fabric: &Fabric, near: IpAddr, tcp: &TcpConfig) -> Result<Self, Error> {
         match fabric {
             Fabric::Tcp => {
-                let transport = SwitchTransport::new(tcp.clone()).map_err(|error| Error::System {
-                    what: "starting the transport".into(),
-                    error,
+                let transport = SwitchTransport::new(tcp.clone()).map_err(|error| {
+                    Error::System { what: "starting the transport".into(), error }
                 })?;
                 Ok(Self::Tcp(Box::new(transport)))
             }

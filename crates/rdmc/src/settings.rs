@@ -116,9 +116,8 @@ impl GroupSettings {
     pub(crate) fn small_messages(&self) -> Option<SmallMessages> {
         let members = self.schedule.members();
         // What switches copy costs the root one transmission anyway.
-        self.small.filter(|small| {
-            members >= 2 && members <= small.members_max && !self.is_in_switch()
-        })
+        self.small
+            .filter(|small| members >= 2 && members <= small.members_max && !self.is_in_switch())
     }
 
     /// Whether switches copy the group's blocks.

@@ -78,11 +78,7 @@ impl Application for Recorder {
 }
 
 /// Joins group 1 of the first `members` hosts, of which host 0 is the root.
-fn join(
-    context: &Context,
-    host: usize,
-    members: usize,
-) -> Result<(Group, Receiver<Told>), Error> {
+fn join(context: &Context, host: usize, members: usize) -> Result<(Group, Receiver<Told>), Error> {
     let schedule = Schedule::new(Algorithm::InSwitch, members as u32, 0).unwrap();
     let mut settings = GroupSettings::new(1, host as u32, schedule);
     settings.block_bytes = BLOCK_BYTES;
@@ -100,32 +96,37 @@ fn deliver(plane: Plane, receivers: usize, lengths: &[u64]) {
         return;
     }
     let hosts = receivers + 1;
-    let counters = run(plane, hosts, |_| {}, |host, switch| {
-        switch.duplicates.store(2, Ordering::Relaxed);
-        let context = start(host, switch);
-        let (group, told) = join(&context, host, hosts).unwrap();
-        if host == 0 {
-            assert_eq!(switch.groups().len(), 1);
-            for (message, &bytes) in (0..).zip(lengths) {
-                group.send(Region::from_vec(contents(message, bytes))).unwrap();
+    let counters = run(
+        plane,
+        hosts,
+        |_| {},
+        |host, switch| {
+            switch.duplicates.store(2, Ordering::Relaxed);
+            let context = start(host, switch);
+            let (group, told) = join(&context, host, hosts).unwrap();
+            if host == 0 {
+                assert_eq!(switch.groups().len(), 1);
+                for (message, &bytes) in (0..).zip(lengths) {
+                    group.send(Region::from_vec(contents(message, bytes))).unwrap();
+                }
             }
-        }
-        for (message, &bytes) in (0..).zip(lengths) {
-            let Told::Complete(number, region) = told.recv_timeout(PATIENCE).unwrap() else {
-                panic!("message {message} was not completed at host {host}");
-            };
-            assert_eq!(number, message);
-            let found = region.read(0..region.len()).unwrap();
-            assert!(found[..] == contents(message, bytes), "message {message} at host {host}");
-        }
-        group.close(PATIENCE).unwrap();
-        let counters = switch.counters();
-        context.close(PATIENCE).unwrap();
-        if host == 0 {
-            assert_eq!(switch.groups(), [], "it was taken out of the switch");
-        }
-        counters
-    });
+            for (message, &bytes) in (0..).zip(lengths) {
+                let Told::Complete(number, region) = told.recv_timeout(PATIENCE).unwrap() else {
+                    panic!("message {message} was not completed at host {host}");
+                };
+                assert_eq!(number, message);
+                let found = region.read(0..region.len()).unwrap();
+                assert!(found[..] == contents(message, bytes), "message {message} at host {host}");
+            }
+            group.close(PATIENCE).unwrap();
+            let counters = switch.counters();
+            context.close(PATIENCE).unwrap();
+            if host == 0 {
+                assert_eq!(switch.groups(), [], "it was taken out of the switch");
+            }
+            counters
+        },
+    );
     let counted = |counter| counters[0].counted(counter);
     let expected: u64 = lengths.iter().map(|&bytes| packets(bytes)).sum();
     let (sent, copies) = (counted(Counter::Request), counted(Counter::Copy));
@@ -176,22 +177,27 @@ fn a_member_that_dies_ends_the_group() {
         return;
     }
     let begun = AtomicBool::new(false);
-    let failures = run(Plane::Userspace, 4, |_| {}, |host, switch| {
-        let context = start(host, switch);
-        let (group, told) = join(&context, host, 4).unwrap();
-        if host == 2 {
-            // Dies once something has come.
-            let first = told.recv_timeout(PATIENCE).unwrap();
-            assert!(matches!(first, Told::Complete(0, _)));
-            begun.store(true, Ordering::Relaxed);
-            drop((group, context));
-            return None;
-        }
-        let failure = fail(host, &group, &told);
-        drop(group);
-        context.close(PATIENCE).unwrap();
-        Some(failure)
-    });
+    let failures = run(
+        Plane::Userspace,
+        4,
+        |_| {},
+        |host, switch| {
+            let context = start(host, switch);
+            let (group, told) = join(&context, host, 4).unwrap();
+            if host == 2 {
+                // Dies once something has come.
+                let first = told.recv_timeout(PATIENCE).unwrap();
+                assert!(matches!(first, Told::Complete(0, _)));
+                begun.store(true, Ordering::Relaxed);
+                drop((group, context));
+                return None;
+            }
+            let failure = fail(host, &group, &told);
+            drop(group);
+            context.close(PATIENCE).unwrap();
+            Some(failure)
+        },
+    );
     assert!(begun.load(Ordering::Relaxed));
     for failure in failures.into_iter().flatten() {
         assert_eq!(failure.member, Some(2), "{failure}");
@@ -266,12 +272,17 @@ fn a_switch_that_refuses_is_told_to_all() {
     if skipped(Plane::Userspace) {
         return;
     }
-    let errors = run(Plane::Userspace, 3, |_| {}, |host, switch| {
-        let context = start(host, &switch.refusing("switch leaf-1 has 65536 groups"));
-        let error = join(&context, host, 3).map(drop).unwrap_err();
-        context.close(PATIENCE).unwrap();
-        error
-    });
+    let errors = run(
+        Plane::Userspace,
+        3,
+        |_| {},
+        |host, switch| {
+            let context = start(host, &switch.refusing("switch leaf-1 has 65536 groups"));
+            let error = join(&context, host, 3).map(drop).unwrap_err();
+            context.close(PATIENCE).unwrap();
+            error
+        },
+    );
     for error in errors {
         assert!(matches!(error, Error::InSwitch { group: 1, .. }), "{error}");
         assert!(error.to_string().contains("leaf-1 has 65536 groups"), "{error}");
@@ -323,7 +334,8 @@ fn members_of_one_machine_have_no_switch() {
 #[test]
 fn what_no_switch_could_do_is_refused_before_anybody_is_asked() {
     let listen = "127.0.0.1:0".parse().unwrap();
-    let context = Context::start(ContextSettings::new(listen, Secret::from_bytes([3; 32]))).unwrap();
+    let context =
+        Context::start(ContextSettings::new(listen, Secret::from_bytes([3; 32]))).unwrap();
     let create = |rank, members: u32| {
         let schedule = Schedule::new(Algorithm::InSwitch, members, 0).unwrap();
         let addresses = vec![context.address(); members as usize];

@@ -58,9 +58,8 @@ impl Fanout {
             return Ok(None);
         }
         let sends = self.waiting.iter_mut();
-        let sends: Vec<(EndpointId, Send)> = sends
-            .filter_map(|(&endpoint, sends)| Some((endpoint, sends.pop_front()?)))
-            .collect();
+        let sends: Vec<(EndpointId, Send)> =
+            sends.filter_map(|(&endpoint, sends)| Some((endpoint, sends.pop_front()?))).collect();
         let message = Message { id: self.next_id, sends };
         self.next_id += 1;
         let same = |send: &Send| {

@@ -114,10 +114,7 @@ impl Group {
         let mut written = Ok(());
         let moved = queue_pair.progress(|ended| match (ended, &mut *side) {
             (Ended::Sent { id }, Side::Root { fanout, .. }) => fanout.sent(id, completed),
-            (
-                Ended::Received { memory, bytes, immediate },
-                Side::Receiver { receives, spare },
-            ) => {
+            (Ended::Received { memory, bytes, immediate }, Side::Receiver { receives, spare }) => {
                 let (Some((into, token)), Some(endpoint)) = (receives.pop_front(), endpoint) else {
                     return;
                 };

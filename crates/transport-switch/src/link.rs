@@ -43,7 +43,10 @@ pub(crate) struct Parts {
 /// Which end.
 pub(crate) enum Role {
     /// Of so many links.
-    Root { links: usize, watch: Watch },
+    Root {
+        links: usize,
+        watch: Watch,
+    },
     Receiver,
 }
 

@@ -104,8 +104,9 @@ impl Unconnected {
     /// Opens the interface that has the address `local`, by which `peers` are reached. Needs
     /// CAP_NET_RAW.
     pub fn open(local: IpAddr, peers: &[IpAddr]) -> Result<Self, OpenError> {
-        let interfaces = if_addrs::get_if_addrs()
-            .map_err(|error| OpenError::Interface(format!("listing network interfaces: {error}")))?;
+        let interfaces = if_addrs::get_if_addrs().map_err(|error| {
+            OpenError::Interface(format!("listing network interfaces: {error}"))
+        })?;
         let found = interfaces.into_iter().find(|interface| interface.ip() == local);
         let interface = found.ok_or(OpenError::NoInterface(local))?;
         if interface.is_loopback() {
@@ -118,8 +119,8 @@ impl Unconnected {
         let endpoint = Endpoint::open(&interface.name, local).map_err(refused)?;
         let carries = endpoint.mtu_bytes().map_err(refused)?;
         let fitting = MTUS_BYTES.into_iter().find(|mtu| mtu + HEADERS_BYTES <= carries);
-        let mtu_bytes = fitting
-            .ok_or(OpenError::Mtu { interface: interface.name, mtu_bytes: carries })?;
+        let mtu_bytes =
+            fitting.ok_or(OpenError::Mtu { interface: interface.name, mtu_bytes: carries })?;
         Ok(Self { number: endpoint.draw_number(), endpoint, mtu_bytes })
     }
 
@@ -208,12 +209,7 @@ pub(crate) enum Ended {
 
 impl QueuePair {
     /// Errors: the connection has ended.
-    pub(crate) fn send(
-        &mut self,
-        id: u64,
-        immediate: u32,
-        bytes: Arc<[u8]>,
-    ) -> Result<(), String> {
+    pub(crate) fn send(&mut self, id: u64, immediate: u32, bytes: Arc<[u8]>) -> Result<(), String> {
         let length = u32::try_from(bytes.len()).map_err(|_| "a block of 4 GiB".to_owned())?;
         let work = Work { id, kind: Kind::Send, bytes: length, immediate: Some(immediate) };
         self.endpoint.send(self.number, work, bytes).map_err(|error| error.to_string())

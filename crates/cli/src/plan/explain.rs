@@ -74,7 +74,10 @@ impl Explanation {
             show_seconds(self.one_copy_seconds()),
         )?;
         if best.algorithm == Algorithm::InSwitch {
-            writeln!(out, "Steps of in-switch are block times at the root, whose blocks switches copy.")?;
+            writeln!(
+                out,
+                "Steps of in-switch are block times at the root, whose blocks switches copy."
+            )?;
         }
         Ok(())
     }

@@ -239,7 +239,12 @@ impl Run<'_> {
             observe(BenchEvent::Measuring { subject, bytes });
             let Some(context) = self.push.context.get() else { return Ok(()) };
             let members = hosts.len() + 1;
-            let choice = self.push.settings.choose(self.push.settings.algorithm, members, bytes, context.fabric());
+            let choice = self.push.settings.choose(
+                self.push.settings.algorithm,
+                members,
+                bytes,
+                context.fabric(),
+            );
             let repeats = match subject {
                 Subject::Latency(_) => plan.latency_repeats,
                 _ => plan.repeats,

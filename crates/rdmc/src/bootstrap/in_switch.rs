@@ -161,7 +161,9 @@ fn gather(
     }
     let addresses: BTreeSet<IpAddr> = receivers.iter().map(|member| member.address).collect();
     if addresses.len() < receivers.len() {
-        return Err(refused("several members are on one host; a switch copies once to each".into()));
+        return Err(refused(
+            "several members are on one host; a switch copies once to each".into(),
+        ));
     }
     match locals.iter().collect::<Vec<_>>()[..] {
         [&local] => Ok((local, receivers)),
@@ -262,9 +264,9 @@ fn shortened(reason: &str) -> String {
 
 /// One connection to each neighbour: the first, if there are several.
 fn channels(wires: &mut Wires) -> impl Iterator<Item = (u32, &mut Channel)> {
-    wires.iter_mut().filter_map(|(rank, wires)| {
-        wires.first_mut().map(|Wire { channel, .. }| (*rank, channel))
-    })
+    wires
+        .iter_mut()
+        .filter_map(|(rank, wires)| wires.first_mut().map(|Wire { channel, .. }| (*rank, channel)))
 }
 
 fn local_ip(channel: &Channel) -> Result<IpAddr, String> {
