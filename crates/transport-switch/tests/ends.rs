@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::{
+    thread::{CapabilitySet, capabilities, set_capabilities},
+    time::{ClockId, clock_gettime},
+};
 use transport::{Completion, EndpointId, PostError, Region, Token, Transport};
 use transport_switch::{GroupEnd, Member, OpenError, SwitchLink, SwitchTransport, Unconnected};
 use transport_tcp::{TcpConfig, TcpLink};
@@ -141,4 +144,12 @@ fn interfaces_that_will_not_do_are_named() {
     lab::quiet("h0", 300).unwrap();
     let short = open(OWN, ROOT).to_string();
     assert!(short.contains("h0 carries packets of 300 bytes"), "{short}");
+    // Of this thread alone.
+    let mut sets = capabilities(None).unwrap();
+    sets.effective.remove(CapabilitySet::NET_RAW);
+    set_capabilities(None, sets).unwrap();
+    let denied = open(OWN, ROOT);
+    assert!(matches!(denied, OpenError::Permission(_)), "{denied:?}");
+    let denied = denied.to_string();
+    assert!(denied.contains("h0") && denied.contains("CAP_NET_RAW"), "{denied}");
 }
