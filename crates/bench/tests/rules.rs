@@ -38,6 +38,8 @@ const MAY_USE: [(&str, &[&str]); 23] = [
             "transport-tcp",
             "transport-fabric",
             "transport-switch",
+            "mcrdma",
+            "roce",
         ],
     ),
     ("files", &["rdmc"]),

@@ -2,9 +2,9 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    io::ErrorKind,
-    net::{IpAddr, UdpSocket},
-    os::fd::{AsFd, BorrowedFd},
+    io,
+    net::{IpAddr, SocketAddr},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,6 +15,7 @@ use mcrdma::{
 };
 use packet::{Batch, Interface, InterfaceError, Offload};
 use roce::{Headers, Packet, ROCE_PORT, Serial};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use crate::{
     Counts, EndpointError, Event, Faults, Peer, faults::Harm, neighbours::Neighbours,
@@ -40,7 +41,7 @@ pub struct Endpoint {
     mac: Mac,
     /// Nothing is read from it: without it the kernel would tell peers that nobody is there. Where
     /// RDMA devices in software have the port already, the kernel says nothing.
-    _port: Option<UdpSocket>,
+    _port: Option<OwnedFd>,
     queue_pairs: HashMap<u32, QueuePair>,
     memories: Vec<(Memory, Vec<u8>)>,
     next_start: u64,
@@ -59,9 +60,9 @@ pub struct Endpoint {
 impl Endpoint {
     /// Opens an interface of this host by one of its addresses. Needs CAP_NET_RAW.
     pub fn open(interface: &str, address: IpAddr) -> Result<Self, EndpointError> {
-        let port = match UdpSocket::bind((address, ROCE_PORT)) {
+        let port = match take_port(address) {
             Ok(port) => Some(port),
-            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
             Err(source) => {
                 let (name, step) = (interface.to_owned(), "take UDP port 4791 of its address");
                 return Err(InterfaceError { name, step, source }.into());
@@ -368,6 +369,18 @@ impl Endpoint {
             self.counts.answers_sent += 1;
         }
     }
+}
+
+/// RoCE's port, together with other endpoints of this address.
+fn take_port(address: IpAddr) -> io::Result<OwnedFd> {
+    let family = match address {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &SocketAddr::new(address, ROCE_PORT))?;
+    Ok(socket)
 }
 
 impl AsFd for Endpoint {

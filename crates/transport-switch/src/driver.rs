@@ -16,6 +16,9 @@ use transport_tcp::{TcpConfig, TcpCounters, TcpTransport};
 
 use crate::{GroupEnd, SwitchLink, group::Group};
 
+/// Longest message of RDMA's reliable connections.
+const BLOCK_BYTES_MAX: u64 = 1 << 31;
+
 /// [`Transport`] over TCP, with groups whose blocks switches copy. Without such a group it is
 /// [`TcpTransport`]. See the crate's documentation.
 pub struct SwitchTransport {
@@ -138,7 +141,7 @@ impl Transport for SwitchTransport {
 
     /// That of RDMA's messages, which is less than TCP's: 2 GiB.
     fn block_bytes_max(&self) -> u64 {
-        1 << 31
+        BLOCK_BYTES_MAX
     }
 
     fn open(&mut self, link: SwitchLink) -> Result<EndpointId, PostError> {
@@ -158,6 +161,7 @@ impl Transport for SwitchTransport {
         into: WriteLease,
         token: Token,
     ) -> Result<(), PostError> {
+        check_length(into.bytes())?;
         let Some(number) = self.by_endpoint.get(&endpoint) else {
             return self.tcp.post_receive(endpoint, into, token);
         };
@@ -172,6 +176,7 @@ impl Transport for SwitchTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
+        check_length(from.bytes())?;
         let Some(number) = self.by_endpoint.get(&endpoint) else {
             return self.tcp.post_send(endpoint, from, immediate, token);
         };
@@ -201,6 +206,7 @@ impl Transport for SwitchTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
+        check_length(from.bytes())?;
         self.tcp.post_write(endpoint, from, key, offset, immediate, token)
     }
 
@@ -237,4 +243,9 @@ impl Transport for SwitchTransport {
             tcp();
         })
     }
+}
+
+fn check_length(bytes: usize) -> Result<(), PostError> {
+    let (bytes, bytes_max) = (bytes as u64, BLOCK_BYTES_MAX);
+    if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
 }

@@ -2,13 +2,14 @@
 //! others are reached.
 
 use std::{
+    io::ErrorKind,
     net::IpAddr,
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::Duration,
 };
 
-use endpoint::{Endpoint, Event, Peer};
+use endpoint::{Endpoint, EndpointError, Event, Peer};
 use if_addrs::{IfAddr, Interface};
 use mcrdma::{
     Mac,
@@ -34,8 +35,11 @@ const NOT_READY_RETRIES: u32 = 100;
 #[non_exhaustive]
 pub enum OpenError {
     /// The interface cannot be used.
-    #[error("{0} (packet sockets need CAP_NET_RAW)")]
+    #[error("{0}")]
     Interface(String),
+    /// This process may not use packet sockets.
+    #[error("{0}; give rdmc the capability CAP_NET_RAW, or run it as root")]
+    Permission(String),
     /// The address is on no interface.
     #[error("no network interface has the address {0}")]
     NoInterface(IpAddr),
@@ -115,7 +119,6 @@ impl Unconnected {
         if let Some(&peer) = peers.iter().find(|&&peer| !is_on_link(&interface, peer)) {
             return Err(OpenError::Routed { local, interface: interface.name, peer });
         }
-        let refused = |error: endpoint::EndpointError| OpenError::Interface(error.to_string());
         let endpoint = Endpoint::open(&interface.name, local).map_err(refused)?;
         let carries = endpoint.mtu_bytes().map_err(refused)?;
         let fitting = MTUS_BYTES.into_iter().find(|mtu| mtu + HEADERS_BYTES <= carries);
@@ -190,6 +193,16 @@ fn config(mtu_bytes: u32) -> RequesterConfig {
         timeout_ns: TIMEOUT.as_nanos() as u64,
         not_ready_retries: NOT_READY_RETRIES,
         ..RequesterConfig::default()
+    }
+}
+
+fn refused(error: EndpointError) -> OpenError {
+    let words = error.to_string();
+    match error {
+        EndpointError::Interface(error) if error.source.kind() == ErrorKind::PermissionDenied => {
+            OpenError::Permission(words)
+        }
+        _ => OpenError::Interface(words),
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use relay::{ReceiveId, Relay, RelayError, SendId, Settings, Wait};
+use relay::{Obstacle, ReceiveId, Relay, RelayError, SendId, Settings, Wait};
 use transport::{Cause, Completion, EndpointId, Region, RegionPool, Transport};
 
 use super::{
@@ -360,7 +360,7 @@ impl Group {
             return;
         }
         self.grant(transport);
-        self.pace.meets(self.relay.obstacle(), transport.now());
+        self.pace.meets(self.obstacle(), transport.now());
         self.note_wait();
         match self.carry_out_small(transport, counters) {
             Ok(()) => self.go_on_closing(transport),
@@ -370,6 +370,19 @@ impl Group {
                 self.fail(transport, Some(rank), FailureKind::Memory, detail);
             }
         }
+    }
+
+    /// What is in the way of this member now. Of a block that switches copy nobody can tell who has
+    /// not taken it; only who has not posted a receive for the next.
+    fn obstacle(&self) -> Option<Obstacle> {
+        let obstacle = self.relay.obstacle();
+        if !self.settings.is_in_switch() || !matches!(obstacle, Some(Obstacle::Take(_))) {
+            return obstacle;
+        }
+        self.relay.waits().find_map(|wait| match wait {
+            Wait::Credit { target, .. } => Some(Obstacle::Take(target)),
+            _ => None,
+        })
     }
 
     /// The memory of a message in flight; an empty region stands in for one that is not there, so

@@ -1,0 +1,155 @@
+//! A receiver's end of a group, in a network namespace: how it waits, and what it hands back. Needs
+//! root.
+
+use std::{
+    net::{IpAddr, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    thread::{CapabilitySet, capabilities, set_capabilities},
+    time::{ClockId, clock_gettime},
+};
+use transport::{Completion, EndpointId, PostError, Region, Token, Transport};
+use transport_switch::{GroupEnd, Member, OpenError, SwitchLink, SwitchTransport, Unconnected};
+use transport_tcp::{TcpConfig, TcpLink};
+
+const OWN: [u8; 4] = [10, 9, 0, 1];
+const ROOT: [u8; 4] = [10, 9, 0, 2];
+
+/// False, and says so, where this is not possible.
+fn enter_network() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: needs root (network namespaces)");
+        return false;
+    }
+    lab::enter_own_network().unwrap();
+    lab::ip("link add h0 type veth peer name h1").unwrap();
+    lab::ip("addr add 10.9.0.1/24 dev h0").unwrap();
+    lab::ip("link set lo up").unwrap();
+    lab::quiet("h0", 1500).unwrap();
+    lab::quiet("h1", 1500).unwrap();
+    true
+}
+
+/// A transport with a receiver's end, and the peer's end of its lifeline.
+fn receiver() -> (SwitchTransport, EndpointId, TcpStream) {
+    let open = Unconnected::open(OWN.into(), &[ROOT.into()]).unwrap();
+    assert_eq!(open.mtu_bytes(), 1024);
+    let member = Member { root: ROOT.into(), qpn: 17, psn_first: 5, mtu_bytes: 1024 };
+    let end = GroupEnd::receiver(open.connect_member(&member));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let peer = listener.accept().unwrap().0;
+    let mut transport = SwitchTransport::new(TcpConfig::default()).unwrap();
+    let lifeline = TcpLink::new(vec![own]).unwrap();
+    let endpoint = transport.open(SwitchLink::of_group(lifeline, end)).unwrap();
+    (transport, endpoint, peer)
+}
+
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
+}
+
+#[test]
+fn who_waits_sleeps_and_can_be_woken() {
+    if !enter_network() {
+        return;
+    }
+    let (mut transport, endpoint, _peer) = receiver();
+    let region = Region::zeroed(100);
+    transport.post_receive(endpoint, region.write(0..100).unwrap(), Token(1)).unwrap();
+    let mut completions = Vec::new();
+    let (begin, busy) = (Instant::now(), processor_time());
+    while begin.elapsed() < Duration::from_millis(300) {
+        transport.poll(&mut completions, Duration::from_millis(300));
+    }
+    let (waited, busy) = (begin.elapsed(), processor_time() - busy);
+    assert!(busy < waited / 4, "{busy:?} of {waited:?} were spent waiting");
+
+    let waker = transport.waker();
+    let (long, begin) = (Duration::from_secs(60), Instant::now());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(50));
+            waker();
+        });
+        transport.poll(&mut completions, long);
+    });
+    // Between two polls it ends the next.
+    waker();
+    transport.poll(&mut completions, long);
+    assert!(begin.elapsed() < long);
+    assert_eq!(completions, []);
+}
+
+#[test]
+fn what_is_posted_is_handed_back_before_the_end() {
+    if !enter_network() {
+        return;
+    }
+    let (mut transport, endpoint, peer) = receiver();
+    let region = Region::zeroed(100);
+    for token in 0..3 {
+        let at = token as usize * 10;
+        transport.post_receive(endpoint, region.write(at..at + 10).unwrap(), Token(token)).unwrap();
+    }
+    let sent = transport.post_send(endpoint, region.read(50..60).unwrap(), 1, Token(9));
+    assert!(matches!(sent, Err(PostError::Unsupported(_))), "{sent:?}");
+    // The lifeline breaks.
+    drop(peer);
+    let mut completions = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !completions.iter().any(|one| matches!(one, Completion::Broken { .. })) {
+        assert!(Instant::now() < deadline);
+        transport.poll(&mut completions, Duration::from_secs(1));
+    }
+    let cancelled = |token| Completion::Cancelled { endpoint, token: Token(token) };
+    assert_eq!(completions[..3], [0, 1, 2].map(cancelled));
+    assert_eq!(completions.len(), 4, "{completions:?}");
+    assert!(region.write(0..100).is_ok());
+    let late = transport.post_receive(endpoint, region.write(0..10).unwrap(), Token(4));
+    assert_eq!(late, Err(PostError::EndpointGone(endpoint)));
+}
+
+#[test]
+fn posts_after_a_close_are_refused() {
+    if !enter_network() {
+        return;
+    }
+    let (mut transport, endpoint, _peer) = receiver();
+    let region = Region::zeroed(100);
+    transport.post_receive(endpoint, region.write(0..10).unwrap(), Token(0)).unwrap();
+    transport.close(endpoint);
+    let late = transport.post_receive(endpoint, region.write(20..30).unwrap(), Token(1));
+    assert_eq!(late, Err(PostError::EndpointGone(endpoint)));
+    let mut completions = Vec::new();
+    transport.poll(&mut completions, Duration::ZERO);
+    assert_eq!(completions, [Completion::Cancelled { endpoint, token: Token(0) }]);
+}
+
+#[test]
+fn interfaces_that_will_not_do_are_named() {
+    if !enter_network() {
+        return;
+    }
+    let open = |own: [u8; 4], peer: [u8; 4]| {
+        Unconnected::open(own.into(), &[IpAddr::from(peer)]).map(drop).unwrap_err()
+    };
+    assert!(matches!(open([10, 9, 0, 7], ROOT), OpenError::NoInterface(_)));
+    assert!(matches!(open([127, 0, 0, 1], [127, 0, 0, 1]), OpenError::Loopback(_)));
+    let routed = open(OWN, [10, 10, 0, 2]).to_string();
+    assert!(routed.contains("10.10.0.2 is not in the network of 10.9.0.1 on h0"), "{routed}");
+    lab::quiet("h0", 300).unwrap();
+    let short = open(OWN, ROOT).to_string();
+    assert!(short.contains("h0 carries packets of 300 bytes"), "{short}");
+    // Of this thread alone.
+    let mut sets = capabilities(None).unwrap();
+    sets.effective.remove(CapabilitySet::NET_RAW);
+    set_capabilities(None, sets).unwrap();
+    let denied = open(OWN, ROOT);
+    assert!(matches!(denied, OpenError::Permission(_)), "{denied:?}");
+    let denied = denied.to_string();
+    assert!(denied.contains("h0") && denied.contains("CAP_NET_RAW"), "{denied}");
+}
