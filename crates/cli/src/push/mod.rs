@@ -7,7 +7,7 @@ pub mod summary;
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use files::{PushSettings, Source};
-use rdmc::{Algorithm, Fabric, size};
+use rdmc::{Fabric, size};
 
 use crate::{
     failure::Failure,
@@ -162,7 +162,7 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
     settings.retries = args.retry;
     settings.rate_min = args.min_rate.map(|bits| bits / 8);
     settings.admission = placing::admission(args)?;
-    if settings.algorithm == Some(Algorithm::InSwitch) && settings.switches.is_none() {
+    if args.way.is_in_switch() && settings.switches.is_none() {
         return Err(Failure::Usage(
             "--algorithm in-switch needs switches that copy, and none were named; with --algorithm \
              auto the receivers relay"
