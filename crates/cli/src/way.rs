@@ -43,6 +43,11 @@ impl Way {
         settings.burst_bytes = self.burst;
     }
 
+    /// Whether switches are to copy.
+    pub fn is_in_switch(&self) -> bool {
+        self.algorithm.0 == Some(Algorithm::InSwitch)
+    }
+
     /// The algorithm, if one was asked for that cannot do without racks.
     pub fn needs_racks(&self) -> Option<Algorithm> {
         self.algorithm.0.filter(|algorithm| algorithm.needs_racks())

@@ -80,6 +80,7 @@ fn arguments_that_make_no_sense_are_refused() {
         ("bench --local 1 --repeats 0", "--repeats"),
         ("bench --local 1 --size 1parsec", "unknown unit"),
         ("bench --local 2 --algorithm chain-of-racks", "needs racks"),
+        ("bench --local 2 --algorithm in-switch", "needs switches"),
         ("bench --local 1 --size 0", "at least 1 byte"),
         ("bench --local 1 --size 1TiB", "16 GiB"),
     ] {

@@ -79,12 +79,24 @@ impl Application for Recorder {
 
 /// Joins group 1 of the first `members` hosts, of which host 0 is the root.
 fn join(context: &Context, host: usize, members: usize) -> Result<(Group, Receiver<Told>), Error> {
-    let schedule = Schedule::new(Algorithm::InSwitch, members as u32, 0).unwrap();
-    let mut settings = GroupSettings::new(1, host as u32, schedule);
+    join_as(context, host, members, (1, 0))
+}
+
+/// The same with this number, and this rank of the root's.
+fn join_as(
+    context: &Context,
+    host: usize,
+    members: usize,
+    (number, root): (u64, usize),
+) -> Result<(Group, Receiver<Told>), Error> {
+    let schedule = Schedule::new(Algorithm::InSwitch, members as u32, root as u32).unwrap();
+    let rank = (host + root) % members;
+    let mut settings = GroupSettings::new(number, rank as u32, schedule);
     settings.block_bytes = BLOCK_BYTES;
     settings.messages_in_flight = 3;
+    let host_of = |rank: usize| (rank + members - root) % members;
     let addresses: Vec<SocketAddr> =
-        (0..members).map(|host| SocketAddr::new(address(host), PORT)).collect();
+        (0..members).map(|rank| SocketAddr::new(address(host_of(rank)), PORT)).collect();
     let (tell, told) = channel();
     Ok((context.create_group(settings, &addresses, Recorder(tell))?, told))
 }
@@ -163,6 +175,45 @@ fn messages_of_all_lengths_pass_the_roots_link_once() {
 #[test]
 fn the_switch_in_the_kernel_does_as_well() {
     deliver(Plane::Kernel, 3, &LENGTHS);
+}
+
+/// Several queue pairs at each host; and neither root has rank 0.
+#[test]
+fn groups_of_the_same_hosts_do_not_mix() {
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    const MESSAGES: u64 = 8;
+    run(
+        Plane::Userspace,
+        3,
+        |_| {},
+        |host, switch| {
+            let context = start(host, switch);
+            let groups = [1, 2].map(|number| join_as(&context, host, 3, (number, number as usize)));
+            let groups = groups.map(Result::unwrap);
+            if host == 0 {
+                assert_eq!(switch.groups().len(), 2);
+                for message in 0..MESSAGES {
+                    for (number, (group, _)) in (1..).zip(&groups) {
+                        let bytes = contents(1000 * number + message, 200_000 + number);
+                        group.send(Region::from_vec(bytes)).unwrap();
+                    }
+                }
+            }
+            for (number, (_, told)) in (1..).zip(&groups) {
+                for message in 0..MESSAGES {
+                    let Told::Complete(_, region) = told.recv_timeout(PATIENCE).unwrap() else {
+                        panic!("message {message} of group {number} was not completed");
+                    };
+                    let expected = contents(1000 * number + message, 200_000 + number);
+                    assert!(region.read(0..region.len()).unwrap()[..] == expected, "{message}");
+                }
+            }
+            groups.iter().for_each(|(group, _)| group.close(PATIENCE).unwrap());
+            context.close(PATIENCE).unwrap();
+        },
+    );
 }
 
 #[test]

@@ -11,25 +11,13 @@ pub(crate) struct Send {
     pub(crate) token: Token,
 }
 
-/// A block that all endpoints have been given.
-pub(crate) struct Message {
-    pub(crate) id: u64,
-    sends: Vec<(EndpointId, Send)>,
-}
-
-impl Message {
-    /// Of one of its sends: they are alike.
-    pub(crate) fn first(&self) -> &Send {
-        &self.sends[0].1
-    }
-}
-
 /// Sends that wait for the same block to be posted to the others, and messages under way.
 pub(crate) struct Fanout {
     /// How many endpoints the group has, once all are open.
     endpoints: usize,
     waiting: BTreeMap<EndpointId, VecDeque<Send>>,
-    under_way: BTreeMap<u64, Message>,
+    /// The sends that each message is made of, by its number.
+    under_way: BTreeMap<u64, Vec<(EndpointId, Send)>>,
     next_id: u64,
 }
 
@@ -43,14 +31,11 @@ impl Fanout {
         self.waiting.insert(endpoint, VecDeque::new());
     }
 
-    /// Takes a send; answers the message, if it was the last that this block had to wait for.
+    /// Takes a send; if it was the last that this block had to wait for, answers the number of the
+    /// message that is under way from now on, until [`Fanout::sent`].
     ///
-    /// Errors: endpoints were given different blocks.
-    pub(crate) fn post(
-        &mut self,
-        endpoint: EndpointId,
-        send: Send,
-    ) -> Result<Option<Message>, String> {
+    /// Errors: endpoints were given different blocks. They are under way as well, for good.
+    pub(crate) fn post(&mut self, endpoint: EndpointId, send: Send) -> Result<Option<u64>, String> {
         self.waiting.entry(endpoint).or_default().push_back(send);
         let is_complete = self.waiting.len() == self.endpoints
             && self.waiting.values().all(|sends| !sends.is_empty());
@@ -60,30 +45,27 @@ impl Fanout {
         let sends = self.waiting.iter_mut();
         let sends: Vec<(EndpointId, Send)> =
             sends.filter_map(|(&endpoint, sends)| Some((endpoint, sends.pop_front()?))).collect();
-        let message = Message { id: self.next_id, sends };
+        let id = self.next_id;
         self.next_id += 1;
-        let same = |send: &Send| {
-            let first = message.first();
-            (send.from.as_ptr(), send.from.bytes(), send.immediate)
-                == (first.from.as_ptr(), first.from.bytes(), first.immediate)
-        };
-        let is_same = message.sends.iter().all(|(_, send)| same(send));
-        if !is_same {
-            self.under_way.insert(message.id, message);
-            return Err("members were to be sent different blocks by one transmission".into());
+        let what = |send: &Send| (send.from.as_ptr(), send.from.bytes(), send.immediate);
+        let is_same = sends.windows(2).all(|pair| what(&pair[0].1) == what(&pair[1].1));
+        self.under_way.insert(id, sends);
+        if is_same {
+            Ok(Some(id))
+        } else {
+            Err("members were to be sent different blocks by one transmission".into())
         }
-        Ok(Some(message))
     }
 
-    /// The message is on its way; its memory stays leased.
-    pub(crate) fn sends(&mut self, message: Message) {
-        self.under_way.insert(message.id, message);
+    /// One of the sends of a message that is under way: they are alike.
+    pub(crate) fn message(&self, id: u64) -> Option<&Send> {
+        self.under_way.get(&id)?.first().map(|(_, send)| send)
     }
 
     /// All have it.
     pub(crate) fn sent(&mut self, id: u64, completed: &mut Vec<Completion>) {
-        let Some(message) = self.under_way.remove(&id) else { return };
-        for (endpoint, Send { from, token, .. }) in message.sends {
+        for (endpoint, Send { from, token, .. }) in self.under_way.remove(&id).into_iter().flatten()
+        {
             drop(from);
             completed.push(Completion::Sent { endpoint, token });
         }
@@ -96,12 +78,12 @@ impl Fanout {
             drop(from);
             completed.push(Completion::Cancelled { endpoint, token });
         };
-        for message in self.under_way.values_mut() {
-            while let Some(at) = message.sends.iter().position(|(other, _)| *other == endpoint) {
-                hand_back(message.sends.swap_remove(at).1);
+        for sends in self.under_way.values_mut() {
+            while let Some(at) = sends.iter().position(|(other, _)| *other == endpoint) {
+                hand_back(sends.swap_remove(at).1);
             }
         }
-        self.under_way.retain(|_, message| !message.sends.is_empty());
+        self.under_way.retain(|_, sends| !sends.is_empty());
         self.waiting.remove(&endpoint).into_iter().flatten().for_each(hand_back);
     }
 }
@@ -126,7 +108,7 @@ mod tests {
             Self { region: Region::zeroed(100), fanout, next: 0 }
         }
 
-        fn post(&mut self, endpoint: usize, block: u32) -> Result<Option<Message>, String> {
+        fn post(&mut self, endpoint: usize, block: u32) -> Result<Option<u64>, String> {
             let at = block as usize * 10;
             let from = self.region.read(at..at + 10).unwrap();
             let token = Token(self.next);
@@ -144,9 +126,9 @@ mod tests {
         }
         let mut completed = Vec::new();
         for block in 0..2 {
-            let message = posts.post(2, block).unwrap().unwrap();
-            assert_eq!((message.id, message.first().immediate), (u64::from(block), block));
-            posts.fanout.sends(message);
+            let id = posts.post(2, block).unwrap().unwrap();
+            let message = posts.fanout.message(id).unwrap();
+            assert_eq!((message.immediate, message.from.bytes()), (block, 10));
         }
         posts.fanout.sent(0, &mut completed);
         let sent = |(endpoint, token): (usize, u64)| Completion::Sent {
@@ -165,8 +147,7 @@ mod tests {
         for (endpoint, block) in [(0, 0), (1, 0), (0, 1)] {
             assert!(posts.post(endpoint, block).unwrap().is_none());
         }
-        let message = posts.post(2, 0).unwrap().unwrap();
-        posts.fanout.sends(message);
+        assert!(posts.post(2, 0).unwrap().is_some());
         let mut completed = Vec::new();
         ENDPOINTS.into_iter().for_each(|endpoint| posts.fanout.cancel(endpoint, &mut completed));
         posts.fanout.sent(0, &mut completed);

@@ -71,15 +71,15 @@ impl Group {
         let Side::Root { fanout, .. } = &mut self.side else {
             return Err(PostError::Unsupported("way for blocks from receivers through switches"));
         };
-        let taken = fanout.post(endpoint, Send { from, immediate, token });
-        let outcome = taken.map_err(Cause::Protocol).and_then(|message| {
-            let (Some(message), Some(queue_pair)) = (message, &mut self.queue_pair) else {
-                return Ok(());
-            };
-            let (id, immediate) = (message.id, message.first().immediate);
-            let bytes = copy(&message.first().from);
-            fanout.sends(message);
-            queue_pair.send(id, immediate, bytes?).map_err(Cause::Lost)
+        let posted = fanout.post(endpoint, Send { from, immediate, token });
+        let outcome = posted.map_err(Cause::Protocol).and_then(|id| {
+            // Without a queue pair it stays under way until its endpoints are closed.
+            if let (Some(id), Some(queue_pair)) = (id, &mut self.queue_pair)
+                && let Some(Send { from, immediate, .. }) = fanout.message(id)
+            {
+                queue_pair.send(id, *immediate, copy(from)?).map_err(Cause::Lost)?;
+            }
+            Ok(())
         });
         if let Err(cause) = outcome {
             self.halt(cause, completed);

@@ -145,6 +145,9 @@ fn check(args: &Args) -> Result<(), Failure> {
             "{algorithm} needs racks, which rdmc bench does not know"
         )));
     }
+    if args.way.is_in_switch() {
+        return Err(Failure::Usage("in-switch needs switches, which rdmc bench cannot ask".into()));
+    }
     Ok(())
 }
 

@@ -179,7 +179,7 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
         settings.switches = Some(Arc::new(switches));
         settings.algorithm.get_or_insert(Algorithm::InSwitch);
     }
-    if settings.algorithm == Some(Algorithm::InSwitch) && settings.switches.is_none() {
+    if args.way.is_in_switch() && settings.switches.is_none() {
         return Err(Failure::Usage(
             "--algorithm in-switch needs the agent of a switch that copies: --switch HOST:PORT; with \
              --algorithm auto the receivers relay"
