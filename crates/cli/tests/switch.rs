@@ -8,7 +8,7 @@ mod authority;
 use std::{
     fs,
     io::{BufRead, BufReader},
-    net::Ipv4Addr,
+    net::{IpAddr, SocketAddr},
     process::{Child, Command},
 };
 
@@ -18,11 +18,12 @@ use lab::Network;
 use switch::KernelPlane;
 
 const HOSTS: u8 = 4;
-const AGENT: &str = "10.5.0.1:4790";
 const BYTES: usize = 6_000_000;
 
 /// A switch and hosts around it.
 struct World {
+    /// The network that all are in, as addresses begin.
+    prefix: &'static str,
     place: Place,
     authority: Authority,
     switch: Network,
@@ -45,8 +46,14 @@ impl Drop for Running {
     }
 }
 
-fn address(host: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 5, 0, 10 + host)
+/// Gives a link an address, which counts from now on.
+fn give(link: &str, address: &str) {
+    let is_v6 = address.contains(':');
+    let (bits, more) = if is_v6 { (64, " nodad") } else { (24, "") };
+    if is_v6 {
+        fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "0").unwrap();
+    }
+    lab::ip(&format!("addr add {address}/{bits} dev {link}{more}")).unwrap();
 }
 
 /// Whether this machine lets us; says so if not.
@@ -60,7 +67,7 @@ fn is_possible() -> bool {
 
 impl World {
     /// With a bridge in the kernel, or ports that are free for one in userspace.
-    fn new(is_bridged: bool) -> Self {
+    fn new(is_bridged: bool, prefix: &'static str) -> Self {
         lab::enter_own_network().unwrap();
         let switch = Network::new().unwrap();
         let hosts: Vec<Network> = (0..HOSTS).map(|_| Network::new().unwrap()).collect();
@@ -70,8 +77,8 @@ impl World {
             lab::ip(&format!("link set link0 netns {}", host.thread())).unwrap();
             host.run(move || {
                 lab::ip("link set lo up").unwrap();
-                lab::ip(&format!("addr add {}/24 dev link0", address(number))).unwrap();
                 lab::quiet("link0", 4200).unwrap();
+                give("link0", &format!("{prefix}{}", 10 + number));
             });
         }
         let mut ports: Vec<String> = (0..HOSTS).map(|number| format!("s{number}")).collect();
@@ -87,8 +94,8 @@ impl World {
                 "own type veth peer name s-own"
             };
             lab::ip(&format!("link add name {made}")).unwrap();
-            lab::ip(&format!("addr add 10.5.0.1/24 dev {own}")).unwrap();
             lab::quiet(own, 4200).unwrap();
+            give(own, &format!("{prefix}1"));
             for port in all {
                 if is_bridged {
                     lab::ip(&format!("link set {port} master bridge0")).unwrap();
@@ -97,7 +104,32 @@ impl World {
             }
         });
         let (place, authority) = (Place::with(BYTES), Authority::new("network"));
-        Self { place, authority, switch, hosts, ports: ports.join(","), running: Vec::new() }
+        Self {
+            prefix,
+            place,
+            authority,
+            switch,
+            hosts,
+            ports: ports.join(","),
+            running: Vec::new(),
+        }
+    }
+
+    fn address(&self, host: u8) -> IpAddr {
+        format!("{}{}", self.prefix, 10 + host).parse().unwrap()
+    }
+
+    fn at(&self, host: u8, port: u16) -> SocketAddr {
+        (self.address(host), port).into()
+    }
+
+    fn own(&self) -> String {
+        format!("{}1", self.prefix)
+    }
+
+    /// Where the agent is.
+    fn agent(&self) -> SocketAddr {
+        SocketAddr::new(self.own().parse().unwrap(), 4790)
     }
 
     /// The options for a host of these names.
@@ -126,7 +158,7 @@ impl World {
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
-        assert!(line.contains("10.5.0."), "{line}");
+        assert!(line.contains(self.prefix), "{line}");
         let id = child.id();
         self.running.push(Running { child, _said: said });
         id
@@ -134,17 +166,18 @@ impl World {
 
     fn start_receivers(&mut self) -> String {
         for host in 1..HOSTS {
-            let (directory, address) = (format!("r{host}"), address(host));
+            let directory = format!("r{host}");
             fs::create_dir(self.place.path(&directory)).unwrap();
-            let words = format!("receive --listen {address}:7000 --dir {directory}");
-            self.start(Some(host), &address.to_string(), &words);
+            let words = format!("receive --listen {} --dir {directory}", self.at(host, 7000));
+            self.start(Some(host), &self.address(host).to_string(), &words);
         }
-        (1..HOSTS).map(|host| format!("{}:7000", address(host))).collect::<Vec<_>>().join(",")
+        let all = (1..HOSTS).map(|host| self.at(host, 7000).to_string());
+        all.collect::<Vec<_>>().join(",")
     }
 
     /// Runs a command at the first host.
     fn run(&self, words: &str) -> Outcome {
-        let mut command = self.command(&address(0).to_string(), words);
+        let mut command = self.command(&self.address(0).to_string(), words);
         self.hosts[0].run(move || Outcome::of(command.output().unwrap()))
     }
 
@@ -163,22 +196,29 @@ impl World {
     }
 
     fn counted(&self, name: &str) -> u64 {
-        let counts = self.run(&format!("switch counters {AGENT} --json"));
+        let counts = self.run(&format!("switch counters {} --json", self.agent()));
         let counts = counts.json();
         let found = counts.as_array().unwrap().iter().find(|count| count["name"] == name);
         found.unwrap()["count"].as_u64().unwrap()
     }
 
+    fn start_agent(&mut self, more: &str) -> u32 {
+        let (ports, agent) = (&self.ports, self.agent());
+        let words = format!("switch run --name tor --ports {ports} --listen {agent} {more}");
+        self.start(None, &format!("{},tor", self.own()), &words)
+    }
+
     fn push_and_look(&self, hosts: &str) {
         let before = self.sent();
-        let pushed = self.run(&format!("push object --to {hosts} --switch {AGENT} --json"));
+        let pushed =
+            self.run(&format!("push object --to {hosts} --switch {} --json", self.agent()));
         assert_eq!(pushed.code, Some(0), "{pushed:?}");
         assert!(self.have_copies(), "{pushed:?}");
         assert!(!pushed.err.contains("could not copy"), "{pushed:?}");
         let sent = self.sent() - before;
         assert!(sent < 3 * BYTES as u64 / 2, "{sent} bytes for {BYTES}: its link carries it once");
         assert!(self.counted("copies") >= 3 * self.counted("requests") - 3, "three of each");
-        let groups = self.run(&format!("switch groups {AGENT}"));
+        let groups = self.run(&format!("switch groups {}", self.agent()));
         assert_eq!(groups.out, "no groups\n", "{groups:?}");
     }
 }
@@ -188,28 +228,25 @@ fn a_push_lets_a_switch_in_the_kernel_copy() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(true);
+    let mut world = World::new(true, "10.5.0.");
     let pin = format!("/sys/fs/bpf/rdmc-test-cli-{}", std::process::id());
-    let words =
-        format!("switch run --name tor --ports {} --listen {AGENT} --pin {pin}", world.ports);
-    let agent = world.start(None, "10.5.0.1,tor", &words);
+    let agent = world.start_agent(&format!("--pin {pin}"));
     let hosts = world.start_receivers();
     world.push_and_look(&hosts);
 
-    let shown = world.run(&format!("switch show {AGENT}"));
+    let shown = world.run(&format!("switch show {}", world.agent()));
     assert!(
         shown.out.starts_with("tor: rdmc ") && shown.out.contains("copies in the kernel"),
         "{shown:?}"
     );
-    let receivers = format!("{},{}", address(1), address(2));
-    let plan =
-        world.run(&format!("switch plan {AGENT} --sender {} --receivers {receivers}", address(0)));
+    let receivers = format!("{},{}", world.address(1), world.address(2));
+    let asked = format!("switch plan {} --sender {}", world.agent(), world.address(0));
+    let plan = world.run(&format!("{asked} --receivers {receivers}"));
     assert_eq!(
         plan.out, "tor\n  → s1: 10.5.0.11, rewritten for it\n  → s2: 10.5.0.12, rewritten for it\n",
         "{plan:?}"
     );
-    let unknown =
-        world.run(&format!("switch plan {AGENT} --sender {} --receivers 10.9.9.9", address(0)));
+    let unknown = world.run(&format!("{asked} --receivers 10.9.9.9"));
     unknown.has_failed_with(1, "switch tor: no route to 10.9.9.9");
 
     signal(agent, "TERM");
@@ -226,7 +263,7 @@ fn a_push_lets_a_switch_in_the_kernel_copy() {
     // Nobody copies any more: receivers relay.
     (1..HOSTS)
         .for_each(|host| fs::remove_file(world.place.path(&format!("r{host}/object"))).unwrap());
-    let pushed = world.run(&format!("push object --to {hosts} --switch {AGENT}"));
+    let pushed = world.run(&format!("push object --to {hosts} --switch {}", world.agent()));
     assert_eq!(pushed.code, Some(0), "{pushed:?}");
     assert!(pushed.err.contains("the agent at 10.5.0.1:4790 cannot be reached"), "{pushed:?}");
     assert!(world.have_copies());
@@ -237,12 +274,24 @@ fn a_push_lets_a_switch_in_userspace_copy() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(false);
-    let words =
-        format!("switch run --plane userspace --name tor --ports {} --listen {AGENT}", world.ports);
-    world.start(None, "10.5.0.1,tor", &words);
+    let mut world = World::new(false, "10.5.0.");
+    world.start_agent("--plane userspace");
     let hosts = world.start_receivers();
     world.push_and_look(&hosts);
+}
+
+#[test]
+fn a_push_lets_a_switch_copy_over_ipv6() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(true, "fd05::");
+    let pin = format!("/sys/fs/bpf/rdmc-test-cli-6-{}", std::process::id());
+    world.start_agent(&format!("--pin {pin}"));
+    let hosts = world.start_receivers();
+    world.push_and_look(&hosts);
+    drop(world);
+    fs::remove_dir_all(pin).unwrap();
 }
 
 #[test]

@@ -177,7 +177,11 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
         };
         let switches = AgentSwitches::start(agent, certificates).map_err(Failure::because)?;
         settings.switches = Some(Arc::new(switches));
-        settings.algorithm.get_or_insert(Algorithm::InSwitch);
+        let algorithm = *settings.algorithm.get_or_insert(Algorithm::InSwitch);
+        if algorithm != Algorithm::InSwitch {
+            let what = format!("--switch is for --algorithm in-switch (or auto), not {algorithm}");
+            return Err(Failure::Usage(what));
+        }
     }
     if args.way.is_in_switch() && settings.switches.is_none() {
         return Err(Failure::Usage(
