@@ -11,6 +11,8 @@ pub mod agent;
 mod client;
 mod convert;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 /// What travels, made of `proto/`.
 #[allow(missing_docs, clippy::all, reason = "made by a generator")]
 pub mod proto;
