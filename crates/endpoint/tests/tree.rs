@@ -10,7 +10,7 @@ use std::{
 };
 
 use endpoint::{Endpoint, Peer};
-use flow::{BYTES, Flow, run};
+use flow::{BYTES, Flow, OPEN, VIRTUAL_START, run};
 use lab::Network;
 use mcrdma::{
     Counter, GroupKey, Mac, Region,
@@ -19,8 +19,6 @@ use mcrdma::{
 };
 use roce::Serial;
 use switch::KernelPlane;
-
-const VIRTUAL_START: u64 = 0x9000;
 
 fn ip(words: &str) {
     lab::ip(words).unwrap();
@@ -83,7 +81,7 @@ impl World {
     }
 
     /// Connects a group and tells its switches. Answers the queue pairs, the sender's first.
-    fn group(&mut self, number: u32, names: &[&str]) -> Vec<(Node, u32)> {
+    fn group(&mut self, number: u32, names: &[&str]) -> Flow {
         let nodes: Vec<Node> = names.iter().map(|name| self.find(name)).collect();
         let (sender, members) = (nodes[0], &nodes[1..]);
         let psn_first = 0xff_fff0 + number;
@@ -102,17 +100,18 @@ impl World {
             all_notifications: false,
             members: Vec::new(),
         };
-        let mut queue_pairs = vec![(sender, sender_qpn)];
+        let (mut queue_pairs, mut memories) = (vec![(sender, sender_qpn)], Vec::new());
         for &node in members {
             let psn_offset = node as u32 * 0x3_3333;
             let endpoint = self.endpoints.get_mut(&node).unwrap();
-            let memory = endpoint.register(BYTES);
+            let memory = endpoint.register(OPEN as usize * BYTES);
+            memories.push(memory.key);
             let peer = Peer { address: key.sender, qpn: sender_qpn, next_hop: None };
             let first = (psn_first + psn_offset) % (1 << 24);
             let qpn = endpoint.queue_pair(peer, config, 0, first);
             let region = Region {
                 start: VIRTUAL_START,
-                bytes: BYTES as u64,
+                bytes: OPEN * BYTES as u64,
                 member_start: memory.start,
                 member_key: memory.key,
             };
@@ -127,7 +126,7 @@ impl World {
             queue_pairs.push((node, qpn));
         }
         self.tell(&group, sender, members);
-        queue_pairs
+        Flow::new(number.into(), queue_pairs).writing(memories)
     }
 
     fn tell(&mut self, group: &Group, sender: Node, members: &[Node]) {
@@ -179,23 +178,16 @@ fn groups_of_all_shapes_share_a_tree_of_switches() {
     let mut world = World::new(Topology::racks(2, 2, Device::Copies));
     let groups: [&[&str]; 4] =
         [&["a1", "a2", "b1", "b2"], &["b1", "a1", "a2"], &["a2", "b1"], &["a1", "b2", "a2"]];
-    let mut flows: Vec<Flow> = (0..)
-        .zip(groups)
-        .map(|(number, names)| Flow::new(number.into(), world.group(number, names)))
-        .collect();
+    let mut flows: Vec<Flow> =
+        (0..).zip(groups).map(|(number, names)| world.group(number, names)).collect();
     // Beside them a connection that is nobody's group.
     let (from, to) = (world.find("b2"), world.find("a1"));
     let config = RequesterConfig::default();
-    let nobody = Peer { address: address(from), qpn: 0, next_hop: None };
-    let probe = world.endpoints.get_mut(&to).unwrap().queue_pair(nobody, config, 0, 0);
-    world.endpoints.get_mut(&to).unwrap().remove(probe);
-    // Numbers count up: the next of each is known before it is made.
-    let to_qpn = probe + 1;
+    let to_qpn = world.endpoints[&to].draw_number();
     let peer = Peer { address: address(to), qpn: to_qpn, next_hop: None };
     let from_qpn = world.endpoints.get_mut(&from).unwrap().queue_pair(peer, config, 5, 6);
     let peer = Peer { address: address(from), qpn: from_qpn, next_hop: None };
-    let qpn = world.endpoints.get_mut(&to).unwrap().queue_pair(peer, config, 6, 5);
-    assert_eq!(qpn, to_qpn);
+    world.endpoints.get_mut(&to).unwrap().connect(to_qpn, peer, config, (6, 5));
     flows.push(Flow::new(9, vec![(from, from_qpn), (to, to_qpn)]));
 
     run(&mut flows, &mut world.endpoints);

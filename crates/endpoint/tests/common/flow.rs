@@ -15,7 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub const MESSAGES: u64 = 60;
 pub const BYTES: usize = 30_000;
 
-/// Messages of one sender, and who gets them.
+/// Messages that are open at a time; each is written to a place of its own.
+pub const OPEN: u64 = 4;
+/// Where the sender thinks that its receivers' memory is.
+pub const VIRTUAL_START: u64 = 0x9000;
+
+/// Messages of one sender, and who gets them. Every other one is written, if receivers have memory.
 pub struct Flow {
     /// The sender first.
     pub queue_pairs: Vec<(Node, u32)>,
@@ -24,6 +29,8 @@ pub struct Flow {
     pub done: u64,
     /// By receiver.
     pub arrived: Vec<u64>,
+    /// Keys of receivers' memory, if they have some.
+    memories: Vec<u32>,
 }
 
 fn contents(salt: u64, index: u64) -> Vec<u8> {
@@ -33,11 +40,26 @@ fn contents(salt: u64, index: u64) -> Vec<u8> {
 impl Flow {
     pub fn new(salt: u64, queue_pairs: Vec<(Node, u32)>) -> Self {
         let arrived = vec![0; queue_pairs.len() - 1];
-        Self { queue_pairs, salt, posted: 0, done: 0, arrived }
+        Self { queue_pairs, salt, posted: 0, done: 0, arrived, memories: Vec::new() }
+    }
+
+    /// Receivers have this memory, of [`OPEN`] messages.
+    #[allow(dead_code, reason = "not every test writes")]
+    pub fn writing(mut self, memories: Vec<u32>) -> Self {
+        self.memories = memories;
+        self
+    }
+
+    fn kind(&self, index: u64) -> Kind {
+        if self.memories.is_empty() || index.is_multiple_of(2) {
+            return Kind::Send;
+        }
+        // The sender's key is nobody's: switches put in that of each receiver.
+        Kind::Write { address: VIRTUAL_START + index % OPEN * BYTES as u64, key: 0xdead }
     }
 
     fn post(&mut self, endpoints: &mut BTreeMap<Node, Endpoint>) {
-        while self.posted < MESSAGES && self.posted < self.done + 4 {
+        while self.posted < MESSAGES && self.posted < self.done + OPEN {
             let bytes = contents(self.salt, self.posted);
             for &(node, qpn) in &self.queue_pairs[1..] {
                 let endpoint = endpoints.get_mut(&node).unwrap();
@@ -46,7 +68,7 @@ impl Flow {
             let (node, qpn) = self.queue_pairs[0];
             let work = Work {
                 id: self.posted,
-                kind: Kind::Send,
+                kind: self.kind(self.posted),
                 bytes: bytes.len() as u32,
                 immediate: Some(self.salt as u32),
             };
@@ -56,7 +78,7 @@ impl Flow {
     }
 
     /// Whether the event was one of this flow's.
-    fn take(&mut self, node: Node, event: &Event) -> bool {
+    fn take(&mut self, node: Node, endpoint: &Endpoint, event: &Event) -> bool {
         let is_at = |qpn: u32| self.queue_pairs.iter().position(|pair| *pair == (node, qpn));
         match event {
             Event::Sent { qpn, id, status } => {
@@ -70,7 +92,13 @@ impl Flow {
                 let Some(place) = is_at(*qpn) else { return false };
                 let index = self.arrived[place - 1];
                 assert_eq!(arrival.immediate, Some(self.salt as u32));
-                assert!(*memory == contents(self.salt, index), "message {index} at {node}");
+                assert_eq!(arrival.is_write, self.kind(index) != Kind::Send);
+                let start = (index % OPEN) as usize * BYTES;
+                let arrived = match arrival.is_write {
+                    true => &endpoint.memory(self.memories[place - 1]).unwrap()[start..][..BYTES],
+                    false => memory,
+                };
+                assert!(*arrived == contents(self.salt, index), "message {index} at {node}");
                 self.arrived[place - 1] += 1;
             }
         }
@@ -105,7 +133,7 @@ pub fn turn(flows: &mut [Flow], endpoints: &mut BTreeMap<Node, Endpoint>) {
     for (&node, endpoint) in endpoints {
         endpoint.progress(Duration::ZERO).unwrap();
         while let Some(event) = endpoint.completed() {
-            assert!(flows.iter_mut().any(|flow| flow.take(node, &event)), "{event:?}");
+            assert!(flows.iter_mut().any(|flow| flow.take(node, endpoint, &event)), "{event:?}");
         }
     }
 }
