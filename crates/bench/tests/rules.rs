@@ -17,7 +17,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("transport-sim", &["transport"]),
     ("transport-tcp", &["transport"]),
     ("transport-fabric", &["transport", "transport-tcp"]),
-    ("transport-switch", &["transport", "transport-tcp", "endpoint", "mcrdma", "roce"]),
+    ("transport-switch", &["transport", "transport-tcp", "endpoint", "mcrdma", "roce", "routes"]),
     ("trace", &[]),
     ("roce", &[]),
     ("mcrdma", &["roce"]),

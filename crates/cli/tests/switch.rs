@@ -20,10 +20,20 @@ use switch::KernelPlane;
 const HOSTS: u8 = 4;
 const BYTES: usize = 6_000_000;
 
+/// What the switch does besides copying.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The kernel bridges; with all in one network, as its addresses begin.
+    Bridge(&'static str),
+    /// So does the switch in userspace.
+    Userspace(&'static str),
+    /// Each host has a network of its own, and the kernel routes.
+    Router,
+}
+
 /// A switch and hosts around it.
 struct World {
-    /// The network that all are in, as addresses begin.
-    prefix: &'static str,
+    kind: Kind,
     place: Place,
     authority: Authority,
     switch: Network,
@@ -56,6 +66,48 @@ fn give(link: &str, address: &str) {
     lab::ip(&format!("addr add {address}/{bits} dev {link}{more}")).unwrap();
 }
 
+impl Kind {
+    /// A host's address.
+    fn host(self, number: u8) -> String {
+        match self {
+            Self::Bridge(prefix) | Self::Userspace(prefix) => format!("{prefix}{}", 10 + number),
+            Self::Router => format!("10.5.{number}.2"),
+        }
+    }
+
+    /// The switch's own address.
+    fn own(self) -> String {
+        match self {
+            Self::Bridge(prefix) | Self::Userspace(prefix) => format!("{prefix}1"),
+            Self::Router => "10.5.0.1".to_owned(),
+        }
+    }
+
+    /// In the switch's network.
+    fn set_up(self, ports: &[String]) {
+        let own = match self {
+            Self::Bridge(_) => Some(("bridge0", "type bridge mcast_snooping 0")),
+            Self::Userspace(_) => Some(("own", "type veth peer name s-own")),
+            Self::Router => None,
+        };
+        if let Some((own, what)) = own {
+            lab::ip(&format!("link add name {own} {what}")).unwrap();
+            lab::quiet(own, 4200).unwrap();
+            give(own, &self.own());
+        }
+        for (number, port) in ports.iter().enumerate() {
+            if let Self::Bridge(_) = self {
+                lab::ip(&format!("link set {port} master bridge0")).unwrap();
+            }
+            lab::quiet(port, 4200).unwrap();
+            if self == Self::Router {
+                give(port, &format!("10.5.{number}.1"));
+            }
+        }
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+    }
+}
+
 /// Whether this machine lets us; says so if not.
 fn is_possible() -> bool {
     let possible = KernelPlane::check();
@@ -66,8 +118,7 @@ fn is_possible() -> bool {
 }
 
 impl World {
-    /// With a bridge in the kernel, or ports that are free for one in userspace.
-    fn new(is_bridged: bool, prefix: &'static str) -> Self {
+    fn new(kind: Kind) -> Self {
         lab::enter_own_network().unwrap();
         let switch = Network::new().unwrap();
         let hosts: Vec<Network> = (0..HOSTS).map(|_| Network::new().unwrap()).collect();
@@ -78,58 +129,33 @@ impl World {
             host.run(move || {
                 lab::ip("link set lo up").unwrap();
                 lab::quiet("link0", 4200).unwrap();
-                give("link0", &format!("{prefix}{}", 10 + number));
+                give("link0", &kind.host(number));
+                if kind == Kind::Router {
+                    lab::ip(&format!("route add default via 10.5.{number}.1")).unwrap();
+                }
             });
         }
         let mut ports: Vec<String> = (0..HOSTS).map(|number| format!("s{number}")).collect();
-        let own = if is_bridged { "bridge0" } else { "own" };
-        if !is_bridged {
+        if let Kind::Userspace(_) = kind {
             ports.push("s-own".to_owned());
         }
         let all = ports.clone();
-        switch.run(move || {
-            let made = if is_bridged {
-                "bridge0 type bridge mcast_snooping 0"
-            } else {
-                "own type veth peer name s-own"
-            };
-            lab::ip(&format!("link add name {made}")).unwrap();
-            lab::quiet(own, 4200).unwrap();
-            give(own, &format!("{prefix}1"));
-            for port in all {
-                if is_bridged {
-                    lab::ip(&format!("link set {port} master bridge0")).unwrap();
-                }
-                lab::quiet(&port, 4200).unwrap();
-            }
-        });
+        switch.run(move || kind.set_up(&all));
         let (place, authority) = (Place::with(BYTES), Authority::new("network"));
-        Self {
-            prefix,
-            place,
-            authority,
-            switch,
-            hosts,
-            ports: ports.join(","),
-            running: Vec::new(),
-        }
+        Self { kind, place, authority, switch, hosts, ports: ports.join(","), running: Vec::new() }
     }
 
     fn address(&self, host: u8) -> IpAddr {
-        format!("{}{}", self.prefix, 10 + host).parse().unwrap()
+        self.kind.host(host).parse().unwrap()
     }
 
     fn at(&self, host: u8, port: u16) -> SocketAddr {
         (self.address(host), port).into()
     }
 
-    fn own(&self) -> String {
-        format!("{}1", self.prefix)
-    }
-
     /// Where the agent is.
     fn agent(&self) -> SocketAddr {
-        SocketAddr::new(self.own().parse().unwrap(), 4790)
+        SocketAddr::new(self.kind.own().parse().unwrap(), 4790)
     }
 
     /// The options for a host of these names.
@@ -158,7 +184,7 @@ impl World {
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
-        assert!(line.contains(self.prefix), "{line}");
+        assert!(line.contains("listening on") || line.contains("switch agent at"), "{line}");
         let id = child.id();
         self.running.push(Running { child, _said: said });
         id
@@ -205,7 +231,7 @@ impl World {
     fn start_agent(&mut self, more: &str) -> u32 {
         let (ports, agent) = (&self.ports, self.agent());
         let words = format!("switch run --name tor --ports {ports} --listen {agent} {more}");
-        self.start(None, &format!("{},tor", self.own()), &words)
+        self.start(None, &format!("{},tor", self.kind.own()), &words)
     }
 
     fn push_and_look(&self, hosts: &str) {
@@ -228,7 +254,7 @@ fn a_push_lets_a_switch_in_the_kernel_copy() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(true, "10.5.0.");
+    let mut world = World::new(Kind::Bridge("10.5.0."));
     let pin = format!("/sys/fs/bpf/rdmc-test-cli-{}", std::process::id());
     let agent = world.start_agent(&format!("--pin {pin}"));
     let hosts = world.start_receivers();
@@ -274,7 +300,7 @@ fn a_push_lets_a_switch_in_userspace_copy() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(false, "10.5.0.");
+    let mut world = World::new(Kind::Userspace("10.5.0."));
     world.start_agent("--plane userspace");
     let hosts = world.start_receivers();
     world.push_and_look(&hosts);
@@ -285,8 +311,22 @@ fn a_push_lets_a_switch_copy_over_ipv6() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(true, "fd05::");
+    let mut world = World::new(Kind::Bridge("fd05::"));
     let pin = format!("/sys/fs/bpf/rdmc-test-cli-6-{}", std::process::id());
+    world.start_agent(&format!("--pin {pin}"));
+    let hosts = world.start_receivers();
+    world.push_and_look(&hosts);
+    drop(world);
+    fs::remove_dir_all(pin).unwrap();
+}
+
+#[test]
+fn a_push_lets_a_router_copy() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(Kind::Router);
+    let pin = format!("/sys/fs/bpf/rdmc-test-cli-router-{}", std::process::id());
     world.start_agent(&format!("--pin {pin}"));
     let hosts = world.start_receivers();
     world.push_and_look(&hosts);

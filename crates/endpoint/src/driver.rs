@@ -104,6 +104,21 @@ impl Endpoint {
         self.interface.mtu_bytes().map_err(failed)
     }
 
+    /// Makes room for packets that have come and were not looked at yet: for so many bytes, or as many
+    /// as this process may have. Answers for how many; the kernel counts its own notes, too.
+    ///
+    /// Errors: the interface is gone.
+    pub fn reserve(&self, bytes: usize) -> Result<usize, EndpointError> {
+        let failed = |source| EndpointError::Failed { name: self.name.clone(), source };
+        self.interface.reserve(bytes).map_err(failed)
+    }
+
+    /// The interface's number.
+    #[must_use]
+    pub const fn interface(&self) -> u32 {
+        self.interface.index()
+    }
+
     /// From now on packets are harmed like this, on their way in and out.
     pub fn inject(&mut self, faults: Faults) {
         self.incoming = Harm::new(faults);

@@ -158,6 +158,21 @@ impl Interface {
         self.mac
     }
 
+    /// Makes room for frames that have not been read yet: for so many bytes, or as many as this process may
+    /// have. Answers for how many; the kernel counts its own notes on each frame, too.
+    ///
+    /// Errors: the system refuses.
+    pub fn reserve(&self, bytes: usize) -> io::Result<usize> {
+        use rustix::net::sockopt::{
+            set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, socket_recv_buffer_size,
+        };
+        // More than everybody may have takes CAP_NET_ADMIN.
+        if set_socket_recv_buffer_size_force(&self.socket, bytes).is_err() {
+            set_socket_recv_buffer_size(&self.socket, bytes)?;
+        }
+        Ok(socket_recv_buffer_size(&self.socket)?)
+    }
+
     /// The most bytes that a frame may have behind its Ethernet header.
     ///
     /// Errors: the interface is gone.

@@ -19,6 +19,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 /// Stations that are known; beyond it frames for others go to all ports.
 const STATIONS_MAX: usize = 65_536;
+/// Room for frames that were not looked at yet at each port, if this process may have so much: what
+/// several senders have on their way.
+const ROOM_BYTES: usize = 8 << 20;
 /// A stop is noticed within this time.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -94,9 +97,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl UserspacePlane {
     /// Opens the ports. Nothing is forwarded yet. Needs CAP_NET_RAW.
     pub fn open<'a>(ports: impl IntoIterator<Item = &'a str>) -> Result<Self, InterfaceError> {
-        let ports = ports.into_iter().map(|port| Interface::open(port, true));
+        let open = |name| {
+            let port = Interface::open(name, true)?;
+            let failed = |source| InterfaceError {
+                name: name.to_owned(),
+                step: "make room for frames",
+                source,
+            };
+            port.reserve(ROOM_BYTES).map_err(failed)?;
+            Ok(port)
+        };
         Ok(Self {
-            ports: ports.collect::<Result<_, _>>()?,
+            ports: ports.into_iter().map(open).collect::<Result<_, InterfaceError>>()?,
             switch: Arc::default(),
             stations: Arc::default(),
             forwarded: Forwarded::default(),

@@ -2,6 +2,7 @@
 //! others are reached.
 
 use std::{
+    collections::BTreeSet,
     io::ErrorKind,
     net::IpAddr,
     os::fd::{AsFd, BorrowedFd},
@@ -15,16 +16,21 @@ use mcrdma::{
     Mac,
     endpoint::{Kind, RequesterConfig, Status, Work},
 };
+use routes::{Kernel, Station};
 
 /// Payloads of packets that RoCE knows, in bytes, largest first.
 pub const MTUS_BYTES: [u32; 5] = [4096, 2048, 1024, 512, 256];
 /// What a packet of a SEND has besides: IPv6, UDP, BTH, immediate, ICRC. IPv4 has less.
 const HEADERS_BYTES: u32 = 40 + 8 + 12 + 4 + 4;
-/// What may be on its way. Packet sockets have some 200 KiB of room by default, of which the kernel's
-/// own notes on each packet take as much again.
-const WINDOW_BYTES: u32 = 64 << 10;
+/// What may be on its way: more costs switches memory, less leaves hosts without work while they wait
+/// for each other.
+const WINDOW_BYTES: u32 = 256 << 10;
 /// Of these packets.
-const WINDOW_PACKETS: std::ops::RangeInclusive<u32> = 16..=64;
+const WINDOW_PACKETS: std::ops::RangeInclusive<u32> = 16..=256;
+/// Room for packets that were not looked at yet, if this process may have so much.
+const ROOM_BYTES: usize = 4 << 20;
+/// What the kernel counts for a packet besides its bytes, about, which it rounds up to twice as much.
+const NOTES_BYTES: usize = 1024;
 /// Without an answer for so long all that is open is sent again.
 const TIMEOUT: Duration = Duration::from_millis(67);
 /// How often in a row a receiver may say that it is not ready: 64 ms. Credits see to it that it is.
@@ -46,18 +52,17 @@ pub enum OpenError {
     /// There is no switch on the way.
     #[error("{0} is on the loopback interface, where no switch is")]
     Loopback(IpAddr),
-    /// The peer is behind a router.
-    #[error(
-        "{peer} is not in the network of {local} on {interface}; queue pairs in userspace do not \
-         reach behind routers"
-    )]
-    Routed {
+    /// The peer is reached by another interface, or not at all.
+    #[error("{peer} is not reached from {local} by {interface}: {why}")]
+    Unreached {
         /// This host's address.
         local: IpAddr,
         /// The interface that has it.
         interface: String,
         /// The other end.
         peer: IpAddr,
+        /// What the routes say.
+        why: String,
     },
     /// Packets would have to be too short.
     #[error("interface {interface} carries packets of {mtu_bytes} bytes; 324 are needed")]
@@ -74,6 +79,9 @@ pub struct Unconnected {
     endpoint: Endpoint,
     number: u32,
     mtu_bytes: u32,
+    room_bytes: usize,
+    /// The router on the way to the first of the peers.
+    next_hop: Option<IpAddr>,
 }
 
 /// What a root's queue pair talks to, and how.
@@ -87,6 +95,8 @@ pub struct Root {
     pub psn_first: u32,
     /// Of [`MTUS_BYTES`], at most that of all members.
     pub mtu_bytes: u32,
+    /// Bytes that all receivers have room for ([`Unconnected::room_bytes`]).
+    pub room_bytes: usize,
     /// How long nobody may answer.
     pub patience: Duration,
 }
@@ -116,15 +126,15 @@ impl Unconnected {
         if interface.is_loopback() {
             return Err(OpenError::Loopback(local));
         }
-        if let Some(&peer) = peers.iter().find(|&&peer| !is_on_link(&interface, peer)) {
-            return Err(OpenError::Routed { local, interface: interface.name, peer });
-        }
         let endpoint = Endpoint::open(&interface.name, local).map_err(refused)?;
+        let next_hops = next_hops(&interface, endpoint.interface(), peers)?;
+        let room_bytes = endpoint.reserve(ROOM_BYTES).map_err(refused)?;
         let carries = endpoint.mtu_bytes().map_err(refused)?;
         let fitting = MTUS_BYTES.into_iter().find(|mtu| mtu + HEADERS_BYTES <= carries);
         let mtu_bytes =
             fitting.ok_or(OpenError::Mtu { interface: interface.name, mtu_bytes: carries })?;
-        Ok(Self { number: endpoint.draw_number(), endpoint, mtu_bytes })
+        let next_hop = next_hops.first().copied().flatten();
+        Ok(Self { number: endpoint.draw_number(), endpoint, mtu_bytes, room_bytes, next_hop })
     }
 
     /// Its number.
@@ -145,14 +155,21 @@ impl Unconnected {
         self.mtu_bytes
     }
 
+    /// Room for packets that were not looked at yet, with what the kernel counts besides.
+    #[must_use]
+    pub const fn room_bytes(&self) -> usize {
+        self.room_bytes
+    }
+
     /// The root's end, which sends.
     #[must_use]
     pub fn connect_root(self, root: &Root) -> QueuePair {
-        let peer = Peer { address: root.virtual_address, qpn: root.id, next_hop: None };
+        let next_hop = self.next_hop;
+        let peer = Peer { address: root.virtual_address, qpn: root.id, next_hop };
         let retries = root.patience.as_millis().div_ceil(TIMEOUT.as_millis());
         let config = RequesterConfig {
             retries: u32::try_from(retries).unwrap_or(u32::MAX),
-            ..config(root.mtu_bytes)
+            ..config(root.mtu_bytes, root.room_bytes)
         };
         self.connect(peer, config, (root.psn_first, 0))
     }
@@ -160,14 +177,48 @@ impl Unconnected {
     /// A receiver's end.
     #[must_use]
     pub fn connect_member(self, member: &Member) -> QueuePair {
-        let peer = Peer { address: member.root, qpn: member.qpn, next_hop: None };
-        self.connect(peer, config(member.mtu_bytes), (0, member.psn_first))
+        let next_hop = self.next_hop;
+        let peer = Peer { address: member.root, qpn: member.qpn, next_hop };
+        // It sends nothing but answers.
+        self.connect(peer, config(member.mtu_bytes, 0), (0, member.psn_first))
     }
 
     fn connect(mut self, peer: Peer, config: RequesterConfig, psns: (u32, u32)) -> QueuePair {
         self.endpoint.connect(self.number, peer, config, psns);
         QueuePair { endpoint: self.endpoint, number: self.number }
     }
+}
+
+/// The routers on the ways to peers, where there are any.
+///
+/// Errors: one of them is not reached by this interface.
+fn next_hops(
+    interface: &Interface,
+    index: u32,
+    peers: &[IpAddr],
+) -> Result<Vec<Option<IpAddr>>, OpenError> {
+    if peers.iter().all(|&peer| is_on_link(interface, peer)) {
+        return Ok(vec![None; peers.len()]);
+    }
+    let unread = |error| OpenError::Interface(format!("reading routes: {error}"));
+    let snapshot = Kernel::open().and_then(|mut kernel| kernel.snapshot()).map_err(unread)?;
+    let next_hop = |&peer: &IpAddr| {
+        let station = Station { address: peer, mac: None };
+        match snapshot.hops(&BTreeSet::from([index]), station) {
+            Ok(hops) => Ok(hops.first().and_then(|hop| hop.gateway)),
+            // Whose Ethernet address the queue pair will ask for.
+            Err(why) => match why.to_ask() {
+                Some(asked) => Ok(Some(asked.address).filter(|&address| address != peer)),
+                None => Err(OpenError::Unreached {
+                    local: interface.ip(),
+                    interface: interface.name.clone(),
+                    peer,
+                    why: why.to_string(),
+                }),
+            },
+        }
+    };
+    peers.iter().map(next_hop).collect()
 }
 
 fn is_on_link(interface: &Interface, peer: IpAddr) -> bool {
@@ -184,8 +235,11 @@ fn is_on_link(interface: &Interface, peer: IpAddr) -> bool {
     }
 }
 
-fn config(mtu_bytes: u32) -> RequesterConfig {
-    let packets = (WINDOW_BYTES / mtu_bytes).clamp(*WINDOW_PACKETS.start(), *WINDOW_PACKETS.end());
+fn config(mtu_bytes: u32, room_bytes: usize) -> RequesterConfig {
+    let packet_bytes = 2 * (mtu_bytes + HEADERS_BYTES) as usize + NOTES_BYTES;
+    let fitting = u32::try_from(room_bytes / packet_bytes).unwrap_or(u32::MAX);
+    let packets = fitting.min(WINDOW_BYTES / mtu_bytes);
+    let packets = packets.clamp(*WINDOW_PACKETS.start(), *WINDOW_PACKETS.end());
     RequesterConfig {
         mtu_bytes,
         window_packets: packets,

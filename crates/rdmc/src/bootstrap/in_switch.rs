@@ -28,7 +28,7 @@ const REASON_CHARS_MAX: usize = 300;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum FromReceiver {
     /// Its queue pair is open.
-    Joins { mac: [u8; 6], mtu_bytes: u32, qpn: u32 },
+    Joins { mac: [u8; 6], mtu_bytes: u32, room_bytes: u32, qpn: u32 },
     /// It has none, and why.
     Cannot(String),
 }
@@ -49,6 +49,8 @@ struct Receiver {
     address: IpAddr,
     mac: Mac,
     mtu_bytes: u32,
+    /// For packets that it has not looked at yet.
+    room_bytes: u32,
     qpn: u32,
 }
 
@@ -86,7 +88,9 @@ pub(crate) fn join(
         }
     };
     let (mac, mtu_bytes, qpn) = (open.mac().0, open.mtu_bytes(), open.number());
-    let told = channel.send(&FromReceiver::Joins { mac, mtu_bytes, qpn }, deadline);
+    let room_bytes = u32::try_from(open.room_bytes()).unwrap_or(u32::MAX);
+    let joins = FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn };
+    let told = channel.send(&joins, deadline);
     told.map_err(|error| named(rank, error))?;
     match channel.receive(deadline).map_err(|error| named(rank, error))? {
         FromRoot::Stands { qpn, psn_first, mtu_bytes } => {
@@ -176,8 +180,10 @@ fn gather(
 
 /// A receiver, if what it says can be. Errors: why not, with its name.
 fn heard(rank: u32, address: IpAddr, said: FromReceiver) -> Result<Receiver, String> {
-    let (mac, mtu_bytes, qpn) = match said {
-        FromReceiver::Joins { mac, mtu_bytes, qpn } => (mac, mtu_bytes, qpn),
+    let (mac, mtu_bytes, room_bytes, qpn) = match said {
+        FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn } => {
+            (mac, mtu_bytes, room_bytes, qpn)
+        }
         FromReceiver::Cannot(reason) => {
             let reason = shortened(&reason);
             return Err(format!("member {rank} at {address} cannot join: {reason}"));
@@ -187,7 +193,7 @@ fn heard(rank: u32, address: IpAddr, said: FromReceiver) -> Result<Receiver, Str
     if !is_station || !MTUS_BYTES.contains(&mtu_bytes) || !is_qpn(qpn) {
         return Err(format!("member {rank} at {address} has told of an impossible queue pair"));
     }
-    Ok(Receiver { rank, address, mac: Mac(mac), mtu_bytes, qpn })
+    Ok(Receiver { rank, address, mac: Mac(mac), mtu_bytes, room_bytes, qpn })
 }
 
 /// Opens the root's queue pair, and has the group put into the switches under an identifier of its
@@ -203,6 +209,7 @@ fn put_into_switches(
     let open = Unconnected::open(local, &peers).map_err(|error| format!("the root: {error}"))?;
     let narrowest = receivers.iter().map(|member| member.mtu_bytes).min();
     let mtu_bytes = narrowest.unwrap_or(open.mtu_bytes()).min(open.mtu_bytes());
+    let room_bytes = receivers.iter().map(|member| member.room_bytes).min().unwrap_or(0) as usize;
     let psn_first = draw(0..Serial::COUNT)?;
     for _ in 0..DRAWS_MAX {
         let id = draw(IDS)?;
@@ -211,7 +218,7 @@ fn put_into_switches(
         match switches.insert(&group, deadline.left() * 3 / 4) {
             Ok(inserted) => {
                 let virtual_address = group.virtual_address;
-                let root = Root { virtual_address, id, psn_first, mtu_bytes, patience };
+                let root = Root { virtual_address, id, psn_first, mtu_bytes, room_bytes, patience };
                 return Ok((root, open, Registration::new(inserted)));
             }
             Err(InsertError::Duplicate) => {}
@@ -292,7 +299,8 @@ mod tests {
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
     fn joins(mac: [u8; 6], mtu_bytes: u32, qpn: u32) -> Result<Receiver, String> {
-        heard(3, IpAddr::from([10, 0, 0, 3]), FromReceiver::Joins { mac, mtu_bytes, qpn })
+        let joins = FromReceiver::Joins { mac, mtu_bytes, room_bytes: 1 << 20, qpn };
+        heard(3, IpAddr::from([10, 0, 0, 3]), joins)
     }
 
     #[test]

@@ -134,7 +134,10 @@ mod tests {
             ("members", seed(4, &(0_u8, 1_u32, vec![address, v6]))),
             ("turned-away", seed(4, &(1_u8, "taken"))),
             ("terms", seed(5, &terms())),
-            ("joins-in-switch", seed(6, &(0_u8, [2_u8, 0, 0, 0, 0, 7], 1024_u32, 0x4_0001_u32))),
+            (
+                "joins-in-switch",
+                seed(6, &(0_u8, [2_u8, 0, 0, 0, 0, 7], 1024_u32, 1_u32 << 20, 0x4_0001_u32)),
+            ),
             ("cannot-in-switch", seed(6, &(1_u8, "CAP_NET_RAW"))),
             ("stands-in-switch", seed(7, &(0_u8, 0x4_0002_u32, 0xff_ff00_u32, 1024_u32))),
             ("refused-in-switch", seed(7, &(1_u8, "a switch is full"))),
