@@ -11,6 +11,7 @@ pub mod agent;
 mod client;
 mod convert;
 mod error;
+pub mod host;
 /// What travels, made of `proto/`.
 #[allow(missing_docs, clippy::all, reason = "made by a generator")]
 pub mod proto;
