@@ -30,7 +30,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
     ("rdmc", &["schedule", "relay", "transport", "transport-tcp", "transport-fabric"]),
     ("files", &["rdmc"]),
-    ("cli", &["files", "mcrdma", "rdmc", "schedule", "trace"]),
+    ("cli", &["control", "files", "mcrdma", "rdmc", "schedule", "trace"]),
     ("lab", &[]),
     (
         "bench",

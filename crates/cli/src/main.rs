@@ -24,6 +24,7 @@ mod push;
 mod receive;
 mod recording;
 mod replicate;
+mod switch;
 mod way;
 
 use failure::Failure;
@@ -49,12 +50,14 @@ enum Command {
     Doctor(doctor::Args),
     Bench(Box<bench::Args>),
     Plan(Box<plan::Args>),
+    Switch(Box<switch::Args>),
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let done = |()| ExitCode::SUCCESS;
     match cli.command {
         Command::Plan(args) => plan::run(&args).map(done),
+        Command::Switch(args) => switch::run(&args).map(done),
         Command::Push(args) => push::run(&args),
         Command::Receive(args) => receive::run(&args).map(done),
         Command::Secret => secret().map(done),

@@ -49,6 +49,9 @@ const CODES: [(ErrorKind, Code); 9] = [
     (ErrorKind::Failed, Code::Internal),
 ];
 
+/// What gRPC itself says when a deadline has passed.
+const EXPIRED: &str = "Timeout expired";
+
 impl ControlError {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
@@ -63,12 +66,19 @@ impl ControlError {
     /// end, which names the peer.
     pub(crate) fn of_status(peer: &str, status: &Status) -> Self {
         let known = CODES.iter().find(|(_, code)| *code == status.code());
-        let kind = known.map_or(ErrorKind::Failed, |(kind, _)| *kind);
+        // A connection that breaks comes without a code of its own.
+        let otherwise = match std::error::Error::source(status) {
+            Some(_) => ErrorKind::Unavailable,
+            None => ErrorKind::Failed,
+        };
+        let kind = known.map_or(otherwise, |(kind, _)| *kind);
         let message = match (std::error::Error::source(status), kind) {
             (Some(error), _) => {
                 format!("{peer} cannot be reached: {}", deepest(error))
             }
-            (None, ErrorKind::Late) => format!("{peer} has not answered in time"),
+            (None, ErrorKind::Late) if ["", EXPIRED].contains(&status.message()) => {
+                format!("{peer} has not answered in time")
+            }
             (None, _) if known.is_none() || status.message().is_empty() => {
                 format!("{peer} has answered {:?} {}", status.code(), status.message())
             }

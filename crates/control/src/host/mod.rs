@@ -15,6 +15,8 @@ mod service;
 mod session;
 mod socket;
 mod terms;
+#[cfg(test)]
+mod tests;
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
