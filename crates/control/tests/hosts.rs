@@ -5,6 +5,9 @@
 mod authority;
 #[path = "hosts/flow.rs"]
 mod flow;
+#[allow(dead_code, reason = "what its own command line does")]
+#[path = "../examples/replicate.rs"]
+mod replicate;
 #[path = "hosts/world.rs"]
 mod world;
 
@@ -239,7 +242,7 @@ fn groups_end_with_their_sender() {
         assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
         for receiver in &mut receivers {
             let why = ended(&mut receiver.listener).await;
-            assert_eq!(why, "the sender's host or its daemon is gone");
+            assert_eq!(why, "the daemon of the sender's host has hung up, or is gone");
         }
         wait_for_groups(&world, 0);
     });
@@ -296,5 +299,41 @@ fn who_cannot_be_a_member_is_named() {
         while tokio::time::timeout(Duration::from_millis(200), listener.next()).await.is_ok() {}
         let group = flow::connect(&mut world, 0, &mut receivers).await.unwrap();
         Flow::new(5, 10).run(&mut world, &group, &receivers).await;
+    });
+}
+
+/// What the example does.
+#[test]
+fn files_are_replicated() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(STALE_AFTER);
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let contents: Vec<u8> = (0..3_000_001_u32).map(|at| (at * 7 + at / 251) as u8).collect();
+    std::fs::write(path("object"), &contents).unwrap();
+    let mut own = std::mem::take(&mut world.endpoints).into_iter().zip((0..).map(address));
+    let sender = own.next().unwrap();
+    runtime().block_on(async {
+        let receivers = (1..).zip(own).map(|(host, own)| {
+            let (daemon, directory) = (world.host(host), path(&host.to_string()));
+            std::fs::create_dir(&directory).unwrap();
+            async move { replicate::receive(&daemon, own, &directory).await.unwrap() }
+        });
+        let [one, two, three] = receivers.collect::<Vec<_>>().try_into().ok().unwrap();
+        let send = async {
+            while world.host(3).groups().await.unwrap().services.is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let daemons = [1, 2, 3].map(daemon).to_vec();
+            replicate::send(&world.host(0), sender, &path("object"), daemons).await.unwrap()
+        };
+        let (paths, sent) =
+            soon(async { tokio::join!(async { tokio::join!(one, two, three) }, send) }).await;
+        assert_eq!(sent, (3, Vec::new()));
+        for copy in [paths.0, paths.1, paths.2] {
+            assert!(std::fs::read(&copy).unwrap() == contents, "{}", copy.display());
+        }
     });
 }

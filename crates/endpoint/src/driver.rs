@@ -119,6 +119,13 @@ impl Endpoint {
         number
     }
 
+    /// The number that the next queue pair will have: for peers that have to know it before this end
+    /// knows whom it is connected to.
+    #[must_use]
+    pub const fn next_qpn(&self) -> u32 {
+        self.next_qpn
+    }
+
     /// Takes a queue pair away; its peer hears nothing more of it. Whether it was there.
     pub fn remove(&mut self, qpn: u32) -> bool {
         self.queue_pairs.remove(&qpn).is_some()

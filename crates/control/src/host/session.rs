@@ -180,7 +180,7 @@ async fn last(offer: &mut Offer, stream: &mut Streaming<JoinRequest>) -> Ended {
                     return Ended::Here("its sender's daemon says what makes no sense".to_owned());
                 }
                 Ok(None) | Err(_) => {
-                    return Ended::There("the sender's host or its daemon is gone".to_owned());
+                    return Ended::There("the daemon of the sender's host has hung up, or is gone".to_owned());
                 }
             },
         }

@@ -92,13 +92,10 @@ pub async fn connect(
     host: usize,
     receivers: &mut [Receiver],
 ) -> Result<Connected, ControlError> {
-    // Numbers count up: the next is known before it is made.
-    let nobody = Peer { address: address(host), qpn: 0, next_hop: None };
-    let probe = world.endpoints[host].queue_pair(nobody, config(), 0, 0);
-    world.endpoints[host].remove(probe);
+    let sender_qpn = world.endpoints[host].next_qpn();
     let members: Vec<_> =
         receivers.iter().map(|receiver| (receiver.host, receiver.service)).collect();
-    let (application, new) = (world.host(host), new_group(host, probe + 1, &members));
+    let (application, new) = (world.host(host), new_group(host, sender_qpn, &members));
     let (group, ()) = tokio::join!(application.create(&new), async {
         for receiver in receivers.iter_mut() {
             receiver.accept(&mut world.endpoints[receiver.host]).await;
@@ -108,7 +105,7 @@ pub async fn connect(
     let made = group.made().clone();
     let peer = Peer { address: made.virtual_address, qpn: made.id, next_hop: None };
     let qpn = world.endpoints[host].queue_pair(peer, config(), made.psn_first, 0);
-    assert_eq!(qpn, probe + 1);
+    assert_eq!(qpn, sender_qpn);
     for receiver in receivers {
         let begun = Heard::Begun { offer: receiver.offer, id: made.id };
         assert_eq!(receiver.listener.next().await.unwrap(), begun);
