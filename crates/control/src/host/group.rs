@@ -10,7 +10,7 @@ use super::{
     Daemon,
     groups::Reserved,
     keeper::{INSERT_TIMEOUT, Keeper},
-    members::Members,
+    members::{Members, not_made},
     session::first,
     terms::{NewGroup, invalid},
 };
@@ -66,12 +66,13 @@ async fn run(
     let mut leaving = daemon.leaving.clone();
     let psn_first = rand::random_range(0..Serial::COUNT);
     let terms = new.terms(psn_first);
-    // What is dropped here hangs up on the members.
-    let members = tokio::select! {
-        members = Members::invite(&daemon.certificates, &new.members, &terms) => members,
-        error = application.interrupts() => Err(error),
-        () = leaving.told() => Err(super::ends()),
+    let interrupted = async {
+        tokio::select! {
+            error = application.interrupts() => error,
+            () = leaving.told() => super::ends(),
+        }
     };
+    let members = Members::invite(&daemon.certificates, &new.members, &terms, interrupted).await;
     let running = match members {
         Ok(members) => insert(&daemon, new, members, psn_first).await,
         Err(error) => Err(error),
@@ -128,7 +129,7 @@ async fn insert(
                     let _ = daemon.agent.remove(&claim).await;
                 }
                 let error = error.within("putting the group into the switches");
-                members.end(&format!("the group was not made: {error}")).await;
+                members.end(&not_made(&error)).await;
                 return Err(error);
             }
         }

@@ -1,14 +1,14 @@
 //! At a sender: the members of a group, by their daemons.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use rdmc::bootstrap::Certificates;
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, timeout, timeout_at},
 };
-use tonic::{Streaming, codegen::tokio_stream::wrappers::ReceiverStream};
+use tonic::{Streaming, codegen::tokio_stream::wrappers::ReceiverStream, transport::Channel};
 
 use super::terms::{Acceptance, Invited, Terms, reason};
 use crate::{
@@ -24,8 +24,8 @@ use crate::{
 const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// Members that are told of the end have hung up within this time.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
-/// What a member is told: it is invited, begins and ends.
-const REQUESTS_MAX: usize = 3;
+/// What a member is told: it is invited, begins and ends, perhaps twice.
+const REQUESTS_MAX: usize = 4;
 
 /// The members of a group, in the order in which they were asked for.
 pub(crate) struct Members {
@@ -58,45 +58,53 @@ impl Invited {
 }
 
 impl Members {
-    /// Asks all of them at the same time. Those that have accepted hear it if others have not.
+    /// Asks all of them at the same time. If one does not take part, or there comes a reason to make no
+    /// group, all hear it.
     pub(crate) async fn invite(
         certificates: &Certificates,
         invited: &[Invited],
         terms: &Terms,
+        interrupted: impl Future<Output = ControlError>,
     ) -> Result<Self, ControlError> {
         let mut asked = JoinSet::new();
         let deadline = Instant::now() + JOIN_TIMEOUT;
-        for (place, member) in invited.iter().enumerate() {
-            let channel = tls::channel(&member.daemon, certificates)
-                .map_err(|error| error.within(member.shown()))?;
-            let (member, terms) = (member.clone(), terms.clone());
+        let (refuse, refused) = watch::channel(None);
+        let channel = |member: &Invited| {
+            tls::channel(&member.daemon, certificates).map_err(|error| error.within(member.shown()))
+        };
+        let channels = invited.iter().map(channel).collect::<Result<Vec<Channel>, _>>()?;
+        for (place, (member, channel)) in invited.iter().zip(channels).enumerate() {
+            let (member, terms, refused) = (member.clone(), terms.clone(), refused.clone());
             asked.spawn(async move {
-                let joined = timeout_at(deadline, join(channel, &member, &terms)).await;
-                let joined = joined.unwrap_or_else(|_| {
-                    let why = format!("no answer within {} s", JOIN_TIMEOUT.as_secs());
-                    Err(ControlError::new(ErrorKind::Late, why))
-                });
+                let joined = ask(channel, &member, &terms, deadline, refused).await;
                 (place, joined.map_err(|error| error.within(member.shown())))
             });
         }
         let mut joined: Vec<Option<Joined>> = invited.iter().map(|_| None).collect();
-        let mut failed = None;
-        while let Some(answer) = asked.join_next().await {
-            // It ends otherwise only if the program does.
-            let Ok((place, answer)) = answer else { continue };
-            match answer {
-                Ok(member) => joined[place] = Some(member),
-                Err(error) => {
-                    failed = Some(error);
-                    asked.abort_all();
-                }
-            }
+        let (mut failed, mut interrupted) = (None, pin!(interrupted));
+        loop {
+            let error = tokio::select! {
+                answer = asked.join_next() => match answer {
+                    None => break,
+                    Some(Ok((place, Ok(member)))) => {
+                        joined[place] = Some(member);
+                        continue;
+                    }
+                    Some(Ok((_, Err(error)))) => error,
+                    // It ends otherwise only if the program does.
+                    Some(Err(_)) => super::ends(),
+                },
+                error = interrupted.as_mut(), if failed.is_none() => error,
+            };
+            // What others say to that is no cause.
+            let first = failed.get_or_insert(error);
+            refuse.send_replace(Some(not_made(first)));
         }
         let members = Self::of(invited, joined);
         match failed.map_or_else(|| members.check(), Err) {
             Ok(()) => Ok(members),
             Err(error) => {
-                members.end(&format!("the group was not made: {error}")).await;
+                members.end(&not_made(&error)).await;
                 Err(error)
             }
         }
@@ -186,15 +194,52 @@ impl Member {
     }
 }
 
-async fn join(
-    channel: tonic::transport::Channel,
+/// What members hear of a group that fails before it begins.
+pub(crate) fn not_made(why: &ControlError) -> String {
+    reason(format!("the group was not made: {why}"))
+}
+
+/// Asks a member for its answer. If it is no longer wanted, it hears why.
+async fn ask(
+    channel: Channel,
     invited: &Invited,
     terms: &Terms,
+    deadline: Instant,
+    mut refused: watch::Receiver<Option<String>>,
 ) -> Result<Joined, ControlError> {
     let (tell, requests) = mpsc::channel(REQUESTS_MAX);
     let invitation = Invitation { service: invited.service.clone(), terms: Some(terms.told()) };
-    // There is room for it.
+    // There is room for it, and for what follows.
     let _ = tell.try_send(JoinRequest { say: Some(Say::Invitation(invitation)) });
+    let mut joining = pin!(join(channel, invited, terms, tell.clone(), requests));
+    let joined = tokio::select! {
+        joined = timeout_at(deadline, joining.as_mut()) => joined,
+        why = said(&mut refused) => {
+            let _ = tell.try_send(JoinRequest { say: Some(Say::Ended(why)) });
+            timeout(END_TIMEOUT, joining).await
+        }
+    };
+    joined.unwrap_or_else(|_| {
+        let why = format!("no answer within {} s", JOIN_TIMEOUT.as_secs());
+        Err(ControlError::new(ErrorKind::Late, why))
+    })
+}
+
+/// Until there is a reason.
+async fn said(refused: &mut watch::Receiver<Option<String>>) -> String {
+    match refused.wait_for(Option::is_some).await {
+        Ok(why) => why.clone().unwrap_or_default(),
+        Err(_) => String::new(),
+    }
+}
+
+async fn join(
+    channel: Channel,
+    invited: &Invited,
+    terms: &Terms,
+    tell: Tell,
+    requests: mpsc::Receiver<JoinRequest>,
+) -> Result<Joined, ControlError> {
     let failed = |status| ControlError::of_status(&daemon(&invited.daemon), &status);
     let mut client = PeerClient::new(channel);
     let answer = client.join(ReceiverStream::new(requests)).await.map_err(failed)?;

@@ -276,7 +276,8 @@ async fn who_no_longer_wants_a_group_does_not_get_it() {
     let creating = tokio::spawn(async move { host.create(&group).await.map(drop) });
     let Heard::Offer { offer, .. } = soon(listener.next()).await.unwrap() else { panic!() };
     creating.abort();
-    assert!(ended(&mut listener).await.contains("no longer asks"));
+    let why = ended(&mut listener).await;
+    assert!(why.contains("not made: the sending application has ended"), "{why}");
     // It is too late for that, and nobody's mistake.
     listener.accept(offer, &acceptance()).await.unwrap();
     world.create(&mut listener).await.unwrap();
