@@ -347,6 +347,16 @@ mod tests {
         assert_eq!(listeners.report().len(), all.len());
     }
 
+    #[tokio::test]
+    async fn who_does_not_read_is_noticed() {
+        let listeners = Arc::new(Listeners::default());
+        let (events, _heard) = mpsc::channel(1);
+        let listening = listeners.listen("s".into(), events).unwrap();
+        let _offers = [(); 2].map(|()| listeners.offer("s", terms()).unwrap());
+        let overrun = listening.application.overrun();
+        tokio::time::timeout(std::time::Duration::from_secs(5), overrun).await.unwrap();
+    }
+
     #[test]
     fn two_names_or_none_are_refused() {
         let listeners = Arc::new(Listeners::default());
