@@ -38,6 +38,7 @@ fn make(
     tonic_prost_build::configure()
         .out_dir(scratch)
         .message_attribute(".", "#[derive(serde::Serialize)]")
+        .enum_attribute(".", "#[derive(serde::Serialize)]")
         .compile_fds(described)?;
     Ok(fs::read_to_string(scratch.join("rdmc.control.v1.rs"))?)
 }

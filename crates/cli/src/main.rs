@@ -50,7 +50,7 @@ enum Command {
     Doctor(doctor::Args),
     Bench(Box<bench::Args>),
     Plan(Box<plan::Args>),
-    Switch(switch::Args),
+    Switch(Box<switch::Args>),
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {

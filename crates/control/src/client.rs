@@ -196,7 +196,9 @@ impl Agent {
         request.set_timeout(wait);
         match timeout(wait, call(self.client.clone(), request)).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(ControlError::of_status(&self.address, &status)),
+            Ok(Err(status)) => {
+                Err(ControlError::of_status(&format!("the agent at {}", self.address), &status))
+            }
             Err(_) => {
                 let message = format!(
                     "the agent at {} has not answered within {} s",

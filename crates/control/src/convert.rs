@@ -18,12 +18,12 @@ pub(crate) fn address(text: &str) -> Result<IpAddr, ControlError> {
     text.parse().map_err(|_| invalid("IP address", format_args!("{text:?}")))
 }
 
-fn mac(text: &str) -> Result<Mac, ControlError> {
+pub(crate) fn mac(text: &str) -> Result<Mac, ControlError> {
     text.parse().map_err(|_| invalid("Ethernet address", format_args!("{text:?}")))
 }
 
 /// A number of 24 bits.
-fn serial(what: &str, number: u32) -> Result<u32, ControlError> {
+pub(crate) fn serial(what: &str, number: u32) -> Result<u32, ControlError> {
     if number < Serial::COUNT {
         Ok(number)
     } else {

@@ -49,22 +49,38 @@ const CODES: [(ErrorKind, Code); 9] = [
     (ErrorKind::Failed, Code::Internal),
 ];
 
+/// What gRPC itself says when a deadline has passed.
+const EXPIRED: &str = "Timeout expired";
+
 impl ControlError {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// What a peer has answered. What went wrong on the way is said by this end, which names the peer.
+    /// The same, with where or when it happened.
+    pub(crate) fn within(self, place: impl std::fmt::Display) -> Self {
+        Self { message: format!("{place}: {}", self.message), ..self }
+    }
+
+    /// What a peer, such as "the agent at a:1", has answered. What went wrong on the way is said by this
+    /// end, which names the peer.
     pub(crate) fn of_status(peer: &str, status: &Status) -> Self {
         let known = CODES.iter().find(|(_, code)| *code == status.code());
-        let kind = known.map_or(ErrorKind::Failed, |(kind, _)| *kind);
+        // A connection that breaks comes without a code of its own.
+        let otherwise = match std::error::Error::source(status) {
+            Some(_) => ErrorKind::Unavailable,
+            None => ErrorKind::Failed,
+        };
+        let kind = known.map_or(otherwise, |(kind, _)| *kind);
         let message = match (std::error::Error::source(status), kind) {
             (Some(error), _) => {
-                format!("the agent at {peer} cannot be reached: {}", deepest(error))
+                format!("{peer} cannot be reached: {}", deepest(error))
             }
-            (None, ErrorKind::Late) => format!("the agent at {peer} has not answered in time"),
+            (None, ErrorKind::Late) if ["", EXPIRED].contains(&status.message()) => {
+                format!("{peer} has not answered in time")
+            }
             (None, _) if known.is_none() || status.message().is_empty() => {
-                format!("the agent at {peer} has answered {:?} {}", status.code(), status.message())
+                format!("{peer} has answered {:?} {}", status.code(), status.message())
             }
             (None, _) => status.message().to_owned(),
         };

@@ -13,6 +13,7 @@ mod convert;
 mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+pub mod host;
 /// What travels, made of `proto/`.
 #[allow(missing_docs, clippy::all, reason = "made by a generator")]
 pub mod proto;

@@ -1,4 +1,4 @@
-//! Connections between who asks and the agents: TLS 1.3, with certificates at both ends.
+//! Connections to agents, and between daemons: TLS 1.3, with certificates at both ends.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -33,14 +33,11 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// What cannot be accepted now, as for want of descriptors, is tried again after this time.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// A channel to an agent at `HOST:PORT`. It is connected when it is used first, and again when it has
+/// A channel to an agent or a daemon at `HOST:PORT`. It is connected when it is used first, and again when it has
 /// broken. Who answers has to have a certificate for HOST.
 pub(crate) fn channel(peer: &str, certificates: &Certificates) -> Result<Channel, ControlError> {
     let no_peer = |why: &str| {
-        ControlError::new(
-            ErrorKind::Invalid,
-            format!("\"{peer}\" is no HOST:PORT of an agent: {why}"),
-        )
+        ControlError::new(ErrorKind::Invalid, format!("\"{peer}\" is no HOST:PORT: {why}"))
     };
     let uri: Uri = format!("http://{peer}").parse().map_err(|_| no_peer("it is no address"))?;
     let (Some(host), Some(port)) = (uri.host(), uri.port_u16()) else {

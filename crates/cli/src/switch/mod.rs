@@ -2,6 +2,7 @@
 
 mod ask;
 mod detach;
+mod join;
 mod run;
 mod text;
 
@@ -24,6 +25,7 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::Args>),
+    Join(join::Args),
     Detach(detach::Args),
     Show(ask::Show),
     Groups(ask::Groups),
@@ -36,6 +38,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let done = |()| ExitCode::SUCCESS;
     match &args.command {
         Command::Run(args) => run::run(args).map(done),
+        Command::Join(args) => join::run(args).map(done),
         Command::Detach(args) => detach::run(args).map(done),
         Command::Show(args) => args.run().map(done),
         Command::Groups(args) => args.run().map(done),

@@ -1,0 +1,112 @@
+//! `rdmc switch join`: the daemon of a host.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::PathBuf,
+    sync::atomic::Ordering,
+    time::Duration,
+};
+
+use control::host::{self, DaemonSettings};
+
+use crate::{
+    credentials::CredentialFiles,
+    failure::{Failure, say},
+    interrupt,
+};
+
+/// A signal is noticed within this time.
+const TICK: Duration = Duration::from_millis(50);
+/// The file's owner, group and all others.
+const MODE_MAX: u32 = 0o777;
+
+const EXAMPLES: &str = "\
+Example, at a host whose first switch is tor-a:
+  rdmc switch join --listen 10.0.0.1:4789 --switch tor-a:4790 --cert host.pem --key host.key --ca ca.pem
+
+Applications of this host make groups, and listen for others', over the socket. Who may connect to it may do so
+as this host: by itself only the daemon's own user, with --socket-mode 660 also the socket's group.
+The certificate has to be for the names and addresses by which other daemons call this one, and for those that
+its applications send from (subjectAltName).";
+
+/// Let this host's applications make groups that switches copy
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Where other hosts' daemons call (port 0 takes a free one, and says which)
+    #[arg(long, value_name = "IP:PORT")]
+    listen: SocketAddr,
+
+    /// The agent at this host's first switch (`rdmc switch run`)
+    #[arg(long, value_name = "HOST:PORT")]
+    switch: String,
+
+    /// Where applications of this host call: a Unix socket
+    #[arg(long, value_name = "PATH", default_value = "/run/rdmc/switch.sock")]
+    socket: PathBuf,
+
+    /// Who may call there: permissions of that file, in octal digits
+    #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
+    socket_mode: u32,
+
+    #[command(flatten)]
+    credentials: CredentialFiles,
+
+    /// Which daemons may ask for members of any sender's groups: a name that their certificate is for;
+    /// may be given several times. Others may for groups that they send to themselves
+    #[arg(long, value_name = "NAME")]
+    trust: Vec<String>,
+
+    /// Say on standard error what happens (or choose by RUST_LOG)
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= MODE_MAX);
+    mode.ok_or_else(|| "permissions are octal digits, such as 600 or 660".to_owned())
+}
+
+/// Serves until it is interrupted.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let stop = interrupt::flag().map_err(Failure::while_doing("catching signals"))?;
+    let certificates = super::certificates(&args.credentials)?;
+    crate::start_logging(args.verbose, None);
+    let listening = format!("listening on {}", args.listen);
+    let listener = TcpListener::bind(args.listen).map_err(Failure::while_doing(&listening))?;
+    let address = listener.local_addr().map_err(Failure::while_doing(&listening))?;
+    let settings = DaemonSettings {
+        agent: args.switch.clone(),
+        socket: args.socket.clone(),
+        socket_mode: args.socket_mode,
+        trusted: args.trust.clone(),
+    };
+    let served = super::runtime()?.block_on(async {
+        let prepared = host::prepare(&settings, &certificates)?;
+        let socket = args.socket.display();
+        say(format_args!("host daemon at {address}, applications at {socket}"));
+        let stopped = async {
+            while !stop.load(Ordering::Relaxed) {
+                tokio::time::sleep(TICK).await;
+            }
+        };
+        host::serve(prepared, listener, stopped).await
+    });
+    if served.is_ok() {
+        say("ended; its groups are out of the switches");
+    }
+    served.map_err(Failure::because)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mode;
+
+    #[test]
+    fn permissions_are_octal() {
+        assert_eq!((mode("600"), mode("0660")), (Ok(0o600), Ok(0o660)));
+        for text in ["", "u+rw", "1000", "888"] {
+            assert!(mode(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The daemon of a host: makes and keeps the groups that its applications send to, and offers others'
+//! to those that listen (the MC-RDMA paper's connection management daemon, section IV-A).
+//!
+//! Applications reach it over a Unix socket ([`client`]). Daemons reach each other over TLS with
+//! certificates: the stream from a sender's daemon to a member's is as long as the membership, so that
+//! either end hears of the other's failure.
+
+pub mod client;
+mod group;
+mod groups;
+mod keeper;
+mod listeners;
+mod members;
+mod service;
+mod session;
+mod socket;
+mod terms;
+#[cfg(test)]
+mod tests;
+
+use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use rdmc::bootstrap::Certificates;
+use rustls::pki_types::ServerName;
+use tokio::{net::TcpListener, sync::watch, time::sleep};
+use tonic::{Request, transport::Server};
+
+pub use terms::{Acceptance, Extent, Invited, NAME_BYTES_MAX, NewGroup, Terms, WORDS_BYTES_MAX};
+
+use crate::{
+    Agent, ControlError, ErrorKind,
+    proto::{host_server::HostServer, peer_server::PeerServer},
+    tls,
+};
+use groups::{Groups, Places};
+use listeners::Listeners;
+use service::{ForApplications, ForDaemons};
+use socket::Socket;
+
+/// Groups that applications of a host send to at the same time.
+const SENDING_MAX: u32 = 1024;
+/// Groups of others' that applications of a host are offered or members of at the same time.
+const MEMBERSHIPS_MAX: u32 = 4096;
+/// A daemon that is to end has taken its groups back within this time, or leaves them to the agents.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(8);
+/// Who does not hang up then is hung up on after this time.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Streams of one connection at the same time.
+const STREAMS_MAX: u32 = 1024;
+/// A message is no longer than that.
+const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+
+/// What a daemon is told.
+#[derive(Clone, Debug)]
+pub struct DaemonSettings {
+    /// HOST:PORT of the agent at this host's first switch.
+    pub agent: String,
+    /// Where its applications reach it.
+    pub socket: PathBuf,
+    /// Who may: the permissions of that file, as 0o600.
+    pub socket_mode: u32,
+    /// Names (DNS names or IP addresses) whose certificates may ask for members of any sender's
+    /// groups. Other daemons may for groups of the addresses that their certificates are for.
+    pub trusted: Vec<String>,
+}
+
+/// A daemon that can begin. Applications can connect, and wait.
+pub struct Prepared {
+    daemon: Arc<Daemon>,
+    socket: Socket,
+    leave: watch::Sender<bool>,
+}
+
+/// What both faces of a daemon share.
+pub(crate) struct Daemon {
+    agent: Agent,
+    certificates: Certificates,
+    trusted: Vec<ServerName<'static>>,
+    listeners: Arc<Listeners>,
+    groups: Arc<Groups>,
+    sending: Places,
+    memberships: Places,
+    leaving: Leaving,
+}
+
+/// Says when the daemon is to end.
+#[derive(Clone)]
+pub(crate) struct Leaving(watch::Receiver<bool>);
+
+impl Leaving {
+    /// Until it is.
+    async fn told(&mut self) {
+        // Who would tell has gone: then, too.
+        let _ = self.0.wait_for(|is_leaving| *is_leaving).await;
+    }
+}
+
+fn ends() -> ControlError {
+    ControlError::new(ErrorKind::Unavailable, "the daemon of this host ends")
+}
+
+impl Daemon {
+    fn check_open(&self) -> Result<(), ControlError> {
+        if *self.leaving.0.borrow() { Err(ends()) } else { Ok(()) }
+    }
+
+    /// Hosts may ask for members of groups that they send to.
+    fn check_sender<T>(&self, request: &Request<T>, sender: IpAddr) -> Result<(), ControlError> {
+        let own = ServerName::IpAddress(sender.into());
+        if tls::is_from(request, &[own]) || tls::is_from(request, &self.trusted) {
+            return Ok(());
+        }
+        let why = format!(
+            "the certificate of the sender's daemon is not for the sender's address {sender}, nor for a name that is trusted there (--trust)"
+        );
+        Err(ControlError::new(ErrorKind::Denied, why))
+    }
+}
+
+/// Makes a daemon and its socket. Has to be called within a tokio runtime; nothing is served yet.
+///
+/// Errors: what it was told makes no sense, or the socket cannot be had.
+pub fn prepare(
+    settings: &DaemonSettings,
+    certificates: &Certificates,
+) -> Result<Prepared, ControlError> {
+    let trusted = settings.trusted.iter().map(|name| {
+        ServerName::try_from(name.clone())
+            .map_err(|_| terms::invalid(format!("\"{name}\" is not the name or address of a host")))
+    });
+    let trusted = trusted.collect::<Result<_, _>>()?;
+    let (leave, leaving) = watch::channel(false);
+    let daemon = Daemon {
+        agent: Agent::new(&settings.agent, certificates)?,
+        certificates: certificates.clone(),
+        trusted,
+        listeners: Arc::default(),
+        groups: Arc::default(),
+        sending: Places::new(SENDING_MAX, "groups to send to"),
+        memberships: Places::new(MEMBERSHIPS_MAX, "memberships"),
+        leaving: Leaving(leaving),
+    };
+    let socket = Socket::bind(&settings.socket, settings.socket_mode)?;
+    Ok(Prepared { daemon: Arc::new(daemon), socket, leave })
+}
+
+/// Serves until `stop`; then groups are taken out of the switches, and members and applications are
+/// told, all within some ten seconds.
+///
+/// Errors: the system takes the listener or the socket away.
+pub async fn serve(
+    prepared: Prepared,
+    listener: std::net::TcpListener,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ControlError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        ControlError::new(ErrorKind::Failed, format!("serving: {error}"))
+    };
+    let Prepared { daemon, mut socket, leave } = prepared;
+    listener.set_nonblocking(true).map_err(|error| failed(&error))?;
+    let listener = TcpListener::from_std(listener).map_err(|error| failed(&error))?;
+    let (close, closed) = watch::channel(false);
+    let [mut first, mut second] = [Leaving(closed.clone()), Leaving(closed)];
+    let applications = ForApplications(Arc::clone(&daemon));
+    let applications = HostServer::new(applications).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let applications = Server::builder()
+        .max_concurrent_streams(STREAMS_MAX)
+        .add_service(applications)
+        .serve_with_incoming_shutdown(socket.accept()?, async move { first.told().await });
+    let daemons = ForDaemons(Arc::clone(&daemon));
+    let daemons = PeerServer::new(daemons).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let incoming = tls::accept(listener, &daemon.certificates);
+    let daemons = Server::builder()
+        .max_concurrent_streams(STREAMS_MAX)
+        .http2_keepalive_interval(Some(tls::KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(tls::KEEP_ALIVE / 2))
+        .add_service(daemons)
+        .serve_with_incoming_shutdown(incoming, async move { second.told().await });
+    let ending = async {
+        stop.await;
+        leave.send_replace(true);
+        tokio::join!(daemon.sending.empty(LEAVE_TIMEOUT), daemon.memberships.empty(LEAVE_TIMEOUT));
+        close.send_replace(true);
+        sleep(CLOSE_TIMEOUT).await;
+    };
+    tokio::select! {
+        served = async { tokio::try_join!(applications, daemons) } => {
+            served.map(drop).map_err(|error| failed(&error))
+        }
+        () = ending => Ok(()),
+    }
+}

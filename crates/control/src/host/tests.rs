@@ -1,0 +1,375 @@
+//! A daemon on this machine, and an agent that only pretends: what goes wrong between them, and what
+//! hostile applications and daemons say.
+
+#[path = "../../../rdmc/tests/common/authority.rs"]
+mod authority;
+
+use std::{
+    net::TcpListener as StdListener,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+};
+
+use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
+use tonic::{
+    Code, Response, Status,
+    codegen::{
+        BoxStream,
+        tokio_stream::{self, Stream},
+    },
+};
+
+use super::{
+    client::{Group, GroupEvent, Heard, Host, Listener},
+    *,
+};
+use crate::proto::{
+    self, CreateRequest, InsertRequest, JoinRequest, ListenRequest, create_request,
+    host_client::HostClient,
+    join_request, listen_request,
+    peer_client::PeerClient,
+    switch_server::{Switch, SwitchServer},
+};
+use authority::Authority;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An agent that says what it is told to.
+#[derive(Default)]
+struct Pretended {
+    /// So many times the identifier is another group's.
+    taken: AtomicU32,
+    has_group: AtomicBool,
+    is_in_trouble: AtomicBool,
+    inserted: Mutex<Vec<InsertRequest>>,
+}
+
+#[tonic::async_trait]
+impl Switch for Arc<Pretended> {
+    async fn insert(
+        &self,
+        request: Request<InsertRequest>,
+    ) -> Result<Response<proto::InsertReply>, Status> {
+        self.inserted.lock().unwrap().push(request.into_inner());
+        let less = |taken: u32| taken.checked_sub(1);
+        if self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            return Err(Status::already_exists("another group's"));
+        }
+        self.has_group.store(true, Ordering::SeqCst);
+        Ok(Response::new(proto::InsertReply { stale_after_ms: 300 }))
+    }
+
+    async fn keep(
+        &self,
+        _: Request<proto::KeepRequest>,
+    ) -> Result<Response<proto::KeepReply>, Status> {
+        if !self.has_group.load(Ordering::SeqCst) {
+            return Err(Status::not_found("no such group"));
+        }
+        let trouble = if self.is_in_trouble.load(Ordering::SeqCst) { "a port is down" } else { "" };
+        Ok(Response::new(proto::KeepReply { trouble: trouble.into(), members: Vec::new() }))
+    }
+
+    async fn remove_member(
+        &self,
+        _: Request<proto::RemoveMemberRequest>,
+    ) -> Result<Response<proto::RemoveMemberReply>, Status> {
+        Ok(Response::new(proto::RemoveMemberReply { was_removed: true }))
+    }
+
+    async fn remove(
+        &self,
+        _: Request<proto::RemoveRequest>,
+    ) -> Result<Response<proto::RemoveReply>, Status> {
+        let was_there = self.has_group.swap(false, Ordering::SeqCst);
+        Ok(Response::new(proto::RemoveReply { was_there }))
+    }
+
+    async fn show(
+        &self,
+        _: Request<proto::ShowRequest>,
+    ) -> Result<Response<proto::ShowReply>, Status> {
+        Err(Status::unimplemented("it only pretends"))
+    }
+
+    type GroupsStream = BoxStream<proto::GroupReport>;
+
+    async fn groups(
+        &self,
+        _: Request<proto::GroupsRequest>,
+    ) -> Result<Response<Self::GroupsStream>, Status> {
+        Err(Status::unimplemented("it only pretends"))
+    }
+
+    async fn counters(
+        &self,
+        _: Request<proto::CountersRequest>,
+    ) -> Result<Response<proto::CountersReply>, Status> {
+        Err(Status::unimplemented("it only pretends"))
+    }
+
+    async fn plan(
+        &self,
+        _: Request<proto::PlanRequest>,
+    ) -> Result<Response<proto::PlanReply>, Status> {
+        Err(Status::unimplemented("it only pretends"))
+    }
+}
+
+/// A daemon that sends to itself.
+struct World {
+    certificates: Certificates,
+    switch: Arc<Pretended>,
+    daemon: String,
+    socket: PathBuf,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<Result<(), ControlError>>,
+    _files: (Authority, tempfile::TempDir),
+}
+
+impl World {
+    async fn new() -> Self {
+        let (authority, directory) = (Authority::new("host"), tempfile::tempdir().unwrap());
+        let certificates = Certificates::read(&authority.issue("127.0.0.1"), &[]).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let agent = listener.local_addr().unwrap().to_string();
+        let switch = Arc::<Pretended>::default();
+        let served = Server::builder()
+            .add_service(SwitchServer::new(Arc::clone(&switch)))
+            .serve_with_incoming(tls::accept(listener, &certificates));
+        tokio::spawn(served);
+        let socket = directory.path().join("switch.sock");
+        let settings = DaemonSettings {
+            agent,
+            socket: socket.clone(),
+            socket_mode: 0o600,
+            trusted: Vec::new(),
+        };
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
+        let daemon = listener.local_addr().unwrap().to_string();
+        let prepared = prepare(&settings, &certificates).unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let served = tokio::spawn(serve(prepared, listener, async { drop(stopped.await) }));
+        let _files = (authority, directory);
+        Self { certificates, switch, daemon, socket, stop, served, _files }
+    }
+
+    fn host(&self) -> Host {
+        Host::at(&self.socket)
+    }
+
+    fn new_group(&self) -> NewGroup {
+        let (daemon, service) = (self.daemon.clone(), "s".to_owned());
+        NewGroup {
+            sender: "127.0.0.1".parse().unwrap(),
+            sender_qpn: 5,
+            mtu_bytes: 1024,
+            members: vec![Invited { daemon, service }],
+            regions: Vec::new(),
+            words: Vec::new(),
+            goes_on: true,
+            all_notifications: false,
+        }
+    }
+
+    async fn create(&self, listener: &mut Listener) -> Result<Group, ControlError> {
+        let (host, group) = (self.host(), self.new_group());
+        let (made, ()) = tokio::join!(host.create(&group), async {
+            let Heard::Offer { offer, .. } = soon(listener.next()).await.unwrap() else { panic!() };
+            listener.accept(offer, &acceptance()).await.unwrap();
+        });
+        made
+    }
+}
+
+fn acceptance() -> Acceptance {
+    Acceptance::new("127.0.0.2".parse().unwrap(), "02:00:00:00:00:02".parse().unwrap(), 7)
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, what).await.expect("it has come in time")
+}
+
+async fn ended(listener: &mut Listener) -> String {
+    loop {
+        match soon(listener.next()).await.unwrap() {
+            Heard::Ended { reason, .. } => return reason,
+            Heard::Begun { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn identifiers_that_are_taken_are_drawn_again() {
+    let world = World::new().await;
+    let mut listener = world.host().listen("s").await.unwrap();
+    world.switch.taken.store(3, Ordering::SeqCst);
+    let group = world.create(&mut listener).await.unwrap();
+    let drawn: Vec<u32> = {
+        let inserted = world.switch.inserted.lock().unwrap();
+        let told = inserted.iter().map(|request| request.group.as_ref().unwrap());
+        assert!(
+            told.clone()
+                .all(|group| group.psn_first == inserted[0].group.as_ref().unwrap().psn_first)
+        );
+        told.map(|group| group.key.as_ref().unwrap().id).collect()
+    };
+    assert_eq!(drawn.len(), 4);
+    assert_eq!((drawn[3], drawn[2] == drawn[3]), (group.made().id, false));
+    group.close().await.unwrap();
+    assert_eq!(ended(&mut listener).await, "the sending application has closed it");
+
+    world.switch.taken.store(9, Ordering::SeqCst);
+    let error = world.create(&mut listener).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Taken);
+    assert!(error.message.contains("into the switches: another group's"), "{error}");
+    assert!(ended(&mut listener).await.contains("was not made"));
+    assert_eq!(world.switch.inserted.lock().unwrap().len(), 8);
+    assert!(world.host().groups().await.unwrap().groups.is_empty());
+}
+
+#[tokio::test]
+async fn what_an_agent_forgets_is_inserted_again_and_troubles_are_told() {
+    let world = World::new().await;
+    let mut listener = world.host().listen("s").await.unwrap();
+    let mut group = world.create(&mut listener).await.unwrap();
+    world.switch.has_group.store(false, Ordering::SeqCst);
+    soon(async {
+        while !world.switch.has_group.load(Ordering::SeqCst) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let inserted = world.switch.inserted.lock().unwrap().clone();
+    assert_eq!((inserted.len(), &inserted[0]), (2, &inserted[1]));
+    world.switch.is_in_trouble.store(true, Ordering::SeqCst);
+    let trouble = Some("a port is down".to_owned());
+    assert_eq!(soon(group.next()).await.unwrap(), GroupEvent::Trouble(trouble));
+    assert_eq!(world.host().groups().await.unwrap().groups[0].trouble, "a port is down");
+    world.switch.is_in_trouble.store(false, Ordering::SeqCst);
+    assert_eq!(soon(group.next()).await.unwrap(), GroupEvent::Trouble(None));
+}
+
+#[tokio::test]
+async fn a_daemon_that_ends_takes_everything_back() {
+    let world = World::new().await;
+    let mut listener = world.host().listen("s").await.unwrap();
+    let mut group = world.create(&mut listener).await.unwrap();
+    world.stop.send(()).unwrap();
+    soon(world.served).await.unwrap().unwrap();
+    assert!(!world.switch.has_group.load(Ordering::SeqCst));
+    assert!(!world.socket.exists());
+    let said = soon(group.next()).await.unwrap();
+    assert!(matches!(said, GroupEvent::Ended(why) if why.contains("daemon")));
+    let last = async { while listener.next().await.is_ok() {} };
+    soon(last).await;
+}
+
+#[tokio::test]
+async fn who_no_longer_wants_a_group_does_not_get_it() {
+    let world = World::new().await;
+    let mut listener = world.host().listen("s").await.unwrap();
+    let (host, group) = (world.host(), world.new_group());
+    let creating = tokio::spawn(async move { host.create(&group).await.map(drop) });
+    let Heard::Offer { offer, .. } = soon(listener.next()).await.unwrap() else { panic!() };
+    creating.abort();
+    let why = ended(&mut listener).await;
+    assert!(why.contains("not made: the sending application has ended"), "{why}");
+    // It is too late for that, and nobody's mistake.
+    listener.accept(offer, &acceptance()).await.unwrap();
+    world.create(&mut listener).await.unwrap();
+    assert_eq!(world.switch.inserted.lock().unwrap().len(), 1);
+}
+
+/// The daemon's face to applications, for saying anything.
+async fn raw(world: &World) -> HostClient<tonic::transport::Channel> {
+    let socket = world.socket.clone();
+    let connect = move |_: tonic::transport::Uri| {
+        let socket = socket.clone();
+        async move {
+            let stream = tokio::net::UnixStream::connect(socket).await?;
+            std::io::Result::Ok(hyper_util::rt::TokioIo::new(stream))
+        }
+    };
+    let endpoint = tonic::transport::Endpoint::from_static("http://host");
+    let channel = endpoint.connect_with_connector(tower::service_fn(connect)).await.unwrap();
+    HostClient::new(channel)
+}
+
+/// Says these things, and nothing more.
+fn says<T: Send + 'static>(said: Vec<T>) -> impl Stream<Item = T> + Send + 'static {
+    use tonic::codegen::tokio_stream::StreamExt;
+    tokio_stream::iter(said).chain(tokio_stream::pending())
+}
+
+#[tokio::test]
+async fn applications_that_make_no_sense_are_hung_up_on() {
+    use create_request::Say as Create;
+    use listen_request::Say as Listen;
+    let world = World::new().await;
+    let mut client = raw(&world).await;
+    for say in [Some(Create::RemoveMember(0)), Some(Create::Close(proto::Close {})), None] {
+        let refused = client.create(says(vec![CreateRequest { say }])).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    }
+    let told = world.new_group().told();
+    let say = Some(Create::Group(proto::NewGroup { mtu_bytes: 1, ..told.clone() }));
+    let refused = client.create(says(vec![CreateRequest { say }])).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+
+    let refuse = |offer| Listen::Refuse(proto::Refuse { offer, reason: String::new() });
+    let service = |name: &str| Listen::Service(name.to_owned());
+    for first in [refuse(1), service(""), service(&"s".repeat(256)), service("\n")] {
+        let said = vec![ListenRequest { say: Some(first) }];
+        let refused = client.listen(says(said)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+    }
+    // What was no offer; a second name. The first name is free again each time.
+    for second in [refuse(1), service("t")] {
+        let said = [service("s"), second].map(|say| ListenRequest { say: Some(say) });
+        let heard = client.listen(says(said.to_vec())).await.unwrap();
+        let refused = soon(heard.into_inner().message()).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    }
+    // Anything but an end while a group is made.
+    let _listener = world.host().listen("s").await.unwrap();
+    let said = [Create::Group(told), Create::RemoveMember(0)];
+    let said = said.map(|say| CreateRequest { say: Some(say) });
+    let heard = client.create(says(said.to_vec())).await.unwrap();
+    let refused = soon(heard.into_inner().message()).await.unwrap_err();
+    assert!(refused.message().contains("not made yet"), "{refused}");
+}
+
+#[tokio::test]
+async fn daemons_that_make_no_sense_are_refused() {
+    use join_request::Say;
+    let world = World::new().await;
+    let channel = tls::channel(&world.daemon, &world.certificates).unwrap();
+    let mut client = PeerClient::new(channel);
+    let terms = world.new_group().terms(3).told();
+    let invite = |service: &str, terms: proto::Terms| {
+        let (service, terms) = (service.to_owned(), Some(terms));
+        Some(Say::Invitation(proto::Invitation { service, terms }))
+    };
+    let foreign = proto::Terms { sender: "127.0.0.9".into(), ..terms.clone() };
+    let wrong = proto::Terms { psn_first: 1 << 24, ..terms.clone() };
+    for (say, code) in [
+        (None, Code::InvalidArgument),
+        (Some(Say::Begun(1)), Code::InvalidArgument),
+        (invite("s", wrong), Code::InvalidArgument),
+        (invite("s", foreign), Code::PermissionDenied),
+        (invite("s", terms.clone()), Code::NotFound),
+    ] {
+        let refused = client.join(says(vec![JoinRequest { say }])).await.unwrap_err();
+        assert_eq!(refused.code(), code, "{refused}");
+    }
+    let mut listener = world.host().listen("s").await.unwrap();
+    let early = [invite("s", terms), Some(Say::Begun(1))].map(|say| JoinRequest { say });
+    let refused = client.join(says(early.to_vec())).await.unwrap_err();
+    assert!(refused.message().contains("waits for its answer"), "{refused}");
+    assert!(matches!(soon(listener.next()).await.unwrap(), Heard::Offer { .. }));
+    assert!(ended(&mut listener).await.contains("waits for its answer"));
+}

@@ -1,0 +1,231 @@
+//! Groups of queue pairs in userspace, and messages through them, whose contents are compared.
+
+use std::time::{Duration, Instant};
+
+use control::{
+    ControlError,
+    host::{
+        Acceptance, Extent, Invited, NewGroup, Terms,
+        client::{Group, Heard, Listener},
+    },
+};
+use endpoint::{Endpoint, Event, Peer};
+use mcrdma::endpoint::{Kind, Memory, RequesterConfig, Status, Work};
+
+use crate::world::{World, address, daemon};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Where the sender thinks that the members' memory is.
+const VIRTUAL_START: u64 = 0x5000_0000;
+/// Messages that may be open; each WRITE has its own place among so many.
+const OPEN: u64 = 4;
+const PLACE_BYTES: u64 = 32 << 10;
+const BYTES_MAX: u64 = 20_000;
+
+/// An application that receives.
+pub struct Receiver {
+    pub host: usize,
+    pub listener: Listener,
+    pub offer: u64,
+    pub qpn: u32,
+    service: &'static str,
+    memory: Memory,
+}
+
+/// An application that sends.
+pub struct Connected {
+    pub group: Group,
+    host: usize,
+    qpn: u32,
+}
+
+fn config() -> RequesterConfig {
+    RequesterConfig { timeout_ns: 20_000_000, retries: 10_000, ..RequesterConfig::default() }
+}
+
+pub fn new_group(sender: usize, sender_qpn: u32, members: &[(usize, &str)]) -> NewGroup {
+    let invited = |&(host, service): &(usize, &str)| Invited {
+        daemon: daemon(host),
+        service: service.to_owned(),
+    };
+    NewGroup {
+        sender: address(sender),
+        sender_qpn,
+        mtu_bytes: config().mtu_bytes,
+        members: members.iter().map(invited).collect(),
+        regions: vec![Extent { start: VIRTUAL_START, bytes: OPEN * PLACE_BYTES }],
+        words: b"words".to_vec(),
+        goes_on: true,
+        all_notifications: false,
+    }
+}
+
+impl Receiver {
+    pub async fn new(world: &World, host: usize, service: &'static str) -> Self {
+        let listener = world.host(host).listen(service).await.unwrap();
+        let memory = Memory { start: 0, bytes: 0, key: 0 };
+        Self { host, listener, offer: 0, qpn: 0, service, memory }
+    }
+
+    /// The next thing that it hears is an offer.
+    pub async fn offered(&mut self) -> (u64, Terms) {
+        let heard = tokio::time::timeout(PATIENCE, self.listener.next()).await;
+        let heard = heard.expect("an offer comes in time").unwrap();
+        let Heard::Offer { offer, terms } = heard else { panic!("{heard:?}") };
+        (offer, terms)
+    }
+
+    pub async fn accept(&mut self, endpoint: &mut Endpoint) {
+        let (offer, terms) = self.offered().await;
+        self.memory = endpoint.register((OPEN * PLACE_BYTES) as usize);
+        let peer = Peer { address: terms.sender, qpn: terms.sender_qpn, next_hop: None };
+        self.qpn = endpoint.queue_pair(peer, config(), 0, terms.psn_first);
+        self.offer = offer;
+        let accepted = Acceptance::new(address(self.host), endpoint.mac(), self.qpn);
+        self.listener.accept(offer, &accepted.with(self.memory)).await.unwrap();
+    }
+}
+
+/// Makes a group.
+pub async fn connect(
+    world: &mut World,
+    host: usize,
+    receivers: &mut [Receiver],
+) -> Result<Connected, ControlError> {
+    let qpn = world.endpoints[host].draw_number();
+    let members: Vec<_> =
+        receivers.iter().map(|receiver| (receiver.host, receiver.service)).collect();
+    let (application, new) = (world.host(host), new_group(host, qpn, &members));
+    let (group, ()) = tokio::join!(application.create(&new), async {
+        for receiver in receivers.iter_mut() {
+            receiver.accept(&mut world.endpoints[receiver.host]).await;
+        }
+    });
+    let group = group?;
+    let made = group.made().clone();
+    let peer = Peer { address: made.virtual_address, qpn: made.id, next_hop: None };
+    world.endpoints[host].connect(qpn, peer, config(), (made.psn_first, 0));
+    for receiver in receivers {
+        let begun = Heard::Begun { offer: receiver.offer, id: made.id };
+        assert_eq!(receiver.listener.next().await.unwrap(), begun);
+    }
+    Ok(Connected { group, host, qpn })
+}
+
+/// What has happened at all queue pairs.
+pub async fn progress(world: &mut World) -> Vec<(usize, Event)> {
+    let mut events = Vec::new();
+    for (host, endpoint) in world.endpoints.iter_mut().enumerate() {
+        endpoint.progress(Duration::ZERO).unwrap();
+        while let Some(event) = endpoint.completed() {
+            events.push((host, event));
+        }
+    }
+    if events.is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    events
+}
+
+/// Messages of one group: SEND and WRITE in turn.
+#[derive(Debug)]
+pub struct Flow {
+    salt: u64,
+    messages: u64,
+    posted: u64,
+    done: u64,
+    /// By receiver.
+    arrived: Vec<u64>,
+}
+
+const fn is_write(index: u64) -> bool {
+    index % 2 == 1
+}
+
+const fn place(index: u64) -> u64 {
+    index % OPEN * PLACE_BYTES
+}
+
+impl Flow {
+    pub const fn new(salt: u64, messages: u64) -> Self {
+        Self { salt, messages, posted: 0, done: 0, arrived: Vec::new() }
+    }
+
+    fn contents(&self, index: u64) -> Vec<u8> {
+        let bytes = 1 + (index * 7919 + self.salt * 104_729) % BYTES_MAX;
+        (0..bytes).map(|at| (at * 7 + index * 13 + self.salt * 101) as u8).collect()
+    }
+
+    /// Posts what may be open, and where it goes.
+    pub fn post(&mut self, world: &mut World, from: &Connected, to: &[Receiver]) {
+        self.arrived.resize(to.len(), 0);
+        while self.posted < self.messages && self.posted < self.done + OPEN {
+            let bytes = self.contents(self.posted);
+            for receiver in to {
+                let room = if is_write(self.posted) { 0 } else { bytes.len() };
+                let endpoint = &mut world.endpoints[receiver.host];
+                endpoint.receive(receiver.qpn, self.posted, vec![0xee; room]).unwrap();
+            }
+            let kind = match is_write(self.posted) {
+                true => Kind::Write { address: VIRTUAL_START + place(self.posted), key: 1 },
+                false => Kind::Send,
+            };
+            let immediate = Some(self.salt as u32);
+            let work = Work { id: self.posted, kind, bytes: bytes.len() as u32, immediate };
+            world.endpoints[from.host].send(from.qpn, work, bytes.into()).unwrap();
+            self.posted += 1;
+        }
+    }
+
+    /// Whether the event was one of this flow's.
+    pub fn take(
+        &mut self,
+        world: &World,
+        (host, event): &(usize, Event),
+        from: &Connected,
+        to: &[Receiver],
+    ) -> bool {
+        match event {
+            Event::Sent { qpn, id, status } => {
+                if (*host, *qpn) != (from.host, from.qpn) {
+                    return false;
+                }
+                assert_eq!((*id, *status), (self.done, Status::Done));
+                self.done += 1;
+            }
+            Event::Arrived { qpn, arrival, memory } => {
+                let is_it = |receiver: &Receiver| (receiver.host, receiver.qpn) == (*host, *qpn);
+                let Some(at) = to.iter().position(is_it) else { return false };
+                let index = self.arrived[at];
+                let wanted = self.contents(index);
+                assert_eq!(arrival.is_write, is_write(index));
+                assert_eq!(arrival.immediate, Some(self.salt as u32));
+                let found = if is_write(index) {
+                    let all = world.endpoints[*host].memory(to[at].memory.key).unwrap();
+                    &all[place(index) as usize..][..wanted.len()]
+                } else {
+                    &memory[..]
+                };
+                assert!(found == wanted, "message {index} at host {host}");
+                self.arrived[at] += 1;
+            }
+        }
+        true
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.done == self.messages && self.arrived.iter().all(|count| *count == self.messages)
+    }
+
+    /// Until all have all.
+    pub async fn run(mut self, world: &mut World, from: &Connected, to: &[Receiver]) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.is_over() {
+            assert!(Instant::now() < deadline, "{self:?}");
+            self.post(world, from, to);
+            for event in progress(world).await {
+                assert!(self.take(world, &event, from, to), "{event:?}");
+            }
+        }
+    }
+}
