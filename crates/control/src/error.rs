@@ -53,6 +53,11 @@ const CODES: [(ErrorKind, Code); 9] = [
 const EXPIRED: &str = "Timeout expired";
 
 impl ControlError {
+    /// Nothing was heard of whom was asked: it may or may not have done it.
+    pub(crate) const fn is_silence(&self) -> bool {
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Late)
+    }
+
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }

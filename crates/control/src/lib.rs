@@ -14,6 +14,7 @@ mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod host;
+mod keeper;
 /// What travels, made of `proto/`.
 #[allow(missing_docs, clippy::all, reason = "made by a generator")]
 pub mod proto;

@@ -3,23 +3,14 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use mcrdma::plan::Group;
 use rdmc::{InsertError, Inserted, Switches, bootstrap::Certificates};
-use tokio::{
-    runtime::{Builder, Runtime},
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use tokio::runtime::{Builder, Runtime};
 
-use crate::{Agent, Claim, ControlError, ErrorKind};
-
-/// What switches say of a group is known after this time at the latest.
-const KEEP_EVERY: Duration = Duration::from_secs(2);
-/// Switches that do not answer when a group ends forget it by themselves.
-const REMOVE_TIMEOUT: Duration = Duration::from_secs(3);
+use crate::{Agent, Claim, ControlError, ErrorKind, keeper::Keeper};
 
 /// The switches that the agent at the sender's first one tells.
 ///
@@ -68,83 +59,36 @@ impl Switches for AgentSwitches {
             ErrorKind::Taken => InsertError::Duplicate,
             _ => InsertError::Refused(error.message),
         })?;
-        let trouble = Arc::new(Mutex::new(None));
-        let kept = Kept {
-            agent: self.agent.clone(),
-            group: group.clone(),
-            claim,
-            stale_after,
-            trouble: Arc::clone(&trouble),
-        };
-        let (agent, claim) = (kept.agent.clone(), kept.claim.clone());
-        let keeping = self.runtime.spawn(kept.keep());
-        Ok(Box::new(Entered { agent, claim, trouble, keeping, runtime: Arc::clone(&self.runtime) }))
-    }
-}
-
-/// A group that is kept alive.
-struct Kept {
-    agent: Agent,
-    group: Group,
-    claim: Claim,
-    stale_after: Duration,
-    trouble: Arc<Mutex<Option<String>>>,
-}
-
-impl Kept {
-    async fn keep(self) {
-        let every = KEEP_EVERY.min(self.stale_after / 3);
-        let mut heard = Instant::now();
-        loop {
-            sleep(every).await;
-            let trouble = match self.ask(every).await {
-                Ok(trouble) => {
-                    heard = Instant::now();
-                    trouble
-                }
-                // Switches go on without their agents, for a time.
-                Err(_) if heard.elapsed() < self.stale_after => continue,
-                Err(error) => Some(error.message),
-            };
-            *lock(&self.trouble) = trouble;
-        }
-    }
-
-    async fn ask(&self, every: Duration) -> Result<Option<String>, ControlError> {
-        match self.agent.keep(&self.claim).await {
-            Ok(kept) => Ok(kept.trouble),
-            // Its agent has started again.
-            Err(error) if error.kind == ErrorKind::Unknown => {
-                let wait = self.stale_after.max(every);
-                self.agent.insert(&self.group, &self.claim, wait).await.map(|_| None)
-            }
-            Err(error) => Err(error),
-        }
+        let _entered = self.runtime.enter();
+        let keeper = Keeper::start(self.agent.clone(), claim, group.clone(), stale_after);
+        let runtime = Arc::clone(&self.runtime);
+        Ok(Box::new(Entered { kept: Mutex::new((Some(keeper), None)), runtime }))
     }
 }
 
 /// A group in the switches.
 struct Entered {
-    agent: Agent,
-    claim: Claim,
-    trouble: Arc<Mutex<Option<String>>>,
-    keeping: JoinHandle<()>,
+    /// With the trouble that was heard of last.
+    kept: Mutex<(Option<Keeper>, Option<String>)>,
     runtime: Arc<Runtime>,
 }
 
 impl Inserted for Entered {
     fn trouble(&self) -> Option<String> {
-        lock(&self.trouble).clone()
+        let (keeper, trouble) = &mut *lock(&self.kept);
+        while let Some(heard) = keeper.as_mut().and_then(|keeper| keeper.troubles.try_recv().ok()) {
+            *trouble = heard;
+        }
+        trouble.clone()
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.keeping.abort();
-        // Who does not hear it forgets the group when it is stale.
-        let _ = self
-            .runtime
-            .block_on(async { timeout(REMOVE_TIMEOUT, self.agent.remove(&self.claim)).await });
+        let keeper = lock(&self.kept).0.take();
+        if let Some(keeper) = keeper {
+            self.runtime.block_on(keeper.end());
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use switch::{Groups, UserspaceTables};
 use tokio::{
     net::TcpListener,
     sync::oneshot,
-    time::{interval, sleep},
+    time::{MissedTickBehavior, interval, sleep},
 };
 use tonic::transport::Server;
 
@@ -160,18 +160,33 @@ pub async fn serve(
     served
 }
 
-/// What has to be done from time to time.
+/// What has to be done from time to time, none of which holds the others up.
 async fn look_after(registry: Arc<Registry>, follow: Duration) {
-    let mut follow = interval(follow);
-    let mut sweep = interval(registry.stale_after / 6);
-    let mut keep = interval(registry.stale_after / 4);
-    loop {
-        tokio::select! {
-            _ = follow.tick() => registry.follow_routes().await,
-            _ = sweep.tick() => registry.sweep().await,
-            _ = keep.tick() => registry.keep_behind().await,
+    let [mut follow, mut sweep, mut keep] =
+        [follow, registry.stale_after / 6, registry.stale_after / 4].map(|every| {
+            let mut ticks = interval(every);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        });
+    let following = async {
+        loop {
+            follow.tick().await;
+            registry.follow_routes().await;
         }
-    }
+    };
+    let sweeping = async {
+        loop {
+            sweep.tick().await;
+            registry.sweep().await;
+        }
+    };
+    let keeping = async {
+        loop {
+            keep.tick().await;
+            registry.keep_behind().await;
+        }
+    };
+    tokio::join!(following, sweeping, keeping);
 }
 
 /// An address for an agent to listen at. Errors: it cannot be had; names it.

@@ -3,6 +3,8 @@
 //! The switches behind are told first and the own data plane last, so that no packet meets half a
 //! tree; what fails is taken back.
 
+mod upkeep;
+
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
@@ -17,17 +19,19 @@ use mcrdma::{
 use rdmc::bootstrap::Certificates;
 use routes::Station;
 use switch::{Groups, MemberState, PlaneError};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 use super::{
     next::Behind,
     sight::{self, Sight, Unseen},
     split::{Split, Way},
 };
-use crate::{Agent, Claim, ControlError, ErrorKind, Kept, proto::PlannedSwitch};
+use crate::{Agent, Claim, ControlError, ErrorKind, proto::PlannedSwitch};
 
 /// The switches behind have answered within this time: less than who asks here waits for.
 const BEHIND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Those that need no longer know a group are told within this time, or forget it by themselves.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The groups of one switch.
 pub(crate) struct Registry {
@@ -292,10 +296,10 @@ impl Registry {
             self.leave_behind(held, &before).await;
             return Err(error);
         }
-        self.leave_behind(held, &wanted).await;
         lock(&self.orphans).remove(&group.key);
         held.troubles.retain(|cause, _| wanted.contains_key(cause));
         (held.group, held.split) = (Some(group), split);
+        self.leave_behind(held, &wanted).await;
         Ok(())
     }
 
@@ -365,8 +369,8 @@ impl Registry {
             let Some(agent) = self.agents.get(&address).cloned() else { continue };
             asked.spawn(async move { agent.remove(&claim).await });
         }
-        // Who cannot be reached forgets it when nobody keeps it any more.
-        asked.join_all().await;
+        let told = async { while asked.join_next().await.is_some() {} };
+        let _ = timeout(LEAVE_TIMEOUT, told).await;
     }
 
     fn claim(&self, held: &Held, key: GroupKey) -> Claim {
@@ -456,74 +460,6 @@ impl Registry {
         lock(&self.orphans).iter().map(|(key, since)| (*key, *since)).collect()
     }
 
-    /// Forgets callers of whom nothing was heard, and groups that nobody wants.
-    pub(crate) async fn sweep(&self) {
-        for (key, entry) in self.all() {
-            let mut held = entry.lock().await;
-            held.callers.retain(|_, wanted| wanted.heard.elapsed() < self.stale_after);
-            if held.callers.is_empty() {
-                tracing::warn!(%key, "nobody has asked for it for {} s", self.stale_after.as_secs());
-            }
-            self.forget_if_unwanted(key, &mut held).await;
-            let _ = self.follow(&mut held).await;
-        }
-        for (key, since) in self.orphans() {
-            if since.elapsed() >= self.stale_after && lock(&self.orphans).remove(&key).is_some() {
-                tracing::warn!(%key, "nobody has asked for it since this agent has started");
-                let removed = self.plane().remove(key);
-                removed.inspect_err(|error| tracing::warn!(%key, %error, "not removed")).ok();
-            }
-        }
-    }
-
-    /// Says to the agents behind that groups are still wanted, and hears how they are.
-    pub(crate) async fn keep_behind(&self) {
-        for (key, entry) in self.all() {
-            let mut held = entry.lock().await;
-            for address in held.behind.keys().cloned().collect::<Vec<_>>() {
-                let Some(agent) = self.agents.get(&address) else { continue };
-                let claim = self.claim(&held, key);
-                let answer = agent.keep(&claim).await;
-                self.hear(&mut held, address, answer).await;
-            }
-        }
-    }
-
-    /// What an agent behind has said of a group. Its switch goes on without it, until it would have
-    /// forgotten the group.
-    async fn hear(&self, held: &mut Held, agent: String, answer: Result<Kept, ControlError>) {
-        let trouble = match answer {
-            Ok(kept) => kept.trouble,
-            Err(error) if error.kind == ErrorKind::Unknown => {
-                self.again(held, &agent).await.err().map(|error| error.message)
-            }
-            Err(error) => {
-                let since = *held.unheard.entry(agent.clone()).or_insert_with(Instant::now);
-                if since.elapsed() >= self.stale_after {
-                    held.troubles.insert(agent, error.message);
-                } else {
-                    tracing::warn!(agent, %error, "nothing is heard of it");
-                }
-                return;
-            }
-        };
-        held.unheard.remove(&agent);
-        match trouble {
-            Some(trouble) => held.troubles.insert(agent, trouble),
-            None => held.troubles.remove(&agent),
-        };
-    }
-
-    /// An agent behind has forgotten what it was asked to do, as after a restart.
-    async fn again(&self, held: &mut Held, address: &str) -> Result<(), ControlError> {
-        let wanted = held.behind.clone();
-        held.behind.remove(address);
-        let told = self.tell_behind(held, &wanted).await;
-        // It is asked for it the next time, too.
-        held.behind = wanted;
-        told
-    }
-
     /// What an agent behind would do.
     pub(crate) async fn plan_behind(
         &self,
@@ -538,40 +474,6 @@ impl Registry {
         match self.agents.get(agent) {
             Some(agent) => agent.plan_at(sender, members, false, hops_left).await,
             None => Ok(Vec::new()),
-        }
-    }
-
-    /// Works out all groups again, if what this switch forwards by may have changed. What was in force
-    /// stays so where there is no other way.
-    pub(crate) async fn follow_routes(&self) {
-        let has_changed = match self.sight.has_changed() {
-            Ok(has_changed) => has_changed,
-            Err(error) => return tracing::warn!(%error, "routes cannot be read"),
-        };
-        if !has_changed {
-            return;
-        }
-        for (key, entry) in self.all() {
-            let mut held = entry.lock().await;
-            let Some(group) = held.group.clone() else { continue };
-            let split = match self.ways(&stations(&group), 1).await {
-                Ok(ways) => self.part(&ways),
-                // Somebody's Ethernet address has become old: what is in force still holds.
-                Err(unseen) if !unseen.is_lasting() => continue,
-                Err(unseen) => Err(self.refused(ErrorKind::NoTree, unseen.why)),
-            };
-            let trouble = match split {
-                Ok(split) if split == held.split => None,
-                Ok(_) => {
-                    tracing::info!(%key, "routes have changed");
-                    self.apply(&mut held, group).await.err()
-                }
-                Err(error) => Some(error),
-            };
-            match trouble {
-                Some(error) => held.troubles.insert("routes".to_owned(), error.message),
-                None => held.troubles.remove("routes"),
-            };
         }
     }
 }

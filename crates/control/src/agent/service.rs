@@ -149,6 +149,15 @@ impl Service {
     }
 }
 
+/// Does something to its end, also when its asker hangs up or is out of time: half of it would be
+/// neither there nor forgotten.
+async fn whole<T: Send + 'static>(
+    change: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Status> {
+    let done = tokio::spawn(change).await;
+    done.map_err(|error| Status::internal(format!("it was not brought to its end: {error}")))
+}
+
 #[tonic::async_trait]
 impl Switch for Service {
     async fn insert(
@@ -163,7 +172,9 @@ impl Switch for Service {
         if asked.is_first {
             self.registry.check_first(group.key.sender).await?;
         }
-        self.registry.insert(group, &claim, asked.is_first, hops_left).await?;
+        let (registry, is_first) = (Arc::clone(&self.registry), asked.is_first);
+        let insert = async move { registry.insert(group, &claim, is_first, hops_left).await };
+        whole(insert).await??;
         let stale_after_ms = self.registry.stale_after.as_millis() as u32;
         Ok(Response::new(proto::InsertReply { stale_after_ms }))
     }
@@ -185,7 +196,9 @@ impl Switch for Service {
     ) -> Result<Response<proto::RemoveMemberReply>, Status> {
         let asked = request.get_ref();
         let claim = self.claim(&request, asked.key.as_ref(), &asked.caller, asked.instance)?;
-        let was_removed = self.registry.remove_member(&claim, address(&asked.member)?).await?;
+        let (registry, member) = (Arc::clone(&self.registry), address(&asked.member)?);
+        let remove = async move { registry.remove_member(&claim, member).await };
+        let was_removed = whole(remove).await??;
         Ok(Response::new(proto::RemoveMemberReply { was_removed }))
     }
 
@@ -195,7 +208,9 @@ impl Switch for Service {
     ) -> Result<Response<proto::RemoveReply>, Status> {
         let asked = request.get_ref();
         let claim = self.claim(&request, asked.key.as_ref(), &asked.caller, asked.instance)?;
-        Ok(Response::new(proto::RemoveReply { was_there: self.registry.remove(&claim).await }))
+        let registry = Arc::clone(&self.registry);
+        let was_there = whole(async move { registry.remove(&claim).await }).await?;
+        Ok(Response::new(proto::RemoveReply { was_there }))
     }
 
     async fn show(
@@ -231,8 +246,16 @@ impl Switch for Service {
     ) -> Result<Response<Self::GroupsStream>, Status> {
         let mut reports = Vec::new();
         for (group, entry) in self.registry.all() {
-            let held = entry.lock().await;
-            reports.extend(self.report(group, &held).map(|report| (group, report)));
+            // Changing one may take as long as its asker waits.
+            let report = match entry.try_lock() {
+                Ok(held) => self.report(group, &held),
+                Err(_) => Some(proto::GroupReport {
+                    key: Some(key_told(group)),
+                    trouble: "it is being changed".to_owned(),
+                    ..Default::default()
+                }),
+            };
+            reports.extend(report.map(|report| (group, report)));
         }
         for (group, since) in self.registry.orphans() {
             reports.extend(self.orphan(group, since).map(|report| (group, report)));

@@ -9,13 +9,13 @@ use tonic::{Status, Streaming, codegen::tokio_stream::wrappers::ReceiverStream};
 use super::{
     Daemon,
     groups::Reserved,
-    keeper::{INSERT_TIMEOUT, Keeper},
     members::{Members, not_made},
     session::first,
     terms::{NewGroup, invalid},
 };
 use crate::{
     Claim, ControlError, ErrorKind, convert,
+    keeper::{INSERT_TIMEOUT, Keeper},
     proto::{
         self, CreateEvent, CreateRequest, HostMember, create_event::Event, create_request::Say,
     },

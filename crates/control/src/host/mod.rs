@@ -8,7 +8,6 @@
 pub mod client;
 mod group;
 mod groups;
-mod keeper;
 mod listeners;
 mod members;
 mod service;

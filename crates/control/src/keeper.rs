@@ -1,4 +1,4 @@
-//! At a sender: a group in the switches, as the agent of the first of them is asked for it.
+//! At a sender: keeps a group in the switches, by the agent of the first of them.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -6,7 +6,7 @@ use mcrdma::plan::Group;
 use tokio::{
     sync::mpsc,
     task::JoinHandle,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{Agent, Claim, ControlError, ErrorKind};
@@ -14,7 +14,7 @@ use crate::{Agent, Claim, ControlError, ErrorKind};
 /// Switches have taken a group within this time.
 pub(crate) const INSERT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Groups are kept at least as often, so that troubles are heard of.
-const KEEP_AT_LEAST: Duration = Duration::from_secs(5);
+const KEEP_AT_LEAST: Duration = Duration::from_secs(2);
 /// What holds others up is tried again after this time.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// A group that has ended is taken out within this time, or collected by the agent.
@@ -32,6 +32,8 @@ struct Keeping {
     agent: Agent,
     claim: Claim,
     group: Group,
+    /// The agent forgets it if it does not hear of it for so long.
+    stale_after: Duration,
     /// Members that the agent still has to hear of.
     gone: Vec<IpAddr>,
 }
@@ -41,9 +43,8 @@ impl Keeper {
     pub(crate) fn start(agent: Agent, claim: Claim, group: Group, stale_after: Duration) -> Self {
         let (gone, told) = mpsc::unbounded_channel();
         let (tell, troubles) = mpsc::unbounded_channel();
-        let interval = (stale_after / 3).min(KEEP_AT_LEAST);
-        let keeping = Keeping { agent, claim, group, gone: Vec::new() };
-        let task = tokio::spawn(keeping.run(interval, told, tell));
+        let keeping = Keeping { agent, claim, group, stale_after, gone: Vec::new() };
+        let task = tokio::spawn(keeping.run(told, tell));
         Self { gone, troubles, task }
     }
 
@@ -66,11 +67,11 @@ impl Keeper {
 impl Keeping {
     async fn run(
         mut self,
-        interval: Duration,
         mut told: mpsc::UnboundedReceiver<IpAddr>,
         tell: mpsc::UnboundedSender<Option<String>>,
     ) {
-        let mut said = None;
+        let interval = (self.stale_after / 3).min(KEEP_AT_LEAST);
+        let (mut said, mut heard) = (None, Instant::now());
         loop {
             let wait = if self.gone.is_empty() { interval } else { interval.min(AGAIN_AFTER) };
             tokio::select! {
@@ -80,7 +81,15 @@ impl Keeping {
                 },
                 () = sleep(wait) => {}
             }
-            let trouble = self.keep().await.unwrap_or_else(|error| Some(error.message));
+            let trouble = match self.keep().await {
+                Ok(trouble) => {
+                    heard = Instant::now();
+                    trouble
+                }
+                // Switches go on without their agents, for a time.
+                Err(error) if error.is_silence() && heard.elapsed() < self.stale_after => continue,
+                Err(error) => Some(error.message),
+            };
             if trouble != said {
                 said.clone_from(&trouble);
                 let _ = tell.send(trouble);
