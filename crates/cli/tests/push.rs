@@ -162,7 +162,7 @@ fn arguments_that_make_no_sense_are_refused() {
         ("push object --local 1 --protect none --encrypt", "cannot be used with"),
         ("push object --local 1 --algorithm fast", "binomial-pipeline"),
         ("push object --local 3 --algorithm chain-of-racks", "--racks 2,2"),
-        ("push object --local 3 --algorithm in-switch", "needs switches that copy"),
+        ("push object --local 3 --algorithm in-switch", "needs the agent of a switch that copies"),
         ("push object --local 3 --racks 2,3", "hold 5 members"),
         ("push object --to a,b,a", "host a is named twice"),
         ("push object --to n[1-3],n2", "host n2 is named twice"),

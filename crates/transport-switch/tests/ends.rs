@@ -140,7 +140,7 @@ fn interfaces_that_will_not_do_are_named() {
     assert!(matches!(open([10, 9, 0, 7], ROOT), OpenError::NoInterface(_)));
     assert!(matches!(open([127, 0, 0, 1], [127, 0, 0, 1]), OpenError::Loopback(_)));
     let routed = open(OWN, [10, 10, 0, 2]).to_string();
-    assert!(routed.contains("10.10.0.2 is not in the network of 10.9.0.1 on h0"), "{routed}");
+    assert!(routed.contains("10.10.0.2 is not reached from 10.9.0.1 by h0: no route"), "{routed}");
     lab::quiet("h0", 300).unwrap();
     let short = open(OWN, ROOT).to_string();
     assert!(short.contains("h0 carries packets of 300 bytes"), "{short}");
