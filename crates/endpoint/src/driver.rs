@@ -209,6 +209,12 @@ impl Endpoint {
         Ok(())
     }
 
+    /// How fast a queue pair may send at present, if congestion slows it down (DCQCN).
+    #[must_use]
+    pub fn rate_bits_per_s(&self, qpn: u32) -> Option<f64> {
+        self.queue_pairs.get(&qpn)?.requester.bits_per_s()
+    }
+
     /// Lets a message of the peer's come into memory, which is given back with it.
     pub fn receive(&mut self, qpn: u32, id: u64, memory: Vec<u8>) -> Result<(), EndpointError> {
         self.get(qpn)?.post_receive(id, memory);

@@ -389,7 +389,8 @@ fn check(outcome: &Outcome, receivers: usize, is_harmed: bool) {
     }
 }
 
-const HARM: Faults = Faults { lost: 0.01, doubled: 0.005, late: 0.005, damaged: 0.005, seed: 7 };
+const HARM: Faults =
+    Faults { lost: 0.01, doubled: 0.005, late: 0.005, damaged: 0.005, marked: 0.0, seed: 7 };
 
 #[test]
 fn a_group_through_the_switch_in_userspace() {

@@ -9,12 +9,12 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use endpoint::{Endpoint, Peer};
-use flow::{BYTES, Flow, OPEN, VIRTUAL_START, run};
+use endpoint::{Endpoint, Faults, Peer};
+use flow::{BYTES, Flow, OPEN, VIRTUAL_START, run, turn};
 use lab::Network;
 use mcrdma::{
     Counter, GroupKey, Mac, Region,
-    endpoint::RequesterConfig,
+    endpoint::{RateConfig, RequesterConfig},
     plan::{Device, Group, Member, Node, Topology, plan},
 };
 use roce::Serial;
@@ -81,13 +81,18 @@ impl World {
     }
 
     /// Connects a group and tells its switches. Answers the queue pairs, the sender's first.
-    fn group(&mut self, number: u32, names: &[&str]) -> Flow {
+    fn group(&mut self, number: u32, names: &[&str], rate: Option<RateConfig>) -> Flow {
         let nodes: Vec<Node> = names.iter().map(|name| self.find(name)).collect();
         let (sender, members) = (nodes[0], &nodes[1..]);
         let psn_first = 0xff_fff0 + number;
         let virtual_address = Ipv4Addr::new(10, 4, 9, number as u8).into();
         let key = GroupKey { sender: address(sender), id: 0x80_0000 + number };
-        let config = RequesterConfig { timeout_ns: 50_000_000, ..RequesterConfig::default() };
+        let config = RequesterConfig {
+            timeout_ns: 50_000_000,
+            retries: 200,
+            rate,
+            ..RequesterConfig::default()
+        };
         let endpoint = self.endpoints.get_mut(&sender).unwrap();
         let peer = Peer { address: virtual_address, qpn: key.id, next_hop: None };
         let sender_qpn = endpoint.queue_pair(peer, config, psn_first, 0);
@@ -157,7 +162,9 @@ fn open_host(node: Node, link: &str) -> Endpoint {
 }
 
 fn open_switch(node: Node, links: &[String]) -> KernelPlane {
-    let directory = format!("/sys/fs/bpf/rdmc-test-tree-{node}-{}", std::process::id());
+    // Of this switch's own thread, as tests run side by side.
+    let thread = rustix::thread::gettid().as_raw_pid();
+    let directory = format!("/sys/fs/bpf/rdmc-test-tree-{node}-{thread}");
     let mut plane = KernelPlane::open(directory.as_ref()).unwrap();
     ip("link add name bridge0 type bridge mcast_snooping 0");
     quiet("bridge0");
@@ -179,7 +186,7 @@ fn groups_of_all_shapes_share_a_tree_of_switches() {
     let groups: [&[&str]; 4] =
         [&["a1", "a2", "b1", "b2"], &["b1", "a1", "a2"], &["a2", "b1"], &["a1", "b2", "a2"]];
     let mut flows: Vec<Flow> =
-        (0..).zip(groups).map(|(number, names)| world.group(number, names)).collect();
+        (0..).zip(groups).map(|(number, names)| world.group(number, names, None)).collect();
     // Beside them a connection that is nobody's group.
     let (from, to) = (world.find("b2"), world.find("a1"));
     let config = RequesterConfig::default();
@@ -204,4 +211,38 @@ fn groups_of_all_shapes_share_a_tree_of_switches() {
     }
     assert!(packets("tor-a", Counter::AckTold) > 0 && packets("tor-b", Counter::AckTold) > 0);
     assert_eq!(packets("spine", Counter::AckTold), 0, "answers are merged at the first switch");
+}
+
+/// Queues before two members' links mark packets (ECN), these members' ends tell of it (CNP), the switch
+/// passes on as many as the most congested of them has sent, and the sender becomes slower (DCQCN).
+#[test]
+fn a_member_that_meets_congestion_slows_its_group_down() {
+    if let Err(error) = KernelPlane::check() {
+        println!("SKIPPED: needs root (network namespaces, eBPF): {error}");
+        return;
+    }
+    let mut world = World::new(Topology::racks(1, 3, Device::Plain));
+    let line = 1e9;
+    let mut flows = [world.group(0, &["a1", "a2", "a3"], Some(RateConfig::of_link(line)))];
+    for (name, marked) in [("a2", 0.02), ("a3", 0.2)] {
+        let member = world.find(name);
+        let faults = Faults { marked, seed: member as u64, ..Faults::default() };
+        world.endpoints.get_mut(&member).unwrap().inject(faults);
+    }
+    let (sender, qpn) = flows[0].queue_pairs[0];
+    let mut slowest = line;
+    while !flows[0].is_over() {
+        turn(&mut flows, &mut world.endpoints);
+        slowest = slowest.min(world.endpoints[&sender].rate_bits_per_s(qpn).unwrap());
+    }
+    let (told, held) = (
+        world.counted("tor-a", Counter::NotificationTold),
+        world.counted("tor-a", Counter::NotificationHeld),
+    );
+    let counts = world.endpoints[&sender].counts();
+    println!("{told} notifications told, {held} held: {counts:?}");
+    assert!(told > 0 && held > 0);
+    assert_eq!(counts.notifications_received, told);
+    // A first notification halves it.
+    assert!(slowest <= line / 2.0, "{slowest}");
 }

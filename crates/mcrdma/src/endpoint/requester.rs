@@ -15,7 +15,7 @@ pub struct RequesterConfig {
     pub window_packets: u32,
     /// An answer is asked for at least once in so many packets, and at each message's end.
     pub ack_packets: u32,
-    /// Without an answer for so long, everything that is open is sent again.
+    /// Without an answer for so long after the last packet, everything that is open is sent again.
     pub timeout_ns: u64,
     /// How often in a row.
     pub retries: u32,
@@ -215,7 +215,9 @@ impl Requester {
             // Ethernet, IP, UDP, BTH and both CRCs; preamble and gap.
             rate.sent(now_ns, u64::from(request.bytes) + 14 + 20 + 8 + 12 + 4 + 4 + 20);
         }
-        self.deadline_ns.get_or_insert(now_ns + self.config.timeout_ns);
+        // From the last packet on: one that congestion slows down may take longer than this to come to
+        // a packet that asks for an answer.
+        self.deadline_ns = Some(now_ns + self.config.timeout_ns);
         self.next += 1;
         self.sent = self.sent.max(self.next);
         Some(request)
