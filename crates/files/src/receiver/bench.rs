@@ -76,6 +76,7 @@ impl Run<'_> {
             }
         };
         let context = Arc::new(self.start_context(&fabric, terms)?);
+        let _ = self.measured.set(Arc::clone(&context));
         self.tell(&ToRoot::Ready { port: context.address().port() })?;
         Ok(context)
     }

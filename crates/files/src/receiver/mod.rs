@@ -19,7 +19,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
@@ -191,6 +191,7 @@ pub fn serve(
         events,
         inbox,
         received_bytes: Arc::default(),
+        measured: OnceLock::new(),
     };
     let outcome = run.session();
     let last_word = match &outcome {
@@ -226,6 +227,9 @@ struct Run<'a> {
     events: Sender<Event>,
     inbox: Receiver<Event>,
     received_bytes: Arc<AtomicU64>,
+    /// Of a session that is measured. It ends after the last word: its groups fail at the root then, for a
+    /// reason that says less.
+    measured: OnceLock<Arc<Context>>,
 }
 
 impl Run<'_> {
