@@ -12,10 +12,13 @@ pub struct Place {
     pub port: String,
 }
 
-/// RDMC_TEST_SWITCH_DEVICES: "rxe1=10.7.0.1=v1=p1,...", each a device, its address, its interface, and
-/// the switch's port.
+/// Where the list is.
+pub const LIST: &str = "RDMC_TEST_SWITCH_DEVICES";
+
+/// What it says: "rxe1=10.7.0.1=v1=p1,...", each a device, its address, its interface, and the switch's
+/// port.
 pub fn places() -> Option<Vec<Place>> {
-    let Ok(list) = std::env::var("RDMC_TEST_SWITCH_DEVICES") else {
+    let Ok(list) = std::env::var(LIST) else {
         println!("SKIPPED: needs RDMA devices in software behind a switch: ./dev test-rdma switch");
         return None;
     };
@@ -31,6 +34,7 @@ pub fn places() -> Option<Vec<Place>> {
 impl Place {
     /// The Ethernet address of its interface.
     pub fn mac(&self) -> Mac {
-        Mac(packet::Interface::open(&self.interface, false).unwrap().mac())
+        let path = format!("/sys/class/net/{}/address", self.interface);
+        std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
     }
 }

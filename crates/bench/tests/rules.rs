@@ -17,7 +17,10 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("transport-sim", &["transport"]),
     ("transport-tcp", &["transport"]),
     ("transport-fabric", &["transport", "transport-tcp"]),
-    ("transport-switch", &["transport", "transport-tcp", "endpoint", "mcrdma", "roce", "routes"]),
+    (
+        "transport-switch",
+        &["transport", "transport-tcp", "endpoint", "mcrdma", "roce", "routes", "verbs"],
+    ),
     ("trace", &[]),
     ("roce", &[]),
     ("mcrdma", &["roce"]),

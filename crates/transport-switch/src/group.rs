@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeSet, VecDeque},
     io,
     os::fd::BorrowedFd,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,8 +18,6 @@ use crate::{
 
 /// How often switches are asked whether they are in trouble.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
-/// Memory of receives that is used again.
-const SPARE_MAX: usize = 64;
 
 pub(crate) struct Group {
     end: GroupEnd,
@@ -32,7 +29,7 @@ pub(crate) struct Group {
 
 enum Side {
     Root { fanout: Fanout, watch: Watch, next_look: Instant },
-    Receiver { receives: VecDeque<(WriteLease, Token)>, spare: Vec<Vec<u8>> },
+    Receiver { receives: VecDeque<(WriteLease, Token)> },
 }
 
 impl Group {
@@ -43,7 +40,7 @@ impl Group {
             Role::Root { links, watch } => {
                 Side::Root { fanout: Fanout::new(links), watch, next_look: now + WATCH_INTERVAL }
             }
-            Role::Receiver => Side::Receiver { receives: VecDeque::new(), spare: Vec::new() },
+            Role::Receiver => Side::Receiver { receives: VecDeque::new() },
         };
         let (end, queue_pair) = (end.clone(), Some(parts.queue_pair));
         Some(Self { end, queue_pair, side, endpoints: BTreeSet::new() })
@@ -77,7 +74,7 @@ impl Group {
             if let (Some(id), Some(queue_pair)) = (id, &mut self.queue_pair)
                 && let Some(Send { from, immediate, .. }) = fanout.message(id)
             {
-                queue_pair.send(id, *immediate, copy(from)?).map_err(Cause::Lost)?;
+                queue_pair.send(id, *immediate, from)?;
             }
             Ok(())
         });
@@ -93,13 +90,12 @@ impl Group {
         token: Token,
         completed: &mut Vec<Completion>,
     ) -> Result<(), PostError> {
-        let Side::Receiver { receives, spare } = &mut self.side else {
+        let Side::Receiver { receives } = &mut self.side else {
             return Err(PostError::Unsupported("way for blocks to the root through switches"));
         };
-        let mut memory = spare.pop().unwrap_or_default();
-        memory.resize(into.bytes(), 0);
+        let bytes = into.bytes();
         receives.push_back((into, token));
-        let posted = self.queue_pair.as_mut().map_or(Ok(()), |pair| pair.receive(memory));
+        let posted = self.queue_pair.as_mut().map_or(Ok(()), |pair| pair.receive(bytes));
         if let Err(why) = posted {
             self.halt(Cause::Lost(why), completed);
         }
@@ -114,21 +110,18 @@ impl Group {
         let mut written = Ok(());
         let moved = queue_pair.progress(|ended| match (ended, &mut *side) {
             (Ended::Sent { id }, Side::Root { fanout, .. }) => fanout.sent(id, completed),
-            (Ended::Received { memory, bytes, immediate }, Side::Receiver { receives, spare }) => {
+            (Ended::Received { block, immediate }, Side::Receiver { receives }) => {
                 let (Some((into, token)), Some(endpoint)) = (receives.pop_front(), endpoint) else {
                     return;
                 };
-                let taken = place(into, &memory[..bytes as usize]);
+                let taken = place(into, block);
                 if taken.is_ok() {
-                    let bytes = u64::from(bytes);
+                    let bytes = block.len() as u64;
                     completed.push(Completion::Received { endpoint, token, bytes, immediate });
                 } else {
                     completed.push(Completion::Cancelled { endpoint, token });
                 }
                 written = std::mem::replace(&mut written, Ok(())).and(taken);
-                if spare.len() < SPARE_MAX {
-                    spare.push(memory);
-                }
             }
             // Nobody else can send to this queue pair: one side only sends, the other receives.
             _ => {}
@@ -165,7 +158,7 @@ impl Group {
         self.queue_pair = None;
         match &mut self.side {
             Side::Root { fanout, .. } => fanout.cancel(endpoint, completed),
-            Side::Receiver { receives, .. } => {
+            Side::Receiver { receives } => {
                 for (into, token) in receives.drain(..) {
                     drop(into);
                     completed.push(Completion::Cancelled { endpoint, token });
@@ -188,15 +181,6 @@ impl Group {
     pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue_pair.as_ref().map(QueuePair::as_fd)
     }
-}
-
-/// The bytes of a block. Errors: it is in a file that cannot be read.
-fn copy(from: &ReadLease) -> Result<Arc<[u8]>, Cause> {
-    let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, from.bytes()).collect();
-    let room = Arc::get_mut(&mut bytes).unwrap_or_default();
-    let failed = |error: io::Error| Cause::Memory { access: "read", error: error.to_string() };
-    from.copy_to(0, room).map_err(failed)?;
-    Ok(bytes)
 }
 
 /// Puts a block where it belongs. Errors: that is a file that cannot be written.

@@ -6,8 +6,8 @@
 //! to other groups.
 //!
 //! The path of a block through the files: the root posts it on each of the group's endpoints
-//! (`driver`), which become one message (`fanout`) on the queue pair (`queue_pair`); there it comes
-//! into memory that was posted (`group`). [`Switches`] is what puts groups into switches.
+//! (`driver`), which become one message (`fanout`) on the queue pair (`queue_pair`), which a `device` or
+//! `userspace` has; there it comes into memory that was posted (`group`). [`Switches`] is what puts groups into switches.
 //!
 //! # Threads
 //! None of its own: all work is done in `poll`, by the thread that calls it.
@@ -19,12 +19,15 @@
 
 #![forbid(unsafe_code)]
 
+mod device;
 mod driver;
 mod fanout;
 mod group;
 mod link;
 mod queue_pair;
 mod switches;
+mod userspace;
+mod way;
 
 pub use driver::SwitchTransport;
 pub use link::{GroupEnd, SwitchLink};

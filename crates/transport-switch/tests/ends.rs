@@ -38,7 +38,7 @@ fn receiver() -> (SwitchTransport, EndpointId, TcpStream) {
     let open = Unconnected::open(OWN.into(), &[ROOT.into()]).unwrap();
     assert_eq!(open.mtu_bytes(), 1024);
     let member = Member { root: ROOT.into(), qpn: 17, psn_first: 5, mtu_bytes: 1024 };
-    let end = GroupEnd::receiver(open.connect_member(&member));
+    let end = GroupEnd::receiver(open.connect_member(&member).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let peer = listener.accept().unwrap().0;

@@ -8,8 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include <infiniband/verbs.h>
+
+/* The macro calls an inline function that would have to be linked with the library. */
+#undef ibv_query_port
 
 /* Functions that are not inline. Set once, under the caller's lock, and never changed. */
 static struct {
@@ -19,7 +23,8 @@ static struct {
     const char *(*get_device_name)(struct ibv_device *);
     struct ibv_context *(*open_device)(struct ibv_device *);
     int (*close_device)(struct ibv_context *);
-    int (*query_gid)(struct ibv_context *, uint8_t, int, union ibv_gid *);
+    ssize_t (*query_gid_table)(struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t, size_t);
+    int (*query_port)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *);
     struct ibv_pd *(*alloc_pd)(struct ibv_context *);
     int (*dealloc_pd)(struct ibv_pd *);
     struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *);
@@ -44,7 +49,8 @@ static const struct {
     {"ibv_get_device_name", (void **)&lib.get_device_name},
     {"ibv_open_device", (void **)&lib.open_device},
     {"ibv_close_device", (void **)&lib.close_device},
-    {"ibv_query_gid", (void **)&lib.query_gid},
+    {"_ibv_query_gid_table", (void **)&lib.query_gid_table},
+    {"ibv_query_port", (void **)&lib.query_port},
     {"ibv_alloc_pd", (void **)&lib.alloc_pd},
     {"ibv_dealloc_pd", (void **)&lib.dealloc_pd},
     {"ibv_create_comp_channel", (void **)&lib.create_comp_channel},
@@ -66,6 +72,8 @@ struct rv_device {
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
     int gid_index;
+    uint32_t mtu_bytes;
+    char name[64];
 };
 
 struct rv_queue_pair {
@@ -73,7 +81,7 @@ struct rv_queue_pair {
     struct ibv_qp *qp;
 };
 
-enum { PORT = 1, GIDS_MAX = 256 };
+enum { PORT = 1, GIDS_MAX = 1024 };
 
 /* The library's own errors are positive errnos, or -1 with errno. */
 static int negative(int result) {
@@ -104,52 +112,91 @@ int rv_load(char *why, size_t why_bytes) {
     return 0;
 }
 
-static int find_gid(struct ibv_context *context, const uint8_t gid[16]) {
-    /* The same address stands there for RoCE version 1 and 2, the second of which comes later. */
+/* The index of the address for RoCE version 2, and on this interface if it is to be one. */
+static int find_gid(struct ibv_context *context, const uint8_t gid[16], uint32_t interface) {
+    struct ibv_gid_entry *entries = calloc(GIDS_MAX, sizeof *entries);
+    if (!entries)
+        return -ENOMEM;
     int found = -EADDRNOTAVAIL;
-    for (int index = 0; index < GIDS_MAX; index++) {
-        union ibv_gid known;
-        if (lib.query_gid(context, PORT, index, &known))
-            break;
-        if (!memcmp(known.raw, gid, sizeof known.raw))
-            found = index;
+    ssize_t count = lib.query_gid_table(context, entries, GIDS_MAX, 0, sizeof *entries);
+    for (ssize_t i = 0; i < count && found < 0; i++) {
+        const struct ibv_gid_entry *entry = &entries[i];
+        /* One device can be seen from several network namespaces, where others have its address. */
+        bool is_there = !interface || entry->ndev_ifindex == interface;
+        bool is_usable = entry->port_num == PORT && entry->gid_type == IBV_GID_TYPE_ROCE_V2;
+        if (is_there && is_usable && !memcmp(entry->gid.raw, gid, sizeof entry->gid.raw))
+            found = (int)entry->gid_index;
     }
+    free(entries);
     return found;
 }
 
-static struct ibv_context *open_by_name(const char *name) {
-    int count = 0;
-    struct ibv_device **list = lib.get_device_list(&count);
-    struct ibv_context *context = NULL;
-    for (int i = 0; list && i < count; i++)
-        if (!strcmp(lib.get_device_name(list[i]), name))
-            context = lib.open_device(list[i]);
-    if (list)
-        lib.free_device_list(list);
-    return context;
+/* What the port carries now; 0 if it is down. */
+static uint32_t active_mtu_bytes(struct ibv_context *context) {
+    struct ibv_port_attr port = {0};
+    if (lib.query_port(context, PORT, (struct _compat_ibv_port_attr *)&port) || port.state != IBV_PORT_ACTIVE)
+        return 0;
+    return 128U << port.active_mtu;
 }
 
-int rv_open(const char *name, const uint8_t gid[16], uint32_t depth, struct rv_device **opened) {
+/* Completes a device that has a context and an index. */
+static int complete(struct rv_device *device, uint32_t depth) {
+    errno = 0;
+    device->mtu_bytes = active_mtu_bytes(device->context);
+    device->pd = lib.alloc_pd(device->context);
+    device->channel = lib.create_comp_channel(device->context);
+    if (device->channel)
+        device->cq = lib.create_cq(device->context, (int)depth, NULL, device->channel, 0);
+    if (!device->pd || !device->cq)
+        return negative(-1);
+    return negative(fcntl(device->channel->fd, F_SETFL, O_NONBLOCK));
+}
+
+/* -EADDRNOTAVAIL if the device has not got the address, or is down where it has to be up. */
+static int open_one(struct rv_device *device, struct ibv_device *one, const uint8_t gid[16], uint32_t interface,
+                    bool is_to_be_up) {
+    errno = 0;
+    device->context = lib.open_device(one);
+    if (!device->context)
+        return negative(-1);
+    device->gid_index = find_gid(device->context, gid, interface);
+    if (device->gid_index < 0 || (is_to_be_up && !active_mtu_bytes(device->context))) {
+        lib.close_device(device->context);
+        return -EADDRNOTAVAIL;
+    }
+    snprintf(device->name, sizeof device->name, "%s", lib.get_device_name(one));
+    return 0;
+}
+
+static int open_by(struct rv_device *device, const char *name, const uint8_t gid[16], uint32_t interface) {
+    int count = 0;
+    struct ibv_device **list = lib.get_device_list(&count);
+    int error = name ? -ENODEV : -EADDRNOTAVAIL;
+    for (int i = 0; list && i < count && error; i++) {
+        if (name && strcmp(lib.get_device_name(list[i]), name))
+            continue;
+        int result = open_one(device, list[i], gid, interface, !name);
+        /* That one cannot be opened says more than that another one has not got the address. */
+        if (name || result != -EADDRNOTAVAIL)
+            error = result;
+    }
+    if (list)
+        lib.free_device_list(list);
+    return error;
+}
+
+int rv_open(const char *name, const uint8_t gid[16], uint32_t interface, uint32_t depth,
+            struct rv_device **opened) {
     struct rv_device *device = calloc(1, sizeof *device);
     if (!device)
         return -ENOMEM;
-    errno = 0;
-    device->context = open_by_name(name);
-    if (!device->context) {
+    int error = open_by(device, name, gid, interface);
+    if (error) {
         free(device);
-        return -ENODEV;
+        return error;
     }
-    int error = device->gid_index = find_gid(device->context, gid);
-    if (error >= 0) {
-        device->pd = lib.alloc_pd(device->context);
-        device->channel = lib.create_comp_channel(device->context);
-        if (device->channel)
-            device->cq = lib.create_cq(device->context, (int)depth, NULL, device->channel, 0);
-        error = device->pd && device->cq ? 0 : negative(-1);
-    }
-    if (!error)
-        error = negative(fcntl(device->channel->fd, F_SETFL, O_NONBLOCK));
-    if (error < 0) {
+    error = complete(device, depth);
+    if (error) {
         rv_close(device);
         return error;
     }
@@ -167,6 +214,10 @@ void rv_close(struct rv_device *device) {
     lib.close_device(device->context);
     free(device);
 }
+
+const char *rv_name(const struct rv_device *device) { return device->name; }
+
+uint32_t rv_mtu_bytes(const struct rv_device *device) { return device->mtu_bytes; }
 
 int rv_fd(const struct rv_device *device) { return device->channel->fd; }
 
@@ -200,10 +251,11 @@ int rv_poll(struct rv_device *device, struct rv_completion *completions, uint32_
     return count < 0 ? -EIO : count;
 }
 
-int rv_register(struct rv_device *device, void *begin, size_t bytes, struct rv_memory **memory) {
+int rv_register(struct rv_device *device, void *begin, size_t bytes, uint32_t for_peers,
+                struct rv_memory **memory) {
     errno = 0;
-    struct ibv_mr *mr =
-        lib.register_mr(device->pd, begin, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    int access = IBV_ACCESS_LOCAL_WRITE | (for_peers ? IBV_ACCESS_REMOTE_WRITE : 0);
+    struct ibv_mr *mr = lib.register_mr(device->pd, begin, bytes, access);
     *memory = (struct rv_memory *)mr;
     return mr ? 0 : negative(-1);
 }

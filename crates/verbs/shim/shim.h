@@ -47,9 +47,14 @@ struct rv_completion {
 /* Opens the library. On failure there is a reason. */
 int rv_load(char *why, size_t why_bytes);
 
-/* The device of this name, with a completion queue, by the address that `gid` is. */
-int rv_open(const char *name, const uint8_t gid[16], uint32_t depth, struct rv_device **device);
+/* The device of this name, or any that is up if there is none, with a completion queue, by the address
+ * that `gid` is, on the network interface of this number, or any if it is 0. */
+int rv_open(const char *name, const uint8_t gid[16], uint32_t interface, uint32_t depth,
+            struct rv_device **device);
 void rv_close(struct rv_device *device);
+const char *rv_name(const struct rv_device *device);
+/* Payload of a packet, at most; 0 if the port was down. */
+uint32_t rv_mtu_bytes(const struct rv_device *device);
 /* Readable when there may be completions; see rv_arm. */
 int rv_fd(const struct rv_device *device);
 /* Makes the descriptor readable at the next completion. */
@@ -57,7 +62,9 @@ int rv_arm(struct rv_device *device);
 /* Answers how many. */
 int rv_poll(struct rv_device *device, struct rv_completion *completions, uint32_t most);
 
-int rv_register(struct rv_device *device, void *begin, size_t bytes, struct rv_memory **memory);
+/* Memory that the device may write, and peers if they are to. */
+int rv_register(struct rv_device *device, void *begin, size_t bytes, uint32_t for_peers,
+                struct rv_memory **memory);
 void rv_deregister(struct rv_memory *memory);
 uint32_t rv_local_key(const struct rv_memory *memory);
 uint32_t rv_remote_key(const struct rv_memory *memory);

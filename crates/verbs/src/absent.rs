@@ -1,6 +1,12 @@
 //! What stands for devices in a build without libibverbs' headers: nobody can have one.
 
-use std::{convert::Infallible, net::IpAddr, ops::Range, time::Duration};
+use std::{
+    convert::Infallible,
+    net::IpAddr,
+    ops::Range,
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
 
 use crate::{Completion, Connection, Operation, VerbsError};
 
@@ -16,8 +22,28 @@ pub struct QueuePair(Infallible);
 impl Device {
     /// Fails: this build cannot use devices.
     pub fn open(_name: &str, _address: IpAddr) -> Result<Self, VerbsError> {
-        let why = "this program was built without its headers (Debian: libibverbs-dev)";
-        Err(VerbsError::Library { why: why.to_owned() })
+        Err(not_built())
+    }
+
+    /// Fails: this build cannot use devices.
+    pub fn with_address(_address: IpAddr, _interface: u32) -> Result<Option<Self>, VerbsError> {
+        Err(not_built())
+    }
+
+    /// Nobody can call it.
+    #[must_use]
+    pub const fn name(&self) -> &str {
+        match self.0 {}
+    }
+
+    /// Nobody can call it.
+    #[must_use]
+    pub const fn mtu_bytes(&self) -> u32 {
+        match self.0 {}
+    }
+
+    pub(crate) fn register(&self, _bytes: usize, _for_peers: bool) -> Result<Memory, VerbsError> {
+        match self.0 {}
     }
 
     /// Nobody can call it.
@@ -38,9 +64,43 @@ impl Device {
     ) -> Result<(), VerbsError> {
         match self.0 {}
     }
+
+    /// Nobody can call it.
+    pub fn poll_or_arm(&self, _completions: &mut Vec<Completion>) -> Result<usize, VerbsError> {
+        match self.0 {}
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self.0 {}
+    }
+}
+
+fn not_built() -> VerbsError {
+    let why = "this program was built without its headers (Debian: libibverbs-dev)";
+    VerbsError::Library { why: why.to_owned() }
 }
 
 impl Memory {
+    /// Nobody can call it.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        match self.0 {}
+    }
+
+    /// # Safety
+    /// Nobody can call it.
+    pub(crate) unsafe fn slice(&self) -> &[u8] {
+        match self.0 {}
+    }
+
+    /// # Safety
+    /// Nobody can call it.
+    pub(crate) unsafe fn slice_mut(&mut self) -> &mut [u8] {
+        match self.0 {}
+    }
+
     /// Nobody can call it.
     #[must_use]
     pub fn address(&self) -> u64 {

@@ -1,12 +1,12 @@
 //! Devices, their memory and their queue pairs.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     io,
     net::IpAddr,
     ops::Range,
-    os::fd::BorrowedFd,
-    ptr,
+    os::fd::{AsFd, BorrowedFd},
+    ptr, slice,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -14,18 +14,17 @@ use std::{
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{
-    Completion, Connection, Event, Operation, Status, VerbsError,
+    Completion, Connection, DEPTH, Event, Operation, Status, VerbsError,
     ffi::{
         RawCompletion, RawConnection, RawDevice, RawMemory, RawQueuePair, RawWork, rv_arm,
         rv_close, rv_connect, rv_create, rv_deregister, rv_destroy, rv_fd, rv_load, rv_local_key,
-        rv_open, rv_poll, rv_qpn, rv_receive, rv_register, rv_remote_key, rv_send,
+        rv_mtu_bytes, rv_name, rv_open, rv_poll, rv_qpn, rv_receive, rv_register, rv_remote_key,
+        rv_send,
     },
 };
 
 /// Completions that a device can keep.
 const COMPLETIONS: u32 = 1024;
-/// Works, and receives, that a queue pair can have open.
-const DEPTH: u32 = 128;
 
 /// The part of a device that its memory and queue pairs keep alive.
 struct Opened {
@@ -89,36 +88,79 @@ impl Device {
     /// Opens a device by its name and one of its addresses.
     pub fn open(name: &str, address: IpAddr) -> Result<Self, VerbsError> {
         load()?;
-        let missing = || VerbsError::Device {
-            device: name.to_owned(),
-            step: "find it",
-            source: io::ErrorKind::NotFound.into(),
-        };
-        let c_name = CString::new(name).map_err(|_| missing())?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the library is loaded; the pointers are to a string with its end, to 16 bytes, and
-        // to a place for the result.
-        let result =
-            unsafe { rv_open(c_name.as_ptr(), gid(address).as_ptr(), COMPLETIONS, &raw mut raw) };
-        if io::Error::from_raw_os_error(-result).kind() == io::ErrorKind::AddrNotAvailable {
-            return Err(VerbsError::Address { device: name.to_owned(), address });
+        let c_name = CString::new(name).map_err(|_| missing(name))?;
+        Self::open_raw(Some(&c_name), address, 0).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrNotAvailable => {
+                VerbsError::Address { device: name.to_owned(), address }
+            }
+            _ => VerbsError::Device { device: name.to_owned(), step: "open it", source: error },
+        })
+    }
+
+    /// Opens the device that is up and has this address on the network interface of this number, if
+    /// there is one.
+    pub fn with_address(address: IpAddr, interface: u32) -> Result<Option<Self>, VerbsError> {
+        load()?;
+        match Self::open_raw(None, address, interface) {
+            Ok(device) => Ok(Some(device)),
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(None),
+            Err(source) => Err(VerbsError::Device {
+                device: format!("with {address}"),
+                step: "open it",
+                source,
+            }),
         }
-        check(name, "open it", result)?;
-        Ok(Self { opened: Arc::new(Opened { raw, name: name.to_owned() }) })
+    }
+
+    /// Errors: the library's; `AddrNotAvailable` if no device, or not the one of this name, has the address.
+    fn open_raw(name: Option<&CStr>, address: IpAddr, interface: u32) -> io::Result<Self> {
+        let mut raw = ptr::null_mut();
+        let name = name.map_or(ptr::null(), CStr::as_ptr);
+        // SAFETY: `load` was called before; the pointers are to a string with its end or null, to 16
+        // bytes, and to a place for the result.
+        let result =
+            unsafe { rv_open(name, gid(address).as_ptr(), interface, COMPLETIONS, &raw mut raw) };
+        if result < 0 {
+            return Err(io::Error::from_raw_os_error(-result));
+        }
+        // SAFETY: the device is open, and its name is a string with an end that lives as long.
+        let name = unsafe { CStr::from_ptr(rv_name(raw)) }.to_string_lossy().into_owned();
+        Ok(Self { opened: Arc::new(Opened { raw, name }) })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.opened.name
+    }
+
+    /// Payload of a packet, at most; 0 if its port was down when it was opened.
+    #[must_use]
+    pub fn mtu_bytes(&self) -> u32 {
+        // SAFETY: the device is open.
+        unsafe { rv_mtu_bytes(self.opened.raw) }
     }
 
     /// Memory of so many bytes, all zeros, which the device can read and write, and peers can write.
     pub fn memory(&self, bytes: usize) -> Result<Memory, VerbsError> {
+        self.register(bytes, true)
+    }
+
+    /// Memory that a queue pair sends or receives, and that peers cannot write otherwise.
+    pub(crate) fn register(&self, bytes: usize, for_peers: bool) -> Result<Memory, VerbsError> {
         let bytes = bytes.max(1);
         let begin = Box::into_raw(vec![0_u8; bytes].into_boxed_slice()).cast::<u8>();
         let mut raw = ptr::null_mut();
         // SAFETY: the device is open; `begin` is memory of that length, which is freed only after it
         // was deregistered.
-        let result = unsafe { rv_register(self.opened.raw, begin.cast(), bytes, &raw mut raw) };
-        if let Err(error) = self.opened.check("register memory", result) {
+        let result = unsafe {
+            rv_register(self.opened.raw, begin.cast(), bytes, for_peers.into(), &raw mut raw)
+        };
+        if result < 0 {
             // SAFETY: it came from a box of this length, and the device has not got it.
             drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(begin, bytes)) });
-            return Err(error);
+            let (device, source) = (self.name().to_owned(), io::Error::from_raw_os_error(-result));
+            return Err(VerbsError::Register { device, bytes, source });
         }
         Ok(Memory { raw, begin, bytes, _opened: Arc::clone(&self.opened) })
     }
@@ -143,19 +185,28 @@ impl Device {
             if self.drain(completions)? > 0 || Instant::now() >= deadline {
                 return Ok(());
             }
-            // SAFETY: the device is open.
-            self.opened.check("ask for events", unsafe { rv_arm(self.opened.raw) })?;
-            // What came before it was armed makes no event.
-            if self.drain(completions)? > 0 {
+            if self.poll_or_arm(completions)? > 0 {
                 return Ok(());
             }
             self.wait(deadline)?;
         }
     }
 
+    /// What has ended, on all queue pairs of this device, and how much that is. If it is nothing, the
+    /// device's descriptor is readable when something has.
+    pub fn poll_or_arm(&self, completions: &mut Vec<Completion>) -> Result<usize, VerbsError> {
+        let found = self.drain(completions)?;
+        if found > 0 {
+            return Ok(found);
+        }
+        // SAFETY: the device is open.
+        self.opened.check("ask for events", unsafe { rv_arm(self.opened.raw) })?;
+        // What came before it was armed makes no event.
+        self.drain(completions)
+    }
+
     fn wait(&self, deadline: Instant) -> Result<(), VerbsError> {
-        // SAFETY: the descriptor is the device's, which stays open while `self` is borrowed.
-        let fd = unsafe { BorrowedFd::borrow_raw(rv_fd(self.opened.raw)) };
+        let fd = self.as_fd();
         let left = deadline.saturating_duration_since(Instant::now());
         let left = left.try_into().ok();
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], left.as_ref()) {
@@ -173,6 +224,18 @@ impl Device {
         completions.extend(found[..count].iter().map(completion));
         Ok(count)
     }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the device's, which stays open while `self` is borrowed.
+        unsafe { BorrowedFd::borrow_raw(rv_fd(self.opened.raw)) }
+    }
+}
+
+fn missing(name: &str) -> VerbsError {
+    let source = io::ErrorKind::NotFound.into();
+    VerbsError::Device { device: name.to_owned(), step: "find it", source }
 }
 
 fn completion(raw: &RawCompletion) -> Completion {
@@ -221,6 +284,30 @@ impl Memory {
     pub fn key(&self) -> u32 {
         // SAFETY: it is registered as long as it lives.
         unsafe { rv_remote_key(self.raw) }
+    }
+
+    /// How long it is.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// All of it.
+    ///
+    /// # Safety
+    /// Peers cannot write it, and no queue pair has it.
+    pub(crate) unsafe fn slice(&self) -> &[u8] {
+        // SAFETY: a box of this length, which nobody else writes, as the caller says.
+        unsafe { slice::from_raw_parts(self.begin, self.bytes) }
+    }
+
+    /// All of it.
+    ///
+    /// # Safety
+    /// As for [`Memory::slice`].
+    pub(crate) unsafe fn slice_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and nobody else reads it.
+        unsafe { slice::from_raw_parts_mut(self.begin, self.bytes) }
     }
 
     fn check(&self, range: &Range<usize>) -> Result<(), VerbsError> {

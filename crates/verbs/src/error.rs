@@ -2,6 +2,8 @@
 
 use std::{io, net::IpAddr};
 
+use crate::Status;
+
 /// Why a device does not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,6 +35,27 @@ pub enum VerbsError {
         step: &'static str,
         /// Why not.
         source: io::Error,
+    },
+    /// The device does not take memory.
+    #[error(
+        "RDMA device {device}: cannot register {bytes} bytes of memory: {source}; `ulimit -l` says how \
+         much may be locked, and a line `* - memlock unlimited` in /etc/security/limits.conf raises it"
+    )]
+    Register {
+        /// Its name.
+        device: String,
+        /// How much it was.
+        bytes: usize,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A connection has ended.
+    #[error("RDMA device {device}: a message has ended with {status:?}")]
+    Ended {
+        /// Its name.
+        device: String,
+        /// How.
+        status: Status,
     },
     /// A place that is not in the memory.
     #[error(

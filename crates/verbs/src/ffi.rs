@@ -59,10 +59,13 @@ unsafe extern "C" {
     pub(crate) fn rv_open(
         name: *const c_char,
         gid: *const u8,
+        interface: u32,
         depth: u32,
         device: *mut *mut RawDevice,
     ) -> c_int;
     pub(crate) fn rv_close(device: *mut RawDevice);
+    pub(crate) fn rv_name(device: *const RawDevice) -> *const c_char;
+    pub(crate) fn rv_mtu_bytes(device: *const RawDevice) -> u32;
     pub(crate) fn rv_fd(device: *const RawDevice) -> c_int;
     pub(crate) fn rv_arm(device: *mut RawDevice) -> c_int;
     pub(crate) fn rv_poll(
@@ -74,6 +77,7 @@ unsafe extern "C" {
         device: *mut RawDevice,
         begin: *mut c_void,
         bytes: usize,
+        for_peers: u32,
         memory: *mut *mut RawMemory,
     ) -> c_int;
     pub(crate) fn rv_deregister(memory: *mut RawMemory);

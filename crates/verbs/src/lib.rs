@@ -7,6 +7,7 @@
 
 #[cfg(not(libibverbs))]
 mod absent;
+mod buffered;
 #[cfg(libibverbs)]
 mod device;
 mod error;
@@ -15,6 +16,7 @@ mod ffi;
 
 #[cfg(not(libibverbs))]
 pub use absent::{Device, Memory, QueuePair};
+pub use buffered::{Buffer, BufferedQueuePair, Ended};
 #[cfg(libibverbs)]
 pub use device::{Device, Memory, QueuePair};
 pub use error::VerbsError;
@@ -23,6 +25,9 @@ use std::net::IpAddr;
 
 /// Whether this build can use RDMA devices. It takes libibverbs' headers to build it.
 pub const IS_BUILT: bool = cfg!(libibverbs);
+
+/// Works, and receives, that a queue pair can have open.
+const DEPTH: u32 = 128;
 
 /// How a queue pair is connected. Nobody asks the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,8 +10,8 @@ use mcrdma::{GroupKey, Mac, plan};
 use roce::Serial;
 use serde::{Deserialize, Serialize};
 use transport_switch::{
-    GroupEnd, InsertError, MTUS_BYTES, Member, RECEIVERS_MAX, Registration, Root, Switches,
-    Unconnected,
+    GroupEnd, InsertError, MTUS_BYTES, Member, QueuePair, RECEIVERS_MAX, Registration, Root,
+    Switches, Unconnected,
 };
 
 use super::{Channel, Deadline, links::Wires};
@@ -99,7 +99,9 @@ pub(crate) fn join(
                 return Err(refused("the root has told of an impossible queue pair".into()));
             }
             let member = Member { root, qpn, psn_first, mtu_bytes };
-            Ok(Some(GroupEnd::receiver(open.connect_member(&member))))
+            let queue_pair = open.connect_member(&member);
+            let queue_pair = queue_pair.map_err(|why| refused(format!("this member: {why}")))?;
+            Ok(Some(GroupEnd::receiver(queue_pair)))
         }
         FromRoot::Refused(reason) => Err(refused(shortened(&reason))),
     }
@@ -124,13 +126,8 @@ pub(crate) fn arrange(
         put_into_switches(local, &receivers, switches, patience, deadline)
             .map_err(|cause| Error::InSwitch { group, cause })
     });
-    let (end, registration, stands) = match made {
-        Ok((root, open, registration)) => {
-            let Root { psn_first, mtu_bytes, .. } = root;
-            let stands = FromRoot::Stands { qpn: open.number(), psn_first, mtu_bytes };
-            let end = GroupEnd::root(open.connect_root(&root), links, registration.watch());
-            (end, registration, stands)
-        }
+    let (queue_pair, registration, stands) = match made {
+        Ok(made) => made,
         Err(error) => {
             let reason = match &error {
                 Error::InSwitch { cause, .. } => cause.clone(),
@@ -146,6 +143,7 @@ pub(crate) fn arrange(
     for (rank, channel) in channels(wires) {
         channel.send(&stands, deadline).map_err(|error| named(rank, error))?;
     }
+    let end = GroupEnd::root(queue_pair, links, registration.watch());
     Ok((Some(end), Some(registration)))
 }
 
@@ -196,15 +194,17 @@ fn heard(rank: u32, address: IpAddr, said: FromReceiver) -> Result<Receiver, Str
     Ok(Receiver { rank, address, mac: Mac(mac), mtu_bytes, room_bytes, qpn })
 }
 
-/// Opens the root's queue pair, and has the group put into the switches under an identifier of its
-/// own. Errors: why that is not possible.
+/// Opens the root's queue pair, has the group put into the switches under an identifier of its own,
+/// and connects the queue pair. Answers what receivers are to know, too.
+///
+/// Errors: why that is not possible.
 fn put_into_switches(
     local: IpAddr,
     receivers: &[Receiver],
     switches: &dyn Switches,
     patience: Duration,
     deadline: Deadline,
-) -> Result<(Root, Unconnected, Registration), String> {
+) -> Result<(QueuePair, Registration, FromRoot), String> {
     let peers: Vec<IpAddr> = receivers.iter().map(|member| member.address).collect();
     let open = Unconnected::open(local, &peers).map_err(|error| format!("the root: {error}"))?;
     let narrowest = receivers.iter().map(|member| member.mtu_bytes).min();
@@ -219,7 +219,11 @@ fn put_into_switches(
             Ok(inserted) => {
                 let virtual_address = group.virtual_address;
                 let root = Root { virtual_address, id, psn_first, mtu_bytes, room_bytes, patience };
-                return Ok((root, open, Registration::new(inserted)));
+                let stands = FromRoot::Stands { qpn: open.number(), psn_first, mtu_bytes };
+                let registration = Registration::new(inserted);
+                let queue_pair = open.connect_root(&root);
+                let queue_pair = queue_pair.map_err(|why| format!("the root: {why}"))?;
+                return Ok((queue_pair, registration, stands));
             }
             Err(InsertError::Duplicate) => {}
             Err(error) => return Err(error.to_string()),

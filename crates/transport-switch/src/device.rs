@@ -1,0 +1,165 @@
+//! Queue pairs of RDMA devices, where the interface has one: the device moves the packets.
+
+use std::{
+    net::IpAddr,
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use if_addrs::Interface;
+use mcrdma::Mac;
+use transport::{Cause, ReadLease};
+use verbs::{BufferedQueuePair, Connection, Device, Status, VerbsError};
+
+use crate::{
+    Member, Root,
+    queue_pair::{Ended, NEVER_READY, NO_ANSWER, unread},
+};
+
+/// 134 ms without an answer, and all that is open is sent again (`ibv_modify_qp`).
+const TIMEOUT: u8 = 15;
+/// As often as can be said; some devices take it for ever, so that there is [`QueuePair::patience`].
+const RETRIES: u8 = 7;
+/// For ever: credits see to it that receivers are ready.
+const NOT_READY_RETRIES: u8 = 7;
+/// 0.64 ms until the root tries again.
+const NOT_READY_TIMER: u8 = 12;
+
+/// A queue pair that has a number and no peer.
+pub(crate) struct Unconnected {
+    queue_pair: BufferedQueuePair,
+    pub(crate) mac: Mac,
+}
+
+impl Unconnected {
+    /// Of the device that has the interface's address and is up, if there is one.
+    ///
+    /// Errors: in words; the device, or the library.
+    pub(crate) fn open(interface: &Interface) -> Result<Option<Self>, String> {
+        let index = interface.index.unwrap_or_default();
+        let device =
+            Device::with_address(interface.ip(), index).map_err(|error| error.to_string())?;
+        let Some(device) = device else { return Ok(None) };
+        let queue_pair = BufferedQueuePair::new(device).map_err(|error| error.to_string())?;
+        let path = format!("/sys/class/net/{}/address", interface.name);
+        let mac = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        let mac = mac.trim().parse().map_err(|_| format!("{path}: no Ethernet address"))?;
+        Ok(Some(Self { queue_pair, mac }))
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.queue_pair.number()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.queue_pair.device().name()
+    }
+
+    pub(crate) fn mtu_bytes(&self) -> u32 {
+        self.queue_pair.device().mtu_bytes()
+    }
+
+    /// Errors: in words; the virtual peer's Ethernet address cannot be found, for example.
+    pub(crate) fn connect_root(self, root: &Root) -> Result<QueuePair, String> {
+        let peer = (root.virtual_address, root.id);
+        self.connect(peer, root.mtu_bytes, (root.psn_first, 0), root.patience)
+    }
+
+    pub(crate) fn connect_member(self, member: &Member) -> Result<QueuePair, String> {
+        // It sends nothing but answers, for which it never waits.
+        let peer = (member.root, member.qpn);
+        self.connect(peer, member.mtu_bytes, (0, member.psn_first), Duration::MAX)
+    }
+
+    fn connect(
+        mut self,
+        (peer, peer_qpn): (IpAddr, u32),
+        mtu_bytes: u32,
+        (send_psn, receive_psn): (u32, u32),
+        patience: Duration,
+    ) -> Result<QueuePair, String> {
+        let connection = Connection {
+            peer,
+            peer_qpn,
+            send_psn,
+            receive_psn,
+            mtu_bytes,
+            timeout: TIMEOUT,
+            retries: RETRIES,
+            not_ready_retries: NOT_READY_RETRIES,
+            not_ready_timer: NOT_READY_TIMER,
+        };
+        self.queue_pair.connect(&connection).map_err(|error| error.to_string())?;
+        Ok(QueuePair { queue_pair: self.queue_pair, sends: 0, waits_since: None, patience })
+    }
+}
+
+/// One that has a peer.
+pub(crate) struct QueuePair {
+    queue_pair: BufferedQueuePair,
+    /// That have not ended.
+    sends: usize,
+    /// When the first of the sends was posted, or the one before it ended.
+    waits_since: Option<Instant>,
+    /// How long nothing may end.
+    patience: Duration,
+}
+
+impl QueuePair {
+    pub(crate) fn send(&mut self, id: u64, immediate: u32, from: &ReadLease) -> Result<(), Cause> {
+        let lost = |error: VerbsError| Cause::Lost(error.to_string());
+        let mut message = self.queue_pair.buffer(from.bytes()).map_err(lost)?;
+        from.copy_to(0, &mut message).map_err(|error| unread(&error))?;
+        self.queue_pair.send(id, Some(immediate), message).map_err(lost)?;
+        self.sends += 1;
+        self.waits_since.get_or_insert_with(Instant::now);
+        Ok(())
+    }
+
+    pub(crate) fn receive(&mut self, bytes: usize) -> Result<(), String> {
+        self.queue_pair.receive(bytes).map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn progress(&mut self, mut ended: impl FnMut(Ended<'_>)) -> Result<(), String> {
+        let (mut sent, mut is_block) = (0, true);
+        let moved = self.queue_pair.progress(|one| match one {
+            verbs::Ended::Sent { id } => {
+                sent += 1;
+                ended(Ended::Sent { id });
+            }
+            verbs::Ended::Received { message: block, immediate: Some(immediate) } => {
+                ended(Ended::Received { block, immediate });
+            }
+            verbs::Ended::Received { immediate: None, .. } => is_block = false,
+        });
+        moved.map_err(in_words)?;
+        if !is_block {
+            return Err("the root has sent something that is no block".into());
+        }
+        self.sends -= sent;
+        if sent > 0 {
+            self.waits_since = (self.sends > 0).then(Instant::now);
+        }
+        match self.wakes_in() {
+            Some(Duration::ZERO) => Err(NO_ANSWER.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// When patience is over.
+    pub(crate) fn wakes_in(&self) -> Option<Duration> {
+        Some(self.patience.saturating_sub(self.waits_since?.elapsed()))
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue_pair.as_fd()
+    }
+}
+
+fn in_words(error: VerbsError) -> String {
+    match error {
+        VerbsError::Ended { status: Status::NoAnswer, .. } => NO_ANSWER.into(),
+        VerbsError::Ended { status: Status::NeverReady, .. } => NEVER_READY.into(),
+        other => other.to_string(),
+    }
+}

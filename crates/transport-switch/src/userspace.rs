@@ -1,0 +1,185 @@
+//! Queue pairs in userspace, on a packet socket of the interface by which the others are reached.
+
+use std::{
+    io::ErrorKind,
+    net::IpAddr,
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use endpoint::{Endpoint, EndpointError, Event, Peer};
+use mcrdma::{
+    Mac,
+    endpoint::{Kind, RequesterConfig, Status, Work},
+};
+use transport::{Cause, ReadLease};
+
+use crate::{
+    MTUS_BYTES, Member, OpenError, Root,
+    queue_pair::{Ended, NEVER_READY, NO_ANSWER, unread},
+};
+
+/// What a packet of a SEND has besides: IPv6, UDP, BTH, immediate, ICRC. IPv4 has less.
+const HEADERS_BYTES: u32 = 40 + 8 + 12 + 4 + 4;
+/// What may be on its way: more costs switches memory, less leaves hosts without work while they wait
+/// for each other.
+const WINDOW_BYTES: u32 = 256 << 10;
+/// Of these packets.
+const WINDOW_PACKETS: std::ops::RangeInclusive<u32> = 16..=256;
+/// Room for packets that were not looked at yet, if this process may have so much.
+const ROOM_BYTES: usize = 4 << 20;
+/// What the kernel counts for a packet besides its bytes, about, which it rounds up to twice as much.
+const NOTES_BYTES: usize = 1024;
+/// Without an answer for so long all that is open is sent again.
+const TIMEOUT: Duration = Duration::from_millis(67);
+/// How often in a row a receiver may say that it is not ready: 64 ms. Credits see to it that it is.
+const NOT_READY_RETRIES: u32 = 100;
+/// Memory of receives that is used again.
+const SPARE_MAX: usize = 64;
+
+/// A queue pair that has a number and no peer.
+pub(crate) struct Unconnected {
+    endpoint: Endpoint,
+    number: u32,
+    pub(crate) mtu_bytes: u32,
+    pub(crate) room_bytes: usize,
+}
+
+impl Unconnected {
+    pub(crate) fn open(interface: &str, local: IpAddr) -> Result<Self, OpenError> {
+        let endpoint = Endpoint::open(interface, local).map_err(refused)?;
+        let room_bytes = endpoint.reserve(ROOM_BYTES).map_err(refused)?;
+        let carries = endpoint.mtu_bytes().map_err(refused)?;
+        let fitting = MTUS_BYTES.into_iter().find(|mtu| mtu + HEADERS_BYTES <= carries);
+        let too_short = || OpenError::Mtu { interface: interface.to_owned(), mtu_bytes: carries };
+        let mtu_bytes = fitting.ok_or_else(too_short)?;
+        Ok(Self { number: endpoint.draw_number(), endpoint, mtu_bytes, room_bytes })
+    }
+
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) const fn mac(&self) -> Mac {
+        self.endpoint.mac()
+    }
+
+    pub(crate) fn connect_root(self, root: &Root, next_hop: Option<IpAddr>) -> QueuePair {
+        let peer = Peer { address: root.virtual_address, qpn: root.id, next_hop };
+        let retries = root.patience.as_millis().div_ceil(TIMEOUT.as_millis());
+        let config = RequesterConfig {
+            retries: u32::try_from(retries).unwrap_or(u32::MAX),
+            ..config(root.mtu_bytes, root.room_bytes)
+        };
+        self.connect(peer, config, (root.psn_first, 0))
+    }
+
+    pub(crate) fn connect_member(self, member: &Member, next_hop: Option<IpAddr>) -> QueuePair {
+        let peer = Peer { address: member.root, qpn: member.qpn, next_hop };
+        // It sends nothing but answers.
+        self.connect(peer, config(member.mtu_bytes, 0), (0, member.psn_first))
+    }
+
+    fn connect(mut self, peer: Peer, config: RequesterConfig, psns: (u32, u32)) -> QueuePair {
+        self.endpoint.connect(self.number, peer, config, psns);
+        QueuePair { endpoint: self.endpoint, number: self.number, spare: Vec::new() }
+    }
+}
+
+fn config(mtu_bytes: u32, room_bytes: usize) -> RequesterConfig {
+    let packet_bytes = 2 * (mtu_bytes + HEADERS_BYTES) as usize + NOTES_BYTES;
+    let fitting = u32::try_from(room_bytes / packet_bytes).unwrap_or(u32::MAX);
+    let packets = fitting.min(WINDOW_BYTES / mtu_bytes);
+    let packets = packets.clamp(*WINDOW_PACKETS.start(), *WINDOW_PACKETS.end());
+    RequesterConfig {
+        mtu_bytes,
+        window_packets: packets,
+        ack_packets: packets / 4,
+        timeout_ns: TIMEOUT.as_nanos() as u64,
+        not_ready_retries: NOT_READY_RETRIES,
+        ..RequesterConfig::default()
+    }
+}
+
+fn refused(error: EndpointError) -> OpenError {
+    let words = error.to_string();
+    match error {
+        EndpointError::Interface(error) if error.source.kind() == ErrorKind::PermissionDenied => {
+            OpenError::Permission(words)
+        }
+        _ => OpenError::Interface(words),
+    }
+}
+
+/// One that has a peer.
+pub(crate) struct QueuePair {
+    endpoint: Endpoint,
+    number: u32,
+    spare: Vec<Vec<u8>>,
+}
+
+impl QueuePair {
+    pub(crate) fn send(&mut self, id: u64, immediate: u32, from: &ReadLease) -> Result<(), Cause> {
+        let bytes = copy(from)?;
+        let length = u32::try_from(bytes.len());
+        let length = length.map_err(|_| Cause::Lost("a block of 4 GiB".into()))?;
+        let work = Work { id, kind: Kind::Send, bytes: length, immediate: Some(immediate) };
+        let sent = self.endpoint.send(self.number, work, bytes);
+        sent.map_err(|error| Cause::Lost(error.to_string()))
+    }
+
+    pub(crate) fn receive(&mut self, bytes: usize) -> Result<(), String> {
+        let mut memory = self.spare.pop().unwrap_or_default();
+        memory.resize(bytes, 0);
+        self.endpoint.receive(self.number, 0, memory).map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn progress(&mut self, mut ended: impl FnMut(Ended<'_>)) -> Result<(), String> {
+        self.endpoint.progress(Duration::ZERO).map_err(|error| error.to_string())?;
+        while let Some(event) = self.endpoint.completed() {
+            match event {
+                Event::Sent { id, status: Status::Done, .. } => ended(Ended::Sent { id }),
+                Event::Sent { status, .. } => return Err(in_words(status)),
+                Event::Arrived { arrival, memory, .. } => {
+                    let block = memory.get(..arrival.bytes as usize);
+                    match (block, arrival.immediate) {
+                        (Some(block), Some(immediate)) if !arrival.is_write => {
+                            ended(Ended::Received { block, immediate });
+                        }
+                        _ => return Err("the root has sent something that is no block".into()),
+                    }
+                    if self.spare.len() < SPARE_MAX {
+                        self.spare.push(memory);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn wakes_in(&self) -> Option<Duration> {
+        self.endpoint.wakes_in()
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.endpoint.as_fd()
+    }
+}
+
+/// The bytes of a block. Errors: it is in a file that cannot be read.
+fn copy(from: &ReadLease) -> Result<Arc<[u8]>, Cause> {
+    let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, from.bytes()).collect();
+    let room = Arc::get_mut(&mut bytes).unwrap_or_default();
+    from.copy_to(0, room).map_err(|error| unread(&error))?;
+    Ok(bytes)
+}
+
+fn in_words(status: Status) -> String {
+    match status {
+        Status::NoAnswer => NO_ANSWER.into(),
+        Status::NeverReady => NEVER_READY.into(),
+        Status::Refused(code) => format!("a receiver refused a block ({code:?})"),
+        Status::Done | Status::Flushed => "its queue pair has ended".into(),
+    }
+}
