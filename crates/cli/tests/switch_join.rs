@@ -44,8 +44,16 @@ fn a_daemon_listens_and_leaves_nothing() {
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o660);
     let again = place.run(&words(&more, &options));
     again.has_failed_with(1, "another daemon listens at switch.sock");
+    let host = ["switch", "host", "--socket", "switch.sock"];
+    let shown = place.run(&host);
+    assert_eq!(shown.code, Some(0), "{}", shown.err);
+    assert_eq!(shown.out, "no groups that applications of this host send to\nnobody listens\n");
+    let json = place.run(&[&host[..], &["--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json, serde_json::json!({ "groups": [], "services": [] }));
     assert_eq!(interrupt(&mut daemon), Some(0));
     assert!(!socket.exists());
+    place.run(&host).has_failed_with(1, "is `rdmc switch join` running?");
 }
 
 #[test]

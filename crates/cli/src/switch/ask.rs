@@ -36,16 +36,24 @@ impl Asked {
             let agent = Agent::new(&self.agent, &certificates)?;
             ask(agent).await
         });
-        let answer = answer.map_err(Failure::because)?;
-        let mut out = io::stdout().lock();
-        let written = match self.json {
-            true => serde_json::to_writer_pretty(&mut out, &answer)
-                .map_err(io::Error::from)
-                .and_then(|()| io::Write::write_all(&mut out, b"\n")),
-            false => show(&answer, &mut out),
-        };
-        written.map_err(Failure::while_doing("standard output"))
+        write(&answer.map_err(Failure::because)?, self.json, show)
     }
+}
+
+/// Writes an answer to standard output.
+pub fn write<A: Serialize>(
+    answer: &A,
+    json: bool,
+    show: impl FnOnce(&A, &mut io::StdoutLock<'_>) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let written = match json {
+        true => serde_json::to_writer_pretty(&mut out, answer)
+            .map_err(io::Error::from)
+            .and_then(|()| io::Write::write_all(&mut out, b"\n")),
+        false => show(answer, &mut out),
+    };
+    written.map_err(Failure::while_doing("standard output"))
 }
 
 /// Show a switch: its ports, and what is behind them

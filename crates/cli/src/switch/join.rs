@@ -42,7 +42,7 @@ pub struct Args {
     switch: String,
 
     /// Where applications of this host call: a Unix socket
-    #[arg(long, value_name = "PATH", default_value = "/run/rdmc/switch.sock")]
+    #[arg(long, value_name = "PATH", default_value = super::SOCKET)]
     socket: PathBuf,
 
     /// Who may call there: permissions of that file, in octal digits

@@ -2,6 +2,7 @@
 
 mod ask;
 mod detach;
+mod host;
 mod join;
 mod run;
 mod text;
@@ -12,6 +13,9 @@ use clap::Subcommand;
 use rdmc::bootstrap::Certificates;
 
 use crate::{credentials::CredentialFiles, failure::Failure};
+
+/// Where applications of a host reach its daemon.
+const SOCKET: &str = "/run/rdmc/switch.sock";
 
 /// Let switches copy for groups, instead of receivers that relay
 ///
@@ -26,6 +30,7 @@ pub struct Args {
 enum Command {
     Run(Box<run::Args>),
     Join(join::Args),
+    Host(host::Args),
     Detach(detach::Args),
     Show(ask::Show),
     Groups(ask::Groups),
@@ -39,6 +44,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.command {
         Command::Run(args) => run::run(args).map(done),
         Command::Join(args) => join::run(args).map(done),
+        Command::Host(args) => args.run().map(done),
         Command::Detach(args) => detach::run(args).map(done),
         Command::Show(args) => args.run().map(done),
         Command::Groups(args) => args.run().map(done),

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use control::proto::{Copy, Count, GroupReport, Key, PlannedSwitch, ShowReply};
+use control::proto::{Copy, Count, GroupReport, HostGroupsReply, Key, PlannedSwitch, ShowReply};
 
 use crate::failure::plain;
 
@@ -79,6 +79,38 @@ pub fn groups(groups: &[GroupReport], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
+/// A host's daemon.
+pub fn host(host: &HostGroupsReply, out: &mut impl Write) -> io::Result<()> {
+    if host.groups.is_empty() {
+        writeln!(out, "no groups that applications of this host send to")?;
+    }
+    for group in &host.groups {
+        writeln!(out, "{} from queue pair {:#x}", key(group.key.as_ref()), group.sender_qpn)?;
+        for member in &group.members {
+            let failed = match member.failed.is_empty() {
+                true => String::new(),
+                false => format!(", no longer a member: {}", plain(&member.failed)),
+            };
+            let (address, service) = (plain(&member.address), plain(&member.service));
+            writeln!(out, "  {address}: {service} at {}{failed}", plain(&member.daemon))?;
+        }
+        if !group.trouble.is_empty() {
+            writeln!(out, "  trouble: {}", plain(&group.trouble))?;
+        }
+    }
+    if host.services.is_empty() {
+        writeln!(out, "nobody listens")?;
+    }
+    for service in &host.services {
+        let groups = match service.offers {
+            1 => "1 group".to_owned(),
+            count => format!("{count} groups"),
+        };
+        writeln!(out, "{} listens: member of {groups}", plain(&service.name))?;
+    }
+    Ok(())
+}
+
 /// What it has counted.
 pub fn counts(counts: &[Count], out: &mut impl Write) -> io::Result<()> {
     let width = counts.iter().map(|count| count.name.len()).max().unwrap_or_default();
@@ -124,5 +156,40 @@ fn duration(ms: u64) -> String {
         1..120 => format!("{} s", duration.as_secs()),
         120..7200 => format!("{} min", duration.as_secs() / 60),
         _ => format!("{} h", duration.as_secs() / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control::proto::{HostGroup, HostMember, ListeningService};
+
+    use super::*;
+
+    #[test]
+    fn a_hosts_groups_are_shown_with_who_has_left_them() {
+        let member = |address: &str, failed: &str| HostMember {
+            daemon: format!("{address}:4789"),
+            service: "weights".into(),
+            address: address.into(),
+            failed: failed.into(),
+        };
+        let group = HostGroup {
+            key: Some(Key { sender: "10.0.0.1".into(), id: 0x80_0001 }),
+            sender_qpn: 17,
+            members: vec![member("10.0.0.2", ""), member("10.0.0.3", "it has\u{1b} died")],
+            trouble: "tor is gone".into(),
+        };
+        let service = ListeningService { name: "weights".into(), offers: 1 };
+        let mut shown = Vec::new();
+        let reply = HostGroupsReply { groups: vec![group], services: vec![service] };
+        host(&reply, &mut shown).unwrap();
+        let expected = "\
+group 10.0.0.1/0x800001 from queue pair 0x11
+  10.0.0.2: weights at 10.0.0.2:4789
+  10.0.0.3: weights at 10.0.0.3:4789, no longer a member: it has\\u{1b} died
+  trouble: tor is gone
+weights listens: member of 1 group
+";
+        assert_eq!(String::from_utf8(shown).unwrap(), expected);
     }
 }

@@ -57,6 +57,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const MAKE_TIMEOUT: Duration = Duration::from_secs(120);
 /// A group is taken out of the switches within this time.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The remedy, where it is not.
+const IS_IT_RUNNING: &str = "is `rdmc switch join` running?";
 /// What the daemon has not read.
 const REQUESTS_MAX: usize = 64;
 
@@ -151,7 +153,12 @@ impl Host {
         let socket = path.to_owned();
         let connect = move |_: Uri| {
             let socket = socket.clone();
-            async move { io::Result::Ok(TokioIo::new(UnixStream::connect(socket).await?)) }
+            async move {
+                let stream = UnixStream::connect(socket).await.map_err(|error| {
+                    io::Error::new(error.kind(), format!("{error}; {IS_IT_RUNNING}"))
+                })?;
+                io::Result::Ok(TokioIo::new(stream))
+            }
         };
         // Sockets have no such addresses, but requests do.
         let channel = Endpoint::from_static("http://host")
@@ -208,7 +215,7 @@ fn daemon(path: &Path) -> String {
 }
 
 fn gone(path: &Path) -> ControlError {
-    let why = format!("{} has hung up; is `rdmc switch join` running?", daemon(path));
+    let why = format!("{} has hung up; {IS_IT_RUNNING}", daemon(path));
     ControlError::new(ErrorKind::Unavailable, why)
 }
 

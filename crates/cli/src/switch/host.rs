@@ -1,0 +1,30 @@
+//! `rdmc switch host`: what the daemon of this host has.
+
+use std::{io, path::PathBuf};
+
+use control::host::client::Host;
+
+use super::{ask, text};
+use crate::failure::Failure;
+
+/// Show this host's daemon: the groups that applications send to, and who listens
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The Unix socket of `rdmc switch join`
+    #[arg(long, value_name = "PATH", default_value = super::SOCKET)]
+    socket: PathBuf,
+
+    /// As JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub fn run(&self) -> Result<(), Failure> {
+        let answer = super::runtime()?.block_on(async { Host::at(&self.socket).groups().await });
+        let answer = answer.map_err(Failure::because)?;
+        ask::write(&answer, self.json, |answer, out: &mut io::StdoutLock<'_>| {
+            text::host(answer, out)
+        })
+    }
+}
