@@ -1,6 +1,6 @@
 //! Connections to agents, and between daemons: TLS 1.3, with certificates at both ends.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{fmt::Display, io, iter::once, net::IpAddr, sync::Arc, time::Duration};
 
 use hyper_util::rt::TokioIo;
 use rdmc::bootstrap::{Certificates, is_certificate_for};
@@ -15,7 +15,7 @@ use tonic::{
     Request,
     codegen::tokio_stream::wrappers::ReceiverStream,
     transport::{
-        Channel, Endpoint, Uri,
+        Channel, Endpoint, Server, Uri,
         server::{TcpConnectInfo, TlsConnectInfo},
     },
 };
@@ -64,12 +64,30 @@ pub(crate) fn channel(peer: &str, certificates: &Certificates) -> Result<Channel
         .connect_with_connector_lazy(tower::service_fn(connect)))
 }
 
+/// What serves callers that [`accept`] lets in, so many calls or streams of a connection at a time.
+/// Who is silent is hung up on.
+pub(crate) fn server(at_a_time_max: u32) -> Server {
+    Server::builder()
+        .max_concurrent_streams(at_a_time_max)
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE / 2))
+}
+
+/// Why serving has come to an end by itself.
+pub(crate) fn serving_failed(error: impl Display) -> ControlError {
+    ControlError::new(ErrorKind::Failed, format!("serving: {error}"))
+}
+
 /// Callers that have shown a certificate. Who does not, or is slow to, is hung up on; nobody waits for
 /// others' handshakes.
+///
+/// Errors: the system does not give the listener to the runtime.
 pub(crate) fn accept(
-    listener: TcpListener,
+    listener: std::net::TcpListener,
     certificates: &Certificates,
-) -> ReceiverStream<io::Result<Accepted<TcpStream>>> {
+) -> Result<ReceiverStream<io::Result<Accepted<TcpStream>>>, ControlError> {
+    listener.set_nonblocking(true).map_err(serving_failed)?;
+    let listener = TcpListener::from_std(listener).map_err(serving_failed)?;
     let mut config = ServerConfig::clone(&certificates.listening());
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -98,13 +116,29 @@ pub(crate) fn accept(
             });
         }
     });
-    ReceiverStream::new(admitted)
+    Ok(ReceiverStream::new(admitted))
 }
 
-/// Whether who asks has shown a certificate for one of these names.
-pub(crate) fn is_from<T>(request: &Request<T>, names: &[ServerName<'_>]) -> bool {
-    let shown = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
-    let certificates = shown.and_then(TlsConnectInfo::peer_certs);
-    let own = certificates.as_ref().and_then(|chain| chain.first());
-    own.is_some_and(|own| names.iter().any(|name| is_certificate_for(own, name)))
+/// Who may speak for any sender. Everybody else may for the addresses that their certificate is for.
+pub(crate) struct Trusted(Vec<ServerName<'static>>);
+
+impl Trusted {
+    /// Of names that certificates are for: DNS names or IP addresses. Errors: one is neither.
+    pub(crate) fn parse(names: &[String]) -> Result<Self, ControlError> {
+        let parse = |name: &String| {
+            let why = || format!("\"{name}\" is not the name or address of a host");
+            let parsed = ServerName::try_from(name.clone());
+            parsed.map_err(|_| ControlError::new(ErrorKind::Invalid, why()))
+        };
+        names.iter().map(parse).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether who asks has shown a certificate that lets it speak for this sender.
+    pub(crate) fn lets<T>(&self, request: &Request<T>, sender: IpAddr) -> bool {
+        let shown = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
+        let certificates = shown.and_then(TlsConnectInfo::peer_certs);
+        let Some(own) = certificates.as_ref().and_then(|chain| chain.first()) else { return false };
+        let address = ServerName::IpAddress(sender.into());
+        once(&address).chain(&self.0).any(|name| is_certificate_for(own, name))
+    }
 }

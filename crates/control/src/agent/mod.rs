@@ -16,18 +16,19 @@ use std::{
 
 use mcrdma::Port;
 use rdmc::bootstrap::Certificates;
-use rustls::pki_types::ServerName;
 use switch::{Groups, UserspaceTables};
 use tokio::{
-    net::TcpListener,
     sync::oneshot,
     time::{MissedTickBehavior, interval, sleep},
 };
-use tonic::transport::Server;
 
 pub use next::{At, Next, NoNext};
 
-use crate::{ControlError, ErrorKind, proto::switch_server::SwitchServer, tls};
+use crate::{
+    ControlError, ErrorKind,
+    proto::switch_server::SwitchServer,
+    tls::{self, Trusted},
+};
 use next::Behind;
 use registry::Registry;
 use service::Service;
@@ -87,11 +88,7 @@ pub fn prepare(
     let invalid = |why: String| ControlError::new(ErrorKind::Invalid, why);
     let by_name: BTreeMap<String, Port> = settings.ports.iter().cloned().collect();
     let behind = Behind::new(&settings.next, &by_name).map_err(invalid)?;
-    let trusted = settings.trusted.iter().map(|name| {
-        let wrong = |_| invalid(format!("\"{name}\" is not the name or address of a host"));
-        ServerName::try_from(name.clone()).map_err(wrong)
-    });
-    let trusted = trusted.collect::<Result<_, _>>()?;
+    let trusted = Trusted::parse(&settings.trusted)?;
     let (plane_name, sight, groups) = match plane {
         Plane::Kernel(groups) => {
             let sight = Sight::of_kernel(by_name.into_values().collect());
@@ -125,11 +122,7 @@ pub async fn serve(
     certificates: &Certificates,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
-    let failed = |error: &dyn std::fmt::Display| {
-        ControlError::new(ErrorKind::Failed, format!("serving: {error}"))
-    };
-    listener.set_nonblocking(true).map_err(|error| failed(&error))?;
-    let listener = TcpListener::from_std(listener).map_err(|error| failed(&error))?;
+    let callers = tls::accept(listener, certificates)?;
     let Prepared { service, registry, interval } = prepared;
     let upkeep = tokio::spawn(look_after(registry, interval));
     let service = SwitchServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX);
@@ -138,12 +131,8 @@ pub async fn serve(
         stop.await;
         let _ = tell.send(());
     };
-    let served = Server::builder()
-        .max_concurrent_streams(CALLS_MAX)
-        .http2_keepalive_interval(Some(tls::KEEP_ALIVE))
-        .http2_keepalive_timeout(Some(tls::KEEP_ALIVE / 2))
-        .add_service(service)
-        .serve_with_incoming_shutdown(tls::accept(listener, certificates), stop);
+    let served =
+        tls::server(CALLS_MAX).add_service(service).serve_with_incoming_shutdown(callers, stop);
     // Who does not hang up is hung up on.
     let late = async {
         if told.await.is_ok() {
@@ -153,7 +142,7 @@ pub async fn serve(
         }
     };
     let served = tokio::select! {
-        served = served => served.map_err(|error| failed(&error)),
+        served = served => served.map_err(tls::serving_failed),
         () = late => Ok(()),
     };
     upkeep.abort();

@@ -4,7 +4,6 @@ use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use mcrdma::{GROUPS_MAX, GroupKey, MEMBERS_MAX, Port, REGIONS_MAX, plan::Member};
 use routes::Station;
-use rustls::pki_types::ServerName;
 use tonic::{
     Request, Response, Status,
     codegen::{BoxStream, tokio_stream},
@@ -19,7 +18,7 @@ use crate::{
     client::HOPS_MAX,
     convert::{self, address, key, key_told, member_state},
     proto::{self, switch_server::Switch},
-    tls,
+    tls::Trusted,
 };
 
 /// A caller's name has at most this length.
@@ -32,15 +31,14 @@ pub(crate) struct Service {
     pub(crate) ports: Vec<(String, Port)>,
     pub(crate) plane: &'static str,
     /// Who may ask for groups of any sender.
-    pub(crate) trusted: Vec<ServerName<'static>>,
+    pub(crate) trusted: Trusted,
     pub(crate) started: Instant,
 }
 
 impl Service {
     /// Hosts may ask for groups that they send to; switches before this one, for any.
     fn check_caller<T>(&self, request: &Request<T>, sender: IpAddr) -> Result<(), ControlError> {
-        let own = ServerName::IpAddress(sender.into());
-        if tls::is_from(request, &[own]) || tls::is_from(request, &self.trusted) {
+        if self.trusted.lets(request, sender) {
             return Ok(());
         }
         let why = format!(

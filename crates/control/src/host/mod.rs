@@ -20,8 +20,7 @@ mod tests;
 use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use rdmc::bootstrap::Certificates;
-use rustls::pki_types::ServerName;
-use tokio::{net::TcpListener, sync::watch, time::sleep};
+use tokio::{sync::watch, time::sleep};
 use tonic::{Request, transport::Server};
 
 pub use terms::{Acceptance, Extent, Invited, NAME_BYTES_MAX, NewGroup, Terms, WORDS_BYTES_MAX};
@@ -29,7 +28,7 @@ pub use terms::{Acceptance, Extent, Invited, NAME_BYTES_MAX, NewGroup, Terms, WO
 use crate::{
     Agent, ControlError, ErrorKind,
     proto::{host_server::HostServer, peer_server::PeerServer},
-    tls,
+    tls::{self, Trusted},
 };
 use groups::{Groups, Places};
 use listeners::Listeners;
@@ -74,7 +73,7 @@ pub struct Prepared {
 pub(crate) struct Daemon {
     agent: Agent,
     certificates: Certificates,
-    trusted: Vec<ServerName<'static>>,
+    trusted: Trusted,
     listeners: Arc<Listeners>,
     groups: Arc<Groups>,
     sending: Places,
@@ -105,8 +104,7 @@ impl Daemon {
 
     /// Hosts may ask for members of groups that they send to.
     fn check_sender<T>(&self, request: &Request<T>, sender: IpAddr) -> Result<(), ControlError> {
-        let own = ServerName::IpAddress(sender.into());
-        if tls::is_from(request, &[own]) || tls::is_from(request, &self.trusted) {
+        if self.trusted.lets(request, sender) {
             return Ok(());
         }
         let why = format!(
@@ -123,16 +121,11 @@ pub fn prepare(
     settings: &DaemonSettings,
     certificates: &Certificates,
 ) -> Result<Prepared, ControlError> {
-    let trusted = settings.trusted.iter().map(|name| {
-        ServerName::try_from(name.clone())
-            .map_err(|_| terms::invalid(format!("\"{name}\" is not the name or address of a host")))
-    });
-    let trusted = trusted.collect::<Result<_, _>>()?;
     let (leave, leaving) = watch::channel(false);
     let daemon = Daemon {
         agent: Agent::new(&settings.agent, certificates)?,
         certificates: certificates.clone(),
-        trusted,
+        trusted: Trusted::parse(&settings.trusted)?,
         listeners: Arc::default(),
         groups: Arc::default(),
         sending: Places::new(SENDING_MAX, "groups to send to"),
@@ -152,12 +145,8 @@ pub async fn serve(
     listener: std::net::TcpListener,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
-    let failed = |error: &dyn std::fmt::Display| {
-        ControlError::new(ErrorKind::Failed, format!("serving: {error}"))
-    };
     let Prepared { daemon, mut socket, leave } = prepared;
-    listener.set_nonblocking(true).map_err(|error| failed(&error))?;
-    let listener = TcpListener::from_std(listener).map_err(|error| failed(&error))?;
+    let callers = tls::accept(listener, &daemon.certificates)?;
     let (close, closed) = watch::channel(false);
     let [mut first, mut second] = [Leaving(closed.clone()), Leaving(closed)];
     let applications = ForApplications(Arc::clone(&daemon));
@@ -168,13 +157,9 @@ pub async fn serve(
         .serve_with_incoming_shutdown(socket.accept()?, async move { first.told().await });
     let daemons = ForDaemons(Arc::clone(&daemon));
     let daemons = PeerServer::new(daemons).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let incoming = tls::accept(listener, &daemon.certificates);
-    let daemons = Server::builder()
-        .max_concurrent_streams(STREAMS_MAX)
-        .http2_keepalive_interval(Some(tls::KEEP_ALIVE))
-        .http2_keepalive_timeout(Some(tls::KEEP_ALIVE / 2))
+    let daemons = tls::server(STREAMS_MAX)
         .add_service(daemons)
-        .serve_with_incoming_shutdown(incoming, async move { second.told().await });
+        .serve_with_incoming_shutdown(callers, async move { second.told().await });
     let ending = async {
         stop.await;
         leave.send_replace(true);
@@ -184,7 +169,7 @@ pub async fn serve(
     };
     tokio::select! {
         served = async { tokio::try_join!(applications, daemons) } => {
-            served.map(drop).map_err(|error| failed(&error))
+            served.map(drop).map_err(tls::serving_failed)
         }
         () = ending => Ok(()),
     }

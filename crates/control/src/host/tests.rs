@@ -133,12 +133,12 @@ impl World {
     async fn new() -> Self {
         let (authority, directory) = (Authority::new("host"), tempfile::tempdir().unwrap());
         let certificates = Certificates::read(&authority.issue("127.0.0.1"), &[]).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
         let agent = listener.local_addr().unwrap().to_string();
         let switch = Arc::<Pretended>::default();
         let served = Server::builder()
             .add_service(SwitchServer::new(Arc::clone(&switch)))
-            .serve_with_incoming(tls::accept(listener, &certificates));
+            .serve_with_incoming(tls::accept(listener, &certificates).unwrap());
         tokio::spawn(served);
         let socket = directory.path().join("switch.sock");
         let settings = DaemonSettings {
