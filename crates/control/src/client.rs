@@ -52,7 +52,8 @@ impl Agent {
     ///
     /// Panics: this is no thread of a tokio runtime.
     pub fn new(address: &str, certificates: &Certificates) -> Result<Self, ControlError> {
-        let client = SwitchClient::new(tls::channel(address, certificates)?);
+        let (channel, _) = tls::channel(address, certificates)?;
+        let client = SwitchClient::new(channel);
         Ok(Self { address: address.to_owned(), client })
     }
 

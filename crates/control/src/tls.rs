@@ -1,10 +1,20 @@
 //! Connections to agents, and between daemons: TLS 1.3, with certificates at both ends.
 
-use std::{fmt::Display, io, iter::once, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    fmt::Display,
+    io,
+    iter::once,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use hyper_util::rt::TokioIo;
 use rdmc::bootstrap::{Certificates, is_certificate_for};
-use rustls::{ClientConfig, ServerConfig, pki_types::ServerName};
+use rustls::{
+    ClientConfig, ServerConfig,
+    pki_types::{CertificateDer, ServerName},
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, mpsc},
@@ -33,9 +43,22 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// What cannot be accepted now, as for want of descriptors, is tried again after this time.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
+/// The certificate that who answers a channel has shown, once it is connected.
+#[derive(Clone, Default)]
+pub(crate) struct Shown(Arc<Mutex<Option<CertificateDer<'static>>>>);
+
+impl Shown {
+    fn lock(&self) -> MutexGuard<'_, Option<CertificateDer<'static>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A channel to an agent or a daemon at `HOST:PORT`. It is connected when it is used first, and again when it has
 /// broken. Who answers has to have a certificate for HOST.
-pub(crate) fn channel(peer: &str, certificates: &Certificates) -> Result<Channel, ControlError> {
+pub(crate) fn channel(
+    peer: &str,
+    certificates: &Certificates,
+) -> Result<(Channel, Shown), ControlError> {
     let no_peer = |why: &str| {
         ControlError::new(ErrorKind::Invalid, format!("\"{peer}\" is no HOST:PORT: {why}"))
     };
@@ -49,19 +72,26 @@ pub(crate) fn channel(peer: &str, certificates: &Certificates) -> Result<Channel
     let mut config = ClientConfig::clone(&certificates.connecting());
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     let connector = TlsConnector::from(Arc::new(config));
+    let shown = Shown::default();
+    let by_connection = shown.clone();
     let connect = move |_: Uri| {
         let (host, name, connector) = (host.clone(), name.clone(), connector.clone());
+        let shown = by_connection.clone();
         async move {
             let stream = TcpStream::connect((host.as_str(), port)).await?;
             stream.set_nodelay(true)?;
-            io::Result::Ok(TokioIo::new(connector.connect(name, stream).await?))
+            let stream = connector.connect(name, stream).await?;
+            let chain = stream.get_ref().1.peer_certificates();
+            *shown.lock() = chain.and_then(<[_]>::first).map(|own| own.clone().into_owned());
+            io::Result::Ok(TokioIo::new(stream))
         }
     };
-    Ok(Endpoint::from(uri)
+    let channel = Endpoint::from(uri)
         .connect_timeout(HANDSHAKE_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE / 2)
-        .connect_with_connector_lazy(tower::service_fn(connect)))
+        .connect_with_connector_lazy(tower::service_fn(connect));
+    Ok((channel, shown))
 }
 
 /// What serves callers that [`accept`] lets in, so many calls or streams of a connection at a time.
@@ -119,7 +149,7 @@ pub(crate) fn accept(
     Ok(ReceiverStream::new(admitted))
 }
 
-/// Who may speak for any sender. Everybody else may for the addresses that their certificate is for.
+/// Who may speak for any address. Everybody else may for those that their certificate is for.
 pub(crate) struct Trusted(Vec<ServerName<'static>>);
 
 impl Trusted {
@@ -133,12 +163,21 @@ impl Trusted {
         names.iter().map(parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether who asks has shown a certificate that lets it speak for this sender.
-    pub(crate) fn lets<T>(&self, request: &Request<T>, sender: IpAddr) -> bool {
+    /// Whether who asks has shown a certificate that lets it speak for this address.
+    pub(crate) fn lets<T>(&self, request: &Request<T>, address: IpAddr) -> bool {
         let shown = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
         let certificates = shown.and_then(TlsConnectInfo::peer_certs);
-        let Some(own) = certificates.as_ref().and_then(|chain| chain.first()) else { return false };
-        let address = ServerName::IpAddress(sender.into());
-        once(&address).chain(&self.0).any(|name| is_certificate_for(own, name))
+        let own = certificates.as_ref().and_then(|chain| chain.first());
+        own.is_some_and(|own| self.is_for(own, address))
+    }
+
+    /// Whether who answers has.
+    pub(crate) fn lets_answer(&self, shown: &Shown, address: IpAddr) -> bool {
+        shown.lock().as_ref().is_some_and(|own| self.is_for(own, address))
+    }
+
+    fn is_for(&self, certificate: &CertificateDer<'_>, address: IpAddr) -> bool {
+        let address = ServerName::IpAddress(address.into());
+        once(&address).chain(&self.0).any(|name| is_certificate_for(certificate, name))
     }
 }

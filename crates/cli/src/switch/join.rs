@@ -27,7 +27,7 @@ Example, at a host whose first switch is tor-a:
 Applications of this host make groups, and listen for others', over the socket. Who may connect to it may do so
 as this host: by itself only the daemon's own user, with --socket-mode 660 also the socket's group.
 The certificate has to be for the names and addresses by which other daemons call this one, and for those that
-its applications send from (subjectAltName).";
+its applications send from and receive at (subjectAltName).";
 
 /// Let this host's applications make groups that switches copy
 #[derive(Debug, clap::Args)]
@@ -52,8 +52,8 @@ pub struct Args {
     #[command(flatten)]
     credentials: CredentialFiles,
 
-    /// Which daemons may ask for members of any sender's groups: a name that their certificate is for;
-    /// may be given several times. Others may for groups that they send to themselves
+    /// Which daemons may ask for members of any sender's groups, and be members at any address: a name
+    /// that their certificate is for; may be given several times. Others may for their own addresses
     #[arg(long, value_name = "NAME")]
     trust: Vec<String>,
 

@@ -72,7 +72,8 @@ async fn run(
             () = leaving.told() => super::ends(),
         }
     };
-    let members = Members::invite(&daemon.certificates, &new.members, &terms, interrupted).await;
+    let (own, trusted) = (&daemon.certificates, &daemon.trusted);
+    let members = Members::invite(own, trusted, &new.members, &terms, interrupted).await;
     let running = match members {
         Ok(members) => insert(&daemon, new, members, psn_first).await,
         Err(error) => Err(error),

@@ -1,6 +1,6 @@
 //! At a sender: the members of a group, by their daemons.
 
-use std::{pin::pin, time::Duration};
+use std::{net::IpAddr, pin::pin, time::Duration};
 
 use rdmc::bootstrap::Certificates;
 use tokio::{
@@ -17,7 +17,7 @@ use crate::{
         Invitation, JoinEvent, JoinRequest, join_event::Event, join_request::Say,
         peer_client::PeerClient,
     },
-    tls,
+    tls::{self, Trusted},
 };
 
 /// All members have answered within this time.
@@ -62,6 +62,7 @@ impl Members {
     /// group, all hear it.
     pub(crate) async fn invite(
         certificates: &Certificates,
+        trusted: &Trusted,
         invited: &[Invited],
         terms: &Terms,
         interrupted: impl Future<Output = ControlError>,
@@ -72,12 +73,13 @@ impl Members {
         let channel = |member: &Invited| {
             tls::channel(&member.daemon, certificates).map_err(|error| error.within(member.shown()))
         };
-        let channels = invited.iter().map(channel).collect::<Result<Vec<Channel>, _>>()?;
-        for (place, (member, channel)) in invited.iter().zip(channels).enumerate() {
+        let channels = invited.iter().map(channel).collect::<Result<Vec<_>, _>>()?;
+        for (place, (member, (channel, shown))) in invited.iter().zip(channels).enumerate() {
             let (member, terms, refused) = (member.clone(), terms.clone(), refused.clone());
             asked.spawn(async move {
                 let joined = ask(channel, &member, &terms, deadline, refused).await;
-                (place, joined.map_err(|error| error.within(member.shown())))
+                let joined = joined.map_err(|error| error.within(member.shown()));
+                (place, joined.map(|joined| (joined, shown)))
             });
         }
         let mut joined: Vec<Option<Joined>> = invited.iter().map(|_| None).collect();
@@ -86,9 +88,13 @@ impl Members {
             let error = tokio::select! {
                 answer = asked.join_next() => match answer {
                     None => break,
-                    Some(Ok((place, Ok(member)))) => {
+                    Some(Ok((place, Ok((member, shown))))) => {
+                        let address = member.accepted.address;
                         joined[place] = Some(member);
-                        continue;
+                        if trusted.lets_answer(&shown, address) {
+                            continue;
+                        }
+                        no_certificate(address).within(invited[place].shown())
                     }
                     Some(Ok((_, Err(error)))) => error,
                     // It ends otherwise only if the program does.
@@ -164,7 +170,7 @@ impl Members {
     }
 
     /// Goes on without one of them. Answers its address, if it was a member.
-    pub(crate) fn remove(&mut self, place: usize, reason: &str) -> Option<std::net::IpAddr> {
+    pub(crate) fn remove(&mut self, place: usize, reason: &str) -> Option<IpAddr> {
         let member = self.members.get_mut(place)?;
         member.say(Say::Ended(reason.to_owned()));
         member.tell.take().map(|_| member.accepted.address)
@@ -192,6 +198,15 @@ impl Member {
             let _ = tell.try_send(JoinRequest { say: Some(say) });
         }
     }
+}
+
+/// What is sent to a member would go to whatever host it names.
+fn no_certificate(address: IpAddr) -> ControlError {
+    let why = format!(
+        "it receives at {address}, but its daemon's certificate is neither for that address nor for a name \
+         that is trusted here (--trust)"
+    );
+    ControlError::new(ErrorKind::Denied, why)
 }
 
 /// What members hear of a group that fails before it begins.

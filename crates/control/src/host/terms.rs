@@ -53,7 +53,7 @@ pub struct Terms {
 /// How a member takes part.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acceptance {
-    /// Its address.
+    /// Its address, for which its host's certificate has to be.
     pub address: IpAddr,
     /// The Ethernet address of that interface.
     pub mac: Mac,

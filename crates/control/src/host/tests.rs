@@ -130,7 +130,12 @@ struct World {
 }
 
 impl World {
+    /// That trusts itself: it sends from one address, and receives at another.
     async fn new() -> Self {
+        Self::trusting(&["127.0.0.1"]).await
+    }
+
+    async fn trusting(names: &[&str]) -> Self {
         let (authority, directory) = (Authority::new("host"), tempfile::tempdir().unwrap());
         let certificates = Certificates::read(&authority.issue("127.0.0.1"), &[]).unwrap();
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
@@ -145,7 +150,7 @@ impl World {
             agent,
             socket: socket.clone(),
             socket_mode: 0o600,
-            trusted: Vec::new(),
+            trusted: names.iter().map(|&name| name.to_owned()).collect(),
         };
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         let daemon = listener.local_addr().unwrap().to_string();
@@ -229,6 +234,17 @@ async fn identifiers_that_are_taken_are_drawn_again() {
     assert!(ended(&mut listener).await.contains("was not made"));
     assert_eq!(world.switch.inserted.lock().unwrap().len(), 8);
     assert!(world.host().groups().await.unwrap().groups.is_empty());
+}
+
+#[tokio::test]
+async fn a_member_receives_where_its_daemons_certificate_is_for() {
+    let world = World::trusting(&[]).await;
+    let mut listener = world.host().listen("s").await.unwrap();
+    let error = world.create(&mut listener).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Denied);
+    assert!(error.message.contains("receives at 127.0.0.2, but"), "{error}");
+    assert!(ended(&mut listener).await.contains("was not made"));
+    assert!(world.switch.inserted.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -346,8 +362,8 @@ async fn applications_that_make_no_sense_are_hung_up_on() {
 #[tokio::test]
 async fn daemons_that_make_no_sense_are_refused() {
     use join_request::Say;
-    let world = World::new().await;
-    let channel = tls::channel(&world.daemon, &world.certificates).unwrap();
+    let world = World::trusting(&[]).await;
+    let (channel, _) = tls::channel(&world.daemon, &world.certificates).unwrap();
     let mut client = PeerClient::new(channel);
     let terms = world.new_group().terms(3).told();
     let invite = |service: &str, terms: proto::Terms| {
