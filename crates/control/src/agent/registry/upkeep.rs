@@ -9,6 +9,9 @@ use tokio::task::JoinSet;
 use super::{Entry, Held, Registry, lock, stations};
 use crate::{Claim, ControlError, ErrorKind, Kept};
 
+/// Groups that an agent behind hears of at a time: one after another, a full switch's would take longer
+/// than it remembers them.
+const KEPT_AT_A_TIME: usize = 32;
 /// What causes trouble when routes have changed and a group cannot follow.
 const ROUTES: &str = "routes";
 
@@ -59,16 +62,26 @@ impl Registry {
     async fn keep_at(self: Arc<Self>, address: String, groups: Vec<(Entry, Claim)>) {
         let Some(agent) = self.agents.get(&address) else { return };
         let mut silence: Option<ControlError> = None;
-        for (entry, claim) in groups {
-            let answer = match &silence {
-                Some(silence) => Err(silence.clone()),
-                None => agent.keep(&claim).await,
-            };
-            silence = answer.as_ref().err().filter(|error| error.is_silence()).cloned();
-            let mut held = entry.lock().await;
-            if held.behind.contains_key(&address) {
-                self.hear(&mut held, address.clone(), answer).await;
+        for some in groups.chunks(KEPT_AT_A_TIME) {
+            let mut asked = JoinSet::new();
+            for (entry, claim) in some {
+                let (entry, claim) = (Arc::clone(entry), claim.clone());
+                let (registry, agent) = (Arc::clone(&self), agent.clone());
+                let (address, silence) = (address.clone(), silence.clone());
+                asked.spawn(async move {
+                    let answer = match silence {
+                        Some(silence) => Err(silence),
+                        None => agent.keep(&claim).await,
+                    };
+                    let silence = answer.as_ref().err().filter(|error| error.is_silence()).cloned();
+                    let mut held = entry.lock().await;
+                    if held.behind.contains_key(&address) {
+                        registry.hear(&mut held, address, answer).await;
+                    }
+                    silence
+                });
             }
+            silence = silence.or(asked.join_all().await.into_iter().flatten().next());
         }
     }
 
