@@ -400,7 +400,7 @@ fn pushes_survive_floods() {
 /// Counted, not timed: how often the file has crossed the links.
 #[test]
 fn a_switch_that_copies_spares_the_senders_link() {
-    let arguments = "push --receivers 3 --rates 100mbit --mtus 1500 --bytes 1MiB --repeats 1 \
+    let arguments = "push --receivers 3 --rates 100mbit --mtus 1500 --bytes 4MiB --repeats 1 \
                      --ways kernel,userspace,chain,sequential";
     let (file, draw) = picture();
     let Some(rows) = rows_of_pushes(&format!("{arguments} {draw}")) else { return };
@@ -414,10 +414,10 @@ fn a_switch_that_copies_spares_the_senders_link() {
             "sequential" => (3.0, 0.0),
             _ => (1.0, 0.0),
         };
-        // Headers, acknowledgements and what hosts say to each other come on top.
+        // Headers, acknowledgements, and on a busy machine what is sent again come on top.
         let (sender_sent, receivers_sent) = (value("sender_sent"), value("receivers_sent"));
-        assert!((sender..sender * 1.2 + 0.1).contains(&sender_sent), "{row}");
-        assert!((receivers..receivers * 1.2 + 0.4).contains(&receivers_sent), "{row}");
+        assert!((sender..sender + 0.9).contains(&sender_sent), "{row}");
+        assert!((receivers..receivers + 0.9).contains(&receivers_sent), "{row}");
         assert_eq!(value("fell_back"), 0.0, "{row}");
     }
 }
