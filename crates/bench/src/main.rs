@@ -19,6 +19,7 @@
 //! - `offload`: what a member that relays late costs, with and without offload.
 //! - `chaos`: `rdmc push` between hosts that come to harm.
 //! - `flood`: `rdmc push` while strangers flood every port.
+//! - `push`: `rdmc push` through a switch that copies, beside receivers that relay.
 //! - `switch`: what the data planes of the in-switch multicast cost.
 //! - `overhead`: what rdmc's own code costs per block, without a network.
 //! - `trace-summary`: what a trace of any of them, or of `rdmc`, says in numbers.
@@ -54,6 +55,7 @@ mod overlap;
 mod overlapping;
 mod peers;
 mod plain;
+mod push;
 mod racks;
 mod random;
 mod report;
@@ -122,6 +124,8 @@ enum Command {
     Small(small::Args),
     /// Members that relay late, with and without offload
     Offload(offload::Args),
+    /// `rdmc push` over links of a known rate: a switch copies, or receivers relay (needs root)
+    Push(push::Args),
     /// What a switch that copies costs: in the kernel, in userspace, its logic alone (needs root)
     Switch(switch::Args),
     /// What rdmc's own code costs per block
@@ -186,6 +190,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Modes(args) => modes::run(&args),
         Command::Small(args) => small::run(&args),
         Command::Offload(args) => offload::run(&args),
+        Command::Push(args) => push::run(&args),
         Command::Switch(args) => switch::run(&args),
         Command::Overhead(args) => overhead::run(&args),
         Command::Peers(args) => peers::run(&args),

@@ -397,6 +397,31 @@ fn pushes_survive_floods() {
     assert!(rows[1]["connections_per_s"].as_f64().unwrap() > 0.0, "nobody came");
 }
 
+/// Counted, not timed: how often the file has crossed the links.
+#[test]
+fn a_switch_that_copies_spares_the_senders_link() {
+    let arguments = "push --receivers 3 --rates 100mbit --mtus 1500 --bytes 4MiB --repeats 1 \
+                     --ways kernel,userspace,chain,sequential";
+    let (file, draw) = picture();
+    let Some(rows) = rows_of_pushes(&format!("{arguments} {draw}")) else { return };
+    assert_eq!(drawn(&file).matches("<circle").count(), rows.len());
+    // Without clang there is no switch in the kernel.
+    assert!((3..=4).contains(&rows.len()), "{rows:?}");
+    for row in rows {
+        let value = |name: &str| row[name].as_f64().unwrap();
+        let (sender, receivers) = match row["way"].as_str().unwrap() {
+            "chain" => (1.0, 2.0),
+            "sequential" => (3.0, 0.0),
+            _ => (1.0, 0.0),
+        };
+        // Headers, acknowledgements, and on a busy machine what is sent again come on top.
+        let (sender_sent, receivers_sent) = (value("sender_sent"), value("receivers_sent"));
+        assert!((sender..sender + 0.9).contains(&sender_sent), "{row}");
+        assert!((receivers..receivers + 0.9).contains(&receivers_sent), "{row}");
+        assert_eq!(value("fell_back"), 0.0, "{row}");
+    }
+}
+
 /// In virtual time, where the paper's calculations can be met exactly.
 #[test]
 fn the_pipeline_is_as_robust_as_the_paper_says() {

@@ -308,25 +308,21 @@ fn a_push_lets_a_switch_in_userspace_copy() {
 
 #[test]
 fn a_push_lets_a_switch_copy_over_ipv6() {
-    if !is_possible() {
-        return;
-    }
-    let mut world = World::new(Kind::Bridge("fd05::"));
-    let pin = format!("/sys/fs/bpf/rdmc-test-cli-6-{}", std::process::id());
-    world.start_agent(&format!("--pin {pin}"));
-    let hosts = world.start_receivers();
-    world.push_and_look(&hosts);
-    drop(world);
-    fs::remove_dir_all(pin).unwrap();
+    push_through_a_kernel(Kind::Bridge("fd05::"), "6");
 }
 
 #[test]
 fn a_push_lets_a_router_copy() {
+    push_through_a_kernel(Kind::Router, "router");
+}
+
+/// The name is for the directory of the switch's groups.
+fn push_through_a_kernel(kind: Kind, name: &str) {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(Kind::Router);
-    let pin = format!("/sys/fs/bpf/rdmc-test-cli-router-{}", std::process::id());
+    let mut world = World::new(kind);
+    let pin = format!("/sys/fs/bpf/rdmc-test-cli-{name}-{}", std::process::id());
     world.start_agent(&format!("--pin {pin}"));
     let hosts = world.start_receivers();
     world.push_and_look(&hosts);

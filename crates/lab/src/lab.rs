@@ -157,6 +157,21 @@ impl Lab {
         (0..self.settings.hosts).map(host).collect()
     }
 
+    /// The bridge that joins hosts, or racks if there are several.
+    pub const BRIDGE: &str = make::SPINE;
+
+    /// The command that starts a program at the switch, to which arguments can be added.
+    pub fn at_switch(&self, program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {
+        let mut command = std::process::Command::new("ip");
+        command.args(["netns", "exec", &of_switch(&self.name)]).arg(program);
+        command
+    }
+
+    /// The ports of the hosts, by number, at the switch.
+    pub fn ports(&self) -> Vec<String> {
+        (0..self.settings.hosts).map(make::port_name).collect()
+    }
+
     /// The name of a host, which is that of its network namespace.
     pub fn host_name(&self, host: u32) -> String {
         of_host(&self.name, host)
@@ -171,24 +186,12 @@ impl Lab {
     ///
     /// Errors: the lab is gone.
     pub fn uplink_bytes(&self) -> Result<Vec<UplinkBytes>, Error> {
-        #[derive(Deserialize)]
-        struct Shaper {
-            dev: String,
-            bytes: u64,
-        }
         if self.settings.racks == 1 {
             return Ok(Vec::new());
         }
         let switch = of_switch(&self.name);
-        let text = command::output("tc", &["-n", &switch, "-s", "-j", "qdisc", "show"])?;
-        let shapers: Vec<Shaper> = serde_json::from_slice(&text)
-            .map_err(|error| Error::Failed(format!("what tc says is not understood: {error}")))?;
-        let bytes: BTreeMap<_, _> =
-            shapers.into_iter().map(|shaper| (shaper.dev, shaper.bytes)).collect();
-        let of = |device: String| {
-            let found = bytes.get(&device).copied();
-            found.ok_or_else(|| Error::Failed(format!("there is no {device} in {switch}")))
-        };
+        let bytes = shaped_bytes(&switch)?;
+        let of = |device: String| found(&bytes, &device, &switch);
         let uplink = |rack| {
             Ok(UplinkBytes {
                 leaving: of(make::leaving(rack))?,
@@ -197,6 +200,38 @@ impl Lab {
         };
         (0..self.settings.racks).map(uplink).collect()
     }
+
+    /// What each host's link has carried towards the switch so far, by number: bytes of Ethernet
+    /// frames.
+    ///
+    /// Errors: the lab is gone.
+    pub fn sent_bytes(&self) -> Result<Vec<u64>, Error> {
+        let sent = |host| {
+            let name = self.host_name(host);
+            found(&shaped_bytes(&name)?, make::HOST_DEVICE, &name)
+        };
+        (0..self.settings.hosts).map(sent).collect()
+    }
+}
+
+/// What the shapers of a namespace have let through, by device.
+fn shaped_bytes(namespace: &str) -> Result<BTreeMap<String, u64>, Error> {
+    #[derive(Deserialize)]
+    struct Shaper {
+        dev: String,
+        bytes: u64,
+        root: Option<bool>,
+    }
+    let text = command::output("tc", &["-n", namespace, "-s", "-j", "qdisc", "show"])?;
+    let shapers: Vec<Shaper> = serde_json::from_slice(&text)
+        .map_err(|error| Error::Failed(format!("what tc says is not understood: {error}")))?;
+    let shapers = shapers.into_iter().filter(|shaper| shaper.root == Some(true));
+    Ok(shapers.map(|shaper| (shaper.dev, shaper.bytes)).collect())
+}
+
+fn found(bytes: &BTreeMap<String, u64>, device: &str, namespace: &str) -> Result<u64, Error> {
+    let found = bytes.get(device).copied();
+    found.ok_or_else(|| Error::Failed(format!("there is no {device} in {namespace}")))
 }
 
 impl Drop for Lab {

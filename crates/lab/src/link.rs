@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Rate;
 
-/// The longest packet on a link, without its Ethernet header.
-pub(crate) const MTU: u64 = 1500;
+/// The longest packet on a link, unless something else is said.
+const MTU_BYTES: u32 = 1500;
 /// Ethernet header.
 const FRAME_BYTES: u64 = 14;
 /// IP, TCP and time stamps take this much of each packet.
 const HEADER_BYTES: u64 = 52;
-/// What TCP can make the network device cut up by itself: 64 KiB, and a header for each of the 45 packets
+/// What TCP can make the network device cut up by itself: 64 KiB, and a header for each of the 45 packets of 1500 bytes
 /// that come out, which token buckets count.
 const GSO_BYTES: u64 = 72 * 1024;
 /// How long a packet may wait in a port before it is dropped.
@@ -24,21 +24,35 @@ pub struct Link {
     /// What passes unshaped after a pause; `None` is 2 ms of the rate, and at least one packet as
     /// TCP hands them over: with less the kernel cuts packets up in software.
     pub burst_bytes: Option<u64>,
+    /// The longest packet, without its Ethernet header; the same on all links of a network.
+    #[serde(default = "usual_mtu")]
+    pub mtu_bytes: u32,
+}
+
+const fn usual_mtu() -> u32 {
+    MTU_BYTES
 }
 
 impl Link {
     /// The shortest burst: a few packets.
     pub const BURST_BYTES_MIN: u64 = 6_000;
+    /// MTUs that links can have.
+    pub(crate) const MTUS: std::ops::RangeInclusive<u32> = 576..=9_000;
 
     /// A link of this rate, with the usual burst.
     pub fn of_rate(rate: Rate) -> Self {
-        Self { rate, burst_bytes: None }
+        Self { rate, burst_bytes: None, mtu_bytes: MTU_BYTES }
     }
 
     /// The same with a burst of 18 kB. A burst hides store-and-forward: each link lets that much
     /// through at once. One flow still fills such a link, since its packets are limited to 16 kB.
     pub fn with_small_burst(self) -> Self {
         Self { burst_bytes: Some(18_000), ..self }
+    }
+
+    /// The same with another longest packet.
+    pub fn with_mtu(self, mtu_bytes: u32) -> Self {
+        Self { mtu_bytes, ..self }
     }
 
     /// The same with another rate.
@@ -61,7 +75,8 @@ impl Link {
     /// What a token bucket is set to: it counts Ethernet headers, but not the link's rate, which is
     /// that of TCP payload.
     fn shaper_bits(self) -> u64 {
-        self.rate.bits_per_s() * (MTU + FRAME_BYTES) / (MTU - HEADER_BYTES)
+        let mtu = u64::from(self.mtu_bytes);
+        self.rate.bits_per_s() * (mtu + FRAME_BYTES) / (mtu - HEADER_BYTES)
     }
 
     /// The command of `tc` that makes it the rate of a device.
@@ -116,6 +131,7 @@ mod tests {
         assert_eq!(link(1_000).shaper_bits(), 1_045_580_110);
         assert_eq!(link(1_000).burst_bytes(), 250_000);
         assert_eq!(link(125).burst_bytes(), GSO_BYTES);
+        assert_eq!(link(1_000).with_mtu(4_200).shaper_bits(), 1_015_911_282);
     }
 
     #[test]
@@ -123,7 +139,7 @@ mod tests {
         assert_eq!(link(1_000).gso_bytes(), None);
         assert_eq!(link(1_000).with_small_burst().gso_bytes(), Some(16_000));
         let smallest = Link { burst_bytes: Some(Link::BURST_BYTES_MIN), ..link(10) };
-        assert!(smallest.gso_bytes().unwrap() > 2 * MTU);
+        assert!(smallest.gso_bytes().unwrap() > u64::from(2 * MTU_BYTES));
     }
 
     #[test]

@@ -8,13 +8,14 @@ use std::{
 use crate::{
     Error, LabSettings, Link,
     command::{batch, script},
-    link::MTU,
     namespaces::{of_host, of_switch},
     state::Lock,
 };
 
 /// The bridge that joins hosts, or racks if there are several.
-const SPINE: &str = "spine";
+pub const SPINE: &str = "spine";
+/// The device of a host's link, on the host.
+pub const HOST_DEVICE: &str = "eth0";
 
 /// Makes everything. What was made stays when it fails or is told to stop.
 pub fn make(
@@ -56,7 +57,8 @@ pub fn entering(rack: u32) -> String {
     format!("in{rack}")
 }
 
-fn port_name(host: u32) -> String {
+/// A host's port at its switch.
+pub fn port_name(host: u32) -> String {
     format!("port{host}")
 }
 
@@ -73,8 +75,9 @@ fn bridges(settings: &LabSettings) -> Vec<String> {
     for rack in 0..settings.racks {
         let (name, leaving, entering) = (format!("rack{rack}"), leaving(rack), entering(rack));
         lines.extend(bridge(&name));
+        let mtu = uplink.mtu_bytes;
         lines
-            .push(format!("link add {leaving} mtu {MTU} type veth peer name {entering} mtu {MTU}"));
+            .push(format!("link add {leaving} mtu {mtu} type veth peer name {entering} mtu {mtu}"));
         for (device, bridge) in [(leaving, name.as_str()), (entering, SPINE)] {
             lines.extend(limit_packets(&device, uplink));
             lines.push(format!("link set {device} master {bridge} up"));
@@ -85,10 +88,12 @@ fn bridges(settings: &LabSettings) -> Vec<String> {
 
 fn port(name: &str, settings: &LabSettings, host: u32) -> Vec<String> {
     let (port, namespace) = (port_name(host), of_host(name, host));
+    let link = settings.link_of(host);
+    let mtu = link.mtu_bytes;
     let mut lines = vec![format!(
-        "link add {port} mtu {MTU} type veth peer name eth0 mtu {MTU} netns {namespace}"
+        "link add {port} mtu {mtu} type veth peer name {HOST_DEVICE} mtu {mtu} netns {namespace}"
     )];
-    lines.extend(limit_packets(&port, settings.link_of(host)));
+    lines.extend(limit_packets(&port, link));
     lines.push(format!("link set {port} master {} up", bridge_of(settings, host)));
     lines
 }
@@ -114,12 +119,12 @@ fn script_of_host(settings: &LabSettings, host: u32, cubic: bool) -> Vec<String>
         lines.push("echo cubic > /proc/sys/net/ipv4/tcp_congestion_control".into());
     }
     lines.push("tc -batch - <<'END'".into());
-    lines.push(link.shape("eth0"));
-    lines.extend(Link::slow_down("eth0", &settings.slow_from(host)));
+    lines.push(link.shape(HOST_DEVICE));
+    lines.extend(Link::slow_down(HOST_DEVICE, &settings.slow_from(host)));
     lines.extend(["END".into(), "ip -batch - <<'END'".into()]);
-    lines.extend(limit_packets("eth0", link));
-    lines.push(format!("addr add {}/16 dev eth0", settings.address(host)));
-    lines.extend(["link set lo up".into(), "link set eth0 up".into(), "END".into()]);
+    lines.extend(limit_packets(HOST_DEVICE, link));
+    lines.push(format!("addr add {}/16 dev {HOST_DEVICE}", settings.address(host)));
+    lines.extend(["link set lo up".into(), format!("link set {HOST_DEVICE} up"), "END".into()]);
     lines
 }
 

@@ -51,6 +51,10 @@ pub struct Args {
     #[arg(long, conflicts_with = "burst")]
     small_burst: bool,
 
+    /// The longest packet of each link, without its Ethernet header
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    mtu: u32,
+
     /// Print what was made as JSON
     #[arg(long)]
     json: bool,
@@ -59,7 +63,7 @@ pub struct Args {
 impl Args {
     fn settings(&self) -> LabSettings {
         let link = |rate| {
-            let link = Link { rate, burst_bytes: self.burst };
+            let link = Link { rate, burst_bytes: self.burst, mtu_bytes: self.mtu };
             if self.small_burst { link.with_small_burst() } else { link }
         };
         LabSettings {

@@ -94,6 +94,23 @@ fn uplinks_and_slow_hosts_have_rates_of_their_own() {
 }
 
 #[test]
+fn hosts_count_what_they_send_which_long_packets_make_less() {
+    if is_skipped() {
+        return;
+    }
+    for mtu_bytes in [1_500, 4_200] {
+        let link = link(80).with_mtu(mtu_bytes);
+        let lab = Lab::create(&LabSettings::new(2, link)).expect("a lab");
+        time(&lab, 0, 1);
+        let sent = lab.sent_bytes().expect("counters");
+        let mtu = u64::from(mtu_bytes);
+        let least = BYTES as u64 * (mtu + 14) / (mtu - 52);
+        assert!((least..least + least / 100).contains(&sent[0]), "MTU {mtu}: {sent:?}, {least}");
+        assert!(sent[1] < least / 20, "acknowledgements alone: {sent:?}");
+    }
+}
+
+#[test]
 fn uplinks_count_what_crosses_them() {
     if is_skipped() {
         return;

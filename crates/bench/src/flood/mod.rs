@@ -18,6 +18,7 @@ use crate::{
 use attack::Kind;
 pub use attack::{AttackArgs, attack, stand_by};
 use round::{Ground, Told};
+pub use watch::Watch;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

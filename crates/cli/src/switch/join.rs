@@ -4,7 +4,6 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     sync::atomic::Ordering,
-    time::Duration,
 };
 
 use control::host::{self, DaemonSettings};
@@ -15,8 +14,6 @@ use crate::{
     interrupt,
 };
 
-/// A signal is noticed within this time.
-const TICK: Duration = Duration::from_millis(50);
 /// The file's owner, group and all others.
 const MODE_MAX: u32 = 0o777;
 
@@ -85,11 +82,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let prepared = host::prepare(&settings, &certificates)?;
         let socket = args.socket.display();
         say(format_args!("host daemon at {address}, applications at {socket}"));
-        let stopped = async {
-            while !stop.load(Ordering::Relaxed) {
-                tokio::time::sleep(TICK).await;
-            }
-        };
+        let stopped = super::until(|| stop.load(Ordering::Relaxed));
         host::serve(prepared, listener, stopped).await
     });
     if served.is_ok() {

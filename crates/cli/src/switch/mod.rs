@@ -7,7 +7,7 @@ mod join;
 mod run;
 mod text;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::Subcommand;
 use rdmc::bootstrap::Certificates;
@@ -16,6 +16,8 @@ use crate::{credentials::CredentialFiles, failure::Failure};
 
 /// Where applications of a host reach its daemon.
 const SOCKET: &str = "/run/rdmc/switch.sock";
+/// What commands wait for is noticed within this time.
+const TICK: Duration = Duration::from_millis(50);
 
 /// Let switches copy for groups, instead of receivers that relay
 ///
@@ -67,4 +69,11 @@ fn certificates(files: &CredentialFiles) -> Result<Certificates, Failure> {
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(Failure::while_doing("starting"))
+}
+
+/// Waits until this is so: a signal has come (`interrupt::flag`), or what was to go on has ended.
+async fn until(is_over: impl Fn() -> bool) {
+    while !is_over() {
+        tokio::time::sleep(TICK).await;
+    }
 }

@@ -24,8 +24,6 @@ use crate::{
 
 /// Where the program's maps are, unless something else is said.
 pub const DIRECTORY: &str = "/sys/fs/bpf/rdmc";
-/// A signal is noticed within this time.
-const TICK: Duration = Duration::from_millis(50);
 
 const EXAMPLES: &str = "\
 Example, for a top-of-rack switch with two hosts, and a spine behind swp3 that copies, too:
@@ -114,12 +112,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         stale_after: Duration::from_secs(args.stale_after),
     };
     let served = super::runtime()?.block_on(async {
-        let stopped = async {
-            while !stop.load(Ordering::Relaxed) && !bridge.as_ref().is_some_and(Bridge::is_finished)
-            {
-                tokio::time::sleep(TICK).await;
-            }
-        };
+        let stopped = super::until(|| {
+            stop.load(Ordering::Relaxed) || bridge.as_ref().is_some_and(Bridge::is_finished)
+        });
         let prepared = agent::prepare(settings, plane, &certificates)?;
         say(format_args!("switch agent at {address}, ports {}", args.ports.join(", ")));
         agent::serve(prepared, listener, &certificates, stopped).await
