@@ -35,25 +35,11 @@ use verbs::{Completion, Connection, Device, Event, Memory, Operation, QueuePair,
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// The lengths of `send`'s rounds: one byte, around the ends of packets of both sizes, and long.
-const LENGTHS: [u32; 14] = [
-    1,
-    2,
-    1023,
-    1024,
-    1025,
-    4095,
-    4096,
-    4097,
-    8192,
-    65_535,
-    65_537,
-    300_001,
-    (4 << 20) - 1,
-    4 << 20,
-];
+/// The lengths of `send`'s rounds: one byte, around the ends of packets, and long.
+const LENGTHS: [u32; 15] =
+    [1, 2, 1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097, 65_535, 65_537, 300_001, 4 << 20];
 /// Payload of a packet, by the number of receivers less one.
-const MTUS_BYTES: [u32; 3] = [4096, 1024, 4096];
+const MTUS_BYTES: [u32; 3] = [1024, 2048, 4096];
 /// The length of `outlive`'s, and how many there are before the death and after it.
 const STREAM_BYTES: u32 = 40_000;
 const STREAM_ROUNDS: u32 = 10;
@@ -218,8 +204,7 @@ impl<'a> Sending<'a> {
     ) -> Outcome<Self> {
         let mut queue_pair = end.device.queue_pair()?;
         let mtu_bytes = MTUS_BYTES[(daemons.len() - 1) % MTUS_BYTES.len()];
-        let invited =
-            |daemon: &&str| Invited { daemon: (*daemon).into(), service: service.into() };
+        let invited = |daemon: &&str| Invited { daemon: (*daemon).into(), service: service.into() };
         let new = NewGroup {
             sender: end.address,
             sender_qpn: queue_pair.number(),
@@ -272,7 +257,9 @@ impl<'a> Sending<'a> {
             }
             if is_last {
                 let (messages, seconds) = ((round + 1) * 4, start.elapsed().as_secs_f32());
-                println!("{receivers} receivers: {messages} messages, {bytes} bytes, {seconds:.1} s");
+                println!(
+                    "{receivers} receivers: {messages} messages, {bytes} bytes, {seconds:.1} s"
+                );
                 break;
             }
             if self.outlives && round == STREAM_ROUNDS {
@@ -289,9 +276,7 @@ impl<'a> Sending<'a> {
             let contents = self.plan.contents(round, kind);
             self.end.memory.write(kind.place(), &contents)?;
             let operation = match kind.is_write() {
-                true => {
-                    Operation::Write { address: VIRTUAL_START + kind.place() as u64, key: 1 }
-                }
+                true => Operation::Write { address: VIRTUAL_START + kind.place() as u64, key: 1 },
                 false => Operation::Send,
             };
             let immediate = kind.has_immediate().then_some(immediate(round, kind, is_last));
@@ -303,7 +288,10 @@ impl<'a> Sending<'a> {
         while done < KINDS.len() {
             for completion in self.end.completions()? {
                 let is_next = completion.id == done as u64;
-                if !is_next || completion.status != Status::Done || completion.event != Some(Event::Sent) {
+                if !is_next
+                    || completion.status != Status::Done
+                    || completion.event != Some(Event::Sent)
+                {
                     return Err(format!("round {round}: {completion:?}").into());
                 }
                 (done, progressed) = (done + 1, Instant::now());
@@ -324,7 +312,9 @@ impl<'a> Sending<'a> {
                 if self.outlives && !self.has_outlived =>
             {
                 let seconds = progressed.elapsed().as_secs_f32();
-                println!("the group goes on without its first receiver after {seconds:.1} s: {reason}");
+                println!(
+                    "the group goes on without its first receiver after {seconds:.1} s: {reason}"
+                );
                 self.has_outlived = true;
             }
             GroupEvent::Trouble(Some(trouble)) => println!("trouble: {trouble}"),
@@ -364,8 +354,11 @@ impl<'a> Receiving<'a> {
         let End { address, mac, memory, .. } = &*self.end;
         let (start, key) = (memory.address(), memory.key());
         let bytes = (KINDS.len() * PLACE_BYTES) as u64;
-        Acceptance::new(*address, *mac, self.queue_pair.number())
-            .with(mcrdma::endpoint::Memory { start, bytes, key })
+        Acceptance::new(*address, *mac, self.queue_pair.number()).with(mcrdma::endpoint::Memory {
+            start,
+            bytes,
+            key,
+        })
     }
 
     /// From now on the round may come.
@@ -446,8 +439,8 @@ impl<'a> Receiving<'a> {
                     let is_right = self.is_over && reason == CLOSED;
                     return if is_right { Ok(()) } else { Err(reason.into()) };
                 }
-                Some(Heard::Offer { .. }) => return Err("two groups at once".into()),
-                Some(Heard::Begun { .. }) | None => {}
+                Some(heard) => return Err(format!("{heard:?}").into()),
+                None => {}
             }
             if progressed.elapsed() > PATIENCE {
                 return Err(format!("round {}: nothing has come for too long", self.round).into());
@@ -467,6 +460,9 @@ async fn receive(end: &mut End, service: &str) -> Outcome<()> {
         let (offer, terms) = timeout(GROUP_PATIENCE, offered(&mut listener)).await??;
         let mut receiving = Receiving::join(end, &terms)?;
         listener.accept(offer, &receiving.acceptance()).await?;
+        if !timeout(PATIENCE, begins(&mut listener)).await?? {
+            continue;
+        }
         if let Err(error) = receiving.run(&mut listener).await {
             listener.leave(offer, &error.to_string()).await?;
             // So that the daemon hears of it before this ends.
@@ -485,6 +481,19 @@ async fn offered(listener: &mut Listener) -> Outcome<(u64, Terms)> {
         if let Heard::Offer { offer, terms } = listener.next().await? {
             return Ok((offer, terms));
         }
+    }
+}
+
+/// Whether a group that was accepted has been made. Otherwise another receiver was not there yet, and it
+/// is offered again.
+async fn begins(listener: &mut Listener) -> Outcome<bool> {
+    match listener.next().await? {
+        Heard::Begun { .. } => Ok(true),
+        Heard::Ended { reason, .. } => {
+            println!("{reason}");
+            Ok(false)
+        }
+        Heard::Offer { .. } => Err("two groups at once".into()),
     }
 }
 
@@ -511,9 +520,9 @@ fn main() -> Outcome<()> {
                     DAEMON... to send to"
             .into());
     };
-    let mut end = End::open(socket, device, interface, address)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        let mut end = End::open(socket, device, interface, address)?;
         match (*what, daemons) {
             ("receive", []) => receive(&mut end, service).await,
             ("send", [_, ..]) => send(&mut end, service, daemons).await,
