@@ -57,6 +57,8 @@ const VIRTUAL_START: u64 = 0x5000_0000;
 const PATIENCE: Duration = Duration::from_secs(40);
 /// The sender waits so long for receivers, and they for the next group.
 const GROUP_PATIENCE: Duration = Duration::from_secs(150);
+/// A daemon has heard what it was told after this time.
+const LEAVING: Duration = Duration::from_secs(1);
 /// How often daemons are listened to meanwhile.
 const TICK: Duration = Duration::from_millis(10);
 const CLOSED: &str = "the sending application has closed it";
@@ -239,7 +241,7 @@ impl<'a> Sending<'a> {
         Ok(Self { end, queue_pair, group, plan, outlives, has_outlived: false })
     }
 
-    /// All rounds. Answers how many bytes were in them.
+    /// All rounds.
     async fn run(mut self, receivers: usize) -> Outcome<()> {
         let (start, mut bytes) = (Instant::now(), 0);
         // The first round after the death.
@@ -465,8 +467,8 @@ async fn receive(end: &mut End, service: &str) -> Outcome<()> {
         }
         if let Err(error) = receiving.run(&mut listener).await {
             listener.leave(offer, &error.to_string()).await?;
-            // So that the daemon hears of it before this ends.
-            let _ = timeout(PATIENCE, listener.next()).await;
+            // Its daemon hears it before this ends.
+            tokio::time::sleep(LEAVING).await;
             return Err(error);
         }
         println!("{} messages, all equal", receiving.compared);
