@@ -14,7 +14,7 @@ use mcrdma::{
     endpoint::{Memory, Requester, RequesterConfig, Responder, Work},
 };
 use packet::{Batch, Interface, InterfaceError, Offload};
-use roce::{Headers, Packet, ROCE_PORT, Serial};
+use roce::{Bth, Headers, Packet, ROCE_PORT, Serial};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use crate::{
@@ -32,6 +32,11 @@ const QPNS: std::ops::Range<u32> = 0x4_0000..0x80_0000;
 /// What is due and does not get out is tried again after this time: there was no room, or nobody
 /// has said yet where to.
 const HELD: Duration = Duration::from_millis(1);
+/// Packets that nobody waits for gather until there are about so many: to wake up for one costs more
+/// than to take it.
+const GATHERED: u32 = 8;
+/// But not for longer than that, nor where it would be hardly worth it.
+const GATHERING_NS: std::ops::RangeInclusive<u64> = 20_000..=500_000;
 
 /// A host's end, on one interface with one address.
 pub struct Endpoint {
@@ -54,7 +59,30 @@ pub struct Endpoint {
     frame: Vec<u8>,
     /// Nothing of what was due went out last.
     is_held: bool,
+    gathering: Gathering,
     started: Instant,
+}
+
+/// How long packets in the middle of a message may gather.
+#[derive(Default)]
+struct Gathering {
+    /// When the last packets were taken.
+    taken_ns: u64,
+    until_ns: u64,
+    /// Of those that were taken last, somebody waits for what followed from one.
+    is_urgent: bool,
+}
+
+impl Gathering {
+    /// So many packets were taken now: others will come as fast.
+    fn took(&mut self, now_ns: u64, packets: usize) {
+        let since_ns = now_ns - self.taken_ns;
+        let gather_ns = since_ns * u64::from(GATHERED) / packets as u64;
+        self.taken_ns = now_ns;
+        let is_worth_it = !self.is_urgent && gather_ns >= *GATHERING_NS.start();
+        let gather_ns = if is_worth_it { gather_ns.min(*GATHERING_NS.end()) } else { 0 };
+        self.until_ns = now_ns + gather_ns;
+    }
 }
 
 impl Endpoint {
@@ -86,6 +114,7 @@ impl Endpoint {
             batch: Batch::new(),
             frame: Vec::new(),
             is_held: false,
+            gathering: Gathering::default(),
             started: Instant::now(),
         })
     }
@@ -244,9 +273,14 @@ impl Endpoint {
         let mut batch = std::mem::take(&mut self.batch);
         let received = self.interface.receive(&mut batch, patience);
         let mut incoming = std::mem::take(&mut self.incoming);
+        self.gathering.is_urgent = false;
         for (_, frame) in batch.frames() {
             let harmed = incoming.apply(frame, |frame| self.take(frame));
             self.counts.harmed += harmed;
+        }
+        if let Ok(packets @ 1..) = received {
+            let now_ns = self.now_ns();
+            self.gathering.took(now_ns, packets);
         }
         (self.incoming, self.batch) = (incoming, batch);
         // What came may have made room, or said where to send.
@@ -269,6 +303,14 @@ impl Endpoint {
         let wakes = self.queue_pairs.values().filter_map(|pair| pair.requester.wakes_ns()).min();
         let wait = Duration::from_nanos(wakes?.saturating_sub(self.now_ns()));
         Some(if wait.is_zero() && self.is_held { HELD } else { wait })
+    }
+
+    /// How long packets may gather, since what came last has more behind it that nobody waits for yet.
+    /// For whoever waits for several things: its descriptor need not be looked at meanwhile.
+    #[must_use]
+    pub fn gathers_for(&self) -> Option<Duration> {
+        let left = self.gathering.until_ns.saturating_sub(self.now_ns());
+        (left > 0).then(|| Duration::from_nanos(left))
     }
 
     /// Whether something went out.
@@ -344,6 +386,8 @@ impl Endpoint {
         let Ok(packet) = Packet::parse(inner) else {
             return self.neighbours.learn(frame);
         };
+        let Bth { opcode, ack_requested, .. } = packet.headers.bth;
+        self.gathering.is_urgent |= ack_requested || opcode.ends() || !opcode.is_request();
         let headers = packet.headers;
         let number = headers.bth.target_qpn;
         let Some(mut queue_pair) = self.queue_pairs.remove(&number) else { return };
@@ -378,6 +422,7 @@ impl Endpoint {
             self.answer(queue_pair, None);
         }
         if answer.is_some() {
+            self.gathering.is_urgent = true;
             self.answer(queue_pair, answer);
         }
     }

@@ -177,9 +177,9 @@ impl Group {
         packets.into_iter().chain(look).min()
     }
 
-    /// Readable when a packet comes.
+    /// Readable when a packet comes that is to be looked at.
     pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.queue_pair.as_ref().map(QueuePair::as_fd)
+        self.queue_pair.as_ref().and_then(QueuePair::as_fd)
     }
 }
 

@@ -220,11 +220,11 @@ impl QueuePair {
         }
     }
 
-    /// Readable when there is something to do.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+    /// Readable when there is something to do; `None`: it wakes by itself until then.
+    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
-            Kind::Device(pair) => pair.as_fd(),
-            Kind::Userspace(pair) => pair.as_fd(),
+            Kind::Device(pair) => Some(pair.as_fd()),
+            Kind::Userspace(pair) => (!pair.gathers()).then(|| pair.as_fd()),
         }
     }
 }

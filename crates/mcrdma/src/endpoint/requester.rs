@@ -15,7 +15,8 @@ pub struct RequesterConfig {
     pub window_packets: u32,
     /// An answer is asked for at least once in so many packets, and at each message's end.
     pub ack_packets: u32,
-    /// Without an answer for so long after the last packet, everything that is open is sent again.
+    /// Without an answer for so long after the last packet, the first that is open is sent again, and
+    /// what follows once that is answered.
     pub timeout_ns: u64,
     /// How often in a row.
     pub retries: u32,
@@ -155,6 +156,9 @@ pub struct Requester {
     not_ready_left: u32,
     /// Answers have to come until then; `None` while nothing is open.
     deadline_ns: Option<u64>,
+    /// Nothing was heard for too long: one packet asks whether the others were lost, or who answers is
+    /// only late. Whoever is late because there is much to do would get even more of it.
+    is_probing: bool,
     /// The receiver is not ready before then.
     waits_until_ns: u64,
     rate: Option<Rate>,
@@ -180,6 +184,7 @@ impl Requester {
             retries_left: config.retries,
             not_ready_left: config.not_ready_retries,
             deadline_ns: None,
+            is_probing: false,
             waits_until_ns: 0,
             rate: config.rate.map(Rate::new),
             has_ended: false,
@@ -229,8 +234,12 @@ impl Requester {
     }
 
     fn may_send(&self) -> bool {
-        let is_open = self.next - self.acked < u64::from(self.config.window_packets);
+        let is_open = self.next - self.acked < self.window_packets();
         !self.has_ended && self.next < self.end && is_open
+    }
+
+    fn window_packets(&self) -> u64 {
+        if self.is_probing { 1 } else { self.config.window_packets.into() }
     }
 
     fn ready_ns(&self) -> u64 {
@@ -260,7 +269,7 @@ impl Requester {
             }
             _ => None,
         };
-        let is_window_full = self.next + 1 - self.acked == u64::from(self.config.window_packets);
+        let is_window_full = self.next + 1 - self.acked == self.window_packets();
         let is_time = (self.next + 1).is_multiple_of(u64::from(self.config.ack_packets));
         Request {
             id: work.id,
@@ -328,8 +337,10 @@ impl Requester {
     }
 
     fn advance(&mut self, now_ns: u64, acked: u64) {
+        // More than the one packet that was sent again: answers were late, and nothing was lost.
+        let was_late = std::mem::take(&mut self.is_probing) && acked > self.next;
         self.acked = acked;
-        self.next = self.next.max(acked);
+        self.next = if was_late { self.sent } else { self.next.max(acked) };
         self.retries_left = self.config.retries;
         self.not_ready_left = self.config.not_ready_retries;
         self.deadline_ns = (acked < self.sent).then_some(now_ns + self.config.timeout_ns);
@@ -354,6 +365,7 @@ impl Requester {
             return self.fail(Status::NoAnswer);
         }
         self.retries_left -= 1;
+        self.is_probing = true;
         self.repeat(now_ns);
     }
 
@@ -383,5 +395,54 @@ fn opcode(work: Work, is_first: bool, is_last: bool) -> Opcode {
         (Kind::Write { .. }, false, false, _) => Opcode::WriteMiddle,
         (Kind::Write { .. }, false, true, false) => Opcode::WriteLast,
         (Kind::Write { .. }, false, true, true) => Opcode::WriteLastImmediate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT_NS: u64 = 1_000;
+
+    /// With one message of ten packets on its way.
+    fn under_way() -> Requester {
+        let config = RequesterConfig { timeout_ns: TIMEOUT_NS, ..RequesterConfig::default() };
+        let mut requester = Requester::new(config, Serial::new(0));
+        let work = Work { id: 1, kind: Kind::Send, bytes: 10 * 1024, immediate: None };
+        requester.post(work).unwrap();
+        assert_eq!(sent(&mut requester, 0), (0..10).collect::<Vec<_>>());
+        requester
+    }
+
+    /// The packets that may go now.
+    fn sent(requester: &mut Requester, now_ns: u64) -> Vec<u32> {
+        let next = || requester.send(now_ns).map(|request| request.offset / 1024);
+        std::iter::from_fn(next).collect()
+    }
+
+    fn acknowledge(requester: &mut Requester, now_ns: u64, psn: u32) {
+        let aeth = Aeth { syndrome: Syndrome::Ack(0), msn: Serial::new(0) };
+        requester.answered(now_ns, Serial::new(psn), aeth);
+    }
+
+    #[test]
+    fn who_is_late_is_asked_with_one_packet_and_gets_no_more_of_it() {
+        let mut requester = under_way();
+        for timeout in 1..4 {
+            assert_eq!(sent(&mut requester, timeout * TIMEOUT_NS), [0], "timeout {timeout}");
+        }
+        acknowledge(&mut requester, 4 * TIMEOUT_NS, 6);
+        assert_eq!(sent(&mut requester, 4 * TIMEOUT_NS), [], "those were sent, and are not late");
+        acknowledge(&mut requester, 4 * TIMEOUT_NS, 9);
+        assert_eq!(requester.completed(), Some(Completion { id: 1, status: Status::Done }));
+    }
+
+    #[test]
+    fn what_was_lost_follows_the_packet_that_asked() {
+        let mut requester = under_way();
+        acknowledge(&mut requester, 0, 3);
+        assert_eq!(sent(&mut requester, TIMEOUT_NS), [4]);
+        acknowledge(&mut requester, TIMEOUT_NS, 4);
+        assert_eq!(sent(&mut requester, TIMEOUT_NS), [5, 6, 7, 8, 9]);
     }
 }
