@@ -85,10 +85,10 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Without frames.
+    /// Without frames, and without memory until some are received.
     #[must_use]
-    pub fn new() -> Self {
-        Self { room: vec![0; BATCH * PLACE_BYTES], frames: Vec::new() }
+    pub const fn new() -> Self {
+        Self { room: Vec::new(), frames: Vec::new() }
     }
 
     /// Frames from their Ethernet header on, in the order in which they came.
@@ -286,6 +286,8 @@ impl Interface {
 
     fn drain(&self, batch: &mut Batch) -> io::Result<usize> {
         batch.frames.clear();
+        // Filled with zeros only once.
+        batch.room.resize(BATCH * PLACE_BYTES, 0);
         let mut control = [Control::EMPTY; BATCH];
         let mut lengths = [0; BATCH];
         let received = receive_many(&self.socket, &mut batch.room, &mut control, &mut lengths)?;
