@@ -25,6 +25,11 @@ const CACHED_BYTES: u64 = 256 << 10;
 /// Blocks that are considered: powers of two from 16 KiB to 2 GiB.
 const BLOCK_BYTES_LOG2: std::ops::RangeInclusive<u32> = 14..=31;
 
+/// With switches the model knows no cost of long blocks, but there is one: a member copies a block as a
+/// whole, into its queue pair's memory or out of it, and what is on its way meanwhile is no more than
+/// this (docs/results/push.md).
+const IN_SWITCH_BLOCK_BYTES_MAX: u64 = 256 << 10;
+
 /// The part of a link's burst that a block can count on: headers of its packets and what came just
 /// before take the rest.
 const BURST_SHARE: f64 = 0.75;
@@ -162,7 +167,7 @@ impl Wish {
 
     /// The same algorithm with every block size that is considered, from small to large.
     pub fn compare_blocks(&self, algorithm: Algorithm, costs: &Costs) -> Vec<Choice> {
-        self.block_sizes(costs)
+        self.block_sizes(algorithm, costs)
             .map(|block_bytes| self.predict(algorithm, block_bytes, costs))
             .collect()
     }
@@ -179,9 +184,16 @@ impl Wish {
         }
     }
 
-    fn block_sizes(&self, costs: &Costs) -> impl Iterator<Item = u64> + use<> {
+    fn block_sizes(
+        &self,
+        algorithm: Algorithm,
+        costs: &Costs,
+    ) -> impl Iterator<Item = u64> + use<> {
         let (given, bytes) = (self.block_bytes, self.message_bytes);
-        let longest = costs.block_bytes_max;
+        let longest = match algorithm {
+            Algorithm::InSwitch => costs.block_bytes_max.min(IN_SWITCH_BLOCK_BYTES_MAX),
+            _ => costs.block_bytes_max,
+        };
         // A message has less than 2^32 blocks, and needs none that is twice as long as itself.
         let useful = move |&size: &u64| {
             let needed = size < bytes.saturating_mul(2) || size == 1 << BLOCK_BYTES_LOG2.start();
@@ -193,7 +205,8 @@ impl Wish {
     }
 
     fn best_block(&self, algorithm: Algorithm, costs: &Costs) -> Choice {
-        let choices = self.block_sizes(costs).map(|size| self.predict(algorithm, size, costs));
+        let choices =
+            self.block_sizes(algorithm, costs).map(|size| self.predict(algorithm, size, costs));
         choices
             .reduce(|best, other| if other.time < best.time { other } else { best })
             .unwrap_or_else(|| self.predict(algorithm, BLOCK_BYTES_DEFAULT, costs))
@@ -289,6 +302,9 @@ mod tests {
             let costs = of_rate(1_000_000_000);
             let choice = asked.choose(&costs);
             assert_eq!(choice.steps, u64::from(choice.blocks));
+            assert_eq!(choice.block_bytes, IN_SWITCH_BLOCK_BYTES_MAX);
+            let longer = Wish { block_bytes: Some(MIB), ..asked };
+            assert_eq!(longer.choose(&costs).block_bytes, MIB, "who asks for it gets it");
             let unasked = wish(members, 64 * MIB).compare(&costs);
             assert!(unasked.iter().all(|choice| choice.algorithm != Algorithm::InSwitch));
         }
