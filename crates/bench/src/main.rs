@@ -60,6 +60,7 @@ mod racks;
 mod random;
 mod report;
 mod robust;
+mod running;
 mod scale;
 mod shaped;
 mod sim;

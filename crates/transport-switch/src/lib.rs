@@ -6,8 +6,9 @@
 //! to other groups.
 //!
 //! The path of a block through the files: the root posts it on each of the group's endpoints
-//! (`driver`), which become one message (`fanout`) on the queue pair (`queue_pair`), which a `device` or
-//! `userspace` has; there it comes into memory that was posted (`group`). [`Switches`] is what puts groups into switches.
+//! (`driver`), which become one message (`fanout`) on the queue pair (`queue_pair`) of a `device` or in
+//! `userspace`; there it comes into memory that was posted (`group`). [`Switches`] is what puts groups
+//! into switches.
 //!
 //! # Threads
 //! None of its own: all work is done in `poll`, by the thread that calls it.

@@ -31,7 +31,7 @@ const WINDOW_PACKETS: std::ops::RangeInclusive<u32> = 16..=256;
 const ROOM_BYTES: usize = 4 << 20;
 /// What the kernel counts for a packet besides its bytes, about, which it rounds up to twice as much.
 const NOTES_BYTES: usize = 1024;
-/// Without an answer for so long all that is open is sent again.
+/// Without an answer for so long the first packet that is open is sent again.
 const TIMEOUT: Duration = Duration::from_millis(67);
 /// How often in a row a receiver may say that it is not ready: 64 ms. Credits see to it that it is.
 const NOT_READY_RETRIES: u32 = 100;

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::Read,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -16,7 +16,7 @@ use super::{
     harm::{Harm, Ongoing, processes},
     notices::{LOGS, Notices},
 };
-use crate::{Outcome, interrupt::Interrupt, random::Random};
+use crate::{Outcome, interrupt::Interrupt, random::Random, running::Running};
 
 /// No push takes longer, whatever happens.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -54,16 +54,6 @@ struct Ended {
     after_s: f64,
     /// As in [`Told`].
     noticed_s: Vec<f64>,
-}
-
-/// A push that is killed when dropped.
-struct Push(Child);
-
-impl Drop for Push {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A small file system, until it is dropped.
@@ -206,7 +196,7 @@ impl Ground<'_> {
         command.arg("--dest").arg(self.directory.join("{host}/object"));
         command.arg("--verbose").env("RUST_LOG", LOGS);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut push = Push(command.spawn()?);
+        let mut push = Running(command.spawn()?);
         let notices = push.0.stderr.take().map(Notices::read);
         let harmed = harm.as_ref().map_or(Vec::new(), |(_, victims, _)| victims.to_vec());
         let started = Instant::now();

@@ -6,7 +6,7 @@ use std::{
     io::{Read, Write},
     net::SocketAddr,
     path::Path,
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{ChildStdin, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use super::{
     attack::{BYSTANDER_PORTS, Kind},
     watch::{Watch, listening_ports},
 };
-use crate::{Outcome, interrupt::Interrupt};
+use crate::{Outcome, interrupt::Interrupt, running::Running};
 
 /// Where receivers listen.
 const PORT: u16 = 7000;
@@ -53,16 +53,6 @@ pub struct Told {
     pub threads_max: u64,
     /// That strangers made.
     pub connections: u64,
-}
-
-/// A process that is killed when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The hostile host's process, and which ports it was told of.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::certificates::Certificates;
-use crate::{Outcome, flood::Watch, interrupt::Interrupt};
+use crate::{Outcome, flood::Watch, interrupt::Interrupt, running::Running};
 
 /// The switch's own address: beyond those of a lab's hosts, in their network.
 const SWITCH: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 255, 1));
@@ -54,16 +54,6 @@ pub struct Run {
     pub sent_bytes: Vec<u64>,
     /// Why receivers relayed, where the switch was to copy.
     pub fell_back: Option<String>,
-}
-
-/// A process that is killed when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A lab whose hosts but the first listen for pushes; gone when dropped.
