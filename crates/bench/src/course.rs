@@ -116,6 +116,13 @@ fn hop(slice: &Slice, from: u32, to: u32) -> Option<Hop> {
 fn slices_of(rank: u32, timeline: &[Moment]) -> Vec<Slice> {
     let mut slices = Vec::new();
     let mut waiting: Option<Slice> = None;
+    // The copy of a first block knows its message, which its receive did not if the block came
+    // before the announcement.
+    let copies: HashMap<_, _> = timeline
+        .iter()
+        .filter(|moment| moment.what == What::Copy)
+        .map(|copy| ((copy.group, copy.post), copy.message))
+        .collect();
     for moment in timeline {
         let begin = |what| Some(Slice { member: rank, ..instant(what, moment) });
         let reason = match moment.what {
@@ -124,7 +131,9 @@ fn slices_of(rank: u32, timeline: &[Moment]) -> Vec<Slice> {
                 continue;
             }
             What::Received => {
-                slices.extend(begin(Lasting::Receive));
+                let message = || copies.get(&(moment.group, moment.post)).copied().flatten();
+                let message = moment.message.or_else(message);
+                slices.extend(begin(Lasting::Receive).map(|slice| Slice { message, ..slice }));
                 continue;
             }
             What::WaitsForBlock => Some(Reason::Block),
@@ -173,6 +182,30 @@ mod tests {
         assert_eq!(hops, [(0, 1, 7, 100..130), (0, 2, 7, 110..150), (1, 2, 9, 170..170)]);
         assert_eq!((course.without_send, course.backwards, course.members()), (1, 1, 3));
         assert_eq!(course.span(), 100..170);
+    }
+
+    #[test]
+    fn a_block_that_overtakes_its_announcement_is_of_the_message_of_its_copy() {
+        let at = |at_ns, what, peer, message, post| Moment {
+            at_ns,
+            what,
+            peer,
+            message,
+            post: Some(post),
+            ..Moment::default()
+        };
+        let block = |moment| Moment { block: Some(0), ..moment };
+        let done = |timeline| Done { started_ns: None, received_ns: None, cpu_ns: 0, timeline };
+        let root = vec![block(at(5, What::Send, Some(1), Some(2), 7))];
+        let receiver = vec![
+            block(at(30, What::Received, Some(0), None, 4)),
+            at(33, What::Copy, None, Some(2), 4),
+            at(34, What::Copied, None, Some(2), 4),
+        ];
+        let course = Course::of_members(&[done(root.clone()), done(receiver.clone())]).unwrap();
+        assert_eq!(course.transfers[0].time, 5..30);
+        let gap = [done(root), done(receiver[..1].to_vec())];
+        assert!(Course::of_members(&gap).is_none(), "of which message it is, nobody knows");
     }
 
     #[test]

@@ -174,6 +174,17 @@ fn a_breakdown_has_every_member_and_a_picture() {
     assert_eq!(drawn.matches("<title>block ").count(), 2 * 2 * 11);
 }
 
+/// Blocks may overtake the announcement of their message.
+#[test]
+fn a_breakdown_over_libfabric_has_no_gaps() {
+    if !has_provider("ofi-tcp") {
+        return;
+    }
+    let arguments = "breakdown --fabric ofi-tcp --bytes 1MiB --block 256KiB --repeats 5 --json";
+    let json = json_of(&bench(arguments));
+    assert_eq!(json["members"].as_array().unwrap().len(), 4);
+}
+
 #[test]
 fn groups_of_every_length_are_verified() {
     let json = json_of(&bench("verify --members 3 --bytes 0,1,7KiB,20001 --block 7KiB --json"));
@@ -243,11 +254,11 @@ fn offload_is_compared_with_relaying() {
     }
 }
 
-fn has_sockets() -> bool {
+fn has_provider(name: &str) -> bool {
     let found = rdmc::discovery::discover();
-    let has = found.is_ok_and(|all| all.devices.iter().any(|one| one.fabric.name() == "sockets"));
+    let has = found.is_ok_and(|all| all.devices.iter().any(|one| one.fabric.name() == name));
     if !has {
-        eprintln!("SKIPPED: no libfabric with the provider sockets");
+        eprintln!("SKIPPED: needs libfabric with the provider {name}");
     }
     has
 }
@@ -255,7 +266,7 @@ fn has_sockets() -> bool {
 /// Programs and network by turns, over the fabric that offloads in software.
 #[test]
 fn offload_is_measured_over_a_real_fabric() {
-    if !has_sockets() {
+    if !has_provider("sockets") {
         return;
     }
     let arguments = "offload --fabric sockets --members 4 --blocks 10 --block 1KiB --delays-ms 2 \
@@ -275,7 +286,7 @@ fn offload_is_measured_over_a_real_fabric() {
 
 #[test]
 fn offloaded_groups_are_verified() {
-    if !has_sockets() {
+    if !has_provider("sockets") {
         return;
     }
     let arguments = "verify --fabric sockets --offload --members 3 --bytes 0,1,20001 --block 7KiB";

@@ -34,7 +34,7 @@
 //! | `grant`, `received` | a receive is posted and `peer` told so; its block has come |
 //! | `granted` | `peer` has posted receives for blocks from here |
 //! | `send`, `sent` | a send is posted; the network has taken its block |
-//! | `copy`, `copied` | the first block is copied to where it belongs |
+//! | `copy`, `copied` | the first block is copied to where it belongs; `post` is that of its receive, which did not know its `message` if the block came before the announcement |
 //! | `waits_for_block`, `waits_for_credit`, `waits_for_memory` | nothing is being sent, since the next block of the schedule has not come from `peer`, `peer` has granted no credit for it, or the application has given no memory |
 //! | `waits_no_more` | something is being sent again, or nothing is left to send |
 //! | `whole`, `complete` | the application is told that a message is here, and done |

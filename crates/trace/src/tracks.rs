@@ -69,6 +69,8 @@ struct Open {
 pub(crate) struct Tracks {
     process: Option<Process>,
     open: BTreeMap<Key, Open>,
+    /// Ends of receives whose message is not known yet, by group, member and post.
+    unnamed: BTreeMap<(u64, u32, u64), Moment>,
     /// Lanes in use, by process and kind.
     lanes: BTreeSet<(u64, Kind, u64)>,
     /// Processes and, in them, tracks that have their names.
@@ -82,8 +84,8 @@ type Put<'a> = &'a mut dyn FnMut(&TraceEvent) -> io::Result<()>;
 impl Tracks {
     /// All in one process; without one, each member is a process of its own.
     pub(crate) fn new(process: Option<Process>) -> Self {
-        let (open, lanes, labelled) = Default::default();
-        Self { process, open, lanes, labelled, last_ns: 0 }
+        let (open, unnamed, lanes, labelled) = Default::default();
+        Self { process, open, unnamed, lanes, labelled, last_ns: 0 }
     }
 
     pub(crate) fn take(&mut self, moment: &Moment, put: Put) -> io::Result<()> {
@@ -98,10 +100,16 @@ impl Tracks {
             }
             What::Grant => self.begin(Kind::Receives, post, moment),
             What::Send => self.begin(Kind::Sends, post, moment),
-            What::Copy => self.begin(Kind::Copies, message, moment),
+            What::Copy => {
+                self.end_unnamed(moment, put)?;
+                self.begin(Kind::Copies, message, moment);
+            }
             What::Accepted => return self.end(Kind::Application, message, moment, put),
             What::Complete => return self.end(Kind::Messages, message, moment, put),
             What::Sent => return self.end(Kind::Sends, post, moment, put),
+            What::Received if moment.message.is_none() => {
+                self.unnamed.insert((moment.group, moment.member, post), *moment);
+            }
             What::Received => return self.end(Kind::Receives, post, moment, put),
             What::Copied => return self.end(Kind::Copies, message, moment, put),
             What::WaitsForBlock | What::WaitsForCredit | What::WaitsForMemory => {
@@ -130,6 +138,7 @@ impl Tracks {
     /// Moments are missing: forgets what may never end.
     pub(crate) fn skip(&mut self, lost: u64, put: Put) -> io::Result<()> {
         self.open.clear();
+        self.unnamed.clear();
         self.lanes.clear();
         let moment = Moment { at_ns: self.last_ns, ..Moment::default() };
         self.point(Kind::Messages, &moment, &format!("{lost} events were lost"), put)
@@ -138,6 +147,9 @@ impl Tracks {
     /// Writes what has not ended, but not the receive that waits for a message that never came.
     pub(crate) fn finish(&mut self, put: Put) -> io::Result<()> {
         let last_ns = self.last_ns;
+        for ((_, _, post), end) in std::mem::take(&mut self.unnamed) {
+            self.end(Kind::Receives, post, &end, put)?;
+        }
         for ((kind, ..), Open { since, lane }) in std::mem::take(&mut self.open) {
             if kind == Kind::Receives && since.block.is_none() {
                 continue;
@@ -171,6 +183,19 @@ impl Tracks {
         let name = name_of(kind, facts);
         put(&slice(kind, &name, since.at_ns, moment.at_ns, place, facts.into()))?;
         self.arrow(kind, &since, moment, place, put)
+    }
+
+    /// The copy of a first block says which message it is of, where the block came before its
+    /// announcement.
+    fn end_unnamed(&mut self, copy: &Moment, put: Put) -> io::Result<()> {
+        let post = copy.post.unwrap_or(0);
+        match self.unnamed.remove(&(copy.group, copy.member, post)) {
+            Some(end) => {
+                let end = Moment { message: copy.message, ..end };
+                self.end(Kind::Receives, post, &end, put)
+            }
+            None => Ok(()),
+        }
     }
 
     fn end_wait(&mut self, moment: &Moment, put: Put) -> io::Result<()> {

@@ -96,6 +96,27 @@ fn beginnings_and_ends_are_matched() {
 }
 
 #[test]
+fn a_block_that_overtakes_its_announcement_is_of_the_message_of_its_copy() {
+    let place = Place::new();
+    place.record("part", &Part::alone(None), || {
+        happens!("grant", peer = 1_u32, post = 8_u64);
+        happens!("received", peer = 1_u32, block = 3_u32, post = 8_u64);
+        happens!("copy", message = 5_u64, post = 8_u64);
+        happens!("copied", message = 5_u64, post = 8_u64);
+        // The group ends before it is announced.
+        happens!("grant", peer = 1_u32, post = 9_u64);
+        happens!("received", peer = 1_u32, block = 0_u32, post = 9_u64);
+    });
+    let events = place.events("part");
+    let receives: Vec<_> = slices(&events)
+        .iter()
+        .filter(|slice| slice["cat"] == "receive")
+        .map(|slice| (slice["name"].as_str().unwrap(), slice["args"]["message"].as_u64()))
+        .collect();
+    assert_eq!(receives, [("block 3", Some(5)), ("block 0", None)]);
+}
+
+#[test]
 fn parts_of_several_processes_make_one_file() {
     let place = Place::new();
     let mut trace = Trace::create(&place.path("trace")).unwrap();

@@ -54,7 +54,9 @@ impl Group {
             }
             Action::PlaceFirst { id, message, offset, bytes } => {
                 counters.bytes_copied += bytes;
-                let facts = |group: &Self| Facts::default().relayed(group, message).bytes(bytes);
+                // With the post: a block that came before its announcement had no message then.
+                let facts =
+                    |group: &Self| Facts::default().relayed(group, message).bytes(bytes).post(id.0);
                 self.note("copy", facts);
                 self.place_first(id, message, offset, bytes)?;
                 self.note("copied", facts);

@@ -35,6 +35,10 @@ impl Facts {
         Self { bytes: Some(bytes), ..self }
     }
 
+    pub(super) fn post(self, post: u64) -> Self {
+        Self { post: Some(post), ..self }
+    }
+
     fn transfer(self, transfer: Option<schedule::Transfer>) -> Self {
         let (step, block) = transfer.map(|it| (it.step, it.block)).unzip();
         Self { step, block, ..self }
