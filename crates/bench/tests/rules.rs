@@ -372,3 +372,71 @@ fn commands_in_documents_exist() {
         assert!(ci.lines().any(|line| line == command), ".ci/run does not call {command}");
     }
 }
+
+/// The test programs of all packages.
+fn test_programs() -> BTreeSet<(String, String)> {
+    let mut programs = BTreeSet::new();
+    for manifest in files("crates", "Cargo.toml") {
+        let text = read(&root().join(&manifest));
+        let package =
+            text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+        let package = package.expect("a package has a name");
+        let Ok(entries) = fs::read_dir(root().join(&manifest).with_file_name("tests")) else {
+            continue;
+        };
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            let is_program = path.extension().is_some_and(|ending| ending == "rs")
+                || path.join("main.rs").is_file();
+            if is_program {
+                let name = path.file_stem().unwrap_or_default().to_string_lossy();
+                programs.insert((package.to_owned(), name.into_owned()));
+            }
+        }
+    }
+    programs
+}
+
+#[test]
+fn test_programs_are_chosen_by_package_and_name() {
+    let known = test_programs();
+    let mut broken = Vec::new();
+    let mut check = |place: &str, package: &str, name: &str| {
+        if !known.contains(&(package.to_owned(), name.to_owned())) {
+            broken.push(format!("{place}: {package} has no test program {name}"));
+        }
+    };
+    // The virtual machine's steps.
+    for line in read(&root().join("rdma-vm/guest/steps.list")).lines() {
+        match line.split_whitespace().nth(4) {
+            Some(_) if line.starts_with('#') => {}
+            Some("-" | "rdmc" | "rdmc-bench") | None => {}
+            Some(program) => {
+                let (package, name) = program.split_once('/').unwrap_or(("no package", program));
+                check("rdma-vm/guest/steps.list", package, name);
+            }
+        }
+    }
+    // Commands, in scripts and documents.
+    let scripts = ["dev", ".ci/run", "rdma-vm/run"];
+    let scripts = scripts.map(|path| (PathBuf::from(path), read(&root().join(path))));
+    for (path, text) in documents().into_iter().chain(scripts) {
+        for line in text.replace("\\\n", " ").lines() {
+            let after = |option: &'static str| {
+                let words = line.split_whitespace();
+                words.clone().zip(words.skip(1)).filter_map(move |pair| {
+                    let name = pair.1.trim_matches(['`', ';', ')', ',', '.']);
+                    (pair.0.trim_matches('`') == option).then_some(name)
+                })
+            };
+            let packages: Vec<&str> = after("-p").collect();
+            for name in after("--test") {
+                let package = match packages[..] {
+                    [package] => package,
+                    _ => "not one package alone",
+                };
+                check(&path.display().to_string(), package, name);
+            }
+        }
+    }
+    assert_none(&broken, "two packages may have test programs of one name");
+}
