@@ -494,7 +494,7 @@ impl<'a> Coordinator<'a> {
         stage.tell(host, &ToReceiver::Abort { reason: reason.to_owned(), keep });
         let name = known.plan.name.clone();
         if known.start < known.retries {
-            let until = self.now + self.settings.start_timeout;
+            let until = self.now.saturating_add(self.settings.start_timeout);
             let start = known.start + 1;
             *known = Host {
                 start,

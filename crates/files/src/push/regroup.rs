@@ -20,7 +20,7 @@ const FASTER: f64 = 1.2;
 impl Coordinator<'_> {
     /// A host that was not planned has come; answers its index.
     pub fn admit(&mut self, plan: HostPlan) -> usize {
-        let until = self.now + self.settings.start_timeout;
+        let until = self.now.saturating_add(self.settings.start_timeout);
         self.hosts.push(Host::new(plan, self.settings.retries, until));
         self.hosts.len() - 1
     }

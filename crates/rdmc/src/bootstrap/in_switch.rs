@@ -215,7 +215,7 @@ fn put_into_switches(
         let id = draw(IDS)?;
         let group = as_switches_know(local, &open, (id, psn_first), receivers);
         // Receivers wait as long, and are to hear of it.
-        match switches.insert(&group, deadline.left() * 3 / 4) {
+        match switches.insert(&group, deadline.left() / 4 * 3) {
             Ok(inserted) => {
                 let virtual_address = group.virtual_address;
                 let root = Root { virtual_address, id, psn_first, mtu_bytes, room_bytes, patience };

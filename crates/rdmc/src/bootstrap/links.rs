@@ -19,7 +19,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::{Channel, Deadline, Gate, Guest, Terms, gate::STACK_BYTES, porch::Porch, tls};
+use super::{
+    Channel, Deadline, Gate, Guest, Terms, deadline::millis, gate::STACK_BYTES, porch::Porch, tls,
+};
 use crate::{
     Error, GroupSettings, Secret,
     network::{Offers, Wire},
@@ -322,7 +324,7 @@ fn connect_all(
                     let address = addresses[to as usize];
                     let link = (0..terms.streams).map(|stream| {
                         let (terms, offer) = (terms.clone(), Vec::new());
-                        let timeout_ms = deadline.left().as_millis() as u64;
+                        let timeout_ms = millis(deadline.left());
                         let request = Request { group, from, to, stream, terms, offer, timeout_ms };
                         connect_one(shared, address, request, deadline)
                     });
