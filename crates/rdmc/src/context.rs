@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard},
-    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -20,8 +19,12 @@ use crate::{
     bootstrap::{Deadline, Listener, Terms, Wires, connect_neighbours, in_switch},
     group::Shared,
     network::{Link, Network, Wire},
+    threads::Threads,
     worker::{Command, Commands, Due, Outlet, Worker},
 };
+
+/// How long dropping a context may take.
+const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who moves transfers on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -92,7 +95,8 @@ pub struct Context {
     commands: Commands,
     groups: Mutex<HashMap<u64, Arc<Shared>>>,
     worker: Mutex<Option<Worker>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Threads,
+    closed: bool,
 }
 
 impl Context {
@@ -135,16 +139,16 @@ impl Context {
             commands,
             groups: Mutex::default(),
             worker: Mutex::new(None),
-            threads: Mutex::default(),
+            threads: Threads::default(),
+            closed: false,
         };
         match context.settings.progress {
             Progress::Caller => context.worker = Mutex::new(Some(worker)),
             Progress::Thread => {
-                let thread = thread::Builder::new()
-                    .name("rdmc-progress".into())
-                    .spawn(move || worker.run())
+                context
+                    .threads
+                    .spawn("rdmc-progress", "the progress thread".into(), move || worker.run())
                     .map_err(system("starting the progress thread"))?;
-                lock(&context.threads).push(thread);
             }
         }
         Ok(context)
@@ -253,26 +257,29 @@ impl Context {
     /// Makes groups that are still open fail at all their members, ends all threads and closes all
     /// connections. To end well, close the groups first.
     ///
-    /// Errors: [`Error::Timeout`] if a callback does not return in time (its thread is then left
-    /// to itself).
+    /// Blocks until the timeout at most; with [`Progress::Caller`] it runs callbacks, and so takes as
+    /// long as the last of them.
+    ///
+    /// Errors: [`Error::Timeout`] names what has not ended in time, such as a callback that does not
+    /// return. Its thread is left to itself; it touches nothing but its own group.
     pub fn close(mut self, timeout: Duration) -> Result<(), Error> {
         self.shut_down(Deadline::after(timeout))
     }
 
     fn shut_down(&mut self, deadline: Deadline) -> Result<(), Error> {
-        self.listener.close();
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
         let _ = self.commands.give(Command::Stop);
+        let mut late = self.listener.close(deadline);
         self.stop_worker_here(deadline);
-        for (number, shared) in lock(&self.groups).drain() {
-            if !shared.wait_finished(deadline) {
-                return Err(deadline.missed(format!("a callback of group {number}")));
-            }
+        late.extend(self.threads.join(deadline));
+        if self.settings.progress == Progress::Caller {
+            let groups = lock(&self.groups);
+            let open = groups.iter().filter(|(_, shared)| !shared.is_finished());
+            late.extend(open.map(|(number, _)| format!("the end of group {number}")));
         }
-        let own = thread::current().id();
-        for thread in lock(&self.threads).drain(..).filter(|thread| thread.thread().id() != own) {
-            let _ = thread.join();
-        }
-        Ok(())
+        if late.is_empty() { Ok(()) } else { Err(deadline.missed(late.join(", "))) }
     }
 
     /// With [`Progress::Caller`]: drives the worker until all groups have ended.
@@ -380,7 +387,7 @@ impl Context {
             return Ok(Outlet::Caller(Arc::new(Mutex::new(dispatcher))));
         }
         let (sender, events) = unbounded();
-        let shared = Arc::clone(shared);
+        let (shared, number) = (Arc::clone(shared), shared.settings.number);
         let callbacks = move || {
             shared.set_callback_thread();
             for event in events {
@@ -390,13 +397,10 @@ impl Context {
             drop(dispatcher);
             shared.set_finished();
         };
-        let thread = thread::Builder::new()
-            .name("rdmc-callbacks".into())
-            .spawn(callbacks)
+        let what = format!("a callback of group {number}");
+        self.threads
+            .spawn("rdmc-callbacks", what, callbacks)
             .map_err(|error| Error::System { what: "starting a callback thread".into(), error })?;
-        let mut threads = lock(&self.threads);
-        threads.retain(|thread| !thread.is_finished());
-        threads.push(thread);
         Ok(Outlet::Thread(sender))
     }
 
@@ -411,9 +415,9 @@ impl Context {
 }
 
 impl Drop for Context {
+    /// As [`Context::close`] with 5 seconds; after it, nothing.
     fn drop(&mut self) {
-        // After `close` there is nothing left to do. Otherwise as there, with a bound of our own.
-        let _ = self.shut_down(Deadline::after(Duration::from_secs(5)));
+        let _ = self.shut_down(Deadline::after(DROP_TIMEOUT));
     }
 }
 

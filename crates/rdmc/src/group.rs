@@ -267,12 +267,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until no callback of this group runs or will run. False at the deadline.
-    pub(crate) fn wait_finished(&self, deadline: Deadline) -> bool {
-        let own = self.status().callback_thread == Some(thread::current().id());
-        own || self.wait(deadline, |status| status.finished).is_some()
-    }
-
     fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
         let deadline = Deadline::after(timeout);
         let done = self.wait(deadline, |status| {

@@ -61,6 +61,7 @@ mod secret;
 mod settings;
 pub mod size;
 pub mod slowness;
+mod threads;
 mod worker;
 
 pub use application::{Application, Memory};

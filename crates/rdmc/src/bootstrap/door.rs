@@ -7,14 +7,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 
 use socket2::SockRef;
 
 use super::{Channel, Credentials, Deadline, Gate, gate::STACK_BYTES, porch::Porch};
-use crate::Error;
+use crate::{Error, threads::Threads};
 
 /// How long a connection may take to prove itself.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,12 +25,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 ///
 /// Strangers cost at most 128 connections that have not said hello, 10 seconds each, and as many
 /// handshakes on threads, 10 more seconds each; and no memory that grows with what they send.
-/// Dropping it hangs up on those, and waits for one thread; whom it has let in is not touched.
+/// Dropping it hangs up on those, and waits for one thread, 10 seconds at most; whom it has let in is
+/// not touched.
 #[derive(Debug)]
 pub struct Door {
     listener: TcpListener,
     inside: Arc<Inside>,
-    thread: Option<JoinHandle<()>>,
+    threads: Threads,
 }
 
 #[derive(Debug)]
@@ -68,8 +69,9 @@ impl Door {
                 }
             }
         };
-        let thread = Some(thread::Builder::new().name("rdmc-door".into()).spawn(accept)?);
-        Ok(Self { listener, inside, thread })
+        let threads = Threads::default();
+        threads.spawn("rdmc-door", "the listener".into(), accept)?;
+        Ok(Self { listener, inside, threads })
     }
 
     /// Where it listens. Errors: the system's.
@@ -83,9 +85,7 @@ impl Drop for Door {
         self.inside.closed.store(true, Ordering::Release);
         // On Linux this wakes who waits for callers.
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.threads.join(Deadline::after(AUTHENTICATION_TIMEOUT));
         self.inside.gate.close(Duration::ZERO);
     }
 }

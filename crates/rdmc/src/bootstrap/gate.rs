@@ -84,14 +84,19 @@ impl Gate {
     }
 
     /// Lets nobody in any more, hangs up on all that are inside, and waits until they have left, at
-    /// most `patience`.
-    pub fn close(&self, patience: Duration) {
+    /// most `patience`. Whether they have.
+    pub fn close(&self, patience: Duration) -> bool {
         let mut inside = self.inside();
         inside.closed = true;
         for caller in inside.callers.values() {
             let _ = caller.handle.shutdown(Shutdown::Both);
         }
-        let _ = self.left.wait_timeout_while(inside, patience, |inside| !inside.callers.is_empty());
+        let inside = self
+            .left
+            .wait_timeout_while(inside, patience, |inside| !inside.callers.is_empty())
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .0;
+        inside.callers.is_empty()
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
@@ -147,7 +152,7 @@ mod tests {
         assert_eq!([0, 1, 2].map(&mut is_over), [false, true, false]);
         assert_eq!(gate.inside().callers.len(), STRANGERS_MAX + 2);
         drop((callers, inside));
-        gate.close(Duration::from_secs(5));
+        assert!(gate.close(Duration::from_secs(5)));
         assert!(gate.inside().callers.is_empty() && gate.enter(&more).is_err());
     }
 }

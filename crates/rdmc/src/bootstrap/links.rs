@@ -12,7 +12,7 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 
@@ -25,6 +25,7 @@ use super::{
 use crate::{
     Error, GroupSettings, Secret,
     network::{Offers, Wire},
+    threads::Threads,
 };
 
 /// How long an unauthenticated connection may take to prove itself.
@@ -59,7 +60,7 @@ pub(crate) struct Listener {
     address: SocketAddr,
     socket: TcpListener,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    threads: Threads,
 }
 
 struct Shared {
@@ -99,35 +100,41 @@ impl Listener {
             gate: Arc::default(),
         });
         let porch = socket.try_clone().and_then(Porch::of).map_err(system)?;
-        let acceptor = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("rdmc-accept".into())
-            .spawn(move || accept_loop(porch, &acceptor))
+        let (acceptor, threads) = (Arc::clone(&shared), Threads::default());
+        let what = format!("the listener at {address}");
+        threads
+            .spawn("rdmc-accept", what, move || accept_loop(porch, &acceptor))
             .map_err(system)?;
-        Ok(Self { address, socket, shared, thread: Some(thread) })
+        Ok(Self { address, socket, shared, threads })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops accepting, cuts short handshakes that are under way, and ends their threads.
-    pub(crate) fn close(&mut self) {
-        self.shared.stopped.store(true, Ordering::Release);
+    /// Stops accepting, cuts short handshakes that are under way, and ends their threads. Answers what
+    /// has not ended by the deadline; asked again, nothing.
+    pub(crate) fn close(&mut self, deadline: Deadline) -> Vec<String> {
+        if self.shared.stopped.swap(true, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        // Whoever has seen that it was not stopped waits by now, and hears this.
+        drop(self.shared.expected());
         self.shared.changed.notify_all();
         // On Linux this wakes who waits for callers.
         let _ = SockRef::from(&self.socket).shutdown(std::net::Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let mut late = self.threads.join(deadline);
         // Reads and waits of handshakes return at once now; the bound is for a machine out of breath.
-        self.shared.gate.close(AUTHENTICATION_TIMEOUT);
+        if !self.shared.gate.close(deadline.left().min(AUTHENTICATION_TIMEOUT)) {
+            late.push(format!("a handshake with a caller of {}", self.address));
+        }
+        late
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.close();
+        self.close(Deadline::after(AUTHENTICATION_TIMEOUT));
     }
 }
 

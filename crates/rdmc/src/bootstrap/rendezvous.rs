@@ -72,7 +72,7 @@ pub fn host(
             let _ =
                 thread::Builder::new().name("rdmc-rendezvous".into()).spawn_scoped(scope, admit);
         };
-        gate.close(Duration::from_secs(5));
+        gate.close(deadline.left().min(Duration::from_secs(5)));
         met
     });
     met?;
