@@ -72,7 +72,8 @@ fn the_same_command_again_sends_only_what_is_missing() {
         let repeated = host(&outcome.json(), name)["repeated_bytes"].as_u64().unwrap();
         assert!(repeated < BYTES as u64 / 20, "{repeated}");
     }
-    assert_eq!(place.temporaries().len(), 1, "of the one that was killed");
+    // Of the one that was killed: what has come, and a lock that nobody holds.
+    assert_eq!(place.temporaries().len(), 2);
     let again = place.run(&arguments);
     assert_eq!(again.code, Some(0), "{again:?}");
     let resumed = |name| host(&again.json(), name)["resumed_bytes"].as_u64().unwrap();

@@ -7,8 +7,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use tempfile::TempDir;
 
 use crate::{
+    claim::{Claim, Owner},
     messages::{Start, ToReceiver, ToRoot},
     receiver::Placement,
+    temporary::Temporary,
 };
 
 #[cfg(test)]
@@ -46,7 +48,8 @@ pub fn places(bytes: &[u8]) -> bool {
     let directory = place.real_directory().expect("it is open");
     assert!(directory.starts_with(&inside), "{destination:?} is in {}", directory.display());
     assert!(!destination.contains(|character: char| character.is_control()), "{destination:?}");
-    place.temporary("0123456789ab").is_ok()
+    let Ok(claim) = Claim::take(&place, &Owner::here("")) else { return false };
+    Temporary::open(&place, b"", &claim).is_ok()
 }
 
 /// A directory to stay in, with links that lead about in it, and out of it.

@@ -13,8 +13,12 @@
 
 #![forbid(unsafe_code)]
 
+mod claim;
 #[doc(hidden)]
 mod control;
+#[cfg(test)]
+mod crashes;
+mod disk;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod hash;
@@ -34,6 +38,7 @@ mod resident;
 mod sending;
 mod source;
 mod target;
+mod temporary;
 
 pub use control::check_failure_deadline;
 pub use hash::digest_of;

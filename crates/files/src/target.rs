@@ -1,24 +1,27 @@
 //! The copy that a receiver makes: invisible until it is whole and verified.
 
 use std::{
-    fs::{File, Metadata, Permissions},
+    fs::{File, Metadata},
     io,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use rdmc::{Region, RegionError};
-use rustix::{
-    fs::{FallocateFlags, FileType, fallocate, fstatvfs},
-    io::Errno,
-};
+use rustix::{fs::FileType, io::Errno};
 
 use crate::{
     Manifest,
-    place::{NAME_BYTES_MAX, Place, PlaceError, Temporary, TemporaryError, VERSION_DIGITS},
+    claim::{Claim, ClaimError, Owner},
+    disk::Disk,
+    place::{NAME_BYTES_MAX, Place, PlaceError},
+    temporary::Temporary,
 };
 
 /// A file on its way to a path: a temporary file `.NAME.rdmc-VERSION` in the same directory.
+///
+/// From its creation until it is published or dropped no other target is made for the path, by whatever process of
+/// whatever version of a source: a lock on `.NAME.rdmc-lock` says so, which ends with its process.
 ///
 /// Its space is reserved when it is made, so that a full disk is noticed before the transfer, and
 /// not by a signal in the middle of it. (Where a file system cannot reserve, free space is compared
@@ -32,6 +35,8 @@ pub struct Target {
     /// What is in the file is of an earlier session.
     is_resumed: bool,
     region: Region,
+    /// Goes last: fields are dropped in this order.
+    claim: Claim,
 }
 
 /// Why a copy cannot be made or published.
@@ -66,9 +71,14 @@ pub enum TargetError {
         /// How much is needed.
         bytes: u64,
     },
-    /// Another receiver is at it.
-    #[error("another receiver is writing {}; wait for it, or end it", .0.display())]
-    Busy(PathBuf),
+    /// Another push owns it.
+    #[error("{} is being written already{owner}; wait for that push, or end it", path.display())]
+    Busy {
+        /// Which.
+        path: PathBuf,
+        /// For which host and by which process, as far as it is known; follows the word "written".
+        owner: String,
+    },
     /// No right to write there.
     #[error("no permission to write in {}; choose another --dest or another user", .0.display())]
     NoPermission(PathBuf),
@@ -101,6 +111,11 @@ pub enum TargetError {
 }
 
 impl TargetError {
+    fn busy(place: &Place, owner: Option<&Owner>) -> Self {
+        let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
+        Self::Busy { path: place.path().to_owned(), owner }
+    }
+
     /// The error for a path whose place cannot be had.
     pub(crate) fn no_place(path: &Path, error: PlaceError) -> Self {
         let directory = path.parent().unwrap_or(path);
@@ -131,35 +146,41 @@ impl Target {
     /// there is none but the path has a file of the same length and modification time, starts with
     /// its contents.
     ///
-    /// Blocks as long as copying those takes. Errors: the directory is missing, full or not
-    /// writable; another process is at it; the path cannot be replaced.
+    /// Blocks as long as copying those takes, and a few seconds where another session of the path may be
+    /// ending. Errors: the directory is missing, full or not writable; another push owns the path; the
+    /// path cannot be replaced.
     pub fn create(path: &Path, manifest: Manifest) -> Result<Self, TargetError> {
         let place = Place::anywhere(path).map_err(|error| TargetError::no_place(path, error))?;
-        Self::create_at(place, manifest)
+        Self::create_at(place, manifest, &Owner::here(""))
     }
 
     /// The same at a place that is held already.
-    pub(crate) fn create_at(place: Place, manifest: Manifest) -> Result<Self, TargetError> {
+    pub(crate) fn create_at(
+        place: Place,
+        manifest: Manifest,
+        owner: &Owner,
+    ) -> Result<Self, TargetError> {
         check_name(&place)?;
         check_replaceable(&place)?;
         let directory = place.directory();
-        let temporary = place.temporary(&version(&manifest)).map_err(|error| match error {
-            TemporaryError::Busy(path) => TargetError::Busy(path),
-            TemporaryError::System(error) => {
-                refusal(directory, "create a file in", manifest.bytes, error)
-            }
+        let refused =
+            |what| move |error: Errno| refusal(directory, what, manifest.bytes, error.into());
+        let claim = Claim::take(&place, owner).map_err(|error| match error {
+            ClaimError::Busy(owner) => TargetError::busy(&place, owner.as_ref()),
+            ClaimError::System(error) => refused("create a file in")(error),
         })?;
+        let temporary = Temporary::open(&place, &version(&manifest), &claim)
+            .map_err(refused("create a file in"))?;
         let file = temporary.as_file();
         // What is too long is of no use.
         if file.metadata().is_ok_and(|metadata| metadata.len() > manifest.bytes) {
-            let refused = |error| refusal(directory, "write in", manifest.bytes, error);
-            file.set_len(0).map_err(refused)?;
+            place.disk().set_len(file, 0).map_err(refused("write in"))?;
         }
-        reserve(file, directory, manifest.bytes)?;
+        reserve(place.disk(), file, manifest.bytes).map_err(refused("reserve space in"))?;
         let is_resumed = temporary.is_old || start_with(file, &place, &manifest);
         let region = Region::map_file_writable(file, manifest.bytes)
             .map_err(|error| TargetError::Map { path: place.path().to_owned(), error })?;
-        Ok(Self { place, manifest, temporary, is_resumed, region })
+        Ok(Self { place, manifest, temporary, is_resumed, region, claim })
     }
 
     /// Whether something may be in it already.
@@ -198,29 +219,34 @@ impl Target {
     ///
     /// Errors: the system's; the temporary file is gone then, and the old file still there.
     pub fn publish(self, _proof: &Verified) -> Result<(), TargetError> {
-        let file = self.temporary.as_file();
-        // Whatever the root says: a program that runs as its owner is for the owner to make.
-        file.set_permissions(Permissions::from_mode(self.manifest.mode & 0o777))
-            .map_err(self.system("set the mode of"))?;
-        // After the last write through the mapping, which would set it anew.
-        file.set_modified(self.manifest.modified())
+        let (disk, file) = (self.place.disk(), self.temporary.as_file());
+        // First what can take long: until then the file is private, and its mapping may still be written.
+        disk.sync(file).map_err(self.system("write to disk"))?;
+        disk.set_modified(file, self.manifest.modified())
             .map_err(self.system("set the modification time of"))?;
-        file.sync_all().map_err(self.system("write to disk"))?;
+        // Whatever the root says: a program that runs as its owner is for the owner to make.
+        disk.set_mode(file, self.manifest.mode & 0o777).map_err(self.system("set the mode of"))?;
+        disk.sync(file).map_err(self.system("write to disk"))?;
         check_replaceable(&self.place)?;
         let renamed = self.system("rename the temporary file to");
-        let Self { place, temporary, .. } = self;
+        let Self { place, temporary, claim, .. } = self;
         temporary.publish(&place).map_err(renamed)?;
         // The rename itself has to reach the disk too.
-        place.sync_directory().map_err(|error| TargetError::System {
+        let synced = place.disk().sync_names().map_err(|error| TargetError::System {
             path: place.directory().to_owned(),
             what: "write to disk the directory",
-            error,
-        })
+            error: error.into(),
+        });
+        drop(claim);
+        synced
     }
 
-    fn system(&self, what: &'static str) -> impl FnOnce(io::Error) -> TargetError + use<> {
+    fn system<E: Into<io::Error>>(
+        &self,
+        what: &'static str,
+    ) -> impl FnOnce(E) -> TargetError + use<E> {
         let path = self.place.path().to_owned();
-        move |error| TargetError::System { path, what, error }
+        move |error| TargetError::System { path, what, error: error.into() }
     }
 }
 
@@ -243,12 +269,9 @@ fn check_replaceable(place: &Place) -> Result<(), TargetError> {
 }
 
 /// Of the source, as far as a manifest tells versions apart; what is there is read back anyway.
-fn version(manifest: &Manifest) -> String {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&manifest.bytes.to_le_bytes());
-    hasher.update(&manifest.modified_ns.to_le_bytes());
-    hasher.update(manifest.name.as_bytes());
-    hasher.finalize().to_hex()[..VERSION_DIGITS].to_owned()
+fn version(manifest: &Manifest) -> Vec<u8> {
+    let numbers = [manifest.bytes.to_le_bytes(), manifest.modified_ns.to_le_bytes()];
+    [numbers.as_flattened(), manifest.name.as_bytes()].concat()
 }
 
 /// Copies the file that has the name already, if it may be the same version; false if it is not, or
@@ -265,24 +288,22 @@ fn start_with(mut file: &File, place: &Place, manifest: &Manifest) -> bool {
     io::copy(&mut old, &mut file).is_ok_and(|bytes| bytes > 0)
 }
 
-fn reserve(file: &File, directory: &Path, bytes: u64) -> Result<(), TargetError> {
+fn reserve(disk: &Disk, file: &File, bytes: u64) -> Result<(), Errno> {
     if bytes == 0 {
         return Ok(());
     }
-    let refused = |error: io::Error| refusal(directory, "reserve space in", bytes, error);
     // First of all: a system that reserves what it can would fill the disk and then give up. What
     // is there of an earlier session is reserved already.
     let there = file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
-    let free = fstatvfs(file).map_err(|error| refused(error.into()))?;
+    let free = disk.free()?;
     if free.f_bavail.saturating_mul(free.f_frsize) < bytes.saturating_sub(there) {
-        return Err(refused(io::ErrorKind::StorageFull.into()));
+        return Err(Errno::NOSPC);
     }
     loop {
-        match fallocate(file, FallocateFlags::empty(), 0, bytes) {
-            Ok(()) => return Ok(()),
+        match disk.reserve(file, bytes) {
             Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return file.set_len(bytes).map_err(refused),
-            Err(error) => return Err(refused(error.into())),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return disk.set_len(file, bytes),
+            reserved => return reserved,
         }
     }
 }

@@ -57,6 +57,15 @@ impl World {
 
     /// A push to hosts 0 .. `hosts`, each with its copy beside the object.
     fn open(&self, hosts: usize, change: impl FnOnce(&mut PushSettings)) -> Push {
+        self.open_source(&self.path("object"), hosts, change)
+    }
+
+    fn open_source(
+        &self,
+        source: &Path,
+        hosts: usize,
+        change: impl FnOnce(&mut PushSettings),
+    ) -> Push {
         let plans = (0..hosts).map(|host| HostPlan {
             name: format!("host-{host}"),
             destination: self.path(&format!("copy-{host}")).to_str().unwrap().to_owned(),
@@ -67,7 +76,7 @@ impl World {
         settings.local_only = true;
         settings.block_bytes = Some(1000);
         change(&mut settings);
-        Push::open(Source::open(&self.path("object")).unwrap(), settings).unwrap()
+        Push::open(Source::open(source).unwrap(), settings).unwrap()
     }
 
     fn receive(&self, push: &Push, names: &[&str]) -> Receptions {
@@ -202,6 +211,39 @@ fn receivers_that_are_stopped_say_so_and_clean_up() {
     assert_eq!(failure(&report, 0), "interrupted");
     assert!(joined(receptions).into_iter().all(|outcome| outcome.is_err()));
     assert_eq!(world.temporaries(), 0);
+}
+
+#[test]
+fn one_push_at_a_time_owns_a_destination_whatever_it_brings() {
+    for (is_same, brings) in [(true, &[1; 2_000_000][..]), (false, &[2; 1_000])] {
+        let world = World::with(&[1; 2_000_000]);
+        let other = world.path("other");
+        fs::write(&other, brings).unwrap();
+        let push = world.open(2, |settings| settings.block_bytes = Some(100));
+        let receptions = world.receive(&push, &["host-0", "host-1"]);
+        let mut second = None;
+        let report = push.run(&mut |event| {
+            // Both of its targets are there, and it cannot be done before this returns.
+            if matches!(event, PushEvent::Round { .. }) && second.is_none() {
+                let source = if is_same { world.path("object") } else { other.clone() };
+                let push = world.open_source(&source, 2, |_| {});
+                let receptions = world.receive(&push, &["host-0", "host-1"]);
+                second = Some(push.run(&mut |_| {}));
+                assert!(joined(receptions).into_iter().all(|outcome| outcome.is_err()));
+            }
+        });
+        let second = second.expect("groups were started");
+        for host in 0..2 {
+            let reason = failure(&second, host);
+            let owner = format!("to host host-{host}, by process {}", std::process::id());
+            assert!(reason.contains("is being written already"), "{reason}");
+            assert!(reason.contains(&owner), "{reason}");
+        }
+        assert_eq!(report.published(), 2, "{report:?}");
+        assert!(joined(receptions).into_iter().all(|outcome| outcome.is_ok()));
+        assert!((0..2).all(|host| is_copy(&world.path(&format!("copy-{host}")), &[1; 2_000_000])));
+        assert_eq!(world.temporaries(), 0);
+    }
 }
 
 #[test]

@@ -38,7 +38,8 @@ fn a_copy_appears_whole_with_mode_and_time_and_replaces_the_old_one() {
     fs::write(&path, "old").unwrap();
     let target = Target::create(&path, manifest(100_000)).unwrap();
     let found = names(directory.path());
-    assert!(found.len() == 2 && found[0].starts_with(".copy.rdmc-"), "{found:?}");
+    assert!(found.len() == 3 && found[0].starts_with(".copy.rdmc-"), "{found:?}");
+    assert_eq!(found[1..], [".copy.rdmc-lock", "copy"]);
     target.region().write(0..100_000).unwrap().fill(5);
     assert_eq!(fs::read(&path).unwrap(), b"old", "not before it is published");
     target.publish(&proof()).unwrap();
@@ -177,4 +178,65 @@ fn programs_that_run_as_their_owner_do_not_travel() {
     let program = Manifest { mode: 0o107_755, ..manifest(1) };
     Target::create(&path, program).unwrap().publish(&proof()).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o755);
+}
+
+/// What a receiver that was killed while it published has left: whatever mode it had given the file.
+#[test]
+fn a_leftover_of_any_mode_does_not_block_the_next_session() {
+    for mode in [0o400, 0o600, 0o640, 0o644, 0o666, 0o000, 0o444, 0o777, 0o4755] {
+        let (directory, path) = place();
+        let target = Target::create(&path, manifest(100_000)).unwrap();
+        target.region().write(0..100_000).unwrap().fill(5);
+        target.keep();
+        let left = directory.path().join(&names(directory.path())[0]);
+        fs::set_permissions(&left, fs::Permissions::from_mode(mode)).unwrap();
+        // Of the same version, and then of another one.
+        for version in [manifest(100_000), Manifest { modified_ns: 1, ..manifest(100_000) }] {
+            let target = Target::create(&path, version).unwrap();
+            assert_eq!(hidden_mode(directory.path()), 0o600, "of {mode:o}");
+            target.region().write(0..100_000).unwrap().fill(6);
+            target.publish(&proof()).unwrap();
+            assert_eq!(names(directory.path()), ["copy"], "of {mode:o}");
+            assert_eq!(fs::read(&path).unwrap(), vec![6; 100_000]);
+        }
+    }
+}
+
+/// Of the file that bytes are written to before they are published.
+fn hidden_mode(directory: &Path) -> u32 {
+    let names = names(directory);
+    let hidden = names.iter().find(|name| name.contains(".rdmc-") && !name.ends_with("lock"));
+    fs::metadata(directory.join(hidden.unwrap())).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn long_siblings_do_not_share_what_is_on_its_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let sibling = |end: &str| directory.path().join("n".repeat(250) + end);
+    let one = Target::create(&sibling("one"), manifest(3)).unwrap();
+    let two = Target::create(&sibling("two"), manifest(3)).unwrap();
+    one.region().write(0..3).unwrap().fill(1);
+    two.region().write(0..3).unwrap().fill(2);
+    one.publish(&proof()).unwrap();
+    two.publish(&proof()).unwrap();
+    assert_eq!(fs::read(sibling("one")).unwrap(), [1; 3]);
+    assert_eq!(fs::read(sibling("two")).unwrap(), [2; 3]);
+}
+
+#[test]
+fn one_session_owns_a_destination_whatever_it_brings() {
+    let (directory, path) = place();
+    let first = Target::create(&path, manifest(3)).unwrap();
+    for other in [manifest(3), manifest(4), Manifest { name: "other".into(), ..manifest(3) }] {
+        let busy = Target::create(&path, other).unwrap_err().to_string();
+        assert!(busy.contains("is being written"), "{busy}");
+        assert!(busy.contains(&format!("process {}", std::process::id())), "{busy}");
+    }
+    first.region().write(0..3).unwrap().fill(1);
+    first.publish(&proof()).unwrap();
+    let second = Target::create(&path, manifest(4)).unwrap();
+    second.region().write(0..4).unwrap().fill(2);
+    second.publish(&proof()).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), [2; 4]);
+    assert_eq!(names(directory.path()), ["copy"]);
 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use super::ReceiveError;
 use crate::{
     TargetError,
-    place::{NAME_BYTES_MAX, Place, is_temporary},
+    place::{NAME_BYTES_MAX, Place, is_hidden as is_hidden_name},
 };
 
 /// Which destinations a receiver accepts.
@@ -62,7 +62,7 @@ fn check(destination: &str) -> Result<(), String> {
             name.len()
         ));
     }
-    if destination.split('/').any(is_temporary) {
+    if destination.split('/').any(is_hidden_name) {
         return Err(format!(
             "{destination:?} is like the name of a copy that is on its way; choose another --dest"
         ));
@@ -90,7 +90,7 @@ mod tests {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
 
     use super::*;
-    use crate::{Manifest, Target, Verified};
+    use crate::{Manifest, Target, Verified, claim::Owner};
 
     #[test]
     fn a_confined_receiver_stays_in_its_directory() {
@@ -156,7 +156,8 @@ mod tests {
         let (sub, moved) = (room.path().join("sub"), room.path().join("moved"));
         fs::create_dir(&sub).unwrap();
         let below = Placement::Below(room.path().to_owned());
-        let target = Target::create_at(below.place("sub/a").unwrap(), manifest()).unwrap();
+        let target =
+            Target::create_at(below.place("sub/a").unwrap(), manifest(), &Owner::here("")).unwrap();
         fs::rename(&sub, &moved).unwrap();
         symlink(outside.path(), &sub).unwrap();
         publish(target);
@@ -186,7 +187,7 @@ mod tests {
                 match below.place("sub/a") {
                     Ok(place) => {
                         placed += 1;
-                        publish(Target::create_at(place, manifest()).unwrap());
+                        publish(Target::create_at(place, manifest(), &Owner::here("")).unwrap());
                     }
                     Err(_) => refused += 1,
                 }

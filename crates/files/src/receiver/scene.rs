@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     Target, Verified,
+    claim::Owner,
     hash::PrefixHasher,
     leftover::Leftover,
     messages::{Offer, Start, ToRoot, WaitedFor},
@@ -96,7 +97,9 @@ impl Stage for Scene<'_> {
         self.run.check_size(offer.manifest.bytes)?;
         let settings = self.run.settings;
         let place = settings.placement.place(&offer.destination)?;
-        let target = self.target.insert(Target::create_at(place, offer.manifest.clone())?);
+        let owner = Owner::here(&settings.host);
+        let target = Target::create_at(place, offer.manifest.clone(), &owner)?;
+        let target = self.target.insert(target);
         if !target.is_resumed() {
             return Ok(None);
         }

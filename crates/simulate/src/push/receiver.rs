@@ -283,7 +283,8 @@ impl ReceiverStage for AtHost<'_, '_> {
         self.work(self.world.host_of(index).disk_ns);
         let disk = &mut self.world.machines[machine].disk;
         if disk.owner.is_some() {
-            return Err(TargetError::Busy(PathBuf::from(&offer.destination)).into());
+            let path = PathBuf::from(&offer.destination);
+            return Err(TargetError::Busy { path, owner: String::new() }.into());
         }
         disk.owner = Some(index);
         let file = disk.temporary.take().or_else(|| disk.published.clone());
