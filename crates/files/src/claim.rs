@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rdmc::Secret;
 use rustix::{fs::OFlags, io::Errno, process::geteuid, system::uname};
 
 use crate::{
@@ -28,12 +29,16 @@ const PAUSE: Duration = Duration::from_millis(50);
 const MODE: u32 = 0o644;
 const TRIES: usize = 64;
 /// What is read of a lock that somebody else has written.
-const TEXT_BYTES_MAX: usize = 2048;
+const TEXT_BYTES_MAX: usize = 4096;
 const VALUE_CHARACTERS_MAX: usize = 300;
+/// Enough to tell pushes apart; not enough to find a secret.
+const PUSH_DIGITS: usize = 16;
 
 /// Who claims a destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Owner {
+    /// Which push; empty if it is none.
+    push: String,
     /// The host, as its push calls it.
     host: String,
     machine: String,
@@ -45,6 +50,8 @@ pub(crate) struct Owner {
 pub(crate) enum ClaimError {
     /// Somebody else has it.
     Busy(Option<Owner>),
+    /// Another host of the same push has it: both see one file system.
+    Shared(Owner),
     System(Errno),
 }
 
@@ -63,7 +70,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Waits a few seconds for somebody else to let go.
+    /// Waits a few seconds for another push to let go, and not at all for another host of the same push.
     ///
     /// Errors: somebody else has it; the system's.
     pub(crate) fn take(place: &Place, owner: &Owner) -> Result<Self, ClaimError> {
@@ -71,6 +78,11 @@ impl Claim {
         let until = Instant::now() + PATIENCE;
         loop {
             let (file, is_own) = open(disk, &name)?;
+            let known = Owner::read(&file);
+            // Also where it can be locked: some mounts keep the locks of their hosts apart.
+            if let Some(other) = known.as_ref().filter(|other| other.is_elsewhere(owner)) {
+                return Err(ClaimError::Shared(other.clone()));
+            }
             match disk.lock(&file) {
                 // Whoever had it may have removed it between opening and locking.
                 Ok(()) if disk.is_named(&file, &name) => {
@@ -84,7 +96,7 @@ impl Claim {
                 Err(error) => return Err(error.into()),
             }
             if Instant::now() >= until {
-                return Err(ClaimError::Busy(Owner::read(&file)));
+                return Err(ClaimError::Busy(known));
             }
             thread::sleep(PAUSE);
         }
@@ -138,20 +150,35 @@ fn open(disk: &Disk, name: &OsString) -> Result<(File, bool), Errno> {
 
 impl Owner {
     /// This process, for a host that its push calls so.
-    pub(crate) fn here(host: &str) -> Self {
+    pub(crate) fn here(push: &Secret, host: &str) -> Self {
+        let digest = blake3::derive_key("rdmc owner of a destination", push.to_bytes().as_slice());
+        let push = blake3::Hash::from_bytes(digest).to_hex()[..PUSH_DIGITS].to_owned();
+        Self { push, ..Self::of_no_push(host) }
+    }
+
+    /// The same where there is no push.
+    pub(crate) fn of_no_push(host: &str) -> Self {
         Self {
-            host: host.to_owned(),
-            machine: uname().nodename().to_string_lossy().into_owned(),
+            push: String::new(),
+            host: shown(host),
+            machine: shown(&uname().nodename().to_string_lossy()),
             process: process::id(),
         }
     }
 
+    /// Whether this is another host of the same push.
+    fn is_elsewhere(&self, other: &Self) -> bool {
+        let is_same_push = !self.push.is_empty() && self.push == other.push;
+        is_same_push && (&self.host, &self.machine) != (&other.host, &other.machine)
+    }
+
     fn write(&self, disk: &Disk, file: &File) -> Result<(), Errno> {
-        let Self { host, machine, process } = self;
-        let (host, machine) = (host.escape_debug(), machine.escape_debug());
-        let text = format!("host {host}\nmachine {machine}\nprocess {process}\n");
+        let Self { push, host, machine, process } = self;
+        let text = format!("push {push}\nhost {host}\nmachine {machine}\nprocess {process}\n");
         disk.set_len(file, 0)?;
-        disk.write(file, text.as_bytes(), 0)
+        disk.write(file, text.as_bytes(), 0)?;
+        // Hosts that share the file system are to see it now.
+        disk.sync(file)
     }
 
     /// What a lock says; others may have written anything.
@@ -161,19 +188,25 @@ impl Owner {
         let text = String::from_utf8_lossy(&bytes[..length]);
         let value = |key: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
-            let shown = line.chars().filter(|character| !character.is_control());
-            Some(shown.take(VALUE_CHARACTERS_MAX).collect::<String>())
+            Some(shown(line))
         };
         let process = value("process")?.parse().ok()?;
-        Some(Self { host: value("host")?, machine: value("machine")?, process })
+        let (push, host, machine) = (value("push")?, value("host")?, value("machine")?);
+        Some(Self { push, host, machine, process })
     }
+}
+
+/// What a lock says and what is read of it is the same, on one line, and cannot steer a terminal.
+fn shown(value: &str) -> String {
+    let shown = value.chars().filter(|character| !character.is_control());
+    shown.take(VALUE_CHARACTERS_MAX).collect()
 }
 
 impl fmt::Display for Owner {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, machine, process } = self;
+        let Self { host, machine, process, .. } = self;
         if !host.is_empty() {
-            write!(formatter, "to host {host}, ")?;
+            write!(formatter, "for host {host}, ")?;
         }
         write!(formatter, "by process {process} on {machine}")
     }
@@ -202,14 +235,37 @@ mod tests {
     #[test]
     fn a_claim_excludes_others_names_its_owner_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let claim = Claim::take(&place(directory.path()), &Owner::here("one")).unwrap();
+        let claim = Claim::take(&place(directory.path()), &Owner::of_no_push("one")).unwrap();
         assert_eq!(names(directory.path()), [".copy.rdmc-lock"]);
-        match Claim::take(&place(directory.path()), &Owner::here("two")) {
-            Err(ClaimError::Busy(Some(owner))) => assert_eq!(owner, Owner::here("one")),
+        match Claim::take(&place(directory.path()), &Owner::of_no_push("two")) {
+            Err(ClaimError::Busy(Some(owner))) => assert_eq!(owner, Owner::of_no_push("one")),
             other => panic!("{other:?}"),
         }
         drop(claim);
         assert!(names(directory.path()).is_empty());
+    }
+
+    #[test]
+    fn another_host_of_the_same_push_is_told_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(directory.path());
+        let (push, other) = (Secret::from_bytes([1; 32]), Secret::from_bytes([2; 32]));
+        let claim = Claim::take(&place, &Owner::here(&push, "a")).unwrap();
+        match Claim::take(&place, &Owner::here(&push, "b")) {
+            Err(ClaimError::Shared(owner)) => assert_eq!(owner, Owner::here(&push, "a")),
+            outcome => panic!("{outcome:?}"),
+        }
+        // The same host once more may be one that comes back.
+        for owner in [Owner::here(&push, "a"), Owner::here(&other, "b")] {
+            assert!(matches!(Claim::take(&place, &owner), Err(ClaimError::Busy(Some(_)))));
+        }
+        // Where the lock says nothing, as on mounts that keep the locks of hosts apart, its contents do.
+        claim.disk.rename(&claim.name, "kept".as_ref()).unwrap();
+        let lock = directory.path().join(".copy.rdmc-lock");
+        fs::copy(directory.path().join("kept"), lock).unwrap();
+        let shared = Claim::take(&place, &Owner::here(&push, "b"));
+        assert!(matches!(shared, Err(ClaimError::Shared(_))));
+        assert!(Claim::take(&place, &Owner::here(&other, "b")).is_ok());
     }
 
     #[test]
@@ -219,7 +275,7 @@ mod tests {
         let victim = directory.path().join("victim");
         fs::write(&victim, "precious").unwrap();
         let leave: [&dyn Fn(); 5] = [
-            &|| fs::write(&lock, "host x\nmachine y\nprocess 1\n").unwrap(),
+            &|| fs::write(&lock, "push 0\nhost x\nmachine y\nprocess 1\n").unwrap(),
             &|| fs::write(&lock, [0xff; 10_000]).unwrap(),
             &|| {
                 fs::write(&lock, "").unwrap();
@@ -230,7 +286,7 @@ mod tests {
         ];
         for left in leave {
             left();
-            drop(Claim::take(&place(directory.path()), &Owner::here("two")).unwrap());
+            drop(Claim::take(&place(directory.path()), &Owner::of_no_push("two")).unwrap());
             assert_eq!(names(directory.path()), ["victim"]);
             assert_eq!(fs::read(&victim).unwrap(), b"precious");
         }
@@ -239,7 +295,7 @@ mod tests {
     #[test]
     fn what_others_write_into_a_lock_cannot_steer_a_terminal() {
         let mut file = tempfile::tempfile().unwrap();
-        let text = format!("host \u{1b}[2J{}\nmachine y\r\nprocess 7\n", "x".repeat(1000));
+        let text = format!("push 0\nhost \u{1b}[2J{}\nmachine y\r\nprocess 7\n", "x".repeat(1000));
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         let shown = Owner::read(&file).unwrap().to_string();
         assert!(!shown.contains(char::is_control) && shown.len() < 400, "{shown:?}");
@@ -256,7 +312,9 @@ mod tests {
                     for _ in 0..20 {
                         let place = place(directory.path());
                         // Busy is right, too, where a machine is slow.
-                        let Ok(claim) = Claim::take(&place, &Owner::here("")) else { continue };
+                        let Ok(claim) = Claim::take(&place, &Owner::of_no_push("")) else {
+                            continue;
+                        };
                         assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
                         claims.fetch_add(1, Ordering::SeqCst);
                         holders.fetch_sub(1, Ordering::SeqCst);

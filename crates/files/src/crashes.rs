@@ -41,7 +41,7 @@ impl Object {
         let place = Place::anywhere(path).unwrap();
         let faults = place.disk().faults.clone();
         faults.set(fault);
-        let outcome = Target::create_at(place.clone(), self.manifest(), &Owner::here("a"));
+        let outcome = Target::create_at(place.clone(), self.manifest(), &Owner::of_no_push("a"));
         let outcome = outcome.and_then(|target| {
             for half in [0..BYTES / 2, BYTES / 2..BYTES] {
                 // Blocks are no calls; a crash may come before each.

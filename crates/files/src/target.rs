@@ -76,7 +76,19 @@ pub enum TargetError {
     Busy {
         /// Which.
         path: PathBuf,
-        /// For which host and by which process, as far as it is known; follows the word "written".
+        /// For which host and by which process, as far as it is known; follows the word "already".
+        owner: String,
+    },
+    /// Another host of the same push owns it.
+    #[error(
+        "{} is being written already{owner}, in the same push: both hosts see one file system; name only one of them, or \
+         put {{host}} into --dest",
+        path.display()
+    )]
+    Shared {
+        /// Which.
+        path: PathBuf,
+        /// For which host and by which process; follows the word "already".
         owner: String,
     },
     /// No right to write there.
@@ -111,11 +123,6 @@ pub enum TargetError {
 }
 
 impl TargetError {
-    fn busy(place: &Place, owner: Option<&Owner>) -> Self {
-        let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
-        Self::Busy { path: place.path().to_owned(), owner }
-    }
-
     /// The error for a path whose place cannot be had.
     pub(crate) fn no_place(path: &Path, error: PlaceError) -> Self {
         let directory = path.parent().unwrap_or(path);
@@ -151,7 +158,7 @@ impl Target {
     /// path cannot be replaced.
     pub fn create(path: &Path, manifest: Manifest) -> Result<Self, TargetError> {
         let place = Place::anywhere(path).map_err(|error| TargetError::no_place(path, error))?;
-        Self::create_at(place, manifest, &Owner::here(""))
+        Self::create_at(place, manifest, &Owner::of_no_push(""))
     }
 
     /// The same at a place that is held already.
@@ -166,7 +173,13 @@ impl Target {
         let refused =
             |what| move |error: Errno| refusal(directory, what, manifest.bytes, error.into());
         let claim = Claim::take(&place, owner).map_err(|error| match error {
-            ClaimError::Busy(owner) => TargetError::busy(&place, owner.as_ref()),
+            ClaimError::Busy(owner) => {
+                let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
+                TargetError::Busy { path: place.path().to_owned(), owner }
+            }
+            ClaimError::Shared(owner) => {
+                TargetError::Shared { path: place.path().to_owned(), owner: format!(" {owner}") }
+            }
             ClaimError::System(error) => refused("create a file in")(error),
         })?;
         let temporary = Temporary::open(&place, &version(&manifest), &claim)

@@ -144,7 +144,7 @@ mod tests {
         fn new() -> Self {
             let directory = tempfile::tempdir().unwrap();
             let place = Place::anywhere(&directory.path().join("copy")).unwrap();
-            let claim = Claim::take(&place, &Owner::here("")).unwrap();
+            let claim = Claim::take(&place, &Owner::of_no_push("")).unwrap();
             Self { directory, place, claim }
         }
 

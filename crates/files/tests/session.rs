@@ -235,7 +235,7 @@ fn one_push_at_a_time_owns_a_destination_whatever_it_brings() {
         let second = second.expect("groups were started");
         for host in 0..2 {
             let reason = failure(&second, host);
-            let owner = format!("to host host-{host}, by process {}", std::process::id());
+            let owner = format!("for host host-{host}, by process {}", std::process::id());
             assert!(reason.contains("is being written already"), "{reason}");
             assert!(reason.contains(&owner), "{reason}");
         }
@@ -244,6 +244,34 @@ fn one_push_at_a_time_owns_a_destination_whatever_it_brings() {
         assert!((0..2).all(|host| is_copy(&world.path(&format!("copy-{host}")), &[1; 2_000_000])));
         assert_eq!(world.temporaries(), 0);
     }
+}
+
+#[test]
+fn hosts_that_share_a_destination_are_told_before_anything_is_sent() {
+    let world = World::with(&[1; 100_000]);
+    let shared = world.path("shared").to_str().unwrap().to_owned();
+    let push = world.open(3, |settings| {
+        settings.hosts[..2].iter_mut().for_each(|host| host.destination.clone_from(&shared));
+    });
+    let receptions = world.receive(&push, &["host-0", "host-1", "host-2"]);
+    let mut is_sending = false;
+    let mut told_in_time = false;
+    let report = push.run(&mut |event| {
+        is_sending |= matches!(event, PushEvent::Round { .. });
+        told_in_time |=
+            !is_sending && matches!(event, PushEvent::Host { state: HostState::Failed(_), .. });
+    });
+    assert!(told_in_time, "{report:?}");
+    assert_eq!((report.published(), report.members), (2, 3), "{report:?}");
+    let has = report.hosts[..2].iter().position(|host| host.state == HostState::Published);
+    let has = has.expect("one of them has the copy");
+    let reason = failure(&report, 1 - has);
+    assert!(reason.contains(&format!("for host host-{has}, by process")), "{reason}");
+    assert!(reason.contains("put {host} into --dest"), "{reason}");
+    assert!(is_copy(&world.path("shared"), &[1; 100_000]));
+    assert!(is_copy(&world.path("copy-2"), &[1; 100_000]));
+    assert_eq!(joined(receptions).iter().filter(|outcome| outcome.is_err()).count(), 1);
+    assert_eq!(world.temporaries(), 0);
 }
 
 #[test]

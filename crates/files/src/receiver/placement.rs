@@ -157,7 +157,8 @@ mod tests {
         fs::create_dir(&sub).unwrap();
         let below = Placement::Below(room.path().to_owned());
         let target =
-            Target::create_at(below.place("sub/a").unwrap(), manifest(), &Owner::here("")).unwrap();
+            Target::create_at(below.place("sub/a").unwrap(), manifest(), &Owner::of_no_push(""))
+                .unwrap();
         fs::rename(&sub, &moved).unwrap();
         symlink(outside.path(), &sub).unwrap();
         publish(target);
@@ -187,7 +188,9 @@ mod tests {
                 match below.place("sub/a") {
                     Ok(place) => {
                         placed += 1;
-                        publish(Target::create_at(place, manifest(), &Owner::here("")).unwrap());
+                        publish(
+                            Target::create_at(place, manifest(), &Owner::of_no_push("")).unwrap(),
+                        );
                     }
                     Err(_) => refused += 1,
                 }

@@ -97,7 +97,7 @@ impl Stage for Scene<'_> {
         self.run.check_size(offer.manifest.bytes)?;
         let settings = self.run.settings;
         let place = settings.placement.place(&offer.destination)?;
-        let owner = Owner::here(&settings.host);
+        let owner = Owner::here(&offer.terms.secret, &settings.host);
         let target = Target::create_at(place, offer.manifest.clone(), &owner)?;
         let target = self.target.insert(target);
         if !target.is_resumed() {
