@@ -74,7 +74,7 @@ impl Failure {
                 ExitCode::from(2)
             }
             Self::Interrupted => {
-                say("interrupted; nothing was left behind");
+                say("interrupted");
                 ExitCode::from(INTERRUPTED)
             }
         }

@@ -18,12 +18,12 @@ use signal_hook::{
 
 use crate::failure::{Failure, INTERRUPTED};
 
-/// A second signal this much later means "now"; sooner it is the same one, which some programs
-/// send to a process and to its group.
+/// Signals within this time are one, which some programs send to a process and to its group.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Ends a running push in an orderly way on SIGINT, SIGTERM and SIGHUP; a second signal ends the
-/// process at once.
+/// Ends a running push in an orderly way on SIGINT, SIGTERM and SIGHUP. After a second signal the push
+/// waits for nobody any more and only says what is known; a third ends the process at once, and so does a
+/// second without a push.
 pub struct Interrupt {
     shared: Arc<Shared>,
 }
@@ -45,14 +45,18 @@ impl Interrupt {
         let shared = Arc::new(Shared::default());
         let watched = Arc::clone(&shared);
         let watch = move || {
-            let mut first = None;
+            let mut last: Option<Instant> = None;
+            let mut count = 0;
             for _ in signals.forever() {
-                if first.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                    process::exit(i32::from(INTERRUPTED));
+                if last.is_some_and(|last| last.elapsed() <= PATIENCE) {
+                    continue;
                 }
+                (last, count) = (Some(Instant::now()), count + 1);
                 watched.interrupted.store(true, Ordering::SeqCst);
-                if let Some(push) = &*watched.push() {
-                    push.cancel();
+                match &*watched.push() {
+                    Some(push) if count <= 2 => push.cancel(),
+                    _ if count > 1 => process::exit(i32::from(INTERRUPTED)),
+                    _ => {}
                 }
             }
         };

@@ -38,12 +38,16 @@ pub fn replicate(
         }
         observe(event);
     });
-    // Receivers that were told to remove what they have need their time for it.
+    // Receivers that were told that it is over need their time to let go of what they have.
     let is_over = report.error.is_some();
-    receivers.end(&|host| !is_over && matches!(report.hosts[host].state, HostState::Failed(_)));
+    receivers.end(&|host| match report.hosts[host].state {
+        HostState::Failed(_) => !is_over,
+        HostState::Unknown(_) => true,
+        _ => false,
+    });
     if report.error.is_none() {
         for (index, host) in report.hosts.iter_mut().enumerate() {
-            if let HostState::Failed(reason) = &mut host.state {
+            if let HostState::Failed(reason) | HostState::Unknown(reason) = &mut host.state {
                 add_last_words(reason, index, &receivers);
             }
         }

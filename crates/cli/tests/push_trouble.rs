@@ -104,18 +104,54 @@ fn a_lost_receiver_comes_back_if_it_may() {
 }
 
 #[test]
-fn ctrl_c_leaves_no_files_and_no_processes() {
-    let place = Place::with(BYTES);
-    let push = place.start_and_await_blocks(&SLOW, "local-1");
-    let receivers = children(push.id());
-    assert_eq!(receivers.len(), 3);
-    signal(push.id(), "INT");
-    let outcome = Outcome::of(push.wait_with_output().unwrap());
-    outcome.has_failed_with(130, "interrupted");
-    assert!(outcome.out.is_empty(), "{outcome:?}");
-    assert!(receivers.into_iter().all(|receiver| !is_running(receiver)));
-    assert!(place.temporaries().is_empty());
-    assert!((1..=3).all(|host| !place.path(&format!("rdmc-local/local-{host}/object")).exists()));
+fn an_interrupted_push_leaves_no_processes_and_keeps_what_has_come() {
+    for name in ["INT", "TERM", "HUP"] {
+        let place = Place::with(BYTES);
+        let push = place.start_and_await_blocks(&SLOW, "local-1");
+        place.await_bytes("local-1", 3 << 20);
+        let receivers = children(push.id());
+        assert_eq!(receivers.len(), 3);
+        signal(push.id(), name);
+        let outcome = Outcome::of(push.wait_with_output().unwrap());
+        outcome.has_failed_with(130, "interrupted");
+        assert!(outcome.out.is_empty(), "{outcome:?}");
+        assert!(receivers.into_iter().all(|receiver| !is_running(receiver)));
+        assert_eq!(place.temporaries().len(), 3, "as after a loss");
+        let is_there = |host| place.path(&format!("rdmc-local/local-{host}/object")).exists();
+        assert!(!(1..=3).any(is_there));
+        let again = place.run(&[&SLOW[..], &["--json"]].concat());
+        assert_eq!(again.code, Some(0), "{again:?}");
+        let resumed = host(&again.json(), "local-1")["resumed_bytes"].as_u64().unwrap();
+        assert!(resumed >= 2 << 20, "{resumed}");
+        assert!(place.temporaries().is_empty());
+    }
+}
+
+#[test]
+fn an_interrupted_push_says_of_each_host_what_is_known() {
+    // Interrupted as soon as the first copy has its name: others are about to get theirs.
+    for _ in 0..5 {
+        let place = Place::with(1 << 20);
+        let push = place.rdmc(&["push", "object", "--local", "3", "--json"]).spawn().unwrap();
+        let copy = |host: u32| place.path(&format!("rdmc-local/local-{host}/object"));
+        await_that("a copy is there", || (1..=3).any(|host| copy(host).exists()));
+        signal(push.id(), "INT");
+        let outcome = Outcome::of(push.wait_with_output().unwrap());
+        assert!(matches!(outcome.code, Some(0 | 130)), "{outcome:?}");
+        assert!(!outcome.err.contains("nothing was left"), "{outcome:?}");
+        let summary = outcome.json();
+        for number in 1..=3 {
+            let name = format!("local-{number}");
+            let is_there = copy(number).exists();
+            match host(&summary, &name)["state"].as_str().unwrap() {
+                "published" => assert!(is_there, "{name}: {outcome:?}"),
+                "failed" => assert!(!is_there, "{name}: {outcome:?}"),
+                state => assert_eq!(state, "unknown"),
+            }
+        }
+        let published = summary["hosts"].as_array().unwrap().iter();
+        assert!(published.filter(|host| host["state"] == "published").count() > 0, "{outcome:?}");
+    }
 }
 
 #[test]

@@ -192,8 +192,52 @@ fn a_cancelled_push_ends_its_receivers() {
         let error = outcome.unwrap_err();
         assert!(matches!(error, ReceiveError::Aborted { reason: _, .. }), "{error}");
     }
-    assert_eq!(world.temporaries(), 0);
+    assert_eq!(world.temporaries(), 2, "what has come is kept, as after a loss");
     assert!(!world.path("copy-0").exists());
+}
+
+/// Cancelled so many times as soon as the first host is told to publish.
+fn cancelled_while_publishing(cancels: usize) -> (World, PushReport) {
+    let world = World::with(&[1; 300_000]);
+    let push = world.open(3, |_| {});
+    let receptions = world.receive(&push, &["host-0", "host-1", "host-2"]);
+    let handle = push.handle();
+    let mut waits_for = None;
+    let report = push.run(&mut |event| match event {
+        PushEvent::Publishing => (0..cancels).for_each(|_| handle.cancel()),
+        PushEvent::Stopping { publishing } => waits_for = Some(publishing),
+        _ => {}
+    });
+    joined(receptions);
+    let asked = report.hosts.iter().filter(|host| !matches!(host.state, HostState::Failed(_)));
+    assert_eq!(waits_for, Some(asked.count()), "{report:?}");
+    for (host, known) in report.hosts.iter().enumerate() {
+        let has_it = world.path(&format!("copy-{host}")).exists();
+        match known.state {
+            HostState::Published => assert!(has_it, "{report:?}"),
+            HostState::Failed(_) => assert!(!has_it, "{report:?}"),
+            HostState::Unknown(_) => assert!(cancels > 1, "{report:?}"),
+            _ => panic!("{report:?}"),
+        }
+    }
+    (world, report)
+}
+
+#[test]
+fn hosts_that_publish_when_the_push_is_cancelled_are_asked_how_it_went() {
+    let (_world, report) = cancelled_while_publishing(1);
+    assert!(report.published() > 0, "{report:?}");
+    let is_explained =
+        matches!(report.error, Some(PushError::Cancelled)) || report.published() == 3;
+    assert!(is_explained, "{report:?}");
+}
+
+#[test]
+fn a_second_cancel_waits_for_nobody_and_says_what_is_not_known() {
+    let (_world, report) = cancelled_while_publishing(2);
+    assert!(matches!(report.error, Some(PushError::Cancelled)), "{report:?}");
+    let unknown = |host: &&files::HostReport| matches!(host.state, HostState::Unknown(_));
+    assert!(report.hosts.iter().filter(unknown).count() > 0, "{report:?}");
 }
 
 #[test]

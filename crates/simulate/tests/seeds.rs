@@ -1,6 +1,8 @@
 //! Twenty thousand small groups: nothing is lost, nothing hangs, nobody is blamed for nothing.
 
-use simulate::{Campaign, Groups, Limits, Pushes, Subject};
+use simulate::{
+    Blow, Campaign, Groups, Limits, Options, PushHarm, Pushes, Subject, draw_push, run_push,
+};
 
 fn assert_good<S: Subject>(campaign: &Campaign<S>, kind: &str) -> S::Tally {
     let (tally, failed) = campaign.run();
@@ -37,4 +39,27 @@ fn pushes_keep_every_promise() {
     assert!(tally.published > 2 * tally.failed && tally.failed > 1_000, "{tally}");
     // What is there is not sent again, but for small differences.
     assert!(tally.resumed_bytes > 20 * tally.bytes_again, "{tally}");
+}
+
+#[test]
+fn a_push_that_is_interrupted_at_any_step_claims_only_what_is_known() {
+    let mut interrupted = 0;
+    for seed in 0..6 {
+        let mut scenario = draw_push(seed, &Limits { members: 2..=5 });
+        // Copies that take long to publish, so that many steps are in the middle of it.
+        scenario.hosts.iter_mut().for_each(|host| host.disk_ns = 2_000_000_000);
+        for step in 1.. {
+            let blow = |step| Blow { step, what: PushHarm::Cancel };
+            // Every other run is interrupted a second time.
+            scenario.blows = [blow(step), blow(step + 10)][..=(step % 2) as usize].to_vec();
+            let outcome = run_push(&scenario, Options::default());
+            assert_eq!(outcome.violations, [""; 0], "seed {seed}, interrupted at step {step}");
+            if outcome.harms.is_empty() {
+                break;
+            }
+            interrupted += 1;
+        }
+    }
+    println!("{interrupted} interrupted pushes");
+    assert!(interrupted > 1_000);
 }

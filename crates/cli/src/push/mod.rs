@@ -7,11 +7,11 @@ pub mod summary;
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use control::AgentSwitches;
-use files::{PushSettings, Source};
+use files::{PushEvent, PushSettings, Source};
 use rdmc::{Algorithm, Fabric, bootstrap::Credentials, size};
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, say},
     hosting::{Hosting, parse_fabric},
     interrupt::Interrupt,
     recording::{self, Recording},
@@ -50,7 +50,10 @@ Exit codes:
   1    no host has one
   2    the arguments make no sense
   3    some hosts have one; the others are named
-  130  interrupted; all receivers were told to clean up";
+  130  interrupted before every host had one; the hosts that have one, or may have one, are named
+
+An interrupted push first waits up to 10 s for hosts that publish their copies just then, unless it is
+interrupted again. What the others have received stays for the next push, as after a loss.";
 
 /// Replicate a file to many hosts
 #[derive(Debug, clap::Args)]
@@ -151,6 +154,13 @@ fn push(args: &Args, recording: Option<&Arc<Recording>>) -> Result<ExitCode, Fai
     let facts = summary::Facts::new(&args.file, bytes);
     let report = replicate(source, settings, &launcher, &interrupt, &mut |event| {
         display.show(&event);
+        if let PushEvent::Stopping { publishing } = event
+            && interrupt.happened()
+        {
+            say(format_args!(
+                "waiting up to 10 s for {publishing} host(s) that publish; interrupt again to end now"
+            ));
+        }
     });
     display.finish();
     let report = report?;

@@ -110,6 +110,7 @@ impl Display {
             // The summary says so.
             PushEvent::FellBack { .. } => {}
             PushEvent::Publishing => self.overall.set_message("writing to disk"),
+            PushEvent::Stopping { .. } => self.overall.set_message("ending"),
         }
     }
 
@@ -132,9 +133,9 @@ impl Display {
             HostState::Ready => "",
             HostState::Received => "verifying",
             HostState::Published => "done",
-            HostState::Failed(reason) => reason,
+            HostState::Failed(reason) | HostState::Unknown(reason) => reason,
         };
-        line.counts = !matches!(state, HostState::Failed(_));
+        line.counts = !matches!(state, HostState::Failed(_) | HostState::Unknown(_));
         if matches!(state, HostState::Received | HostState::Published) {
             line.set_received(self.bytes);
         }

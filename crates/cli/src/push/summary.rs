@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use files::{HostReport, HostState, PushReport};
+use files::{HostReport, HostState, PushError, PushReport};
 use rdmc::{Offload, size};
 use serde::Serialize;
 
@@ -48,7 +48,8 @@ struct Summary<'a> {
 #[derive(Serialize)]
 struct HostSummary<'a> {
     host: &'a str,
-    /// `published` or `failed`.
+    /// `published`, `failed`, or `unknown`: it was told to publish its copy, and has not said whether
+    /// it has.
     state: &'static str,
     seconds: Option<f64>,
     error: Option<&'a str>,
@@ -106,9 +107,13 @@ impl Facts {
             }
         }
         match &report.error {
-            // Said once, since it is the same for all.
-            Some(files::PushError::Cancelled) => {}
-            Some(error) => say(error),
+            // What all have in common is said once.
+            Some(error) => {
+                if !matches!(error, PushError::Cancelled) {
+                    say(error);
+                }
+                report.hosts.iter().for_each(say_what_is_there);
+            }
             None => {
                 failures(report).for_each(|(host, reason)| say(format_args!("{host}: {reason}")))
             }
@@ -166,14 +171,26 @@ impl Facts {
     }
 }
 
+/// After a push that has ended early: that a host has a copy all the same, or may have one.
+fn say_what_is_there(host: &HostReport) {
+    match &host.state {
+        HostState::Published => say(format_args!("{}: has its copy", host.name)),
+        HostState::Unknown(reason) => {
+            say(format_args!("{}: not known whether it has its copy: {reason}", host.name));
+        }
+        _ => {}
+    }
+}
+
 fn host_summary(host: &HostReport) -> HostSummary<'_> {
-    let error = match &host.state {
-        HostState::Failed(reason) => Some(reason.as_str()),
-        _ => None,
+    let (state, error) = match &host.state {
+        HostState::Failed(reason) => ("failed", Some(reason.as_str())),
+        HostState::Unknown(reason) => ("unknown", Some(reason.as_str())),
+        _ => ("published", None),
     };
     HostSummary {
         host: &host.name,
-        state: if error.is_some() { "failed" } else { "published" },
+        state,
         seconds: host.replication.map(|time| time.as_secs_f64()),
         error,
         resumed_bytes: host.resumed_bytes,
@@ -184,10 +201,12 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
     }
 }
 
-/// Hosts without a copy, and why.
+/// Hosts that are not known to have a copy, and why.
 pub fn failures(report: &PushReport) -> impl Iterator<Item = (&str, &str)> {
     report.hosts.iter().filter_map(|host| match &host.state {
-        HostState::Failed(reason) => Some((host.name.as_str(), reason.as_str())),
+        HostState::Failed(reason) | HostState::Unknown(reason) => {
+            Some((host.name.as_str(), reason.as_str()))
+        }
         _ => None,
     })
 }

@@ -62,7 +62,8 @@ impl Coordinator<'_> {
         match attempt.most_blamed() {
             Some(host) => {
                 self.hosts[host].strike(self.rounds);
-                if self.hosts[host].strikes >= STRIKES_MAX {
+                // One that was told to publish needs no group any more.
+                if self.hosts[host].strikes >= STRIKES_MAX && self.hosts[host].is_ready() {
                     self.fail(stage, host, &format!("it {why}"));
                 }
             }

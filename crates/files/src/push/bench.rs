@@ -168,7 +168,11 @@ impl Bench {
         let error = run
             .bench(&self.plan, &mut measurements, &mut |event| (observe.borrow_mut())(event))
             .err();
-        run.end(error.as_ref());
+        let error = error.and_then(|error| {
+            run.core.stop(&mut run.scene, error);
+            run.core.outcome().err()
+        });
+        run.end();
         let failure = |state: HostState| match state {
             HostState::Failed(reason) => Some(reason),
             _ => None,

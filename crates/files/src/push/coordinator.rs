@@ -75,8 +75,8 @@ pub struct Coordinator<'a> {
     /// How fast the group was from which a host was set aside last.
     pub(super) last_set_aside: Option<f64>,
     is_publishing: bool,
-    /// What receivers have is of no use any more.
-    discards: bool,
+    /// Why the push ends early: nothing new is begun, and only hosts that publish are waited for.
+    pub stopped: Option<PushError>,
     /// Members of the largest group of the last attempt, the root included, and how it travelled.
     pub members: usize,
     pub choice: Option<Choice>,
@@ -101,7 +101,7 @@ impl<'a> Coordinator<'a> {
             fell_back: None,
             last_set_aside: None,
             is_publishing: false,
-            discards: false,
+            stopped: None,
             members: 0,
             choice: None,
         }
@@ -144,8 +144,7 @@ impl<'a> Coordinator<'a> {
     /// A host's connection has ended.
     pub fn gone(&mut self, stage: &mut impl Stage, host: usize, how: &str) {
         let when = match self.hosts[host].step {
-            // It may have done so, and nobody is left to say it.
-            Step::Publishing(_) => " while it published its copy, which may be there",
+            Step::Publishing(_) => " while it published its copy",
             _ => "",
         };
         if self.hosts[host].is_open() {
@@ -269,7 +268,9 @@ impl<'a> Coordinator<'a> {
                 self.hosts[host].peak_resident_bytes = peak_resident_bytes;
                 self.set(stage, host, Step::Published);
             }
-            (ToRoot::Failed { reason }, _) if self.hosts[host].is_open() => {
+            (ToRoot::Failed { reason }, step) if self.hosts[host].is_open() => {
+                // It says itself that it has not.
+                self.hosts[host].may_have_published &= !matches!(step, Step::Publishing(_));
                 self.fail(stage, host, &reason);
             }
             // Heartbeats, and words of what is over.
@@ -280,6 +281,9 @@ impl<'a> Coordinator<'a> {
     /// Does everything that can be done now. Errors: those that end the push.
     pub fn advance(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
         self.gather(stage)?;
+        if self.stopped.is_some() {
+            return Ok(());
+        }
         self.look(stage);
         self.settle(stage)?;
         self.begin(stage)?;
@@ -435,6 +439,7 @@ impl<'a> Coordinator<'a> {
             stage.observe(PushEvent::Publishing);
         }
         for host in free {
+            self.hosts[host].may_have_published = true;
             stage.tell(host, &ToReceiver::Publish);
             self.set(stage, host, Step::Publishing(self.now + FINISH_TIMEOUT));
         }
@@ -477,7 +482,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    fn set(&mut self, stage: &mut impl Stage, host: usize, step: Step) {
+    pub(super) fn set(&mut self, stage: &mut impl Stage, host: usize, step: Step) {
         let before = self.hosts[host].state();
         self.hosts[host].step = step;
         let state = self.hosts[host].state();
@@ -488,9 +493,9 @@ impl<'a> Coordinator<'a> {
 
     /// Gives a host up, or expects it again; groups that it is in cannot be finished.
     pub fn fail(&mut self, stage: &mut impl Stage, host: usize, reason: &str) {
+        let keep = self.keeps();
         let known = &mut self.hosts[host];
         tracing::debug!(host = known.plan.name, reason, "host failed");
-        let keep = !self.discards;
         stage.tell(host, &ToReceiver::Abort { reason: reason.to_owned(), keep });
         let name = known.plan.name.clone();
         if known.start < known.retries {
@@ -500,32 +505,20 @@ impl<'a> Coordinator<'a> {
                 start,
                 repeated_bytes: known.repeated_bytes,
                 set_aside: known.set_aside,
+                may_have_published: known.may_have_published,
                 ..Host::new(known.plan.clone(), known.retries, until)
             };
             stage.expect_again(host, start);
             stage.observe(PushEvent::Retry { host, start, reason: reason.to_owned() });
         } else {
-            self.set(stage, host, Step::Failed(reason.to_owned()));
+            let step = known.given_up(reason);
+            self.set(stage, host, step);
         }
         let attempts = self.attempts.iter_mut();
         let its_groups: Vec<u64> =
             attempts.filter_map(|(&group, attempt)| attempt.lose(host).then_some(group)).collect();
         for group in its_groups {
             self.begin_failing(stage, group, &format!("{name}: {reason}"));
-        }
-    }
-
-    /// Gives up everything that is not finished. `discards`: what receivers have is of no use.
-    pub fn give_up(&mut self, stage: &mut impl Stage, reason: &str, discards: bool) {
-        self.discards = discards;
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].is_open() {
-                self.hosts[host].retries = 0;
-                self.fail(stage, host, reason);
-            }
-        }
-        for group in std::mem::take(&mut self.attempts).into_keys() {
-            stage.abort(group, reason);
         }
     }
 

@@ -29,6 +29,8 @@ pub enum Step {
     Publishing(Duration),
     Published,
     Failed(String),
+    /// It was told to publish its copy, and it is not known whether it has.
+    Unknown(String),
 }
 
 pub struct Host {
@@ -59,6 +61,8 @@ pub struct Host {
     /// Its share in what held its last group up.
     pub waiting_share: Option<f64>,
     pub replication: Option<Duration>,
+    /// It was told to publish its copy, and has not said that it could not.
+    pub may_have_published: bool,
     /// What it had of an earlier session.
     pub resumed_bytes: u64,
     /// What was sent to it although it had it.
@@ -85,6 +89,7 @@ impl Host {
             doubts: 0,
             waiting_share: None,
             replication: None,
+            may_have_published: false,
             resumed_bytes: 0,
             repeated_bytes: 0,
             peak_resident_bytes: None,
@@ -114,12 +119,21 @@ impl Host {
             | Step::Publishing(_) => HostState::Received,
             Step::Published => HostState::Published,
             Step::Failed(reason) => HostState::Failed(reason.clone()),
+            Step::Unknown(reason) => HostState::Unknown(reason.clone()),
         }
     }
 
     /// It has neither a copy nor failed.
     pub fn is_open(&self) -> bool {
-        !matches!(self.step, Step::Published | Step::Failed(_))
+        !matches!(self.step, Step::Published | Step::Failed(_) | Step::Unknown(_))
+    }
+
+    /// How it ends if nothing more is heard of it.
+    pub(super) fn given_up(&self, reason: &str) -> Step {
+        match self.may_have_published {
+            true => Step::Unknown(format!("{reason}; it may have published its copy")),
+            false => Step::Failed(reason.to_owned()),
+        }
     }
 
     /// It is in, or on its way to, a state in which it can be in groups.
@@ -151,7 +165,7 @@ impl Host {
             Step::Preparing(_) => "did not prepare its target in time".into(),
             Step::Starting(_) => "did not start its fabric in time".into(),
             Step::Comparing(_) => "did not verify its copy in time".into(),
-            Step::Publishing(_) => "did not publish its copy in time".into(),
+            Step::Publishing(_) => "did not say in time that its copy is published".into(),
             _ => format!("did not call back within {} s", start_timeout.as_secs_f64()),
         }
     }

@@ -19,6 +19,7 @@ mod scene;
 mod settings;
 #[cfg(test)]
 mod simulation;
+mod stop;
 
 use std::{
     net::SocketAddr,
@@ -136,7 +137,9 @@ impl PushHandle {
         let _ = self.events.send(Event::HostFailed { host, start, reason: reason.into() });
     }
 
-    /// Ends the push: receivers are told, and remove what they have.
+    /// Ends the push: receivers are told, and keep what they have for a later one. Hosts that publish
+    /// their copies just then are waited for, 10 s at most; cancelling again ends that, too. A bench
+    /// ends at once.
     pub fn cancel(&self) {
         let _ = self.events.send(Event::Cancel);
     }
@@ -240,7 +243,7 @@ impl Push {
         let mut run = Run::new(&self, observe);
         let error = run.replicate().err();
         run.scene.stop.store(true, Ordering::Relaxed);
-        run.end(error.as_ref());
+        run.end();
         let hosts: Vec<HostReport> = run.core.hosts.iter().map(host::Host::report).collect();
         let replication = hosts.iter().filter_map(|host| host.replication).max();
         let (members, offload, choice) = (run.core.members, run.scene.offload, run.core.choice);
@@ -266,13 +269,13 @@ impl<'a> Run<'a> {
     }
 
     fn replicate(&mut self) -> Result<(), PushError> {
-        self.scene.start()?;
-        self.start_hashing()?;
+        let begun = self.scene.start().and_then(|()| self.start_hashing());
+        begun.unwrap_or_else(|error| self.core.stop(&mut self.scene, error));
         while !self.core.is_over() {
-            self.handle_next(None)?;
-            self.core.advance(&mut self.scene)?;
+            let handled = self.handle_next(None).and_then(|()| self.core.advance(&mut self.scene));
+            handled.unwrap_or_else(|error| self.core.stop(&mut self.scene, error));
         }
-        Ok(())
+        self.core.outcome()
     }
 
     /// Until every host is ready or has failed; for a bench.
@@ -298,19 +301,11 @@ impl<'a> Run<'a> {
     }
 
     /// Tells receivers that it is over, and waits a little for them to hang up.
-    fn end(&mut self, error: Option<&PushError>) {
-        if let Some(error) = error {
-            let reason = match error {
-                PushError::Cancelled => "interrupted at the root".to_owned(),
-                other => other.to_string(),
-            };
-            let discards = matches!(error, PushError::Cancelled | PushError::Source(_));
-            self.core.give_up(&mut self.scene, &reason, discards);
-        }
+    fn end(&mut self) {
         self.scene.say_farewell();
         let (served, lost) = (Deadline::after(FAREWELL), Deadline::after(LOST_FAREWELL));
         let patience = |host: usize| match self.core.hosts[host].step {
-            host::Step::Failed(_) => lost.left(),
+            host::Step::Failed(_) | host::Step::Unknown(_) => lost.left(),
             _ => served.left(),
         };
         while let Some(left) = self.scene.connected().map(patience).max()
@@ -349,6 +344,9 @@ impl<'a> Run<'a> {
             return Ok(host);
         }
         let Some(admission) = &push.settings.admission else { return Err("nobody may join") };
+        if core.stopped.is_some() {
+            return Err("the push is being ended");
+        }
         if known.is_some_and(|host| core.hosts[host].is_open()) {
             return Err("a host of this name takes part already; see --name");
         }

@@ -21,7 +21,11 @@ impl Coordinator<'_> {
     /// A host that was not planned has come; answers its index.
     pub fn admit(&mut self, plan: HostPlan) -> usize {
         let until = self.now.saturating_add(self.settings.start_timeout);
-        self.hosts.push(Host::new(plan, self.settings.retries, until));
+        let mut host = Host::new(plan, self.settings.retries, until);
+        // It may have come before, by the same name.
+        let may_have = |known: &Host| known.plan.name == host.plan.name && known.may_have_published;
+        host.may_have_published = self.hosts.iter().any(may_have);
+        self.hosts.push(host);
         self.hosts.len() - 1
     }
 

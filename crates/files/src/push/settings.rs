@@ -251,6 +251,9 @@ pub enum HostState {
     Published,
     /// It has no copy, for this reason.
     Failed(String),
+    /// It was told to publish its copy, and for this reason nothing was heard of it since: a copy
+    /// that is there is whole and verified, but may be missing.
+    Unknown(String),
 }
 
 /// What a push tells while it runs. Hosts are named by their index in [`PushSettings::hosts`].
@@ -308,6 +311,12 @@ pub enum PushEvent {
     },
     /// The first copies that are whole are being written to disk.
     Publishing,
+    /// The push ends early, and waits a little for hosts that publish just now to say how that went.
+    /// Cancelled once more, it does not.
+    Stopping {
+        /// How many.
+        publishing: usize,
+    },
 }
 
 /// Why a push as a whole failed.
@@ -348,7 +357,7 @@ pub struct PushReport {
     pub replication: Option<Duration>,
     /// From the call to the end, with starting, verifying and writing to disk.
     pub total: Duration,
-    /// Why nobody has a copy, where one reason covers all.
+    /// Why the push ended early, where one reason covers all hosts without a copy.
     pub error: Option<PushError>,
 }
 
@@ -357,7 +366,7 @@ pub struct PushReport {
 pub struct HostReport {
     /// Its name.
     pub name: String,
-    /// [`HostState::Published`] or [`HostState::Failed`].
+    /// [`HostState::Published`], [`HostState::Failed`] or [`HostState::Unknown`].
     pub state: HostState,
     /// From the start of sending until it had all bytes.
     pub replication: Option<Duration>,

@@ -42,6 +42,8 @@ pub(super) struct Facts {
 pub(super) struct HostFacts {
     /// What came although it was there.
     pub(super) bytes_again: u64,
+    /// Its copy has got its name.
+    pub(super) has_published: bool,
 }
 
 impl Facts {
@@ -145,6 +147,7 @@ impl World<'_> {
                 self.check_host(host);
             }
             self.check_repeats(host);
+            self.facts.hosts[host].has_published = false;
         }
     }
 
@@ -157,8 +160,12 @@ impl World<'_> {
         let is_late = is_first && (plan.is_absent || plan.start_ns >= 29 * SECOND_NS);
         let spoiled = self.facts.harms.iter().any(|done| matches!(done.what, Harm::Spoil { .. }));
         let may_fail = is_first && (excuses.all || excuses.host || excuses.strikes > 1) || is_late;
+        let has_published = self.facts.hosts[host].has_published;
         let problem = match step {
-            Step::Published if disk.published.is_none() => "counts as published".to_owned(),
+            Step::Published if !has_published || disk.published.is_none() => {
+                "counts as published".to_owned()
+            }
+            Step::Failed(reason) if has_published => format!("has published, and not: {reason}"),
             Step::Published => {
                 self.facts.published += 1;
                 return;
@@ -168,7 +175,8 @@ impl World<'_> {
                 format!("was taken for whole: {reason}")
             }
             Step::Failed(reason) if !may_fail => format!("failed although unharmed: {reason}"),
-            Step::Failed(_) => {
+            Step::Unknown(reason) if !may_fail => format!("is not known of: {reason}"),
+            Step::Failed(_) | Step::Unknown(_) => {
                 self.facts.failed += 1;
                 return;
             }

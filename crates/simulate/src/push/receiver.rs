@@ -361,7 +361,10 @@ impl ReceiverStage for AtHost<'_, '_> {
             Ok(copy) if copy[..] != self.world.source[..] => {
                 self.world.facts.violated(format!("machine {machine} publishes something else"));
             }
-            Ok(copy) => self.world.machines[machine].disk.published = Some(copy.to_vec()),
+            Ok(copy) => {
+                self.world.machines[machine].disk.published = Some(copy.to_vec());
+                self.world.facts.hosts[machine - 1].has_published = true;
+            }
         }
         Ok(())
     }

@@ -108,18 +108,13 @@ impl<'a> World<'a> {
         core.now = std::time::Duration::from_nanos(self.now_ns() - self.root.began_ns);
         let mut stage = AtRoot { world: self };
         let outcome = happen(&mut core, &mut stage).and_then(|()| core.advance(&mut stage));
-        let is_over = core.is_over();
-        if let Err(error) = &outcome {
-            let reason = match error {
-                PushError::Cancelled => "interrupted at the root".to_owned(),
-                other => other.to_string(),
-            };
-            let discards = matches!(error, PushError::Cancelled | PushError::Source(_));
-            core.give_up(&mut stage, &reason, discards);
+        if let Err(error) = outcome {
+            core.stop(&mut stage, error);
         }
+        let outcome = core.is_over().then(|| core.outcome());
         let next = core.deadline().map(|at| at.as_nanos() as u64 + self.root.began_ns);
         self.root.core = Some(core);
-        if outcome.is_err() || is_over {
+        if let Some(outcome) = outcome {
             self.end_push(outcome);
         } else if let Some(at_ns) = next
             && self.root.deadline_ns.is_none_or(|planned| at_ns < planned)
@@ -240,6 +235,7 @@ impl<'a> AtRoot<'_, 'a> {
         let host = self.world.lines[line].host;
         let known = self.world.root.seat_of(host);
         let joins = self.world.scenario.hosts[host].joins
+            && core.stopped.is_none()
             && !known.is_some_and(|seat| core.hosts[seat].is_open());
         let seat = match known.filter(|&seat| core.expects(seat)) {
             None if joins => {
