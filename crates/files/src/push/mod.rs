@@ -9,7 +9,6 @@ mod bench;
 #[doc(hidden)]
 mod coordinator;
 pub(crate) mod doorway;
-mod heartbeat;
 #[doc(hidden)]
 mod host;
 mod pace;

@@ -18,10 +18,7 @@ use rdmc::{
     bootstrap::{Channel, Deadline},
 };
 
-use super::{
-    Event, Push, PushError, PushEvent, Reach, coordinator::Stage, doorway, heartbeat::Heartbeat,
-    system,
-};
+use super::{Event, Push, PushError, PushEvent, Reach, coordinator::Stage, doorway, system};
 use crate::{
     Source,
     control::{Control, silence},
@@ -31,17 +28,23 @@ use crate::{
     sending::send_parts,
 };
 
+/// How often receivers hear that the root is alive, whatever it is doing.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long receivers may take to read last words.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// The connection to one host.
 struct Line {
     number: u64,
-    control: Arc<Control>,
+    control: Control,
 }
 
 pub(super) struct Scene<'a> {
     push: &'a Push,
     observe: &'a mut dyn FnMut(PushEvent),
-    heartbeat: Heartbeat,
     lines: Vec<Option<Line>>,
+    /// Connections of hosts that were given up, until these have heard it.
+    leaving: Vec<Control>,
     lines_made: u64,
     /// The root's groups that stand.
     groups: BTreeMap<u64, Group>,
@@ -64,8 +67,8 @@ impl<'a> Scene<'a> {
         Self {
             push,
             observe,
-            heartbeat: Heartbeat::default(),
             lines: push.settings.hosts.iter().map(|_| None).collect(),
+            leaving: Vec::new(),
             lines_made: 0,
             groups: BTreeMap::new(),
             offload: None,
@@ -74,9 +77,8 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Starts to call the hosts that listen, and to say that the root is alive.
+    /// Starts to call the hosts that listen.
     pub(super) fn start(&mut self) -> Result<(), PushError> {
-        self.heartbeat.start()?;
         for host in 0..self.push.settings.hosts.len() {
             self.call(host, 0)?;
         }
@@ -119,11 +121,10 @@ impl<'a> Scene<'a> {
             };
             events.send(event).is_ok()
         };
-        let control = Control::start(channel, failure_deadline, take)
+        let alive = (ToReceiver::Alive, HEARTBEAT);
+        let control = Control::start_beating(channel, failure_deadline, alive, take)
             .map_err(|error| system("starting a control connection", error))?;
         control.send(first)?;
-        let control = Arc::new(control);
-        self.heartbeat.add(&control);
         self.lines[host] = Some(Line { number, control });
         Ok((ip, own.ip().to_canonical()))
     }
@@ -169,10 +170,12 @@ impl<'a> Scene<'a> {
     /// Ends all connections and threads.
     pub(super) fn close(&mut self) {
         self.groups.clear();
-        for line in self.lines.iter_mut().filter_map(Option::take) {
-            line.control.hang_up();
-        }
-        self.heartbeat.stop();
+        let ending = self.lines.iter_mut().filter_map(Option::take).map(|line| line.control);
+        self.leaving.extend(ending);
+        // All have the same time, whoever comes first.
+        self.leaving.iter().for_each(Control::finish);
+        let deadline = Deadline::after(LAST_WORDS);
+        self.leaving.drain(..).for_each(|control| control.close(deadline));
     }
 
     /// A group that the root has joined.
@@ -220,7 +223,8 @@ impl Stage for Scene<'_> {
 
     fn expect_again(&mut self, host: usize, start: u32) {
         if let Some(line) = self.lines[host].take() {
-            line.control.hang_up();
+            line.control.finish();
+            self.leaving.push(line.control);
         }
         if let Err(error) = self.call(host, start) {
             let reason = error.to_string();

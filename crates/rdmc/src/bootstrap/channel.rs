@@ -40,7 +40,8 @@ const TRIES_MAX: u32 = 5;
 /// length and a value in the postcard format.
 #[derive(Debug)]
 pub struct Channel {
-    stream: TcpStream,
+    /// Shared by the handles.
+    stream: Arc<TcpStream>,
     peer: SocketAddr,
     /// Shared by the handles; locked for computing only, never while waiting.
     tls: Arc<Mutex<Connection>>,
@@ -174,7 +175,7 @@ impl Channel {
     fn new(stream: TcpStream, peer: SocketAddr, tls: Connection) -> Self {
         let connected_here = matches!(tls, Connection::Client(_));
         let tls = Arc::new(Mutex::new(tls));
-        Self { stream, peer, tls, record: Vec::new(), connected_here }
+        Self { stream: Arc::new(stream), peer, tls, record: Vec::new(), connected_here }
     }
 
     /// Proves each end to the other, given what the peer has said so far.
@@ -276,7 +277,9 @@ impl Channel {
         }
         let _ = self.stream.set_read_timeout(None);
         let _ = self.stream.set_write_timeout(None);
-        Ok((self.stream, SessionKeys { sending, receiving }))
+        let own = Arc::try_unwrap(self.stream).or_else(|shared| shared.try_clone());
+        let stream = own.map_err(|error| lost(self.peer, &error))?;
+        Ok((stream, SessionKeys { sending, receiving }))
     }
 
     /// A key that follows from this connection's handshake (RFC 8446, section 7.5).
@@ -288,16 +291,16 @@ impl Channel {
         Ok(key)
     }
 
-    /// A second handle of the same connection, for another thread: one may send while the other
-    /// receives. Errors: the system is out of descriptors.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self {
-            stream: self.stream.try_clone()?,
+    /// A second handle of the same connection and descriptor, for another thread: one may send while
+    /// the other receives.
+    pub fn second(&self) -> Self {
+        Self {
+            stream: Arc::clone(&self.stream),
             peer: self.peer,
             tls: Arc::clone(&self.tls),
             record: Vec::new(),
             connected_here: self.connected_here,
-        })
+        }
     }
 
     /// Ends the connection for both handles; a pending receive returns with an error.
