@@ -120,7 +120,6 @@ struct copying {
 	struct __sk_buff *skb;
 	struct scratch *scratch;
 	const struct group *group;
-	struct group_key key;
 	/* The first branch that does not know the memory of a WRITE; MEMBERS_MAX: all do. */
 	__u32 unknown;
 };
@@ -130,7 +129,7 @@ static __always_inline int translate(const struct copying *copying, __u32 index,
 				     __u32 *extended)
 {
 	const struct packet *packet = &copying->scratch->packet;
-	struct regions_key key = { .sender = copying->key.sender, .id = copying->key.id, .branch = index };
+	struct regions_key key = { .generation = copying->group->generation, .branch = index };
 	__u64 address, bytes, offset;
 	struct regions *found;
 	int i;
@@ -185,7 +184,11 @@ static long copy(__u32 index, void *context)
 	if (branch->rewrites) {
 		change->target_qpn = branch->qpn;
 		change->psn = packet->psn + branch->psn_offset;
-		translate(copying, index, branch, change->extended);
+		/* It was found before the first copy. */
+		if (!translate(copying, index, branch, change->extended)) {
+			count(COPY_FAILED);
+			return 0;
+		}
 	}
 	if (bpf_skb_store_bytes(copying->skb, 0, branch->mac, 6, 0) || apply(copying->skb, packet, change) ||
 	    bpf_clone_redirect(copying->skb, branch->port, 0))
@@ -343,11 +346,10 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 {
 	struct copying copying = { .skb = skb, .scratch = scratch, .unknown = MEMBERS_MAX };
 	const struct packet *packet = &scratch->packet;
+	struct group_key key = { .sender = packet->source, .id = packet->target_qpn };
 	struct group *group;
 
-	copying.key.sender = packet->source;
-	copying.key.id = packet->target_qpn;
-	group = bpf_map_lookup_elem(&groups, &copying.key);
+	group = bpf_map_lookup_elem(&groups, &key);
 	if (!group) {
 		count(FOREIGN);
 		return TC_ACT_UNSPEC;

@@ -32,16 +32,19 @@ struct branch {
 	struct address target;
 };
 
+/* Replaced as a whole, and never changed where it lies: a packet is copied by one version of it. */
 struct group {
 	__u32 sender_qpn;
 	__u32 count;
+	/* Which of `regions` are its branches': no two groups have the same, nor one group twice. */
+	__u64 generation;
 	struct branch branches[MEMBERS_MAX];
 };
 
 struct regions_key {
-	struct address sender;
-	__u32 id;
+	__u64 generation;
 	__u32 branch;
+	__u32 unused;
 };
 
 struct region {
@@ -120,6 +123,24 @@ TABLE(senders, struct sender_key, struct sender, GROUPS_MAX);
 TABLE(members, struct member_key, __u32, GROUPS_MAX * 4);
 TABLE(answers, struct sender_key, struct answers, GROUPS_MAX);
 TABLE(addresses, struct address, __u64, GROUPS_MAX);
+
+/* Never looked up. The agent updates it to wait until no program runs any more that began before: the
+ * kernel promises that of maps of maps (maybe_wait_bpf_programs in kernel/bpf/syscall.c).
+ */
+struct grace {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+	__array(values, struct grace);
+} graces SEC(".maps");
 
 /* In the order of mcrdma::Counter. */
 enum counter {

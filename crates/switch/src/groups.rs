@@ -74,6 +74,7 @@ impl Groups {
                 let told = plane.insert(key, &replication, merging.as_ref());
                 if told.is_err() {
                     self.told.remove(key);
+                    Self::forget_address(plane, &self.told, merging.as_ref());
                 }
                 told
             }
@@ -90,7 +91,7 @@ impl Groups {
                     return Ok(false);
                 };
                 self.told.replace(key, replication.clone())?;
-                let told = plane.replace(key, &old, &replication);
+                let told = plane.replace(key, &replication);
                 if told.is_err() {
                     self.told.replace(key, old)?;
                 }
@@ -109,14 +110,20 @@ impl Groups {
                 };
                 let merging = self.told.merging(key).cloned();
                 self.told.remove(key);
-                plane.remove(key, &old, merging.as_ref())?;
-                if let Some(address) = merging.map(|merging| merging.virtual_address)
-                    && self.told.mac(address).is_none()
-                {
-                    plane.remove_address(address);
-                }
-                Ok(true)
+                let removed = plane.remove(key, &old, merging.as_ref());
+                Self::forget_address(plane, &self.told, merging.as_ref());
+                removed.map(|()| true)
             }
+        }
+    }
+
+    /// The virtual address of a group that is not, or no longer, told is answered for no more, unless
+    /// another group has it.
+    fn forget_address(plane: &mut KernelPlane, told: &Tables, merging: Option<&Merging>) {
+        if let Some(address) = merging.map(|merging| merging.virtual_address)
+            && told.mac(address).is_none()
+        {
+            plane.remove_address(address);
         }
     }
 

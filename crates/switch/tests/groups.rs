@@ -130,3 +130,26 @@ fn the_next_agent_finds_the_groups_in_the_kernel() {
     let taken = groups.insert(key(12), replication, Some(merging)).unwrap_err();
     assert!(matches!(taken, PlaneError::Refused(Refused::QueuePairTaken { .. })), "{taken}");
 }
+
+#[test]
+fn what_an_agent_that_was_killed_has_left_of_a_group_is_removed_by_the_next() {
+    if let Err(error) = KernelPlane::check() {
+        println!("SKIPPED: the switch in the kernel: {error}");
+        return;
+    }
+    let _unpin = Unpin(directory("killed"));
+    let mut plane = KernelPlane::open(&directory("killed")).unwrap();
+    let (whole, whole_merging) = group(17, &[2, 3]);
+    plane.insert(key(9), &whole, Some(&whole_merging)).unwrap();
+    let (half, half_merging) = group(18, &[2, 3]);
+    plane.insert(key(10), &half, Some(&half_merging)).unwrap();
+    // Without its merging: as if the agent had not come further.
+    plane.remove(key(10), &half, None).unwrap();
+    assert_eq!(plane.members(address(1), 18, &half_merging).len(), 2);
+    drop(plane);
+    let plane = KernelPlane::open(&directory("killed")).unwrap();
+    assert_eq!(plane.members(address(1), 18, &half_merging), []);
+    assert_eq!(plane.members(address(1), 17, &whole_merging).len(), 2);
+    let [(found, replication, Some(_))] = &plane.groups().unwrap()[..] else { panic!("one") };
+    assert_eq!((*found, replication), (key(9), &whole));
+}

@@ -11,10 +11,11 @@ use roce::Serial;
 
 pub const ADDRESS_BYTES: usize = 16;
 pub const GROUP_KEY_BYTES: usize = 20;
-pub const REGIONS_KEY_BYTES: usize = 24;
+pub const REGIONS_KEY_BYTES: usize = 16;
 pub const MEMBER_KEY_BYTES: usize = 36;
 const BRANCH_BYTES: usize = 36;
-pub const GROUP_BYTES: usize = 8 + MEMBERS_MAX * BRANCH_BYTES;
+const GROUP_HEAD_BYTES: usize = 16;
+pub const GROUP_BYTES: usize = GROUP_HEAD_BYTES + MEMBERS_MAX * BRANCH_BYTES;
 const REGION_BYTES: usize = 32;
 pub const REGIONS_BYTES: usize = REGIONS_MAX * REGION_BYTES;
 pub const SENDER_BYTES: usize = 40;
@@ -77,11 +78,22 @@ pub fn read_group_key(bytes: &GroupKeyBytes) -> GroupKey {
     GroupKey { sender: read_address(bytes, 0), id: read_u32(bytes, 16) }
 }
 
-pub fn regions_key(key: GroupKey, branch: usize) -> RegionsKeyBytes {
+/// Of `senders` and `answers`: the sender's address and its queue pair.
+pub fn read_sender_key(bytes: &GroupKeyBytes) -> (IpAddr, u32) {
+    let key = read_group_key(bytes);
+    (key.sender, key.id)
+}
+
+/// Of a branch of the group whose entry names this generation.
+pub fn regions_key(generation: u64, branch: usize) -> RegionsKeyBytes {
     let mut bytes = [0; REGIONS_KEY_BYTES];
-    put(&mut bytes, 0, &group_key(key.sender, key.id));
-    put_u32(&mut bytes, 20, branch as u32);
+    put(&mut bytes, 0, &generation.to_ne_bytes());
+    put_u32(&mut bytes, 8, branch as u32);
     bytes
+}
+
+pub fn regions_generation(key: &RegionsKeyBytes) -> u64 {
+    read_u64(key, 0)
 }
 
 pub fn member_key(sender: IpAddr, qpn: u32, member: IpAddr) -> MemberKeyBytes {
@@ -91,12 +103,13 @@ pub fn member_key(sender: IpAddr, qpn: u32, member: IpAddr) -> MemberKeyBytes {
     bytes
 }
 
-/// `replication` has been checked.
-pub fn group(replication: &Replication) -> GroupBytes {
+/// `replication` has been checked. `generation`: which regions are its branches'.
+pub fn group(replication: &Replication, generation: u64) -> GroupBytes {
     let mut bytes = [0; GROUP_BYTES];
     put_u32(&mut bytes, 0, replication.sender_qpn);
     put_u32(&mut bytes, 4, replication.branches.len() as u32);
-    let places = bytes[8..].chunks_exact_mut(BRANCH_BYTES);
+    put(&mut bytes, 8, &generation.to_ne_bytes());
+    let places = bytes[GROUP_HEAD_BYTES..].chunks_exact_mut(BRANCH_BYTES);
     for (place, branch) in places.zip(&replication.branches) {
         put_u32(place, 0, branch.port);
         put(place, 12, &branch.mac.0);
@@ -111,16 +124,28 @@ pub fn group(replication: &Replication) -> GroupBytes {
     bytes
 }
 
-/// Whether this branch's member has regions.
-pub fn has_regions(branch: &Branch) -> bool {
-    branch.rewriting.as_ref().is_some_and(|rewriting| !rewriting.regions.is_empty())
+pub fn group_sender_qpn(bytes: &GroupBytes) -> u32 {
+    read_u32(bytes, 0)
+}
+
+pub fn group_generation(bytes: &GroupBytes) -> u64 {
+    read_u64(bytes, 8)
+}
+
+/// The regions that a group's entry refers to.
+pub fn regions_keys(group: &GroupBytes) -> impl Iterator<Item = RegionsKeyBytes> {
+    let (generation, count) = (group_generation(group), read_u32(group, 4) as usize);
+    let places = group[GROUP_HEAD_BYTES..].chunks_exact(BRANCH_BYTES).take(count);
+    let with_regions = places.enumerate().filter(|(_, place)| place[19] > 0);
+    with_regions.map(move |(branch, _)| regions_key(generation, branch))
 }
 
 /// `regions` reads those of a branch that has some.
 pub fn read_group(
     bytes: &GroupBytes,
-    mut regions: impl FnMut(usize) -> Option<RegionsBytes>,
+    mut regions: impl FnMut(&RegionsKeyBytes) -> Option<RegionsBytes>,
 ) -> Replication {
+    let generation = group_generation(bytes);
     let count = (read_u32(bytes, 4) as usize).min(MEMBERS_MAX);
     let branch = |(index, place): (usize, &[u8])| {
         let mut mac = Mac::default();
@@ -130,12 +155,13 @@ pub fn read_group(
             psn_offset: read_u32(place, 8),
             regions: match place[19] {
                 0 => Vec::new(),
-                count => regions(index).map_or(Vec::new(), |all| read_regions(&all, count)),
+                count => regions(&regions_key(generation, index))
+                    .map_or(Vec::new(), |all| read_regions(&all, count)),
             },
         });
         Branch { port: read_u32(place, 0), mac, target: read_address(place, 20), rewriting }
     };
-    let places = bytes[8..].chunks_exact(BRANCH_BYTES).take(count).enumerate();
+    let places = bytes[GROUP_HEAD_BYTES..].chunks_exact(BRANCH_BYTES).take(count).enumerate();
     Replication { sender_qpn: read_u32(bytes, 0), branches: places.map(branch).collect() }
 }
 

@@ -3,8 +3,14 @@
 //! The program and its maps are pinned in a directory of the BPF file system, one for each switch. An
 //! agent that ends leaves them: groups go on. One that starts finds them there, and puts its own
 //! program in the place of the old one, on the same maps.
+//!
+//! A program that runs may have found an entry just before it is replaced or removed, and the kernel
+//! gives that memory to the next entry of the map at once (`bpf_mem_alloc`, since Linux 6.1; before,
+//! it did so for preallocated maps). So nothing is written before every program that may have found
+//! what was freed has ended: [`KernelPlane::settle`].
 
 mod layout;
+mod sweep;
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +24,7 @@ use std::{
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, HashMap, MapData, PerCpuArray},
+    maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray},
     programs::{
         ProgramType, SchedClassifier, TcAttachType,
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact},
@@ -46,6 +52,9 @@ const PRIORITY: u16 = 4791;
 const HANDLE: TcHandle = TcHandle::new(0, 1);
 const MAPS: [&str; 7] =
     ["groups", "regions", "senders", "members", "answers", "addresses", "counters"];
+/// What the names of pinned maps end with. To be changed with what is in `bpf/tables.h`: maps of
+/// another layout are left alone until no port has their program any more.
+const LAYOUT: &str = "-2";
 
 /// A switch in the kernel.
 pub struct KernelPlane {
@@ -59,6 +68,15 @@ pub struct KernelPlane {
     addresses: HashMap<MapData, AddressBytes, [u8; 8]>,
     counters: PerCpuArray<MapData, u64>,
     told_time: Array<MapData, u64>,
+    graces: ArrayOfMaps<MapData, Array<MapData, u64>>,
+    /// What `graces` is updated with: nobody looks at it.
+    grace: Array<MapData, u64>,
+    /// Of the next version of a group.
+    generation: u64,
+    /// Regions of versions that have been replaced or removed, which packets may still be copied by.
+    retired: Vec<RegionsKeyBytes>,
+    /// Entries have been freed that programs may still read.
+    is_unsettled: bool,
 }
 
 impl KernelPlane {
@@ -100,15 +118,15 @@ impl KernelPlane {
         let time_is_told = u32::from(time_is_told);
         loader.override_global("time_is_told", &time_is_told, true);
         for name in MAPS {
-            loader.map_pin_path(name, directory.join(name));
+            loader.map_pin_path(name, directory.join(format!("{name}{LAYOUT}")));
         }
         let mut ebpf = loader.load(PROGRAM).map_err(failed("load the maps", directory))?;
         let program = Self::program(&mut ebpf)?;
         program.load().map_err(failed("load the program", directory))?;
         let mut map =
             |name: &'static str| ebpf.take_map(name).ok_or(PlaneError::Program { missing: name });
-        let wrong = |error: aya::maps::MapError| failed("open the maps", directory)(error);
-        Ok(Self {
+        let wrong = |error: MapError| failed("open the maps", directory)(error);
+        let mut plane = Self {
             groups: map("groups")?.try_into().map_err(wrong)?,
             regions: map("regions")?.try_into().map_err(wrong)?,
             senders: map("senders")?.try_into().map_err(wrong)?,
@@ -117,9 +135,17 @@ impl KernelPlane {
             addresses: map("addresses")?.try_into().map_err(wrong)?,
             counters: map("counters")?.try_into().map_err(wrong)?,
             told_time: map("told_time")?.try_into().map_err(wrong)?,
+            graces: map("graces")?.try_into().map_err(wrong)?,
+            grace: Array::create(1, 0).map_err(wrong)?,
+            generation: 0,
+            retired: Vec::new(),
+            // By an agent before, perhaps.
+            is_unsettled: true,
             directory: directory.to_owned(),
             ebpf,
-        })
+        };
+        plane.sweep()?;
+        Ok(plane)
     }
 
     fn program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, PlaneError> {
@@ -205,6 +231,7 @@ impl KernelPlane {
         replication: &Replication,
         merging: Option<&Merging>,
     ) -> Result<(), PlaneError> {
+        self.settle()?;
         let failed = self.failed("write a group");
         let mut write = || {
             if let Some(merging) = merging {
@@ -217,44 +244,79 @@ impl KernelPlane {
                 }
                 self.senders.insert(sender, layout::sender(key.id, merging), 0)?;
                 let address = layout::address(merging.virtual_address);
-                self.addresses.insert(address, layout::mac(merging.virtual_mac), 0)?;
+                let mac = layout::mac(merging.virtual_mac);
+                if self.addresses.get(&address, 0).ok() != Some(mac) {
+                    self.is_unsettled = true;
+                    self.addresses.insert(address, mac, 0)?;
+                }
             }
             self.write_branches(key, replication)
         };
         write().map_err(failed)
     }
 
-    /// The group last: from then on its packets are copied.
-    fn write_branches(
-        &mut self,
-        key: GroupKey,
-        replication: &Replication,
-    ) -> Result<(), aya::maps::MapError> {
-        for (index, branch) in replication.branches.iter().enumerate() {
-            if let Some(rewriting) = &branch.rewriting
-                && layout::has_regions(branch)
-            {
-                let regions = layout::regions(&rewriting.regions);
-                self.regions.insert(layout::regions_key(key, index), regions, 0)?;
+    /// Writes the regions of a new version, then the group that names it: from that one write on,
+    /// packets are copied by the new version, and those that are being copied end by the old one.
+    fn write_branches(&mut self, key: GroupKey, replication: &Replication) -> Result<(), MapError> {
+        let (key, generation) = (layout::group_key(key.sender, key.id), self.generation);
+        self.generation += 1;
+        let old = self.groups.get(&key, 0).ok();
+        let group = layout::group(replication, generation);
+        let written = self
+            .write_regions(generation, replication)
+            .and_then(|()| self.groups.insert(key, group, 0));
+        if written.is_err() {
+            // No program has found them: nothing has named them.
+            for key in layout::regions_keys(&group) {
+                let _ = self.regions.remove(&key);
             }
+        } else if let Some(old) = old {
+            self.retire(&old);
         }
-        let (key, group) = (layout::group_key(key.sender, key.id), layout::group(replication));
-        self.groups.insert(key, group, 0)
+        written
     }
 
-    /// Gives a group other branches; what was answered is kept.
-    pub fn replace(
+    fn write_regions(
         &mut self,
-        key: GroupKey,
-        old: &Replication,
-        new: &Replication,
-    ) -> Result<(), PlaneError> {
-        let failed = self.failed("change a group");
-        self.write_branches(key, new).map_err(failed)?;
-        for index in new.branches.len()..old.branches.len() {
-            let _ = self.regions.remove(&layout::regions_key(key, index));
+        generation: u64,
+        replication: &Replication,
+    ) -> Result<(), MapError> {
+        for (index, branch) in replication.branches.iter().enumerate() {
+            let regions = branch.rewriting.iter().map(|rewriting| &rewriting.regions);
+            for regions in regions.filter(|regions| !regions.is_empty()) {
+                let key = layout::regions_key(generation, index);
+                self.regions.insert(key, layout::regions(regions), 0)?;
+            }
         }
         Ok(())
+    }
+
+    /// A version of a group has just been replaced or removed.
+    fn retire(&mut self, group: &GroupBytes) {
+        self.retired.extend(layout::regions_keys(group));
+        self.is_unsettled = true;
+    }
+
+    /// Waits until no program can read any more what was freed or retired before, some milliseconds,
+    /// if there is such. Only then may anything be written.
+    fn settle(&mut self) -> Result<(), PlaneError> {
+        if self.is_unsettled {
+            let failed = self.failed("wait until packets have been copied");
+            self.graces.set(0, &self.grace, 0).map_err(failed)?;
+            self.is_unsettled = false;
+        }
+        for key in self.retired.drain(..) {
+            let _ = self.regions.remove(&key);
+        }
+        Ok(())
+    }
+
+    /// Gives a group other branches; what was answered is kept. Blocks for some milliseconds if
+    /// another change was made before.
+    pub fn replace(&mut self, key: GroupKey, new: &Replication) -> Result<(), PlaneError> {
+        self.settle()?;
+        let failed = self.failed("change a group");
+        self.write_branches(key, new).map_err(failed)
     }
 
     /// Forgets a group; with `merging` if it was told with it. Its virtual address is answered for until
@@ -266,11 +328,13 @@ impl KernelPlane {
         merging: Option<&Merging>,
     ) -> Result<(), PlaneError> {
         let failed = self.failed("remove a group");
-        let removed = self.groups.remove(&layout::group_key(key.sender, key.id));
-        // What is not there need not be removed.
-        for index in 0..replication.branches.len() {
-            let _ = self.regions.remove(&layout::regions_key(key, index));
+        let group_key = layout::group_key(key.sender, key.id);
+        self.is_unsettled = true;
+        if let Ok(group) = self.groups.get(&group_key, 0) {
+            self.retire(&group);
         }
+        let removed = self.groups.remove(&group_key);
+        // What is not there need not be removed.
         if let Some(merging) = merging {
             let qpn = replication.sender_qpn;
             let sender = layout::group_key(key.sender, qpn);
@@ -285,6 +349,7 @@ impl KernelPlane {
 
     /// No longer answers for a virtual address.
     pub fn remove_address(&mut self, address: IpAddr) {
+        self.is_unsettled = true;
         let _ = self.addresses.remove(&layout::address(address));
     }
 
@@ -303,7 +368,9 @@ impl KernelPlane {
         };
         let is_there = layout::remove_member(&mut bytes, index);
         if is_there {
+            self.settle()?;
             let failed = self.failed("remove a member");
+            self.is_unsettled = true;
             self.senders.insert(key, bytes, 0).map_err(failed)?;
         }
         Ok(is_there)
@@ -334,7 +401,7 @@ impl KernelPlane {
         for entry in self.groups.iter() {
             let (key, bytes) = entry.map_err(self.failed("read the groups"))?;
             let key = layout::read_group_key(&key);
-            let regions = |index| self.regions.get(&layout::regions_key(key, index), 0).ok();
+            let regions = |key: &RegionsKeyBytes| self.regions.get(key, 0).ok();
             let replication = layout::read_group(&bytes, regions);
             let merging = self.merging(key, replication.sender_qpn, &members);
             found.push((key, replication, merging));
