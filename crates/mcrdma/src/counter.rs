@@ -28,8 +28,10 @@ pub enum Counter {
     NotReadyTold,
     /// Answers that went into others.
     AnswerHeld,
-    /// Answers to a group's sender by others than its members: they end here.
+    /// Answers to a group's sender by others than its members: they pass.
     AnswerForeign,
+    /// Answers in a member's name that end here: of one that was taken out, or that say nothing known.
+    AnswerRefused,
     /// Answers, and packets that were to be refused, with a wrong CRC: they end here.
     Damaged,
     /// Congestion notifications that the sender was told.
@@ -40,7 +42,7 @@ pub enum Counter {
 
 impl Counter {
     /// All of them, with their names.
-    pub const ALL: [(Self, &'static str); 16] = [
+    pub const ALL: [(Self, &'static str); 17] = [
         (Self::Foreign, "foreign"),
         (Self::Malformed, "malformed"),
         (Self::Fragment, "fragments"),
@@ -54,6 +56,7 @@ impl Counter {
         (Self::NotReadyTold, "not_ready_told"),
         (Self::AnswerHeld, "answers_held"),
         (Self::AnswerForeign, "answers_foreign"),
+        (Self::AnswerRefused, "answers_refused"),
         (Self::Damaged, "damaged"),
         (Self::NotificationTold, "notifications_told"),
         (Self::NotificationHeld, "notifications_held"),

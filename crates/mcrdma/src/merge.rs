@@ -45,7 +45,7 @@ pub enum Merged {
     },
     /// It changes nothing that the sender would have to know.
     Hold,
-    /// It is of nobody in the group, or says nothing that is known.
+    /// It is of nobody in the group any more, or says nothing that is known.
     Foreign,
 }
 

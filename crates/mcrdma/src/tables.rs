@@ -36,6 +36,16 @@ struct Sender {
     merger: Merger,
 }
 
+impl Sender {
+    /// Whether answers from there are the group's: its members', also of those that were taken out,
+    /// and what comes in the name of the peer that all of them are for the sender. Others may be of a
+    /// connection that has got the number of the sender's queue pair since.
+    fn expects(&self, source: IpAddr) -> bool {
+        let is_member = self.merging.members.iter().any(|member| member.address == source);
+        is_member || source == self.merging.virtual_address
+    }
+}
+
 /// A switch's tables.
 #[derive(Default)]
 pub struct Tables {
@@ -235,6 +245,10 @@ impl Tables {
     ) -> Option<Decision> {
         let (ip, bth) = (headers.ip, headers.bth);
         let sender = self.senders.get_mut(&(ip.target, bth.target_qpn))?;
+        if !sender.expects(ip.source) {
+            self.counters.count(Counter::AnswerForeign);
+            return Some(Decision::Pass);
+        }
         if !is_intact() {
             self.counters.count(Counter::Damaged);
             return Some(Decision::Drop);
@@ -251,18 +265,18 @@ impl Tables {
                     }
                 }
                 Merged::Hold => Counter::AnswerHeld,
-                Merged::Foreign => Counter::AnswerForeign,
+                Merged::Foreign => Counter::AnswerRefused,
             },
             None => match sender.merger.notify(now_ns, ip.source) {
                 Some(true) => Counter::NotificationTold,
                 Some(false) => Counter::NotificationHeld,
-                None => Counter::AnswerForeign,
+                None => Counter::AnswerRefused,
             },
         };
         self.counters.count(counter);
-        use Counter::{AnswerForeign, AnswerHeld, NotificationHeld};
+        use Counter::{AnswerHeld, AnswerRefused, NotificationHeld};
         Some(match counter {
-            AnswerHeld | AnswerForeign | NotificationHeld => Decision::Drop,
+            AnswerHeld | AnswerRefused | NotificationHeld => Decision::Drop,
             _ => Decision::Change(patch),
         })
     }

@@ -7,7 +7,7 @@ use mcrdma::{
     Replication, Rewriting, Source, Switch, Verdict,
 };
 use proptest::prelude::*;
-use roce::{Bth, Headers, IpHeader, Opcode, Serial};
+use roce::{Aeth, Bth, Headers, IpHeader, Opcode, Serial, Syndrome};
 
 fn address(host: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, host])
@@ -165,6 +165,46 @@ fn what_is_of_no_group_passes_untouched() {
         assert_eq!(switch.tables.counters.counted(counter), counted + 1, "{counter:?}");
     }
     assert_eq!(handle(&mut switch, &mut frame(&request(1, 9), b"x")), (Verdict::Drop, 2));
+}
+
+/// Of a host to the queue pair of the group's sender.
+fn answer(source: u8, psn: u32) -> Headers {
+    let ip = IpHeader::new(address(source), address(1)).unwrap();
+    let mut headers = Headers::new(ip, Bth::new(Opcode::Acknowledge, 17, Serial::new(psn)));
+    headers.aeth = Some(Aeth { syndrome: Syndrome::Ack(31), msn: Serial::new(1) });
+    headers
+}
+
+/// Another connection may have got the number of a queue pair whose group is still there.
+#[test]
+fn answers_of_others_than_members_pass_untouched() {
+    let mut switch = switch();
+    for psn in [0, 5, 0xff_0000] {
+        let mut own = frame(&answer(4, psn), b"");
+        // Whether it is intact is for who gets it.
+        own[14 + 20 + 8 + 9] ^= (psn & 1) as u8;
+        let before = own.clone();
+        assert_eq!(handle(&mut switch, &mut own), (Verdict::Pass, 0));
+        assert_eq!(own, before);
+    }
+    let mut notification = answer(4, 0);
+    (notification.bth.opcode, notification.aeth) = (Opcode::Cnp, None);
+    let mut notification = frame(&notification, b"");
+    assert_eq!(handle(&mut switch, &mut notification), (Verdict::Pass, 0));
+    assert_eq!(switch.tables.counters.counted(Counter::AnswerForeign), 4);
+}
+
+/// The sender would take it for what all have said.
+#[test]
+fn who_was_taken_out_or_borrows_the_virtual_address_is_not_heard() {
+    let mut switch = switch();
+    assert!(switch.tables.remove_member(key(9), address(2)));
+    for source in [2, 250] {
+        assert_eq!(handle(&mut switch, &mut frame(&answer(source, 5), b"")), (Verdict::Drop, 0));
+    }
+    assert_eq!(switch.tables.counters.counted(Counter::AnswerRefused), 2);
+    assert_eq!(handle(&mut switch, &mut frame(&answer(3, 5), b"")), (Verdict::Pass, 0));
+    assert_eq!(switch.tables.counters.counted(Counter::AckTold), 1);
 }
 
 #[test]

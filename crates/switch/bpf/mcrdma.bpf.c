@@ -198,41 +198,31 @@ static long copy(__u32 index, void *context)
 	return 0;
 }
 
-/* Under the lock of the group's answers. Nothing if it is of nobody in the group. */
-static __always_inline int answer_of(const struct address *target, __u32 qpn, const struct address *source,
-				     struct merged *merged, struct sender **found)
+/* A member's answer goes into its group's, under their lock. `index`: null if it is no member. */
+static __always_inline void merge_answer(const struct sender_key *key, const struct sender *sender,
+					 const __u32 *index, struct merged *merged)
 {
-	struct member_key member = { .sender = *target, .qpn = qpn, .member = *source };
-	struct sender_key key = { .sender = *target, .qpn = qpn };
 	__u64 now_ns = time_ns();
 	struct answers *state;
-	struct sender *sender;
-	__u32 *index;
 
-	sender = bpf_map_lookup_elem(&senders, &key);
-	*found = sender;
-	if (!sender)
-		return 0;
-	merged->counter = ANSWER_FOREIGN;
-	index = bpf_map_lookup_elem(&members, &member);
-	state = bpf_map_lookup_elem(&answers, &key);
+	merged->counter = ANSWER_REFUSED;
+	state = bpf_map_lookup_elem(&answers, key);
 	if (!index || !state || !(sender->present >> (*index & 63) & 1))
-		return 1;
+		return;
 	/* Reserved ones say nothing. A CNP has no syndrome. */
 	if (merged->syndrome != CNP << 8) {
 		__u32 kind = merged->syndrome & SYNDROME_KIND, value = merged->syndrome & 31;
 
 		if (kind != SYNDROME_ACK && kind != SYNDROME_NOT_READY && (kind != SYNDROME_NAK || value > 3))
-			return 1;
+			return;
 		bpf_spin_lock(&state->lock);
 		merge(state, sender, now_ns, *index, merged);
 		bpf_spin_unlock(&state->lock);
-		return 1;
+		return;
 	}
 	bpf_spin_lock(&state->lock);
 	merged->counter = notify(state, sender, now_ns, *index);
 	bpf_spin_unlock(&state->lock);
-	return 1;
 }
 
 /* The CRC over what is behind the headers, 16 bytes a time. */
@@ -292,6 +282,8 @@ static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch
 	const struct branch *branch = &group->branches[unknown & (MEMBERS_MAX - 1)];
 	__u32 psn = asked->psn + (branch->rewrites ? branch->psn_offset : 0), sum, bytes;
 	struct merged merged = { .psn = psn & NUMBERS, .syndrome = SYNDROME_NAK | 2 };
+	struct member_key member = { .sender = asked->source, .qpn = group->sender_qpn, .member = branch->target };
+	struct sender_key key = { .sender = asked->source, .qpn = group->sender_qpn };
 	struct address source = branch->target;
 	struct sender *sender;
 	__u8 *ip = (__u8 *)answer->ip;
@@ -300,10 +292,13 @@ static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch
 		count(DAMAGED);
 		return TC_ACT_SHOT;
 	}
-	if (answer_of(&asked->source, group->sender_qpn, &branch->target, &merged, &sender) &&
-	    merged.counter == NAK_TOLD && sender) {
-		count(NAK_TOLD);
-		source = sender->virtual_address;
+	sender = bpf_map_lookup_elem(&senders, &key);
+	if (sender) {
+		merge_answer(&key, sender, bpf_map_lookup_elem(&members, &member), &merged);
+		if (merged.counter == NAK_TOLD) {
+			count(NAK_TOLD);
+			source = sender->virtual_address;
+		}
 	}
 	__builtin_memcpy(answer->ip, asked->ip, sizeof(answer->ip));
 	answer->ip_bytes = asked->ip_bytes;
@@ -366,17 +361,32 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 	return TC_ACT_STOLEN;
 }
 
+static __always_inline int differ_addresses(const struct address *one, const struct address *other)
+{
+	return ((one->words[0] ^ other->words[0]) | (one->words[1] ^ other->words[1]) |
+		(one->words[2] ^ other->words[2]) | (one->words[3] ^ other->words[3])) != 0;
+}
+
 static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch)
 {
 	const struct packet *packet = &scratch->packet;
 	struct change *change = &scratch->change;
 	__u32 aeth = bpf_ntohl(packet->extended[0]);
 	struct merged merged = { .psn = packet->psn, .syndrome = aeth >> 24, .msn = aeth & NUMBERS };
+	struct member_key member = { .sender = packet->target, .qpn = packet->target_qpn, .member = packet->source };
 	struct sender_key key = { .sender = packet->target, .qpn = packet->target_qpn };
 	struct sender *sender;
+	__u32 *index;
 
-	if (!bpf_map_lookup_elem(&senders, &key)) {
+	sender = bpf_map_lookup_elem(&senders, &key);
+	if (!sender) {
 		count(FOREIGN);
+		return TC_ACT_UNSPEC;
+	}
+	/* Others' may be of a connection that has got the number of the sender's queue pair since. */
+	index = bpf_map_lookup_elem(&members, &member);
+	if (!index && differ_addresses(&packet->source, &sender->virtual_address)) {
+		count(ANSWER_FOREIGN);
 		return TC_ACT_UNSPEC;
 	}
 	/* What is believed here has to be checked here. */
@@ -386,10 +396,9 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 	}
 	if (packet->opcode == CNP)
 		merged.syndrome = CNP << 8;
-	if (!answer_of(&packet->target, packet->target_qpn, &packet->source, &merged, &sender) || !sender)
-		return TC_ACT_SHOT;
+	merge_answer(&key, sender, index, &merged);
 	count(merged.counter);
-	if (merged.counter == ANSWER_HELD || merged.counter == ANSWER_FOREIGN ||
+	if (merged.counter == ANSWER_HELD || merged.counter == ANSWER_REFUSED ||
 	    merged.counter == NOTIFICATION_HELD)
 		return TC_ACT_STOLEN;
 	unchanged(packet, change);

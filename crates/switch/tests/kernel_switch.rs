@@ -95,6 +95,12 @@ impl Twins {
         self.pure.tables.insert(key, replication, merging).unwrap();
     }
 
+    fn remove_member(&mut self, key: GroupKey, qpn: u32, member: IpAddr) {
+        let kernel = self.kernel.as_mut().unwrap();
+        assert!(kernel.remove_member(key.sender, qpn, member).unwrap());
+        assert!(self.pure.tables.remove_member(key, member));
+    }
+
     /// Sends a frame into a port; what comes out of each port of the kernel's switch, in order, is
     /// what comes out of the pure one.
     fn compare(&mut self, port: usize, frame: &[u8]) -> BTreeMap<usize, Vec<Vec<u8>>> {
@@ -321,7 +327,10 @@ fn answers_are_merged_in_the_same_way() {
         let (replication, merging) = group(&twins.ports, is_v6);
         twins.insert(key(is_v6), replication, Some(merging));
         let mut place = 0xff_fff0_u32;
-        for _ in 0..600 {
+        for turn in 0..600 {
+            if turn == 500 {
+                twins.remove_member(key(is_v6), SENDER_QPN, address(is_v6, 3));
+            }
             place = place.wrapping_add(below(2) as u32);
             let psn = place.wrapping_add(below(6) as u32);
             let syndrome = match below(12) {
@@ -331,8 +340,8 @@ fn answers_are_merged_in_the_same_way() {
                 9 => Syndrome::Nak(NakCode::RemoteOperational),
                 _ => Syndrome::Reserved(0x45),
             };
-            // One stranger, too.
-            let member = 2 + below(5) as u8;
+            // One stranger, too, and somebody in the name of the virtual peer.
+            let member = [2, 3, 4, 5, 6, 2, 3, 4, 5, VIRTUAL][below(10) as usize];
             let aeth = Aeth { syndrome, msn: Serial::new(psn) };
             let mut sent = frame(&answer(is_v6, member, psn, Some(aeth)), &[]);
             if below(20) == 0 {
