@@ -45,7 +45,9 @@ impl MemberPart {
 
 /// Crews are traced from now on.
 pub fn begin(path: &Path) -> Outcome<()> {
-    let trace = Trace::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let trace = File::create(path)
+        .and_then(Trace::begin)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = parent.unwrap_or(Path::new(".")).to_owned();
     *recording() = Some(Recording { trace, directory, parts: 0 });

@@ -11,7 +11,10 @@ use rdmc::{
     bootstrap::{CertificateFiles, Certificates, Credentials},
 };
 
-use crate::failure::{Failure, say};
+use crate::{
+    failure::{Failure, say},
+    output::InUse,
+};
 
 /// May read or write: the group and all others.
 const OTHERS: u32 = 0o066;
@@ -39,6 +42,16 @@ pub struct CredentialFiles {
 }
 
 impl CredentialFiles {
+    /// Files that these options name.
+    pub fn add_to(&self, in_use: &mut InUse) {
+        let files = [&self.secret_file, &self.cert, &self.key, &self.ca];
+        for (option, path) in ["--secret-file", "--cert", "--key", "--ca"].into_iter().zip(files) {
+            if let Some(path) = path {
+                in_use.add(option, path);
+            }
+        }
+    }
+
     /// Reads them; none if none are given. Who listens lets in roots of these names only, if there
     /// are any. Says so if others can read what nobody else should.
     ///

@@ -1,13 +1,63 @@
-//! How a command fails.
+//! How a command ends, and what it says when it fails.
+//!
+//! Exit codes are decided here alone, from what happened to hosts and files: never by whether somebody listened to
+//! what was printed about it. docs/exit-codes.md has the same table for people.
 
 use std::{
     fmt,
-    io::{self, ErrorKind, Write},
+    io::{self, Write},
     process::ExitCode,
 };
 
-/// Exit code of a command that a signal has interrupted, as shells count it for Ctrl-C.
-pub const INTERRUPTED: u8 = 130;
+use serde::Serialize;
+
+/// How a command has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// All was done: every host has its copy.
+    Done = 0,
+    /// Nothing was done: no host has a copy.
+    Failed = 1,
+    /// The arguments make no sense; nothing was begun.
+    Usage = 2,
+    /// Some hosts have a copy, others do not.
+    Partly = 3,
+    /// All was done, but an output that was asked for could not be written.
+    Output = 4,
+    /// A signal came before all was done. As shells count it for Ctrl-C.
+    Interrupted = 130,
+}
+
+impl Exit {
+    /// As the system and JSON have it.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// What happened to hosts counts before what became of outputs.
+    pub fn and(self, output: Self) -> Self {
+        if self == Self::Done { output } else { self }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+impl Serialize for Exit {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(self.code())
+    }
+}
+
+/// The one JSON object of a command that has failed before it had anything else to tell.
+#[derive(Serialize)]
+struct Refusal<'a> {
+    error: &'a str,
+    exit_code: Exit,
+}
 
 /// Says something on standard error. Unlike `eprintln!` it survives that nobody listens any more,
 /// since what this process does for others matters more.
@@ -32,16 +82,20 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
-/// Why a command stops, which decides its exit code.
+/// Why a command stops, which decides its exit code. Nothing is on standard output by then.
 #[derive(Debug)]
 pub enum Failure {
-    /// The arguments make no sense together: exit code 2, like those that the parser rejects.
+    /// The arguments make no sense together, like those that the parser rejects.
     Usage(String),
-    /// Something went wrong while doing it, with what was being done: exit code 1.
+    /// The same, and standard output is not to be written to.
+    Misdirected(String),
+    /// Something went wrong while doing it, with what was being done.
     Io(String, io::Error),
-    /// It did not work out, for this reason: exit code 1.
+    /// It did not work out, for this reason.
     Failed(String),
-    /// Interrupted by a signal: exit code 130.
+    /// All was done, but this output could not be written.
+    Output(String, io::Error),
+    /// Interrupted by a signal.
     Interrupted,
 }
 
@@ -56,29 +110,62 @@ impl Failure {
         Self::Failed(reason.to_string())
     }
 
-    /// Says it on standard error and returns the exit code.
-    pub fn report(&self) -> ExitCode {
-        match self {
-            // The reader went away, as in `rdmc plan … | head`: nobody is left to tell.
-            Self::Io(_, error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Self::Io(what, error) => {
-                say(format_args!("{what}: {error}"));
-                ExitCode::from(1)
-            }
-            Self::Failed(reason) => {
-                say(reason);
-                ExitCode::from(1)
-            }
-            Self::Usage(message) => {
-                say(message);
-                ExitCode::from(2)
-            }
-            Self::Interrupted => {
-                say("interrupted");
-                ExitCode::from(INTERRUPTED)
-            }
+    /// Why the library refuses: settings that cannot be are arguments that make no sense.
+    pub fn of_library(error: &rdmc::Error) -> Self {
+        match error {
+            rdmc::Error::Setting(_) => Self::Usage(error.to_string()),
+            other => Self::because(other),
         }
     }
+
+    /// The same of a push.
+    pub fn of_push(error: &files::PushError) -> Self {
+        match error {
+            files::PushError::Library(error) => Self::of_library(error),
+            other => Self::because(other),
+        }
+    }
+
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Usage(_) | Self::Misdirected(_) => Exit::Usage,
+            Self::Io(..) | Self::Failed(_) => Exit::Failed,
+            Self::Output(..) => Exit::Output,
+            Self::Interrupted => Exit::Interrupted,
+        }
+    }
+
+    /// Says it on standard error, with `json` also as the one object on standard output, and returns how the command
+    /// ends.
+    pub fn report(&self, json: bool) -> Exit {
+        let words = self.to_string();
+        say(&words);
+        if json && !matches!(self, Self::Output(..) | Self::Misdirected(_)) {
+            refuse(&words, self.exit());
+        }
+        self.exit()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(what, error) | Self::Output(what, error) => write!(f, "{what}: {error}"),
+            Self::Failed(reason) | Self::Usage(reason) | Self::Misdirected(reason) => {
+                f.write_str(reason)
+            }
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+/// Writes the one JSON object of a command that tells no more than why it failed.
+pub fn refuse(error: &str, exit: Exit) {
+    // Standard error has the same.
+    let _ = crate::output::print(|out| {
+        serde_json::to_writer(&mut *out, &Refusal { error, exit_code: exit })?;
+        writeln!(out)
+    });
 }
 
 #[cfg(test)]

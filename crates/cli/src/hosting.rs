@@ -1,6 +1,6 @@
 //! Options of commands that start receivers on hosts and replicate to them.
 
-use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use files::{HostPlan, PushSettings, Reach};
@@ -11,7 +11,7 @@ use crate::{
     failure::Failure,
     hosts::{self, Host},
     launch::Launcher,
-    recording::Recording,
+    output::InUse,
     way::OrAuto,
 };
 
@@ -77,19 +77,19 @@ pub struct Hosting {
 }
 
 impl Hosting {
-    /// What starts receivers: on this machine, or on the hosts; they take part in the recording.
+    /// What starts receivers: on this machine, or on the hosts.
     ///
     /// Errors: the launcher is no command.
-    pub fn launcher(
-        &self,
-        local: bool,
-        recording: Option<&Arc<Recording>>,
-    ) -> Result<Launcher, Failure> {
-        let launcher = match local {
-            true => Launcher::local(self.verbose)?,
-            false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose)?,
-        };
-        Ok(launcher.recorded(recording))
+    pub fn launcher(&self, local: bool) -> Result<Launcher, Failure> {
+        match local {
+            true => Launcher::local(self.verbose),
+            false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose),
+        }
+    }
+
+    /// Files that these options name for reading.
+    pub fn add_to(&self, in_use: &mut InUse) {
+        self.credentials.add_to(in_use);
     }
 
     /// How blocks are protected. On one machine nothing can happen to them that protection would

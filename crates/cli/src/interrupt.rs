@@ -1,10 +1,10 @@
 //! Ctrl-C and its kin.
 
 use std::{
-    io, process,
+    fs, process,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI32, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -16,29 +16,37 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use crate::failure::{Failure, INTERRUPTED};
+use crate::failure::{Exit, Failure};
 
 /// Signals within this time are one, which some programs send to a process and to its group.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Ends a running push in an orderly way on SIGINT, SIGTERM and SIGHUP. After a second signal the push
-/// waits for nobody any more and only says what is known; a third ends the process at once, and so does a
-/// second without a push.
+/// Ends a command in an orderly way on SIGINT, SIGTERM and SIGHUP. After a second signal a push waits for
+/// no host any more and only says what is known; a third ends the process at once, and so does a second
+/// without a push. Those that were ignored when the process was started, as `nohup` and shells do it,
+/// stay ignored.
 pub struct Interrupt {
     shared: Arc<Shared>,
 }
 
 #[derive(Default)]
 struct Shared {
-    interrupted: AtomicBool,
+    /// The flag that parts of a command look at themselves.
+    stop: Arc<AtomicBool>,
+    /// The first signal; 0 before.
+    signal: AtomicI32,
     push: Mutex<Option<PushHandle>>,
 }
 
 impl Interrupt {
-    /// Catches signals from now on.
+    /// Catches signals from now on. To be called when everything is read that could keep this
+    /// process waiting: until then they end it as usual, since nothing was begun.
     pub fn catch() -> Result<Self, Failure> {
         let failed = Failure::while_doing("catching signals");
-        let mut signals = match Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+        let ignored = ignored();
+        let caught =
+            [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !contains(ignored, signal));
+        let mut signals = match Signals::new(caught) {
             Ok(signals) => signals,
             Err(error) => return Err(failed(error)),
         };
@@ -47,16 +55,13 @@ impl Interrupt {
         let watch = move || {
             let mut last: Option<Instant> = None;
             let mut count = 0;
-            for _ in signals.forever() {
+            for signal in signals.forever() {
                 if last.is_some_and(|last| last.elapsed() <= PATIENCE) {
                     continue;
                 }
                 (last, count) = (Some(Instant::now()), count + 1);
-                watched.interrupted.store(true, Ordering::SeqCst);
-                match &*watched.push() {
-                    Some(push) if count <= 2 => push.cancel(),
-                    _ if count > 1 => process::exit(i32::from(INTERRUPTED)),
-                    _ => {}
+                if !watched.take(signal, count) {
+                    process::exit(i32::from(Exit::Interrupted.code()));
                 }
             }
         };
@@ -68,15 +73,26 @@ impl Interrupt {
 
     /// The push to cancel from now on, instead of any before.
     pub fn watch(&self, push: PushHandle) {
+        let mut watched = self.shared.push();
         if self.happened() {
             push.cancel();
         }
-        *self.shared.push() = Some(push);
+        *watched = Some(push);
+    }
+
+    /// Set by the first signal, for what looks at it now and then.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.stop)
     }
 
     /// Whether a signal has come.
     pub fn happened(&self) -> bool {
-        self.shared.interrupted.load(Ordering::SeqCst)
+        self.shared.signal.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether it was the one by which services are ended.
+    pub fn is_termination(&self) -> bool {
+        self.shared.signal.load(Ordering::SeqCst) == SIGTERM
     }
 
     /// [`Failure::Interrupted`] if a signal has come.
@@ -86,16 +102,47 @@ impl Interrupt {
 }
 
 impl Shared {
+    /// Takes note of a signal; `count` is 1 for the first. False: the process is to end at once.
+    fn take(&self, signal: i32, count: u32) -> bool {
+        // The first is the one that is told.
+        let _ = self.signal.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+        self.stop.store(true, Ordering::SeqCst);
+        match &*self.push() {
+            Some(push) if count <= 2 => push.cancel(),
+            _ => return count == 1,
+        }
+        true
+    }
+
     fn push(&self) -> std::sync::MutexGuard<'_, Option<PushHandle>> {
         self.push.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A flag that is set by the same signals, for commands that look at it themselves.
-pub fn flag() -> io::Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&flag))?;
+/// The signals that this process ignores, as a mask: bit 0 is signal 1. None where the kernel does
+/// not tell.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    mask(&status).unwrap_or(0)
+}
+
+fn mask(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+fn contains(mask: u64, signal: i32) -> bool {
+    mask >> (signal - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_known() {
+        let mask = mask("SigBlk:\t0000000000004000\nSigIgn:\t0000000000001001\n").unwrap();
+        assert_eq!([SIGHUP, SIGINT, SIGTERM].map(|it| contains(mask, it)), [true, false, false]);
+        assert!(super::mask("Name:\tx\n").is_none() && super::mask("SigIgn: x\n").is_none());
     }
-    Ok(flag)
 }

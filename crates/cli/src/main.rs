@@ -1,7 +1,7 @@
 //! The `rdmc` command: replicate one large object to many machines.
 //!
-//! Exit codes: 0 when done (also when the reader of a pipe has seen enough), 1 when something failed, 2 when the
-//! arguments make no sense, 3 when some hosts have the object and others do not, 130 when interrupted.
+//! A command returns how it has ended and has told it, with `--json` as one object on standard output; or it returns
+//! why it failed and has told nothing there, which is done here. [`failure::Exit`] has the exit codes.
 
 use std::{io::IsTerminal, process::ExitCode};
 
@@ -19,6 +19,7 @@ mod hosts;
 mod interrupt;
 mod invitation;
 mod launch;
+mod output;
 mod plan;
 mod push;
 mod receive;
@@ -27,7 +28,7 @@ mod replicate;
 mod switch;
 mod way;
 
-use failure::Failure;
+use failure::{Exit, Failure, plain};
 
 /// Replicate one large object to many machines, in about the time that one copy takes
 ///
@@ -53,25 +54,38 @@ enum Command {
     Switch(Box<switch::Args>),
 }
 
-fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let done = |()| ExitCode::SUCCESS;
-    match cli.command {
-        Command::Plan(args) => plan::run(&args).map(done),
-        Command::Push(args) => push::run(&args),
-        Command::Receive(args) => receive::run(&args).map(done),
-        Command::Secret => secret().map(done),
-        Command::Demo(args) => demo::run(&args).map(done),
-        Command::Bench(args) => bench::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Switch(args) => switch::run(&args),
+impl Command {
+    /// Whether the one thing on standard output is to be a JSON object.
+    fn is_json(&self) -> bool {
+        match self {
+            Self::Push(args) => args.json,
+            Self::Bench(args) => args.json,
+            Self::Doctor(args) => args.json,
+            Self::Plan(args) => args.json,
+            Self::Switch(args) => args.is_json(),
+            Self::Receive(_) | Self::Secret | Self::Demo(_) => false,
+        }
+    }
+
+    fn run(&self) -> Result<Exit, Failure> {
+        match self {
+            Self::Plan(args) => plan::run(args),
+            Self::Push(args) => push::run(args),
+            Self::Receive(args) => receive::run(args),
+            Self::Secret => secret(),
+            Self::Demo(args) => demo::run(args),
+            Self::Bench(args) => bench::run(args),
+            Self::Doctor(args) => doctor::run(args),
+            Self::Switch(args) => switch::run(args),
+        }
     }
 }
 
-fn secret() -> Result<(), Failure> {
+fn secret() -> Result<Exit, Failure> {
     use std::io::Write;
     let secret = rdmc::Secret::random().map_err(Failure::while_doing("making a secret"))?;
-    writeln!(std::io::stdout(), "{}", &*secret.to_hex())
-        .map_err(Failure::while_doing("standard output"))
+    output::print(|out| writeln!(out, "{}", &*secret.to_hex()))?;
+    Ok(Exit::Done)
 }
 
 /// Logs go to standard error: everything of rdmc's with --verbose, else what RUST_LOG asks for.
@@ -93,8 +107,33 @@ fn start_logging(verbose: bool, trace: Option<&trace::Writer>) {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
-        Ok(code) => code,
-        Err(failure) => failure.report(),
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return misunderstood(&error).into(),
+    };
+    command.run().unwrap_or_else(|failure| failure.report(command.is_json())).into()
+}
+
+/// Prints the help that was asked for, or what is wrong with the arguments.
+fn misunderstood(error: &clap::Error) -> Exit {
+    use std::io::Write;
+    if !error.use_stderr() {
+        // Nobody who asks for help and does not read it is told.
+        let _ = error.print();
+        return Exit::Done;
     }
+    let text = error.render().to_string();
+    if text.contains(|c: char| c.is_control() && c != '\n') {
+        // Words of a shell's expansion, which are not to steer the terminal.
+        let lines: Vec<String> = text.lines().map(plain).collect();
+        let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
+    } else {
+        let _ = error.print();
+    }
+    let arguments = std::env::args_os().take_while(|argument| argument != "--");
+    if arguments.into_iter().any(|argument| argument == "--json") {
+        let what = text.split("\n\n").next().unwrap_or_default();
+        failure::refuse(what.trim_start_matches("error: "), Exit::Usage);
+    }
+    Exit::Usage
 }

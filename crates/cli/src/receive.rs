@@ -4,7 +4,7 @@ use std::{
     io::{self, BufRead, IsTerminal, Read},
     net::{IpAddr, SocketAddr, TcpListener},
     path::PathBuf,
-    sync::{Arc, atomic::AtomicBool, atomic::Ordering, mpsc},
+    sync::mpsc,
     thread,
     time::Duration,
 };
@@ -20,9 +20,10 @@ use trace::Writer;
 
 use crate::{
     credentials::CredentialFiles,
-    failure::{Failure, say},
-    interrupt,
+    failure::{Exit, Failure, say},
+    interrupt::Interrupt,
     invitation::{Invitation, LINE_BYTES_MAX},
+    output::InUse,
     recording,
 };
 
@@ -48,7 +49,10 @@ Into a push that is under way, which does not name this host:
   rdmc push FILE --to a,b --admit 0.0.0.0:7001 --secret-file secret     on the host that has the file
 
 Whoever knows the secret, or has a certificate that is let in, may write files below the directory,
-and nowhere else. Names and digests are encrypted on their way, contents with `rdmc push --encrypt`.";
+and nowhere else. Names and digests are encrypted on their way, contents with `rdmc push --encrypt`.
+
+SIGTERM ends --listen with exit code 0. What has come by then is kept, and the next push of the same file to the
+same place goes on from there.";
 
 /// Receive files (`rdmc push` runs this on each host)
 #[derive(Debug, clap::Args)]
@@ -101,12 +105,11 @@ pub struct Args {
     verbose: bool,
 }
 
-/// Receives until done, or for ever with `--listen`.
-pub fn run(args: &Args) -> Result<(), Failure> {
-    let stop = interrupt::flag().map_err(Failure::while_doing("catching signals"))?;
+/// Receives until done, or until SIGTERM with `--listen`.
+pub fn run(args: &Args) -> Result<Exit, Failure> {
     let credentials = args.credentials.read(&args.allow)?;
     let (Some(credentials), Some(directory)) = (credentials, &args.dir) else {
-        return answer_invitation(stop, args.verbose);
+        return answer_invitation(args.verbose);
     };
     if !directory.is_dir() {
         let shown = directory.display();
@@ -117,14 +120,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (None, Some(name)) => name.clone(),
         (None, None) => uname().nodename().to_string_lossy().into_owned(),
     };
-    let placement = Placement::Below(directory.clone());
+    let mut in_use = InUse::default();
+    args.credentials.add_to(&mut in_use);
+    let name = format!("receiver {host}");
+    let trace = args.trace.as_ref().map(|path| recording::alone(path, &in_use, name));
+    let interrupt = Interrupt::catch()?;
+    let (stop, placement) = (interrupt.flag(), Placement::Below(directory.clone()));
     let settings = ReceiverSettings { host, placement, bytes_max: args.max_size, stop };
-    let writer = args.trace.as_ref().map(|path| {
-        recording::alone(path, format!("receiver {}", settings.host))
-            .map_err(Failure::while_doing(format_args!("--trace {}", path.display())))
-    });
-    recorded(writer.transpose()?, args.verbose, || match (args.listen, &args.join) {
-        (Some(address), _) => listen(address, credentials, &settings, args.once),
+    recorded(trace.transpose()?, args.verbose, || match (args.listen, &args.join) {
+        (Some(address), _) => listen(address, credentials, &settings, &interrupt, args.once),
         (None, Some(root)) => join(root, &credentials, &settings),
         (None, None) => Err(Failure::Usage("receive needs --listen or --join".into())),
     })
@@ -142,20 +146,18 @@ fn join(root: &str, credentials: &Credentials, settings: &ReceiverSettings) -> R
 }
 
 /// Runs with logs, and with a trace if there is one.
-fn recorded<T>(
+fn recorded(
     writer: Option<Writer>,
     verbose: bool,
-    run: impl FnOnce() -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    run: impl FnOnce() -> Result<(), Failure>,
+) -> Result<Exit, Failure> {
     crate::start_logging(verbose, writer.as_ref());
     let outcome = run();
-    if let Some(Err(error)) = writer.map(recording::close) {
-        say(format_args!("the trace is not complete: {error}"));
-    }
-    outcome
+    let traced = recording::became(writer.map_or(Ok(()), recording::close));
+    outcome.map(|()| traced)
 }
 
-fn answer_invitation(stop: Arc<AtomicBool>, verbose: bool) -> Result<(), Failure> {
+fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
     if io::stdin().is_terminal() {
         let hint = "is for launchers, which pass an invitation on; people use --listen";
         return Err(Failure::Usage(format!("receive --session {hint}")));
@@ -170,6 +172,7 @@ fn answer_invitation(stop: Arc<AtomicBool>, verbose: bool) -> Result<(), Failure
     let Invitation { host, secret, addresses, port, trace } = invitation;
     let writer = trace.as_ref().map(recording::to_standard_output).transpose();
     let writer = writer.map_err(Failure::while_doing("its part of the trace"))?;
+    let stop = Interrupt::catch()?.flag();
     recorded(writer, verbose, || {
         // Who starts a receiver has the rights of its user anyway.
         let placement = Placement::Anywhere;
@@ -201,6 +204,7 @@ fn listen(
     address: SocketAddr,
     credentials: Credentials,
     settings: &ReceiverSettings,
+    interrupt: &Interrupt,
     once: bool,
 ) -> Result<(), Failure> {
     let failed = |error| Failure::Io(format!("listening on {address}"), error);
@@ -214,7 +218,7 @@ fn listen(
     let door = Door::open(listener, credentials, admit).map_err(failed)?;
     say(format_args!("listening on {}", door.address().map_err(failed)?));
     let mut sessions: Vec<thread::JoinHandle<()>> = Vec::new();
-    while !settings.stop.load(Ordering::Relaxed) {
+    while !interrupt.happened() {
         sessions.retain(|session| !session.is_finished());
         let Ok(channel) = inbox.recv_timeout(TICK) else { continue };
         if once {
@@ -231,11 +235,12 @@ fn listen(
         sessions.extend(thread::Builder::new().name("rdmc-session".into()).spawn(session));
     }
     drop(door);
-    // They see the same flag, and clean up.
+    // They see the same flag, and keep what has come for a later push.
     for session in sessions {
         let _ = session.join();
     }
-    Err(Failure::Interrupted)
+    // So services are ended, which is no failure; but the one push of `--once` has not come.
+    if interrupt.is_termination() && !once { Ok(()) } else { Err(Failure::Interrupted) }
 }
 
 fn serve(channel: Channel, settings: &ReceiverSettings) {

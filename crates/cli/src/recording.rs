@@ -14,7 +14,10 @@ use std::{
 
 use trace::{Part, Process, Trace, Writer};
 
-use crate::failure::{Failure, say};
+use crate::{
+    failure::{Exit, Failure, say},
+    output::{self, InUse},
+};
 
 /// A trace that is being written.
 #[derive(Debug)]
@@ -26,11 +29,14 @@ pub struct Recording {
 }
 
 impl Recording {
-    fn create(path: &Path) -> io::Result<Self> {
-        let trace = Trace::create(path)?;
+    fn begin(path: &Path, out: File) -> io::Result<Self> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = parent.unwrap_or(Path::new(".")).to_owned();
-        Ok(Self { directory, trace, parts: Mutex::default() })
+        // Beside pipes and devices there is no place for files.
+        let directory = match out.metadata()?.is_file() {
+            true => parent.unwrap_or(Path::new(".")).to_owned(),
+            false => std::env::temp_dir(),
+        };
+        Ok(Self { directory, trace: Trace::begin(out)?, parts: Mutex::default() })
     }
 
     /// What the process of a host has to know, and where it writes. Hosts count from 0; a host that
@@ -63,20 +69,24 @@ impl Recording {
 }
 
 /// Runs a command with logs, and with a trace if there is to be one, of this process and of those
-/// that it starts. A trace that cannot be finished is only named: the command has done its work.
+/// that it starts. Returns also what became of the trace, which is said.
 ///
-/// Errors: the trace cannot be begun; what the command says.
+/// All arguments have been checked before: the trace is none of the files in use, and nothing but it
+/// is written to before `run`. Errors: the trace cannot be begun; what the command says.
 pub fn around<T>(
     trace: Option<&PathBuf>,
+    in_use: &InUse,
     verbose: bool,
     run: impl FnOnce(Option<&Arc<Recording>>) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+) -> Result<(T, Exit), Failure> {
+    in_use.check_standard_output()?;
     let Some(path) = trace else {
         crate::start_logging(verbose, None);
-        return run(None);
+        return Ok((run(None)?, Exit::Done));
     };
     let failed = || Failure::while_doing(format!("--trace {}", path.display()));
-    let recording = Recording::create(path).map_err(failed())?;
+    let out = output::create("--trace", path, in_use)?;
+    let recording = Recording::begin(path, out).map_err(failed())?;
     let own = recording.trace.part(0, "root");
     let out = recording.file().map_err(failed())?;
     let writer = Writer::start(out, &own).map_err(failed())?;
@@ -87,10 +97,18 @@ pub fn around<T>(
         Some(recording) => recording.join(),
         None => Err(io::Error::other("receivers are still writing to it")),
     });
-    if let Err(error) = written {
-        say(format_args!("the trace {} is not complete: {error}", path.display()));
+    Ok((outcome?, became(written)))
+}
+
+/// How a command ends as far as its trace is concerned. Says it if the trace is not whole.
+pub fn became(written: io::Result<()>) -> Exit {
+    match written {
+        Ok(()) => Exit::Done,
+        Err(error) => {
+            say(format_args!("the trace is not complete: {error}"));
+            Exit::Output
+        }
     }
-    outcome
 }
 
 /// For a receiver that was invited: writes its part to standard output.
@@ -103,10 +121,12 @@ pub fn to_standard_output(part: &Part) -> io::Result<Writer> {
 
 /// For a receiver that nobody has invited: a trace of its own.
 ///
-/// Errors: the file cannot be made; no thread can be had.
-pub fn alone(path: &Path, name: String) -> io::Result<Writer> {
+/// Errors: the file is in use or cannot be made; no thread can be had.
+pub fn alone(path: &Path, in_use: &InUse, name: String) -> Result<Writer, Failure> {
     let process = Process { number: std::process::id(), name };
-    Writer::start(File::create(path)?, &Part::alone(Some(process)))
+    let out = output::create("--trace", path, in_use)?;
+    Writer::start(out, &Part::alone(Some(process)))
+        .map_err(Failure::while_doing(format_args!("--trace {}", path.display())))
 }
 
 /// Ends a part, and says if it lacks something.

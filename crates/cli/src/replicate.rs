@@ -23,7 +23,7 @@ pub fn replicate(
     observe: &mut dyn FnMut(PushEvent),
 ) -> Result<PushReport, Failure> {
     let start = Start::of(&settings);
-    let push = Push::open(source, settings).map_err(Failure::because)?;
+    let push = Push::open(source, settings).map_err(|error| Failure::of_push(&error))?;
     if let Some(address) = push.admission_address() {
         say(format_args!("receivers may join at {address}"));
     }

@@ -213,9 +213,17 @@ fn a_listener_writes_a_trace_of_its_own() {
 #[test]
 fn a_listener_ends_on_a_signal() {
     let place = place_with_secret(10);
-    let mut listener = listener(&place, "in", &[]);
-    signal(listener.child.id(), "TERM");
-    assert_eq!(listener.child.wait().unwrap().code(), Some(130));
+    // Services are ended by SIGTERM; one push that has not come is another thing.
+    for (directory, more, name, code) in [
+        ("a", &[][..], "TERM", 0),
+        ("b", &[], "INT", 130),
+        ("c", &[], "HUP", 130),
+        ("d", &["--once"], "TERM", 130),
+    ] {
+        let mut listener = listener(&place, directory, more);
+        signal(listener.child.id(), name);
+        assert_eq!(listener.child.wait().unwrap().code(), Some(code), "{name} {more:?}");
+    }
 }
 
 #[test]

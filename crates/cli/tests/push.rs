@@ -176,7 +176,7 @@ fn arguments_that_make_no_sense_are_refused() {
         place.run_words(arguments).has_failed_with(2, words);
     }
     let outcome = place.run_words("push object --local 1 --fabric shm --encrypt");
-    outcome.has_failed_with(1, "the fabric shm does not encrypt");
+    outcome.has_failed_with(2, "the fabric shm does not encrypt");
     fs::write(place.path("hosts"), "a # one\nb,a\n").unwrap();
     place.run_words("push object --hosts-file hosts").has_failed_with(2, "host a is named twice");
 }

@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, BufWriter, Read, Write},
-    path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -54,11 +53,11 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Makes the file, or empties it; the trace begins now.
+    /// Writes to this file, which should be empty; the trace begins now.
     ///
-    /// Errors: the file cannot be made.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        let lines = Lines::begin(BufWriter::new(File::create(path)?))?;
+    /// Errors: writing fails.
+    pub fn begin(out: File) -> io::Result<Self> {
+        let lines = Lines::begin(BufWriter::new(out))?;
         Ok(Self { lines, origin_ns: real_time_ns() })
     }
 

@@ -119,7 +119,7 @@ fn a_block_that_overtakes_its_announcement_is_of_the_message_of_its_copy() {
 #[test]
 fn parts_of_several_processes_make_one_file() {
     let place = Place::new();
-    let mut trace = Trace::create(&place.path("trace")).unwrap();
+    let mut trace = Trace::begin(File::create(place.path("trace")).unwrap()).unwrap();
     let send = || {
         happens!("send", peer = 3_u32, message = 0_u64, block = 4_u32, post = 1_u64);
         happens!("sent", peer = 3_u32, post = 1_u64);
@@ -140,7 +140,7 @@ fn parts_of_several_processes_make_one_file() {
 #[test]
 fn what_is_no_event_is_left_out() {
     let place = Place::new();
-    let mut trace = Trace::create(&place.path("trace")).unwrap();
+    let mut trace = Trace::begin(File::create(place.path("trace")).unwrap()).unwrap();
     trace.add(&b"[\n{\"ph\":\"i\"},\n{\"ph\":\"cut off"[..]).unwrap();
     trace.add(&b"hello {\n{}}\n[]\n\xff\n{\"ph\":\"X\"}\n]\n"[..]).unwrap();
     let long = format!("{{\"name\":\"{}\"}}\n{{\"ph\":\"M\"}}\n", "x".repeat(1 << 20));
@@ -150,7 +150,7 @@ fn what_is_no_event_is_left_out() {
     let phases: Vec<Value> =
         place.events("trace").iter().map(|event| event["ph"].clone()).collect();
     assert_eq!(phases, ["i", "X", "M"]);
-    Trace::create(&place.path("empty")).unwrap().finish().unwrap();
+    Trace::begin(File::create(place.path("empty")).unwrap()).unwrap().finish().unwrap();
     assert!(place.events("empty").is_empty());
 }
 

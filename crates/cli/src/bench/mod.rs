@@ -6,21 +6,22 @@ mod table;
 use std::{
     io::{self, IsTerminal, Write},
     path::PathBuf,
-    process::ExitCode,
-    sync::Arc,
     time::Duration,
 };
 
-use files::{Bench, BenchEvent, BenchPlan, HostPlan, MEASURED_BYTES_MAX, PushSettings, Subject};
+use files::{
+    Bench, BenchEvent, BenchPlan, HostPlan, MEASURED_BYTES_MAX, PushError, PushSettings, Subject,
+};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rdmc::{Fabric, size};
+use rdmc::{Error, Fabric, size};
 
 use crate::{
-    failure::{Failure, say},
+    failure::{Exit, Failure, say},
     hosting::{self, Hosting, local_name, parse_fabric},
     interrupt::Interrupt,
     launch::Launcher,
-    recording::{self, Recording},
+    output::{self, InUse},
+    recording,
     replicate::{Start, add_last_words},
     way::{OrAuto, Way},
 };
@@ -49,7 +50,10 @@ Exit codes:
   1    nothing could be measured
   2    the arguments make no sense
   3    not all hosts could be measured; the others are named
-  130  interrupted; all receivers were told to end";
+  4    everything was measured, but the report or --trace could not be written
+  130  interrupted (SIGINT, SIGTERM, SIGHUP); all receivers were told to end
+
+With --json there is one object on standard output in any case. Its exit_code is the same number.";
 
 /// Measure latency and bandwidth between this machine and others
 #[derive(Debug, clap::Args)]
@@ -90,7 +94,7 @@ pub struct Args {
 
     /// Print one JSON object, with what `rdmc doctor` knows of this machine
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 
     /// No progress
     #[arg(short, long)]
@@ -101,37 +105,54 @@ pub struct Args {
 }
 
 /// Measures over one fabric after another, and reports on standard output.
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    recording::around(args.hosting.trace.as_ref(), args.hosting.verbose, |recording| {
-        measure_all(args, recording)
-    })
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    check(args)?;
+    let local = args.local.is_some();
+    let mut settings = args.hosting.settings(hosts(args)?, local)?;
+    args.way.apply(&mut settings);
+    let launcher = args.hosting.launcher(local)?;
+    let mut in_use = InUse::default();
+    in_use.add_hosts_file(args.hosts_file.as_ref());
+    args.hosting.add_to(&mut in_use);
+    let interrupt = Interrupt::catch()?;
+    let hosting = &args.hosting;
+    let trace = hosting.trace.as_ref();
+    let (mut document, traced) = recording::around(trace, &in_use, hosting.verbose, |recording| {
+        measure_all(args, &settings, &launcher.recorded(recording), &interrupt)
+    })?;
+    document.exit_code = document.exit().and(traced);
+    match write(args, &document) {
+        Ok(()) => Ok(document.exit_code),
+        Err(failure) if document.exit_code == Exit::Done => Err(failure),
+        Err(failure) => {
+            say(failure);
+            Ok(document.exit_code)
+        }
+    }
 }
 
-fn measure_all(args: &Args, recording: Option<&Arc<Recording>>) -> Result<ExitCode, Failure> {
+fn measure_all(
+    args: &Args,
+    settings: &PushSettings,
+    launcher: &Launcher,
+    interrupt: &Interrupt,
+) -> Result<Document, Failure> {
     let plan = BenchPlan {
         bytes: args.size,
         repeats: args.repeats,
         latency_bytes: LATENCY_BYTES.to_vec(),
         latency_repeats: args.round_trips,
     };
-    check(args)?;
-    let local = args.local.is_some();
-    let launcher = args.hosting.launcher(local, recording)?;
-    let hosts = hosts(args)?;
-    let interrupt = Interrupt::catch()?;
-    let mut document = Document::new(args, &hosts);
+    let mut document = Document::new(args, &settings.hosts);
     for fabric in &args.fabric {
-        let mut settings = args.hosting.settings(hosts.clone(), local)?;
-        args.way.apply(&mut settings);
-        settings.fabric = fabric.0.clone();
+        let settings = PushSettings { fabric: fabric.0.clone(), ..settings.clone() };
         let asked = fabric.0.as_ref().map_or_else(|| "auto".into(), ToString::to_string);
-        let run = measure(args, asked, settings, plan.clone(), &launcher, &interrupt)?;
+        let run = measure(args, asked, settings, plan.clone(), launcher, interrupt)?;
         interrupt.check()?;
         run.failures().for_each(say);
         document.runs.push(run);
     }
-    write(args, &document).map_err(Failure::while_doing("standard output"))?;
-    Ok(ExitCode::from(document.exit_code()))
+    Ok(document)
 }
 
 /// Errors: what no fabric could measure.
@@ -151,15 +172,14 @@ fn check(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn write(args: &Args, document: &Document) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if args.json {
-        serde_json::to_writer_pretty(&mut out, document)?;
-        writeln!(out)?;
-    } else {
-        table::write(document, &mut out)?;
-    }
-    out.flush()
+fn write(args: &Args, document: &Document) -> Result<(), Failure> {
+    output::print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, document)?;
+            return writeln!(out);
+        }
+        table::write(document, out)
+    })
 }
 
 fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
@@ -188,6 +208,7 @@ fn measure(
     let start = Start::of(&settings);
     let bench = match Bench::open(settings, plan) {
         Ok(bench) => bench,
+        Err(error @ PushError::Library(Error::Setting(_))) => return Err(Failure::of_push(&error)),
         // Another fabric may be there.
         Err(error) => return Ok(Run::refused(asked, &error)),
     };

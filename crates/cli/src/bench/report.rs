@@ -7,7 +7,10 @@ use rdmc::Algorithm;
 use serde::Serialize;
 
 use super::Args;
-use crate::doctor::{self, Machine};
+use crate::{
+    doctor::{self, Machine},
+    failure::Exit,
+};
 
 /// All of it.
 #[derive(Serialize)]
@@ -17,6 +20,7 @@ pub struct Document {
     /// Hosts refuse other versions of the protocol than this one.
     pub protocol: u16,
     pub settings: Settings,
+    pub exit_code: Exit,
     /// One for each fabric that was asked for.
     pub runs: Vec<Run>,
 }
@@ -126,19 +130,20 @@ impl Document {
             machine: doctor::this_machine(),
             protocol: rdmc::bootstrap::PROTOCOL_VERSION,
             settings,
+            exit_code: Exit::Done,
             runs: Vec::new(),
         }
     }
 
-    /// As documented in `rdmc help bench`.
-    pub fn exit_code(&self) -> u8 {
+    /// What was measured decides.
+    pub fn exit(&self) -> Exit {
         let whole = |run: &Run| run.error.is_none() && run.failed.is_empty();
         if self.runs.iter().all(|run| run.measurements.is_empty()) {
-            1
+            Exit::Failed
         } else if self.runs.iter().all(whole) {
-            0
+            Exit::Done
         } else {
-            3
+            Exit::Partly
         }
     }
 }
@@ -243,11 +248,12 @@ mod tests {
                 repeats: 1,
                 round_trips: 1,
             };
-            Document { machine: Machine::default(), protocol: 1, settings, runs }.exit_code()
+            let (machine, exit_code) = (Machine::default(), Exit::Done);
+            Document { machine, protocol: 1, settings, exit_code, runs }.exit()
         };
-        assert_eq!(code(vec![run(true, false)]), 0);
-        assert_eq!(code(vec![run(false, true)]), 1);
-        assert_eq!(code(vec![run(true, false), run(false, true)]), 3);
-        assert_eq!(code(vec![run(true, true)]), 3);
+        assert_eq!(code(vec![run(true, false)]), Exit::Done);
+        assert_eq!(code(vec![run(false, true)]), Exit::Failed);
+        assert_eq!(code(vec![run(true, false), run(false, true)]), Exit::Partly);
+        assert_eq!(code(vec![run(true, true)]), Exit::Partly);
     }
 }

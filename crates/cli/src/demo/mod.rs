@@ -5,7 +5,7 @@ mod table;
 
 use std::{
     fmt,
-    io::{self, Write},
+    io::Write,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -14,9 +14,10 @@ use files::{HostReport, PushReport, PushSettings, Source};
 use rdmc::{Algorithm, Fabric, Protection, Schedule, Secret, size};
 
 use crate::{
-    failure::Failure,
+    failure::{Exit, Failure, say},
     interrupt::Interrupt,
     launch::Launcher,
+    output::{self, InUse},
     push::{Display, local_hosts, summary},
     recording::{self, Recording},
     replicate::replicate,
@@ -73,40 +74,52 @@ pub struct Args {
 }
 
 /// Runs all algorithms and prints the table. Errors: any copy is missing or wrong.
-pub fn run(args: &Args) -> Result<(), Failure> {
-    recording::around(args.trace.as_ref(), false, |recording| run_all(args, recording))
-}
-
-fn run_all(args: &Args, recording: Option<&Arc<Recording>>) -> Result<(), Failure> {
-    let interrupt = Interrupt::catch()?;
+pub fn run(args: &Args) -> Result<Exit, Failure> {
     let directory = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let receivers = usize::from(args.receivers);
     object::check_space(&directory, args.file.as_deref(), args.size, receivers)?;
-    let room = tempfile::Builder::new().prefix("rdmc-demo-").tempdir_in(&directory).map_err(
+    let mut in_use = InUse::default();
+    if let Some(file) = &args.file {
+        in_use.add("the file to replicate", file);
+    }
+    let interrupt = Interrupt::catch()?;
+    let ((), traced) = recording::around(args.trace.as_ref(), &in_use, false, |recording| {
+        run_all(args, &directory, &interrupt, recording)
+    })?;
+    Ok(traced)
+}
+
+fn run_all(
+    args: &Args,
+    directory: &Path,
+    interrupt: &Interrupt,
+    recording: Option<&Arc<Recording>>,
+) -> Result<(), Failure> {
+    let receivers = usize::from(args.receivers);
+    let room = tempfile::Builder::new().prefix("rdmc-demo-").tempdir_in(directory).map_err(
         Failure::while_doing(format_args!("making a directory in {}", directory.display())),
     )?;
     let object = match &args.file {
         Some(path) => Object::existing(path)?,
-        None => Object::random(&room.path().join("object"), args.size, &interrupt)?,
+        None => Object::random(&room.path().join("object"), args.size, interrupt)?,
     };
     let (bytes, block) = (size::show(object.bytes), size::show(args.block_size));
-    print(format_args!("{bytes} to {receivers} receivers on this machine, blocks of {block}\n"))?;
-    let stage =
-        Stage { args, object: &object, room: room.path(), interrupt: &interrupt, recording };
+    print(format_args!("{bytes} to {receivers} receivers on this machine, blocks of {block}\n"));
+    let stage = Stage { args, object: &object, room: room.path(), interrupt, recording };
     let mut rows = vec![stage.run("one copy", Algorithm::BinomialPipeline, 1)?];
     for (algorithm, name) in RUNS {
         rows.push(stage.run(name, algorithm, receivers)?);
     }
-    print(table::draw(&rows, object.bytes))?;
-    print("Every copy was verified: its BLAKE3 hash is the original's.\n")?;
+    print(table::draw(&rows, object.bytes));
+    print("Every copy was verified: its BLAKE3 hash is the original's.\n");
     room.close().map_err(Failure::while_doing("removing the copies"))
 }
 
-fn print(words: impl fmt::Display) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    write!(out, "{words}")
-        .and_then(|()| out.flush())
-        .map_err(Failure::while_doing("standard output"))
+/// Shows it to whoever looks.
+fn print(words: impl fmt::Display) {
+    if let Err(failure) = output::print(|out| write!(out, "{words}")) {
+        say(failure);
+    }
 }
 
 /// What all runs have in common.

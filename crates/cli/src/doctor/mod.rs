@@ -1,14 +1,14 @@
 //! `rdmc doctor`: what this machine has, what rdmc would use, and what to mend.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::io::Write;
 
 use clap::Parser;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::{
+    failure::{Exit, Failure, say},
+    output,
+};
 
 mod checks;
 mod gather;
@@ -25,13 +25,14 @@ pub use machine::Machine;
 /// and why. Changes nothing.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Exit codes: 0 rdmc works here (there may be warnings), 1 something stops it.\n\n\
+    after_help = "Exit codes: 0 rdmc works here (there may be warnings), 1 something stops it,\n\
+    4 nothing does, but the report could not be written.\n\n\
     Examples:\n  rdmc doctor\n  rdmc doctor --json | jq .findings"
 )]
 pub struct Args {
     /// Write one JSON object instead of text
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 #[derive(Serialize)]
@@ -58,22 +59,22 @@ impl Report {
     }
 }
 
-/// Looks, and reports on standard output. The exit code is 1 if something stops rdmc.
+/// Looks, and reports on standard output.
 ///
-/// Errors: standard output cannot be written.
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+/// Errors: nothing stops rdmc, but the report cannot be written.
+pub fn run(args: &Args) -> Result<Exit, Failure> {
     let report = Report::of(gather::gather());
-    write(&report, args.json).map_err(Failure::while_doing("standard output"))?;
     let stops = report.findings.iter().any(|finding| finding.severity == Severity::Problem);
-    Ok(ExitCode::from(u8::from(stops)))
-}
-
-fn write(report: &Report, json: bool) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, report)?;
-        writeln!(out)
-    } else {
-        text::write(report, &mut out)
+    let written = output::print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            return writeln!(out);
+        }
+        text::write(&report, out)
+    });
+    match written {
+        Err(failure) if stops => say(failure),
+        other => other?,
     }
+    Ok(if stops { Exit::Failed } else { Exit::Done })
 }

@@ -11,7 +11,7 @@ use schedule::{Algorithm, lower_bound_steps};
 use serde_json::{Value, json};
 
 use super::Args;
-use crate::failure::Failure;
+use crate::{failure::Failure, output};
 
 /// Prints the comparison.
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -30,11 +30,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         None if args.local => Costs::of_one_machine(&Fabric::Tcp, args.members()),
         rate => Costs { burst_bytes: args.burst, ..Costs::of_fabric(&Fabric::Tcp, rate) },
     };
-    let mut out = io::stdout().lock();
     let explanation = Explanation { wish, costs };
-    let written =
-        if args.json { explanation.write_json(&mut out) } else { explanation.write(&mut out) };
-    written.and_then(|()| out.flush()).map_err(Failure::while_doing("standard output"))
+    output::print(
+        |out| if args.json { explanation.write_json(out) } else { explanation.write(out) },
+    )
 }
 
 struct Explanation {

@@ -10,7 +10,7 @@ mod table;
 mod transfers;
 
 use std::{
-    io::{self, BufWriter, Write},
+    io::{BufWriter, Write},
     path::PathBuf,
 };
 
@@ -18,7 +18,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rdmc::size;
 use schedule::{Algorithm, MAX_MEMBERS, Schedule};
 
-use crate::failure::Failure;
+use crate::{
+    failure::{Exit, Failure},
+    output::{self, InUse},
+};
 
 /// More transfers than anybody reads: at this size the table is about a gigabyte.
 const MAX_TRANSFERS: u64 = 50_000_000;
@@ -80,7 +83,7 @@ pub struct Args {
 
     /// Print one JSON object instead of the table
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 
     /// Draw the plan into this SVG file instead of printing the table
     #[arg(long, value_name = "FILE")]
@@ -163,24 +166,32 @@ fn rack_of_each(sizes: &[u32], members: u32) -> Result<Vec<u32>, Failure> {
 }
 
 /// Prints or draws the plan.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.in_switch.are_given() {
-        return in_switch::run(&args.in_switch, args.members, args.json);
+        in_switch::run(&args.in_switch, args.members, args.json)?;
+    } else if args.explain {
+        explain::run(args)?;
+    } else {
+        show(args)?;
     }
-    if args.explain {
-        return explain::run(args);
-    }
+    Ok(Exit::Done)
+}
+
+fn show(args: &Args) -> Result<(), Failure> {
     let plan = Plan::new(args)?;
     if let Some(path) = &args.svg {
         let picture = svg::draw(&plan)?;
-        std::fs::write(path, picture)
-            .map_err(Failure::while_doing(format_args!("{}", path.display())))?;
+        output::create("--svg", path, &InUse::default())?
+            .write_all(picture.as_bytes())
+            .map_err(Failure::while_doing(format_args!("--svg {}", path.display())))?;
         if !args.json {
             return Ok(());
         }
     }
-    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let written =
-        if args.json { json::write(&plan, &mut out) } else { table::write(&plan, &mut out) };
-    written.and_then(|()| out.flush()).map_err(Failure::while_doing("standard output"))
+    output::print(|out| {
+        let mut out = BufWriter::with_capacity(1 << 16, out);
+        let written =
+            if args.json { json::write(&plan, &mut out) } else { table::write(&plan, &mut out) };
+        written.and_then(|()| out.flush())
+    })
 }

@@ -4,16 +4,18 @@ mod placing;
 mod progress;
 pub mod summary;
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use control::AgentSwitches;
-use files::{PushEvent, PushSettings, Source};
+use files::{PushEvent, PushReport, PushSettings, Source};
 use rdmc::{Algorithm, Fabric, bootstrap::Credentials, size};
 
 use crate::{
-    failure::{Failure, say},
+    failure::{Exit, Failure, say},
     hosting::{Hosting, parse_fabric},
     interrupt::Interrupt,
+    launch::Launcher,
+    output::InUse,
     recording::{self, Recording},
     replicate::replicate,
     way::{OrAuto, Way},
@@ -45,15 +47,20 @@ replaced in one step. Mode and modification time are kept. Hosts that fail are n
 others go on with what is missing. A host that was lost keeps what it has: running the same
 command again, or --retry, sends it only the rest.
 
-Exit codes:
+Exit codes, whether or not somebody reads what is printed:
   0    every host has a verified copy
-  1    no host has one
-  2    the arguments make no sense
+  1    no host has one; the reasons are named
+  2    the arguments make no sense; nothing was begun
   3    some hosts have one; the others are named
-  130  interrupted before every host had one; the hosts that have one, or may have one, are named
+  4    every host has one, but --trace could not be written
+  130  interrupted (SIGINT, SIGTERM, SIGHUP) before every host had one; the hosts that have one, or may
+       have one, are named
 
 An interrupted push first waits up to 10 s for hosts that publish their copies just then, unless it is
-interrupted again. What the others have received stays for the next push, as after a loss.";
+interrupted again. What the others have received stays for the next push, as after a loss.
+
+With --json there is one object on standard output in any case. Its exit_code is the same number; error says why
+nothing was sent, or null.";
 
 /// Replicate a file to many hosts
 #[derive(Debug, clap::Args)]
@@ -123,7 +130,7 @@ pub struct Args {
 
     /// Print a summary as one JSON object
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 
     /// No progress and no summary; failures are still named on standard error
     #[arg(short, long)]
@@ -134,41 +141,77 @@ pub struct Args {
 }
 
 /// Replicates, and says how it went.
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    recording::around(args.hosting.trace.as_ref(), args.hosting.verbose, |recording| {
-        push(args, recording)
-    })
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let ready = Ready::of(args)?;
+    let in_use = ready.in_use(args)?;
+    let interrupt = Interrupt::catch()?;
+    let facts = summary::Facts::new(&args.file, ready.source.manifest().bytes);
+    let hosting = &args.hosting;
+    let trace = hosting.trace.as_ref();
+    let (report, traced) = recording::around(trace, &in_use, hosting.verbose, |recording| {
+        ready.push(args, recording, &interrupt)
+    })?;
+    let exit = summary::exit(&report, interrupt.happened()).and(traced);
+    facts.tell(&report, exit, args.json, args.quiet);
+    Ok(exit)
 }
 
-fn push(args: &Args, recording: Option<&Arc<Recording>>) -> Result<ExitCode, Failure> {
-    let source = Source::open(&args.file).map_err(Failure::because)?;
-    let settings = settings(args)?;
-    let launcher = args.hosting.launcher(args.local.is_some(), recording)?;
-    if args.local.is_some() && args.dest.is_none() {
-        placing::make_local_directories(&settings.hosts)?;
+/// All that a push is made of, checked as far as this can be done without beginning it.
+struct Ready {
+    source: Source,
+    settings: PushSettings,
+    launcher: Launcher,
+}
+
+impl Ready {
+    fn of(args: &Args) -> Result<Self, Failure> {
+        let source = Source::open(&args.file).map_err(Failure::because)?;
+        let settings = settings(args)?;
+        let launcher = args.hosting.launcher(args.local.is_some())?;
+        Ok(Self { source, settings, launcher })
     }
-    let interrupt = Interrupt::catch()?;
-    let bytes = source.manifest().bytes;
-    let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
-    let mut display = Display::new(&names, bytes, args.quiet || args.hosting.verbose);
-    let facts = summary::Facts::new(&args.file, bytes);
-    let report = replicate(source, settings, &launcher, &interrupt, &mut |event| {
-        display.show(&event);
-        if let PushEvent::Stopping { publishing } = event
-            && interrupt.happened()
-        {
-            say(format_args!(
-                "waiting up to 10 s for {publishing} host(s) that publish; interrupt again to end now"
-            ));
+
+    /// Errors: a copy on this machine would replace the source.
+    fn in_use(&self, args: &Args) -> Result<InUse, Failure> {
+        let mut in_use = InUse::default();
+        in_use.add("the file to replicate", &args.file);
+        in_use.add_hosts_file(args.hosts_file.as_ref());
+        args.hosting.add_to(&mut in_use);
+        if args.local.is_some() {
+            for host in &self.settings.hosts {
+                in_use.add_copy(&host.name, host.destination.as_ref())?;
+            }
         }
-    });
-    display.finish();
-    let report = report?;
-    facts.print(&report, args.json, args.quiet)?;
-    if interrupt.happened() && report.published() < report.hosts.len() {
-        return Err(Failure::Interrupted);
+        Ok(in_use)
     }
-    Ok(summary::exit_code(&report))
+
+    fn push(
+        self,
+        args: &Args,
+        recording: Option<&Arc<Recording>>,
+        interrupt: &Interrupt,
+    ) -> Result<PushReport, Failure> {
+        let Self { source, settings, launcher } = self;
+        if args.local.is_some() && args.dest.is_none() {
+            placing::make_local_directories(&settings.hosts)?;
+        }
+        let bytes = source.manifest().bytes;
+        let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
+        let mut display = Display::new(&names, bytes, args.quiet || args.hosting.verbose);
+        let launcher = launcher.recorded(recording);
+        let report = replicate(source, settings, &launcher, interrupt, &mut |event| {
+            display.show(&event);
+            if let PushEvent::Stopping { publishing } = event
+                && interrupt.happened()
+            {
+                say(format_args!(
+                    "waiting up to 10 s for {publishing} host(s) that publish; interrupt again to end now"
+                ));
+            }
+        });
+        display.finish();
+        report
+    }
 }
 
 fn settings(args: &Args) -> Result<PushSettings, Failure> {

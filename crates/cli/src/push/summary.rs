@@ -1,9 +1,9 @@
 //! How a push went, for people and for programs.
 
 use std::{
-    io::{self, Write},
+    borrow::Cow,
+    io::Write,
     path::{Path, PathBuf},
-    process::ExitCode,
     time::Duration,
 };
 
@@ -11,7 +11,10 @@ use files::{HostReport, HostState, PushError, PushReport};
 use rdmc::{Offload, size};
 use serde::Serialize;
 
-use crate::failure::{Failure, say};
+use crate::{
+    failure::{Exit, say},
+    output,
+};
 
 /// What is known of a push before it runs.
 pub struct Facts {
@@ -21,8 +24,9 @@ pub struct Facts {
 
 #[derive(Serialize)]
 struct Summary<'a> {
-    file: &'a Path,
+    file: Cow<'a, str>,
     bytes: u64,
+    exit_code: Exit,
     /// How blocks travelled in the last group, if there was one.
     algorithm: Option<&'a str>,
     block_bytes: Option<u64>,
@@ -69,42 +73,11 @@ impl Facts {
         Self { file: file.to_owned(), bytes }
     }
 
-    /// The summary to standard output, as JSON or in words (unless `quiet`), and the failures to
-    /// standard error.
-    pub fn print(&self, report: &PushReport, json: bool, quiet: bool) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        let written = if json {
-            serde_json::to_writer(&mut out, &self.summary(report))
-                .map_err(io::Error::from)
-                .and_then(|()| writeln!(out))
-        } else if quiet || report.published() == 0 {
-            Ok(())
-        } else {
-            writeln!(out, "{}", self.words(report))
-        };
-        written.and_then(|()| out.flush()).map_err(Failure::while_doing("standard output"))?;
-        if let Some(Offload::Unavailable(reason)) = report.offload
-            && !json
-            && !quiet
-        {
-            say(format_args!("went on without --offload: {reason}"));
-        }
-        if let Some(reason) = &report.fell_back
-            && !json
-            && !quiet
-        {
-            say(format_args!("receivers relayed, since switches could not copy: {reason}"));
-        }
+    /// The failures to standard error, and the summary to standard output, as JSON or in words (unless
+    /// `quiet`). Neither needs to be read by anybody.
+    pub fn tell(&self, report: &PushReport, exit: Exit, json: bool, quiet: bool) {
         if !json && !quiet {
-            for host in &report.hosts {
-                if let Some(rate) = host.set_aside {
-                    let rate = size::show(rate);
-                    say(format_args!(
-                        "{} held the others up ({rate}/s) and was set aside until they were done",
-                        host.name
-                    ));
-                }
-            }
+            remarks(report);
         }
         match &report.error {
             // What all have in common is said once.
@@ -118,7 +91,23 @@ impl Facts {
                 failures(report).for_each(|(host, reason)| say(format_args!("{host}: {reason}")))
             }
         }
-        Ok(())
+        if exit == Exit::Interrupted {
+            let (published, all) = (report.published(), report.hosts.len());
+            say(format_args!("interrupted; {published} of {all} hosts have a copy"));
+        }
+        let written = output::print(|out| {
+            if json {
+                serde_json::to_writer(&mut *out, &self.summary(report, exit))?;
+                return writeln!(out);
+            }
+            if quiet || report.published() == 0 {
+                return Ok(());
+            }
+            writeln!(out, "{}", self.words(report))
+        });
+        if let Err(failure) = written {
+            say(failure);
+        }
     }
 
     fn words(&self, report: &PushReport) -> String {
@@ -146,10 +135,11 @@ impl Facts {
         format!("{words}; verified and on disk after {total} in all")
     }
 
-    fn summary<'a>(&'a self, report: &'a PushReport) -> Summary<'a> {
+    fn summary<'a>(&'a self, report: &'a PushReport, exit: Exit) -> Summary<'a> {
         Summary {
-            file: &self.file,
+            file: self.file.to_string_lossy(),
             bytes: self.bytes,
+            exit_code: exit,
             algorithm: report.choice.map(|choice| choice.algorithm.name()),
             block_bytes: report.choice.map(|choice| choice.block_bytes),
             members: report.members,
@@ -211,12 +201,34 @@ pub fn failures(report: &PushReport) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// As documented in `rdmc help push`.
-pub fn exit_code(report: &PushReport) -> ExitCode {
+/// What people should know beside the summary.
+fn remarks(report: &PushReport) {
+    if let Some(Offload::Unavailable(reason)) = report.offload {
+        say(format_args!("went on without --offload: {reason}"));
+    }
+    if let Some(reason) = &report.fell_back {
+        say(format_args!("receivers relayed, since switches could not copy: {reason}"));
+    }
+    for host in &report.hosts {
+        if let Some(rate) = host.set_aside {
+            let rate = size::show(rate);
+            say(format_args!(
+                "{} held the others up ({rate}/s) and was set aside until they were done",
+                host.name
+            ));
+        }
+    }
+}
+
+/// What has happened to hosts decides.
+pub fn exit(report: &PushReport, is_interrupted: bool) -> Exit {
     match report.published() {
-        published if published == report.hosts.len() => ExitCode::SUCCESS,
-        0 => ExitCode::from(1),
-        _ => ExitCode::from(3),
+        published if published == report.hosts.len() => Exit::Done,
+        _ if is_interrupted => Exit::Interrupted,
+        0 if report.hosts.iter().all(|host| matches!(host.state, HostState::Failed(_))) => {
+            Exit::Failed
+        }
+        _ => Exit::Partly,
     }
 }
 

@@ -1,13 +1,17 @@
 //! `rdmc switch show`, `groups`, `counters` and `plan`: what an agent says.
 
-use std::{io, net::IpAddr, str::FromStr};
+use std::{
+    io::{self, Write},
+    net::IpAddr,
+    str::FromStr,
+};
 
 use control::{Agent, ControlError};
 use mcrdma::{Mac, plan::Member};
 use serde::Serialize;
 
 use super::text;
-use crate::{credentials::CredentialFiles, failure::Failure};
+use crate::{credentials::CredentialFiles, failure::Failure, output};
 
 /// Whom to ask, and how to show it.
 #[derive(Debug, clap::Args)]
@@ -21,7 +25,7 @@ pub struct Asked {
 
     /// As JSON, for programs
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 impl Asked {
@@ -46,21 +50,20 @@ pub fn write<A: Serialize>(
     json: bool,
     show: impl FnOnce(&A, &mut io::StdoutLock<'_>) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    let written = match json {
-        true => serde_json::to_writer_pretty(&mut out, answer)
-            .map_err(io::Error::from)
-            .and_then(|()| io::Write::write_all(&mut out, b"\n")),
-        false => show(answer, &mut out),
-    };
-    written.map_err(Failure::while_doing("standard output"))
+    output::print(|out| match json {
+        true => {
+            serde_json::to_writer_pretty(&mut *out, answer)?;
+            writeln!(out)
+        }
+        false => show(answer, out),
+    })
 }
 
 /// Show a switch: its ports, and what is behind them
 #[derive(Debug, clap::Args)]
 pub struct Show {
     #[command(flatten)]
-    asked: Asked,
+    pub asked: Asked,
 }
 
 impl Show {
@@ -73,7 +76,7 @@ impl Show {
 #[derive(Debug, clap::Args)]
 pub struct Groups {
     #[command(flatten)]
-    asked: Asked,
+    pub asked: Asked,
 }
 
 impl Groups {
@@ -87,7 +90,7 @@ impl Groups {
 #[derive(Debug, clap::Args)]
 pub struct Counters {
     #[command(flatten)]
-    asked: Asked,
+    pub asked: Asked,
 }
 
 impl Counters {
@@ -103,7 +106,7 @@ impl Counters {
 #[derive(Debug, clap::Args)]
 pub struct Plan {
     #[command(flatten)]
-    asked: Asked,
+    pub asked: Asked,
 
     /// The sender's address
     #[arg(long, value_name = "IP")]

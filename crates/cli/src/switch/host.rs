@@ -16,7 +16,7 @@ pub struct Args {
 
     /// As JSON, for programs
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 impl Args {

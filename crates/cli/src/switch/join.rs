@@ -11,7 +11,7 @@ use control::host::{self, DaemonSettings};
 use crate::{
     credentials::CredentialFiles,
     failure::{Failure, say},
-    interrupt,
+    interrupt::Interrupt,
 };
 
 /// The file's owner, group and all others.
@@ -66,8 +66,8 @@ fn mode(text: &str) -> Result<u32, String> {
 
 /// Serves until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let stop = interrupt::flag().map_err(Failure::while_doing("catching signals"))?;
     let certificates = super::certificates(&args.credentials)?;
+    let stop = Interrupt::catch()?.flag();
     crate::start_logging(args.verbose, None);
     let listening = format!("listening on {}", args.listen);
     let listener = TcpListener::bind(args.listen).map_err(Failure::while_doing(&listening))?;

@@ -7,12 +7,15 @@ mod join;
 mod run;
 mod text;
 
-use std::{process::ExitCode, time::Duration};
+use std::time::Duration;
 
 use clap::Subcommand;
 use rdmc::bootstrap::Certificates;
 
-use crate::{credentials::CredentialFiles, failure::Failure};
+use crate::{
+    credentials::CredentialFiles,
+    failure::{Exit, Failure},
+};
 
 /// Where applications of a host reach its daemon.
 const SOCKET: &str = "/run/rdmc/switch.sock";
@@ -40,19 +43,33 @@ enum Command {
     Plan(ask::Plan),
 }
 
-/// Runs it.
-pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let done = |()| ExitCode::SUCCESS;
-    match &args.command {
-        Command::Run(args) => run::run(args).map(done),
-        Command::Join(args) => join::run(args).map(done),
-        Command::Host(args) => args.run().map(done),
-        Command::Detach(args) => detach::run(args).map(done),
-        Command::Show(args) => args.run().map(done),
-        Command::Groups(args) => args.run().map(done),
-        Command::Counters(args) => args.run().map(done),
-        Command::Plan(args) => args.run().map(done),
+impl Args {
+    /// Whether the answer is to be a JSON object.
+    pub fn is_json(&self) -> bool {
+        match &self.command {
+            Command::Host(args) => args.json,
+            Command::Show(args) => args.asked.json,
+            Command::Groups(args) => args.asked.json,
+            Command::Counters(args) => args.asked.json,
+            Command::Plan(args) => args.asked.json,
+            Command::Run(_) | Command::Join(_) | Command::Detach(_) => false,
+        }
     }
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    match &args.command {
+        Command::Run(args) => run::run(args),
+        Command::Join(args) => join::run(args),
+        Command::Host(args) => args.run(),
+        Command::Detach(args) => detach::run(args),
+        Command::Show(args) => args.run(),
+        Command::Groups(args) => args.run(),
+        Command::Counters(args) => args.run(),
+        Command::Plan(args) => args.run(),
+    }?;
+    Ok(Exit::Done)
 }
 
 /// Agents and who asks them show certificates; a secret would let every host do what one may.

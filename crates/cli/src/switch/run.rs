@@ -19,7 +19,7 @@ use switch::{Groups, KernelPlane, UserspacePlane};
 use crate::{
     credentials::CredentialFiles,
     failure::{Failure, say},
-    interrupt,
+    interrupt::Interrupt,
 };
 
 /// Where the program's maps are, unless something else is said.
@@ -93,8 +93,8 @@ enum PlaneKind {
 
 /// Serves until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let stop = interrupt::flag().map_err(Failure::while_doing("catching signals"))?;
     let certificates = super::certificates(&args.credentials)?;
+    let stop = Interrupt::catch()?.flag();
     crate::start_logging(args.verbose, None);
     let name =
         args.name.clone().unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned());

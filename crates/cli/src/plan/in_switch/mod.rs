@@ -6,10 +6,7 @@ mod report;
 mod source;
 mod text;
 
-use std::{
-    collections::BTreeSet,
-    io::{self, Write},
-};
+use std::collections::BTreeSet;
 
 use mcrdma::{
     MEMBERS_MAX,
@@ -17,7 +14,7 @@ use mcrdma::{
 };
 
 use self::{report::Report, source::Source};
-use crate::failure::Failure;
+use crate::{failure::Failure, output};
 
 /// The end of `rdmc help plan`.
 pub const EXAMPLES: &str = "\
@@ -105,10 +102,7 @@ pub fn run(options: &Options, members: Option<u32>, json: bool) -> Result<(), Fa
         error => Failure::because(error),
     })?;
     let report = Report::new(&topology, &tree, &group.receivers);
-    let mut out = io::stdout().lock();
-    let written =
-        if json { json::write(&report, &mut out) } else { text::write(&report, &mut out) };
-    written.and_then(|()| out.flush()).map_err(Failure::while_doing("standard output"))
+    output::print(|out| if json { json::write(&report, out) } else { text::write(&report, out) })
 }
 
 struct Group {

@@ -1,0 +1,170 @@
+//! What a command writes: files, and standard output.
+//!
+//! A file that a command reads is never one that it writes, whatever names both have. So files are opened for writing
+//! last, when everything else is checked, and are emptied only when they are known to be nothing else.
+
+use std::{
+    fs::{self, File, Metadata, OpenOptions},
+    io::{self, ErrorKind, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+
+use crate::failure::Failure;
+
+/// Files that a command reads or replaces, each with what it is to the command.
+#[derive(Debug, Default)]
+pub struct InUse(Vec<(String, PathBuf)>);
+
+impl InUse {
+    /// Adds a file, which need not exist (yet).
+    pub fn add(&mut self, what: impl Into<String>, path: impl Into<PathBuf>) {
+        self.0.push((what.into(), path.into()));
+    }
+
+    /// Adds a file of hosts, if there is one.
+    pub fn add_hosts_file(&mut self, path: Option<&PathBuf>) {
+        if let Some(path) = path {
+            self.add("--hosts-file", path);
+        }
+    }
+
+    /// Adds where a host of this machine puts its copy. Errors: it would replace a file in use.
+    pub fn add_copy(&mut self, host: &str, destination: &Path) -> Result<(), Failure> {
+        let found = fs::metadata(destination).ok().filter(Metadata::is_file);
+        if let Some((what, _)) = found.and_then(|there| self.find(there.dev(), there.ino())) {
+            let destination = destination.display();
+            return Err(Failure::Usage(format!(
+                "the copy of {host}, {destination}, would replace {what}; choose another --dest"
+            )));
+        }
+        self.add(format!("the copy of {host}"), destination);
+        Ok(())
+    }
+
+    /// What the file is to the command, if it is one of these by any name.
+    fn find(&self, device: u64, inode: u64) -> Option<&(String, PathBuf)> {
+        self.0.iter().find(|(_, path)| {
+            fs::metadata(path).is_ok_and(|known| (known.dev(), known.ino()) == (device, inode))
+        })
+    }
+
+    /// Errors: standard output leads to one of these.
+    pub fn check_standard_output(&self) -> Result<(), Failure> {
+        let Ok(stat) = fstat(io::stdout()) else { return Ok(()) };
+        let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
+        match self.find(stat.st_dev, stat.st_ino) {
+            Some((what, path)) if is_file => Err(Failure::Misdirected(format!(
+                "standard output leads to {}, which is {what}",
+                path.display()
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Opens a file that `option` names, empty, for writing. Nothing is written to what is none of this command's business:
+/// links, permissions and owner stay as they are, and a pipe or device takes what comes.
+///
+/// To be called last, when everything else has been checked. Errors: it is one of the files in use; the system's.
+pub fn create(option: &str, path: &Path, in_use: &InUse) -> Result<File, Failure> {
+    let failed = |error| Failure::Io(format!("{option} {}", path.display()), error);
+    let is_new = matches!(fs::metadata(path), Err(error) if error.kind() == ErrorKind::NotFound);
+    // Not blocking: a FIFO that nobody reads must not be waited for.
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
+        .map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if let Err(refused) = check(option, path, &metadata, in_use) {
+        if is_new {
+            // A destination that did not exist yet.
+            let _ = fs::canonicalize(path).and_then(fs::remove_file);
+        }
+        return Err(refused);
+    }
+    if metadata.is_file() {
+        file.set_len(0).map_err(failed)?;
+    }
+    let flags = fcntl_getfl(&file).map_err(|error| failed(error.into()))?;
+    fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
+    Ok(file)
+}
+
+fn check(option: &str, path: &Path, opened: &Metadata, in_use: &InUse) -> Result<(), Failure> {
+    let known = opened.is_file().then(|| in_use.find(opened.dev(), opened.ino())).flatten();
+    let Some((what, same)) = known else { return Ok(()) };
+    let path = path.display();
+    let same = if same.as_os_str() == path.to_string().as_str() {
+        String::new()
+    } else {
+        format!(" (by the name {})", same.display())
+    };
+    Err(Failure::Usage(format!("{option} {path} would overwrite {what}{same}; name another file")))
+}
+
+/// Writes to standard output. A reader that has gone, as in `rdmc plan ... | head`, has seen what it wanted.
+///
+/// Errors: [`Failure::Output`], for any other reason.
+pub fn print(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::Output("standard output".into(), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn an_output_is_none_of_the_files_in_use_by_any_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("input"), "precious").unwrap();
+        fs::hard_link(at("input"), at("hard")).unwrap();
+        symlink("input", at("soft")).unwrap();
+        symlink("coming", at("ahead")).unwrap();
+        let mut in_use = InUse::default();
+        in_use.add("the input", at("input"));
+        in_use.add("the copy", at("coming"));
+        for name in ["input", "hard", "soft", "coming", "ahead"] {
+            let refused = create("--out", &at(name), &in_use).unwrap_err();
+            assert!(matches!(refused, Failure::Usage(_)), "{name}: {refused:?}");
+        }
+        assert_eq!(fs::read(at("input")).unwrap(), b"precious");
+        assert!(!at("coming").exists());
+
+        fs::write(at("old"), "longer than what comes").unwrap();
+        fs::hard_link(at("old"), at("other name")).unwrap();
+        create("--out", &at("old"), &in_use).unwrap().write_all(b"new").unwrap();
+        assert_eq!(fs::read(at("other name")).unwrap(), b"new");
+        create("--out", Path::new("/dev/null"), &in_use).unwrap().write_all(b"new").unwrap();
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let refused = create("--out", &path, &InUse::default()).unwrap_err();
+        assert!(matches!(refused, Failure::Io(..)), "{refused:?}");
+    }
+}

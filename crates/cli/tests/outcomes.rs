@@ -1,0 +1,254 @@
+//! How commands end: exit codes, what is said to whom, and which files are written.
+
+mod common;
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::symlink,
+    process::{Command, Stdio},
+};
+
+use common::{Outcome, Place, RDMC, signal};
+use serde_json::Value;
+
+/// A push to hosts of this machine: `dead` ones have a launcher that fails.
+fn push(place: &Place, hosts: &str, more: &[&str]) -> Command {
+    let launcher =
+        "sh -c 'case $0 in dead*) echo no route to $0 >&2; exit 255;; esac; exec \"$@\"' {host}";
+    let dest = place.path("{host}/copy");
+    for host in hosts.split(',') {
+        let _ = fs::create_dir(place.path(host));
+    }
+    let to = ["push", "object", "--to", hosts, "--dest", dest.to_str().unwrap()];
+    let how = ["--launcher", launcher, "--remote-rdmc", RDMC, "--advertise", "127.0.0.1"];
+    place.rdmc(&[&to[..], &how, more].concat())
+}
+
+fn outcome(mut command: Command) -> Outcome {
+    Outcome::of(command.output().unwrap())
+}
+
+/// The exit code is in the JSON object as well, which is the only thing on standard output.
+fn ends_with(outcome: &Outcome, code: i32) -> Value {
+    assert_eq!(outcome.code, Some(code), "{outcome:?}");
+    let json = outcome.json();
+    assert_eq!(json["exit_code"], code, "{outcome:?}");
+    json
+}
+
+#[test]
+fn every_end_of_a_push_has_its_exit_code_and_its_object() {
+    let place = Place::with(100_000);
+    let json = ends_with(&outcome(push(&place, "a,b", &["--json"])), 0);
+    assert_eq!(json["hosts"][1]["state"], "published");
+
+    let some = outcome(push(&place, "a,dead", &["--json"]));
+    let json = ends_with(&some, 3);
+    assert!(json["hosts"][1]["error"].as_str().unwrap().contains("no route to dead"), "{json}");
+    assert!(some.err.contains("dead: ") && !some.err.contains("a: "), "{some:?}");
+
+    let none = outcome(push(&place, "dead1,dead2", &["--json"]));
+    assert_eq!(ends_with(&none, 1)["hosts"][0]["state"], "failed");
+    assert!(none.err.contains("dead1: ") && none.err.contains("dead2: "), "{none:?}");
+
+    let full = outcome(push(&place, "a", &["--json", "--trace", "/dev/full"]));
+    assert_eq!(ends_with(&full, 4)["hosts"][0]["state"], "published");
+    assert!(full.err.contains("the trace is not complete"), "{full:?}");
+    // What has happened to hosts counts more.
+    let full = outcome(push(&place, "a,dead", &["--json", "--trace", "/dev/full"]));
+    ends_with(&full, 3);
+    assert!(full.err.contains("the trace is not complete"), "{full:?}");
+}
+
+#[test]
+fn failures_before_anything_is_sent_are_one_object_as_well() {
+    let place = Place::with(10);
+    fs::write(place.path("empty"), "# nobody\n").unwrap();
+    fs::write(place.path("bad"), "1234").unwrap();
+    fs::create_dir(place.path("directory")).unwrap();
+    for (arguments, code, words) in [
+        ("push missing --local 1 --json", 1, "missing does not exist"),
+        ("push directory --local 1 --json", 1, "is a directory"),
+        ("push object --json", 2, "required arguments"),
+        ("push object --local 0 --json", 2, "--local"),
+        ("push object --no-such-option --json", 2, "--no-such-option"),
+        ("push object --local 2 --dest copy --json", 2, "put {host} into --dest"),
+        ("push object --to a,a --json", 2, "named twice"),
+        ("push object --hosts-file empty --json", 2, "no hosts"),
+        ("push object --hosts-file missing --json", 1, "missing: No such file"),
+        ("push object --to a:7000 --json", 2, "--secret-file"),
+        ("push object --to a:7000 --secret-file bad --json", 1, "64 hexadecimal digits"),
+        ("push object --to a:7000 --secret-file missing --json", 1, "missing: No such file"),
+        ("push object --local 1 --fabric shm --encrypt --json", 2, "does not encrypt"),
+        ("push object --local 1 --fabric no-such --json", 1, "no-such"),
+        ("push object --local 1 --trace missing/trace --json", 1, "--trace missing/trace"),
+        ("push object --local 1 --trace object --json", 2, "would overwrite"),
+        ("bench --local 1 --size 0 --json", 2, "at least 1 byte"),
+        ("bench --local 1 --fabric shm --encrypt --json", 2, "does not encrypt"),
+        ("bench a b,a --json", 2, "named twice"),
+        ("bench --json", 2, "required arguments"),
+        ("bench --local 1 --trace missing/trace --json", 1, "--trace missing/trace"),
+        ("plan --members 4 --json", 2, "--blocks"),
+        ("plan --members 4 --blocks 4 --racks 1 --json", 2, "hold 1 members"),
+        ("plan --members 4 --blocks 4 --json --svg missing/plan.svg", 1, "--svg missing/plan.svg"),
+        ("plan --in-switch missing --json", 1, "missing: No such file"),
+        ("plan --in-switch empty --json", 2, "there are no switches"),
+        ("switch show nowhere:1 --json", 2, "--cert"),
+        ("switch host --socket missing --json", 1, "missing"),
+    ] {
+        let outcome = place.run_words(arguments);
+        outcome.has_failed_with(code, words);
+        let json = ends_with(&outcome, code);
+        assert!(json["error"].as_str().unwrap().contains(words), "{arguments}: {json}");
+    }
+}
+
+#[test]
+fn an_interrupted_push_is_one_object_and_code_130() {
+    for name in ["INT", "TERM", "HUP"] {
+        let place = Place::with(20 << 20);
+        let arguments = ["push", "object", "--local", "2", "--block-size", "1KiB", "--json"];
+        let push = place.start_and_await_blocks(&arguments, "local-1");
+        signal(push.id(), name);
+        let outcome = Outcome::of(push.wait_with_output().unwrap());
+        let json = ends_with(&outcome, 130);
+        assert_eq!(json["error"], "interrupted", "{name}: {json}");
+        assert_eq!(json["hosts"].as_array().unwrap().len(), 2);
+        assert!(outcome.err.contains("0 of 2 hosts have a copy"), "{outcome:?}");
+    }
+}
+
+/// What nobody reads changes no exit code, and hosts that failed are named on standard error.
+#[test]
+fn exit_codes_do_not_depend_on_standard_output() {
+    let place = Place::with(100_000);
+    for (hosts, code) in [("a", 0), ("a,dead", 3), ("dead", 1)] {
+        for more in [&[][..], &["--json"], &["--quiet"]] {
+            for out in ["closed pipe", "/dev/full", "closed"] {
+                let mut command = push(&place, hosts, more);
+                let ended = match out {
+                    "closed pipe" => {
+                        let (reader, writer) = std::io::pipe().unwrap();
+                        drop(reader);
+                        command.stdout(writer);
+                        outcome(command)
+                    }
+                    "/dev/full" => {
+                        command.stdout(File::options().write(true).open("/dev/full").unwrap());
+                        outcome(command)
+                    }
+                    _ => outcome(through_shell(&command, "exec \"$@\" >&-")),
+                };
+                assert_eq!(ended.code, Some(code), "{hosts} {more:?} {out}: {ended:?}");
+                let names_it = ended.err.contains("no route to dead");
+                assert_eq!(names_it, hosts.contains("dead"), "{out}: {ended:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn texts_that_cannot_be_written_are_not_done() {
+    let place = Place::with(10);
+    let plan = place.rdmc(&["plan", "--members", "64", "--blocks", "1000"]);
+    let full = outcome(through_shell(&plan, "exec \"$@\" >/dev/full"));
+    full.has_failed_with(4, "standard output: No space left on device");
+    // Who has seen enough is not told that something failed.
+    let enough = outcome(through_shell(&plan, "{ \"$@\"; echo $? >&2; } | head -1"));
+    assert!(enough.err.trim() == "0" && enough.out.lines().count() == 1, "{enough:?}");
+    let secret = outcome(through_shell(&place.rdmc(&["secret"]), "exec \"$@\" >/dev/full"));
+    secret.has_failed_with(4, "standard output");
+}
+
+/// The same command as `"$@"` of a shell's script.
+fn through_shell(command: &Command, script: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh"]).arg(command.get_program()).args(command.get_args());
+    shell.current_dir(command.get_current_dir().unwrap());
+    shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    shell
+}
+
+#[test]
+fn what_a_command_reads_is_never_written_to() {
+    let place = Place::with(300_000);
+    fs::write(place.path("secret"), place.run_words("secret").out).unwrap();
+    fs::write(place.path("hosts"), "a\n").unwrap();
+    fs::hard_link(place.path("object"), place.path("hard")).unwrap();
+    symlink("object", place.path("soft")).unwrap();
+    fs::create_dir(place.path("d")).unwrap();
+    fs::write(place.path("d/old"), "an old copy").unwrap();
+    let precious = |name: &str| fs::read(place.path(name)).unwrap();
+    let before = ["object", "secret", "hosts", "d/old"].map(precious);
+    for arguments in [
+        "push object --local 1 --trace object",
+        "push object --local 1 --trace ./d/../object",
+        "push object --local 1 --trace hard",
+        "push hard --local 1 --trace object",
+        "push object --local 1 --trace soft",
+        "push object --hosts-file hosts --trace hosts",
+        "push object --to a:1 --secret-file secret --trace secret",
+        "push object --local 1 --dest d/old --trace d/old",
+        "push object --local 1 --dest d/new --trace d/new",
+        "push object --local 1 --dest object",
+        "push object --local 1 --dest hard",
+        "demo object --receivers 1 --trace soft",
+        "bench --hosts-file hosts --trace hosts",
+        "bench a:1 --secret-file secret --trace secret",
+        "receive --listen 127.0.0.1:0 --dir d --secret-file secret --trace secret",
+    ] {
+        let outcome = place.run_words(arguments);
+        assert_eq!(outcome.code, Some(2), "{arguments}: {outcome:?}");
+    }
+    for more in ["--json >>object", ">>object", "--trace /dev/fd/3 3>>object"] {
+        let script = format!("exec \"$@\" {more}");
+        let push = place.rdmc(&["push", "object", "--local", "1"]);
+        let ended = outcome(through_shell(&push, &script));
+        assert_eq!(ended.code, Some(2), "{more}: {ended:?}");
+    }
+    assert!(["object", "secret", "hosts", "d/old"].map(precious) == before);
+    assert!(!place.path("d/new").exists() && !place.path("rdmc-local").exists());
+}
+
+#[test]
+fn outputs_are_untouched_until_everything_is_checked() {
+    let place = Place::with(10);
+    fs::write(place.path("precious"), "precious").unwrap();
+    for arguments in [
+        "push missing --local 1 --trace precious",
+        "push object --to a,a --trace precious",
+        "push object --hosts-file missing --trace precious",
+        "push object --local 2 --dest one --trace precious",
+        "push object --to a:1 --trace precious",
+        "push object --to a --launcher ssh --trace precious",
+        "bench --local 1 --size 0 --trace precious",
+        "bench a:1 --trace precious",
+        "demo missing --trace precious",
+        "demo --size 9999TiB --trace precious",
+        "receive --listen 127.0.0.1:0 --dir missing --secret-file missing --trace precious",
+        "plan --members 65 --blocks 4 --svg precious",
+        "plan --members 4 --blocks 4 --racks 1 --svg precious",
+    ] {
+        let outcome = place.run_words(arguments);
+        assert!(matches!(outcome.code, Some(1 | 2)), "{arguments}: {outcome:?}");
+        assert_eq!(fs::read(place.path("precious")).unwrap(), b"precious", "{arguments}");
+    }
+    // Then it is replaced, links and all.
+    symlink("precious", place.path("link")).unwrap();
+    assert_eq!(place.run_words("plan --members 4 --blocks 4 --svg link").code, Some(0));
+    assert!(fs::read_to_string(place.path("precious")).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn exit_codes_are_documented() {
+    let help = Place::with(0).run_words("help push").out;
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exit-codes.md");
+    let page = fs::read_to_string(page).unwrap();
+    for code in ["0", "1", "2", "3", "4", "130"] {
+        assert!(
+            help.lines().any(|line| line.starts_with(&format!("  {code:<5}"))),
+            "{code}: {help}"
+        );
+        assert!(page.lines().any(|line| line.starts_with(&format!("| {code} |"))), "{code}");
+    }
+}
