@@ -417,7 +417,7 @@ fn test_programs_are_chosen_by_package_and_name() {
         }
     }
     // Commands, in scripts and documents.
-    let scripts = ["dev", ".ci/run", "rdma-vm/run"];
+    let scripts = ["dev", ".ci/run", "nightly/run", "nightly/steps", "rdma-vm/run"];
     let scripts = scripts.map(|path| (PathBuf::from(path), read(&root().join(path))));
     for (path, text) in documents().into_iter().chain(scripts) {
         for line in text.replace("\\\n", " ").lines() {

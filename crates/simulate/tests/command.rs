@@ -63,3 +63,18 @@ fn pushes_are_run_shown_and_replayed() {
     assert_eq!(output.status.code(), Some(1), "{repeated}");
     assert!(again.contains("--pushes") && repeated.contains("VIOLATION: "), "{repeated}");
 }
+
+/// With `--help` behind it, a command is only read.
+#[test]
+fn the_nightly_commands_are_understood() {
+    let steps = concat!(env!("CARGO_MANIFEST_DIR"), "/../../nightly/steps");
+    let steps = std::fs::read_to_string(steps).unwrap();
+    let commands: Vec<&str> =
+        steps.lines().filter_map(|it| Some(it.split_once("./dev sim ")?.1)).collect();
+    assert_eq!(commands.len(), 2, "groups and pushes");
+    for command in commands {
+        let command = command.replace("{}", "7").replace("{seed}", "7");
+        let (output, text) = simulate(&format!("{command} --help"));
+        assert!(output.status.success(), "{command}: {text}");
+    }
+}
