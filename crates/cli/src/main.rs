@@ -106,7 +106,17 @@ fn start_logging(verbose: bool, trace: Option<&trace::Writer>) {
     tracing_subscriber::registry().with(logs).with(trace.map(trace::Writer::layer)).init();
 }
 
+/// Many hosts take many descriptors, and the usual soft limit is for programs that use select(2). What
+/// is not to be had is said by whoever needs it.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 fn main() -> ExitCode {
+    raise_descriptor_limit();
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => return misunderstood(&error).into(),

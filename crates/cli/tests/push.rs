@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
-use common::{Place, RDMC};
+use common::{Outcome, Place, RDMC};
 
 #[test]
 fn three_receivers_have_copies_with_mode_and_time() {
@@ -215,4 +215,28 @@ fn the_demo_checks_its_copies_and_leaves_nothing() {
     assert_eq!(place.run_words("demo object --receivers 2 --dir .").code, Some(0));
     place.run_words("demo --size 9999TiB --dir .").has_failed_with(1, "choose another --dir");
     place.run_words("demo missing --dir .").has_failed_with(1, "missing does not exist");
+}
+
+/// Runs `rdmc push` with limits that a shell sets first.
+fn push_with_limit(place: &Place, limit: &str, hosts: u32) -> Outcome {
+    let command = format!("ulimit {limit} && exec \"$0\" push object --local {hosts} --quiet");
+    let shell = std::process::Command::new("sh")
+        .args(["-c", &command, RDMC])
+        .current_dir(place.directory.path())
+        .output();
+    Outcome::of(shell.unwrap())
+}
+
+#[test]
+fn a_push_that_takes_too_many_descriptors_says_how_many_hosts_fit() {
+    let place = Place::with(100_000);
+    let outcome = push_with_limit(&place, "-n 64", 40);
+    outcome.has_failed_with(2, "40 hosts take about");
+    assert!(outcome.err.contains("hosts fit; raise the limit (ulimit -n"), "{outcome:?}");
+    let fit: u32 =
+        outcome.err.split(": ").last().unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!((1..40).contains(&fit), "{outcome:?}");
+    assert_eq!(push_with_limit(&place, "-n 64", fit).code, Some(0));
+    // A soft limit is no limit.
+    assert_eq!(push_with_limit(&place, "-S -n 64", 40).code, Some(0));
 }

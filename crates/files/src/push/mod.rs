@@ -8,6 +8,7 @@ mod attempt;
 mod bench;
 #[doc(hidden)]
 mod coordinator;
+mod descriptors;
 pub(crate) mod doorway;
 #[doc(hidden)]
 mod host;
@@ -147,7 +148,8 @@ impl PushHandle {
 impl Push {
     /// Starts to listen for receivers.
     ///
-    /// Errors: a setting is out of range; the system refuses.
+    /// Errors: a setting is out of range; this process may not open enough files for so many hosts; the
+    /// system refuses.
     pub fn open(source: Source, mut settings: PushSettings) -> Result<Self, PushError> {
         settings.check(source.manifest().bytes)?;
         if settings.algorithm == Some(Algorithm::InSwitch) {
@@ -158,6 +160,7 @@ impl Push {
     }
 
     fn listen(source: Option<Arc<Source>>, settings: PushSettings) -> Result<Self, PushError> {
+        settings.check_descriptors()?;
         let (events, inbox) = mpsc::channel();
         let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let doorway =

@@ -1,0 +1,46 @@
+//! Whether this process may open what a push to so many hosts takes.
+
+use std::fs;
+
+use rdmc::{Algorithm, Error};
+use rustix::process::{Resource, getrlimit};
+
+use super::PushSettings;
+
+/// For each host: its control connection, and one for whoever has started its receiver (a pipe for
+/// its standard error).
+const PER_HOST: u64 = 2;
+/// Connections in their handshake have one more, and there are no more of them at once.
+const HANDSHAKES_MAX: u64 = 128;
+/// Listeners, wakers, the source, and what an application may open meanwhile.
+const OTHERS: u64 = 32;
+
+impl PushSettings {
+    /// Errors: descriptors would run out, so that hosts were lost one by one; says how many fit.
+    pub(super) fn check_descriptors(&self) -> Result<(), Error> {
+        let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(()) };
+        let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+        let (hosts, left) = (self.hosts.len() as u64, limit.saturating_sub(open));
+        if self.descriptors(hosts) <= left {
+            return Ok(());
+        }
+        let fit = (0..hosts).rev().find(|&hosts| self.descriptors(hosts) <= left).unwrap_or(0);
+        Err(Error::Setting(format!(
+            "{hosts} hosts take about {} open files here, and this process may have {limit}: {fit} \
+             hosts fit; raise the limit (ulimit -n, LimitNOFILE= of a service), or push to fewer \
+             hosts at a time",
+            self.descriptors(hosts) + open
+        )))
+    }
+
+    /// How many so many hosts take, at most.
+    fn descriptors(&self, hosts: u64) -> u64 {
+        // The root's neighbours in a group.
+        let neighbours = match self.algorithm {
+            Some(Algorithm::Sequential) => hosts,
+            _ => 2 * u64::from((hosts + 1).ilog2() + 1),
+        };
+        let data = neighbours.min(hosts) * u64::from(self.streams);
+        hosts * PER_HOST + hosts.min(HANDSHAKES_MAX) + data + OTHERS
+    }
+}
