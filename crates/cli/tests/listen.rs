@@ -7,7 +7,7 @@ use std::{
     os::unix::fs::{PermissionsExt, symlink},
 };
 
-use common::{Listener, Place, RDMC, signal};
+use common::{Listener, Outcome, Place, RDMC, signal};
 
 const SECRET: [&str; 2] = ["--secret-file", "secret"];
 
@@ -223,6 +223,35 @@ fn a_listener_ends_on_a_signal() {
         let mut listener = listener(&place, directory, more);
         signal(listener.child.id(), name);
         assert_eq!(listener.child.wait().unwrap().code(), Some(code), "{name} {more:?}");
+    }
+}
+
+/// As a host is rebooted.
+#[test]
+fn what_has_come_outlives_a_listener_that_is_ended() {
+    let place = place_with_secret(20 << 20);
+    for more in [&["--once"][..], &[]] {
+        let mut first = listener(&place, if more.is_empty() { "in" } else { "once" }, more);
+        let at = first.directory.clone();
+        let push = |listener: &Listener| {
+            let host = format!("127.0.0.1:{}", listener.port);
+            let to = ["push", "object", "--to", &host, "--secret-file", "secret", "--json"];
+            place.rdmc(&[&to[..], &["--block-size", "1KiB"]].concat())
+        };
+        let running = push(&first).spawn().unwrap();
+        place.await_bytes(&at, 3 << 20);
+        signal(first.child.id(), "TERM");
+        first.child.wait().unwrap();
+        let lost = Outcome::of(running.wait_with_output().unwrap());
+        assert_eq!(lost.code, Some(1), "{lost:?}");
+        assert_eq!(place.temporaries().len(), 1, "{lost:?}");
+
+        let second = Listener::again(&place, &at, &SECRET);
+        let again = Outcome::of(push(&second).output().unwrap());
+        assert_eq!(again.code, Some(0), "{again:?}");
+        let resumed = again.json()["hosts"][0]["resumed_bytes"].as_u64().unwrap();
+        assert!(resumed >= 2 << 20, "{resumed}");
+        assert!(place.is_copy(&format!("{at}/object")) && place.temporaries().is_empty());
     }
 }
 

@@ -2,7 +2,10 @@
 
 mod common;
 
-use std::fs;
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 use common::{Outcome, Place, await_that, child_with_open, children, is_running, signal};
 
@@ -152,6 +155,41 @@ fn an_interrupted_push_says_of_each_host_what_is_known() {
         let published = summary["hosts"].as_array().unwrap().iter();
         assert!(published.filter(|host| host["state"] == "published").count() > 0, "{outcome:?}");
     }
+}
+
+#[test]
+fn what_has_come_outlives_a_receiver_that_is_ended() {
+    let place = Place::with(BYTES);
+    let arguments = [&SLOW[..], &["--json"]].concat();
+    let push = place.start_and_await_blocks(&arguments, "local-2");
+    place.await_bytes("local-2", 3 << 20);
+    signal(child_with_open(push.id(), "/local-2/"), "TERM");
+    let outcome = Outcome::of(push.wait_with_output().unwrap());
+    outcome.has_failed_with(3, "local-2: interrupted");
+    assert_eq!(place.temporaries().len(), 1, "{outcome:?}");
+    let again = place.run(&arguments);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    let resumed = host(&again.json(), "local-2")["resumed_bytes"].as_u64().unwrap();
+    assert!(resumed >= 2 << 20, "{resumed}");
+}
+
+/// As `nohup` and the background of shells have it.
+#[test]
+fn signals_that_are_ignored_at_the_start_stay_ignored() {
+    let place = Place::with(BYTES);
+    let push = place.rdmc(&SLOW);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]).arg(push.get_program());
+    shell.args(push.get_args()).current_dir(place.directory.path());
+    let push = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    place.await_bytes("local-1", 0);
+    for process in [&children(push.id())[..], &[push.id()]].concat() {
+        signal(process, "HUP");
+        signal(process, "INT");
+    }
+    let outcome = Outcome::of(push.wait_with_output().unwrap());
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!((1..=3).all(|host| place.is_copy(&format!("rdmc-local/local-{host}/object"))));
 }
 
 #[test]

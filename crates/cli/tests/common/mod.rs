@@ -110,6 +110,7 @@ pub fn await_that(what: &str, holds: impl Fn() -> bool) {
 pub struct Listener {
     pub child: Child,
     pub port: u16,
+    pub directory: String,
     /// What it says after where it listens.
     said: BufReader<ChildStderr>,
 }
@@ -117,13 +118,18 @@ pub struct Listener {
 impl Listener {
     pub fn start(place: &Place, directory: &str, more: &[&str]) -> Self {
         fs::create_dir(place.path(directory)).unwrap();
+        Self::again(place, directory, more)
+    }
+
+    /// In a directory that is there.
+    pub fn again(place: &Place, directory: &str, more: &[&str]) -> Self {
         let arguments = ["receive", "--listen", "127.0.0.1:0", "--dir", directory];
         let mut child = place.rdmc(&[&arguments[..], more].concat()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
         let port = line.trim().rsplit(':').next().unwrap().parse().expect(&line);
-        Self { child, port, said }
+        Self { child, port, directory: directory.to_owned(), said }
     }
 
     /// Its next line on standard error.

@@ -2,7 +2,7 @@
 //!
 //! Get a control connection by [`call`] (to a root that waits for it) or by accepting one, then
 //! [`serve`] it. A session leaves a published copy or nothing; if its root is lost or gives this
-//! receiver up, also what has come so far, hidden, for the next session.
+//! receiver up, or it is asked to stop, also what has come so far, hidden, for the next session.
 //!
 //! `session::Session` decides everything. Here it is driven: by one thread, the caller's, in
 //! [`serve`]; others only feed it `Event`s. What it wants done is done by `scene::Scene`.
@@ -66,7 +66,7 @@ pub struct ReceiverSettings {
     pub placement: Placement,
     /// The longest object that it accepts, in bytes; asked before anything is made for it.
     pub bytes_max: Option<u64>,
-    /// Ends the session within a fraction of a second when set, and removes what has come.
+    /// Ends the session within a fraction of a second when set, and keeps what has come for a later one.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -103,10 +103,16 @@ pub enum ReceiveError {
 }
 
 impl ReceiveError {
-    /// Whether a later session can go on with what has come: what a lost root or a dead neighbour
-    /// has left undone.
+    /// Whether a later session can go on with what has come: what a lost root, a dead neighbour, or
+    /// the end of this receiver has left undone.
     pub fn keeps(&self) -> bool {
-        matches!(self, Self::Root(_) | Self::Aborted { keep: true, .. })
+        match self {
+            Self::Root(_) | Self::Stopped => true,
+            Self::Aborted { keep, .. } => *keep,
+            // It was reading when it was asked to stop.
+            Self::ReadBack(error) => error.kind() == std::io::ErrorKind::Interrupted,
+            _ => false,
+        }
     }
 
     /// What the root is told, if it may be there and does not know.
@@ -167,8 +173,8 @@ pub fn join(root: &str, credentials: &Credentials, timeout: Duration) -> Result<
 /// Serves one session to its end, and returns the path of the published copy; none if the root has
 /// only measured.
 ///
-/// Blocks as long as the session lasts; a root that falls silent ends it. Whatever the outcome,
-/// no temporary file stays behind.
+/// Blocks as long as the session lasts; a root that falls silent ends it. A temporary file stays
+/// behind only where a later session can go on with it ([`ReceiveError::keeps`]).
 ///
 /// Errors: see [`ReceiveError`].
 pub fn serve(
