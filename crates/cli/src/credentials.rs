@@ -13,6 +13,7 @@ use rdmc::{
 
 use crate::{
     failure::{Failure, say},
+    input,
     output::InUse,
 };
 
@@ -74,9 +75,7 @@ impl CredentialFiles {
 
 fn read_secret(path: &Path) -> Result<Secret, Failure> {
     warn_of_others(path);
-    let text = fs::read_to_string(path)
-        .map(zeroize::Zeroizing::new)
-        .map_err(Failure::while_doing(path.display()))?;
+    let text = input::read(path, input::SECRET_BYTES_MAX)?;
     Secret::from_hex(&text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
 }
 
@@ -84,7 +83,7 @@ fn read_secret(path: &Path) -> Result<Secret, Failure> {
 fn warn_of_others(path: &Path) {
     // Whether it can be read at all is seen when it is.
     let Ok(metadata) = fs::metadata(path) else { return };
-    if metadata.mode() & OTHERS != 0 {
+    if metadata.is_file() && metadata.mode() & OTHERS != 0 {
         let path = path.display();
         say(format_args!("others can read or change {path}: chmod 600 {path}"));
     }

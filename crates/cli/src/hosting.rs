@@ -10,6 +10,7 @@ use crate::{
     credentials::CredentialFiles,
     failure::Failure,
     hosts::{self, Host},
+    input,
     launch::Launcher,
     output::InUse,
     way::OrAuto,
@@ -151,7 +152,7 @@ pub fn named(
         all.extend(hosts::parse(list).map_err(wrong)?);
     }
     if let Some(path) = file {
-        let text = std::fs::read_to_string(path).map_err(Failure::while_doing(path.display()))?;
+        let text = input::read(path, input::LIST_BYTES_MAX)?;
         let wrong = |error| Failure::Usage(format!("{}: {error}", path.display()));
         for host in hosts::parse_lines(&text).map_err(wrong)? {
             if all.contains(&host) {

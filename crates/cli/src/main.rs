@@ -16,6 +16,7 @@ mod failure;
 mod fuzzing;
 mod hosting;
 mod hosts;
+mod input;
 mod interrupt;
 mod invitation;
 mod launch;

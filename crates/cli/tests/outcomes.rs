@@ -240,6 +240,29 @@ fn outputs_are_untouched_until_everything_is_checked() {
 }
 
 #[test]
+fn endless_inputs_are_refused_and_pipes_are_read() {
+    let place = Place::with(10);
+    for arguments in [
+        "push object --hosts-file /dev/zero",
+        "bench --hosts-file /dev/zero",
+        "push object --to a:1 --secret-file /dev/zero",
+        "push object --to a:1 --cert /dev/zero --key /dev/zero --ca /dev/zero",
+        "plan --in-switch /dev/zero",
+        "receive --listen 127.0.0.1:0 --dir . --secret-file /dev/zero",
+        "switch show a:1 --cert /dev/zero --key /dev/zero --ca /dev/zero",
+    ] {
+        place.run_words(arguments).has_failed_with(1, "longer than");
+    }
+    let mut push = push(&place, "a", &[]);
+    push.args(["--hosts-file", "/dev/stdin"]);
+    let script = "printf 'b\nc\n' | exec \"$@\"";
+    let ended = outcome(through_shell(&push, script));
+    // They have no directory.
+    ended.has_failed_with(3, "c: the directory");
+    assert!(place.is_copy("a/copy"), "{ended:?}");
+}
+
+#[test]
 fn exit_codes_are_documented() {
     let help = Place::with(0).run_words("help push").out;
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exit-codes.md");

@@ -2,7 +2,9 @@
 //! know, or by certificates of an authority that both trust.
 
 use std::{
-    fmt, fs,
+    fmt,
+    fs::File,
+    io::Read,
     net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -26,6 +28,10 @@ use zeroize::Zeroizing;
 
 use super::tls;
 use crate::{Error, Secret};
+
+/// The longest file of certificates or of a key that is read; systems' own lists of authorities have
+/// some 200 KB.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// What one end of a [`super::Channel`] proves, and asks the other to prove.
 #[derive(Clone, Debug)]
@@ -215,8 +221,16 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
 }
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let read = fs::read(path).map(Zeroizing::new);
-    read.map_err(|error| Error::System { what: path.display().to_string(), error })
+    let mut contents = Zeroizing::new(Vec::new());
+    // One more byte, to tell a whole file from the beginning of a longer one.
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut contents))
+        .map_err(|error| Error::System { what: path.display().to_string(), error })?;
+    if contents.len() as u64 > FILE_BYTES_MAX {
+        let most = crate::size::show(FILE_BYTES_MAX);
+        return Err(setting(path, format!("longer than {most}; is it the right file?")));
+    }
+    Ok(contents)
 }
 
 fn host_name(name: &str) -> Result<ServerName<'static>, Error> {

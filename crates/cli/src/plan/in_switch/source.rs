@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr};
 use mcrdma::plan::{Device, Topology};
 
 use super::file;
-use crate::failure::Failure;
+use crate::{failure::Failure, input};
 
 /// The most hosts and switches that a topology can have.
 pub const NODES_MAX: usize = 10_000;
@@ -85,10 +85,9 @@ impl Source {
                 path.display()
             ))),
             Self::File(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
+                let text = input::read(path, input::LIST_BYTES_MAX).map_err(|failure| {
                     Failure::Failed(format!(
-                        "{}: {error}; a topology is a file, racks:RACKSxHOSTS, or fat-tree:PORTS",
-                        path.display()
+                        "{failure}; a topology is a file, racks:RACKSxHOSTS, or fat-tree:PORTS"
                     ))
                 })?;
                 file::parse(&text)

@@ -1,0 +1,62 @@
+//! Files that a command reads whole.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    mem,
+    path::Path,
+};
+
+use rdmc::size;
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+
+/// Lists of hosts and topologies.
+pub const LIST_BYTES_MAX: u64 = 16 << 20;
+/// Secrets.
+pub const SECRET_BYTES_MAX: u64 = 4 << 10;
+
+/// The text of a file (or pipe) of at most so many bytes. Its memory is cleared when it is dropped.
+///
+/// Errors: longer, not UTF-8, or unreadable; each names the path.
+pub fn read(path: &Path, bytes_max: u64) -> Result<Zeroizing<String>, Failure> {
+    let failed = |error: io::Error| Failure::Io(path.display().to_string(), error);
+    let mut bytes = Zeroizing::new(Vec::new());
+    // One more, to tell a whole file from the beginning of a longer one.
+    let file = File::open(path).map_err(failed)?;
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > bytes_max {
+        let (path, most) = (path.display(), size::show(bytes_max));
+        return Err(Failure::Failed(format!(
+            "{path} is longer than {most}; is it the right file?"
+        )));
+    }
+    String::from_utf8(mem::take(&mut bytes))
+        .map(Zeroizing::new)
+        .map_err(|_| Failure::Failed(format!("{} is not text in UTF-8", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn files_that_are_too_long_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "12345678").unwrap();
+        assert_eq!(*read(&path, 8).unwrap(), "12345678");
+        let error = read(&path, 7).unwrap_err().to_string();
+        assert!(error.contains("file is longer than 7 B"), "{error}");
+        // A character that is cut in two at the limit.
+        fs::write(&path, "123456\u{e9}").unwrap();
+        assert!(read(&path, 7).unwrap_err().to_string().contains("longer than 7 B"));
+        fs::write(&path, [b'a', 0xff]).unwrap();
+        assert!(read(&path, 7).unwrap_err().to_string().contains("not text in UTF-8"));
+        let endless = read(Path::new("/dev/zero"), LIST_BYTES_MAX).unwrap_err().to_string();
+        assert!(endless.contains("longer than 16 MiB"), "{endless}");
+    }
+}
