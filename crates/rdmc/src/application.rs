@@ -1,18 +1,23 @@
 //! What an application gives to a group: callbacks, and memory when a message comes.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use transport::Region;
 use transport_switch::Registration;
 
-use crate::{Error, Event, Failure, group::Shared};
+use crate::{Error, Event, Failure, FailureKind, group::Shared};
 
 /// The callbacks of one group at one member (DSN 2018 figure 1).
 ///
 /// They run one at a time, in order, on a thread of the group's own (or in
 /// [`crate::Context::progress`], if the caller drives progress), outside all locks: they may call
 /// back into the library and may be slow without holding up other groups or the relaying of blocks
-/// that have their memory. A callback that panics makes the group fail; other groups go on.
+/// that have their memory. A callback that panics makes the group fail, and only `failed` is called
+/// after it; other groups go on.
 pub trait Application: Send + 'static {
     /// A message of exactly `bytes` bytes is coming; says where to put it. At receivers only.
     fn incoming(&mut self, message: u64, bytes: u64) -> Memory;
@@ -34,8 +39,8 @@ pub trait Application: Send + 'static {
     /// members may still be receiving; only closing the group tells that all are done.
     fn complete(&mut self, message: u64, region: Region);
 
-    /// The group has failed: the last callback of this group. Regions of incomplete messages come
-    /// back by message number.
+    /// The group has failed: the last callback of this group. Regions of messages that are incomplete,
+    /// or of which `complete` was not called, come back by message number.
     fn failed(&mut self, failure: &Failure, regions: Vec<(u64, Region)>) {
         let _ = (failure, regions);
     }
@@ -77,47 +82,97 @@ where
 
 /// Turns a group's events into calls of its application.
 pub(crate) struct Dispatcher {
-    application: Box<dyn Application>,
-    shared: std::sync::Arc<Shared>,
+    /// Until the last call has returned.
+    application: Option<Box<dyn Application>>,
+    shared: Arc<Shared>,
+    /// What the application has said when it panicked.
+    panicked: Option<String>,
+    /// Memory of messages whose completion it was not told of since.
+    held_back: Vec<(u64, Region)>,
     /// Goes with the dispatcher, where callbacks run: taking a group out of switches may block.
-    _registration: Option<Registration>,
+    registration: Option<Registration>,
 }
 
 impl Dispatcher {
     pub(crate) fn new(
         application: Box<dyn Application>,
-        shared: std::sync::Arc<Shared>,
+        shared: Arc<Shared>,
         registration: Option<Registration>,
     ) -> Self {
-        Self { application, shared, _registration: registration }
+        let (application, held_back) = (Some(application), Vec::new());
+        Self { application, shared, panicked: None, held_back, registration }
     }
 
-    /// Delivers on the thread of whoever drives progress, which is the callback thread meanwhile.
+    /// Delivers on the thread of whoever drives progress.
     pub(crate) fn run_here(&mut self, event: Event) {
         let last = matches!(event, Event::Failed { .. } | Event::Closed { .. });
-        self.shared.set_callback_thread();
         self.deliver(event);
-        self.shared.clear_callback_thread();
         if last {
-            self.shared.set_finished();
+            self.finish();
         }
     }
 
     pub(crate) fn deliver(&mut self, event: Event) {
+        let Some(event) = self.due(event) else { return };
         self.shared.note(&event);
-        let (application, shared) = (&mut self.application, &self.shared);
-        // The application is not called again with anything but `failed` after a panic, which is
-        // its own to survive.
-        let call = AssertUnwindSafe(|| call(application.as_mut(), shared, event));
+        let Some(application) = self.application.as_mut().filter(|_| !self.shared.is_abandoned())
+        else {
+            return;
+        };
+        // After a panic the application gets nothing but `failed`, which is its own to survive.
+        let call = AssertUnwindSafe(|| call(application.as_mut(), &self.shared, event));
         if let Err(panic) = catch_unwind(call) {
-            let what = panic
-                .downcast_ref::<&str>()
-                .map(ToString::to_string)
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_default();
-            self.shared.abort(&format!("callback panicked: {what}"));
+            let cause = format!("callback panicked: {}", panic_text(&*panic));
+            self.shared.abort(&cause);
+            self.panicked.get_or_insert(cause);
         }
     }
+
+    /// No callback follows: the application goes before anybody is told that it has.
+    pub(crate) fn finish(&mut self) {
+        let gone = (self.application.take(), self.registration.take());
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(gone))) {
+            tracing::warn!(
+                panic = panic_text(&*panic),
+                "an application panicked as it was dropped"
+            );
+        }
+        self.shared.set_finished();
+    }
+
+    /// What the application is told of an event: after a panic nothing but that its group has failed,
+    /// by which it gets all its memory back.
+    fn due(&mut self, event: Event) -> Option<Event> {
+        let Some(cause) = &self.panicked else { return Some(event) };
+        match event {
+            Event::Complete { message, region, .. } => {
+                self.held_back.push((message, region));
+                None
+            }
+            Event::Failed { failure, regions } => {
+                let mut all = std::mem::take(&mut self.held_back);
+                all.extend(regions);
+                Some(Event::Failed { failure, regions: all })
+            }
+            // All members have everything, but this one's application was not told.
+            Event::Closed { group } => {
+                let (rank, detail) = (self.shared.settings.rank, cause.clone());
+                let (member, kind) = (Some(rank), FailureKind::Application);
+                let failure = Failure { group, member, reporter: rank, kind, detail };
+                Some(Event::Failed { failure, regions: std::mem::take(&mut self.held_back) })
+            }
+            Event::Incoming { .. } | Event::Block { .. } | Event::Received { .. } => None,
+        }
+    }
+}
+
+/// What somebody has said when it panicked.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default()
 }
 
 fn call(application: &mut dyn Application, shared: &Shared, event: Event) {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use transport::{Region, Transport};
 use transport_switch::{GroupEnd, Registration, Switches};
 use transport_tcp::TcpConfig;
@@ -17,11 +17,16 @@ use crate::{
     Protection, Secret, Waited,
     application::{Dispatcher, Functions},
     bootstrap::{Deadline, Listener, Terms, Wires, connect_neighbours, in_switch},
+    caller::Caller,
     group::Shared,
     network::{Link, Network, Wire},
     threads::Threads,
-    worker::{Command, Commands, Due, Outlet, Worker},
+    worker::{Command, Commands, Outlet, Worker},
 };
+
+/// How long a call waits for what moves transfers on: far longer than it ever takes, unless the
+/// network or memory does not answer the system.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long dropping a context may take.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,7 +37,9 @@ pub enum Progress {
     /// A thread of the context's own; callbacks run on one thread for each group.
     #[default]
     Thread,
-    /// The caller, in [`Context::progress`]; callbacks run there.
+    /// Whoever calls [`Context::progress`], or waits by [`Group::close`], [`Group::wait_complete`] or
+    /// [`crate::SendHandle::wait`]; callbacks run there. One thread at a time is at it, and others wait
+    /// for it.
     Caller,
 }
 
@@ -94,7 +101,8 @@ pub struct Context {
     listener: Listener,
     commands: Commands,
     groups: Mutex<HashMap<u64, Arc<Shared>>>,
-    worker: Mutex<Option<Worker>>,
+    /// With [`Progress::Caller`].
+    caller: Option<Arc<Caller>>,
     threads: Threads,
     closed: bool,
 }
@@ -128,9 +136,7 @@ impl Context {
         };
         let transport = Network::start(&settings.fabric, settings.listen.ip(), &settings.tcp)?;
         let (offers, can_offload) = (transport.offers(), transport.can_offload());
-        let (sender, receiver) = unbounded();
-        let commands = Commands { sender, waker: transport.waker() };
-        let worker = Worker::new(transport, receiver, settings.completion);
+        let (worker, commands) = Worker::new(transport, settings.completion);
         let listener = Listener::start(settings.listen, settings.secret.clone(), offers)?;
         let mut context = Self {
             settings,
@@ -138,12 +144,15 @@ impl Context {
             listener,
             commands,
             groups: Mutex::default(),
-            worker: Mutex::new(None),
+            caller: None,
             threads: Threads::default(),
             closed: false,
         };
         match context.settings.progress {
-            Progress::Caller => context.worker = Mutex::new(Some(worker)),
+            Progress::Caller => {
+                let caller = Caller::new(worker, context.commands.clone());
+                context.caller = Some(Arc::new(caller));
+            }
             Progress::Thread => {
                 context
                     .threads
@@ -175,6 +184,7 @@ impl Context {
         application: impl Application,
     ) -> Result<Group, Error> {
         settings.check()?;
+        self.commands.check()?;
         self.check_in_switch(&settings)?;
         if addresses.len() != settings.schedule.members() as usize {
             return Err(Error::Setting(format!(
@@ -184,7 +194,7 @@ impl Context {
             )));
         }
         let offload = Offload::of(&settings, self.can_offload);
-        let shared = Shared::new(settings, offload, self.commands.clone());
+        let shared = Shared::new(settings, offload, self.commands.clone(), self.caller.clone());
         self.reserve(&shared)?;
         self.connect_and_create(&shared, addresses, Box::new(application)).inspect_err(|_| {
             lock(&self.groups).remove(&shared.settings.number);
@@ -207,24 +217,15 @@ impl Context {
     }
 
     /// Moves transfers on and runs callbacks, with [`Progress::Caller`] only. Waits up to `wait`
-    /// if there is nothing to do. Returns whether a callback ran.
+    /// if there is nothing to do, or for another thread that is in this call or drives while it waits.
+    /// Returns whether a callback ran here.
     ///
-    /// Errors: the context has a progress thread, another thread is in this call, or the context
-    /// is closed.
+    /// Errors: the context has a progress thread, is closed, or has failed; [`Error::InsideCallback`].
     pub fn progress(&self, wait: Duration) -> Result<bool, Error> {
-        if self.settings.progress == Progress::Thread {
+        let Some(caller) = &self.caller else {
             return Err(Error::Setting("this context has its own progress thread".into()));
-        }
-        let mut due = Due::new();
-        {
-            let Ok(mut worker) = self.worker.try_lock() else {
-                return Err(Error::InsideCallback("progress", "one thread at a time"));
-            };
-            worker.as_mut().ok_or(Error::ContextClosed)?.turn(wait, &mut due);
-        }
-        let ran = !due.is_empty();
-        run_callbacks(due);
-        Ok(ran)
+        };
+        caller.progress(wait)
     }
 
     /// The network that blocks move over.
@@ -232,9 +233,10 @@ impl Context {
         &self.settings.fabric
     }
 
-    /// What this context has done so far.
+    /// What this context has done so far. Blocks while it is busy, 10 seconds at most.
     ///
-    /// Errors: the context is closed.
+    /// Errors: [`Error::Timeout`], as when the network or memory that it uses does not answer; the
+    /// context is closed or has failed.
     pub fn counters(&self) -> Result<Counters, Error> {
         self.ask(|reply| Command::Counters { reply })
     }
@@ -242,7 +244,7 @@ impl Context {
     /// Whom this member has waited for, in each group that has not ended, by the groups' numbers.
     /// With what all members say one finds who holds the others up: [`crate::slowness`].
     ///
-    /// Errors: the context is closed.
+    /// Blocks, and errors: as [`Context::counters`].
     pub fn waited(&self) -> Result<Vec<(u64, Vec<Waited>)>, Error> {
         self.ask(|reply| Command::Waited { reply })
     }
@@ -250,8 +252,20 @@ impl Context {
     fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Result<T, Error> {
         let (reply, answer) = bounded(1);
         self.commands.give(command(reply))?;
-        self.take_commands_here();
-        answer.recv_timeout(Duration::from_secs(10)).map_err(|_| Error::ContextClosed)
+        self.await_answer(&answer, Deadline::after(ANSWER_TIMEOUT))
+    }
+
+    /// Waits until the worker has carried out a command.
+    fn await_answer<T>(&self, answer: &Receiver<T>, deadline: Deadline) -> Result<T, Error> {
+        if let Some(caller) = &self.caller {
+            caller.take_commands();
+        }
+        answer.recv_timeout(deadline.left()).map_err(|error| match error {
+            RecvTimeoutError::Timeout => {
+                deadline.missed("what moves this context's transfers on is busy, and its answer")
+            }
+            RecvTimeoutError::Disconnected => self.commands.ended(),
+        })
     }
 
     /// Makes groups that are still open fail at all their members, ends all threads and closes all
@@ -272,7 +286,9 @@ impl Context {
         }
         let _ = self.commands.give(Command::Stop);
         let mut late = self.listener.close(deadline);
-        self.stop_worker_here(deadline);
+        if let Some(caller) = &self.caller {
+            caller.stop(deadline);
+        }
         late.extend(self.threads.join(deadline));
         if self.settings.progress == Progress::Caller {
             let groups = lock(&self.groups);
@@ -280,18 +296,6 @@ impl Context {
             late.extend(open.map(|(number, _)| format!("the end of group {number}")));
         }
         if late.is_empty() { Ok(()) } else { Err(deadline.missed(late.join(", "))) }
-    }
-
-    /// With [`Progress::Caller`]: drives the worker until all groups have ended.
-    fn stop_worker_here(&self, deadline: Deadline) {
-        let Ok(mut guard) = self.worker.try_lock() else { return };
-        let Some(mut worker) = guard.take() else { return };
-        drop(guard);
-        let mut due = Due::new();
-        while !worker.has_stopped() && !deadline.left().is_zero() {
-            worker.turn(Duration::from_millis(10), &mut due);
-            run_callbacks(std::mem::take(&mut due));
-        }
     }
 
     /// Takes the group's number, if no living group has it.
@@ -339,8 +343,12 @@ impl Context {
         let (reply, answer) = bounded(1);
         let settings = Box::new(settings.clone());
         self.commands.give(Command::Create { settings, links, outlet, reply })?;
-        self.take_commands_here();
-        answer.recv_timeout(Duration::from_secs(60)).map_err(|_| Error::ContextClosed)?
+        let created = self.await_answer(&answer, deadline);
+        if created.is_err() {
+            // It may be created yet.
+            shared.abandon("creating it took too long");
+        }
+        created?
     }
 
     /// Whether this context can take part in the group, if switches are to copy its blocks.
@@ -393,9 +401,7 @@ impl Context {
             for event in events {
                 dispatcher.deliver(event);
             }
-            // The application goes before anybody is told that it has.
-            drop(dispatcher);
-            shared.set_finished();
+            dispatcher.finish();
         };
         let what = format!("a callback of group {number}");
         self.threads
@@ -403,28 +409,12 @@ impl Context {
             .map_err(|error| Error::System { what: "starting a callback thread".into(), error })?;
         Ok(Outlet::Thread(sender))
     }
-
-    /// With [`Progress::Caller`]: carries out commands now, unless another thread is at it.
-    fn take_commands_here(&self) {
-        if let Ok(mut worker) = self.worker.try_lock()
-            && let Some(worker) = worker.as_mut()
-        {
-            worker.take_commands();
-        }
-    }
 }
 
 impl Drop for Context {
     /// As [`Context::close`] with 5 seconds; after it, nothing.
     fn drop(&mut self) {
         let _ = self.shut_down(Deadline::after(DROP_TIMEOUT));
-    }
-}
-
-/// Runs callbacks on this thread, outside all locks but the group's own turn.
-fn run_callbacks(due: Due) {
-    for (dispatcher, event) in due {
-        lock(&dispatcher).run_here(event);
     }
 }
 

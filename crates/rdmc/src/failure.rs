@@ -130,6 +130,10 @@ pub enum Error {
     /// The context is closed.
     #[error("the context is closed")]
     ContextClosed,
+    /// What moves the context's transfers on has panicked, with what it said. All its groups have
+    /// failed; others live.
+    #[error("the context has failed, start another: {0}")]
+    ContextFailed(String),
     /// The memory is smaller than the message; another region may be given.
     #[error(
         "message {message} of group {group} has {bytes} bytes, but the region only {region_bytes}"
@@ -166,8 +170,8 @@ pub enum Error {
     /// A setting is out of range; says which and what would do.
     #[error("{0}")]
     Setting(String),
-    /// A blocking call from inside one of the group's own callbacks, which it would wait for.
-    #[error("{0} waits for callbacks and was called from one; use {1} there")]
+    /// A blocking call from inside a callback that it would wait for: which, and what to do there.
+    #[error("{0} waits for callbacks and was called from one; {1}")]
     InsideCallback(&'static str, &'static str),
     /// A member could not be reached, or refused.
     #[error("member {member} at {address}: {cause}")]

@@ -13,6 +13,7 @@ use transport::Region;
 use crate::{
     Error, Event, Failure, GroupSettings, Offload, RelayError,
     bootstrap::Deadline,
+    caller::Caller,
     settings::check_region,
     worker::{Command, Commands},
 };
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) settings: GroupSettings,
     pub(crate) offload: Offload,
     commands: Commands,
+    /// With [`crate::Progress::Caller`]: whoever waits drives.
+    caller: Option<Arc<Caller>>,
     status: Mutex<Status>,
     changed: Condvar,
 }
@@ -54,6 +57,9 @@ struct Status {
     failure: Option<Failure>,
     /// The last callback has returned.
     finished: bool,
+    /// Creating the group has failed: its application is not called.
+    abandoned: bool,
+    /// Of its own, if it has one.
     callback_thread: Option<ThreadId>,
 }
 
@@ -108,26 +114,27 @@ impl Group {
     /// root is awaited. Success means that every message reached every member, and that the last
     /// callback has returned.
     ///
+    /// With [`crate::Progress::Caller`] it moves transfers on and runs callbacks, of all the context's
+    /// groups, as [`crate::Context::progress`] does; it returns after the deadline only if a callback
+    /// does.
+    ///
     /// Errors: [`Error::Failed`]; [`Error::Timeout`] (the group then fails at all members);
-    /// [`Error::Closed`] if it was closed before; [`Error::InsideCallback`].
+    /// [`Error::Closed`] if it was closed before; [`Error::InsideCallback`]; the context is closed or
+    /// has failed.
     pub fn close(&self, timeout: Duration) -> Result<(), Error> {
-        if self.shared.status().callback_thread == Some(thread::current().id()) {
-            return Err(Error::InsideCallback("close", "start_close"));
+        let call = ("close", "use start_close there");
+        if self.shared.is_inside_callback() {
+            return Err(Error::InsideCallback(call.0, call.1));
         }
         self.start_close()?;
         let deadline = Deadline::after(timeout);
-        let ended = self.shared.wait(deadline, |status| {
-            (status.closed || status.failure.is_some()) && status.finished
-        });
-        let status = match ended {
-            Some(status) => status,
-            None => {
-                let what = format!("closing group {}", self.shared.settings.number);
-                self.shared.abort(&format!("{what} took longer than {} ms", timeout.as_millis()));
-                return Err(deadline.missed(what));
-            }
-        };
-        status.failure.clone().map_or(Ok(()), |failure| Err(Error::Failed(failure)))
+        let is_over = |status: &Status| status.has_ended() && status.finished;
+        if self.shared.wait(call, deadline, is_over)? {
+            return self.failure().map_or(Ok(()), |failure| Err(Error::Failed(failure)));
+        }
+        let what = format!("closing group {}", self.shared.settings.number);
+        self.shared.abort(&format!("{what} took longer than {} ms", timeout.as_millis()));
+        Err(deadline.missed(what))
     }
 
     /// Starts to close the group without waiting; [`crate::Application::closed`] or
@@ -161,9 +168,10 @@ impl Group {
     }
 
     /// Waits until this many messages are complete at this member (all blocks here, nothing left
-    /// to relay).
+    /// to relay). With [`crate::Progress::Caller`] it drives, as [`Group::close`] does.
     ///
-    /// Errors: the group fails, or closes with fewer; deadline.
+    /// Errors: the group fails, or closes with fewer; deadline; [`Error::InsideCallback`] if they are
+    /// not and this call keeps them from completing; the context is closed or has failed.
     pub fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
         self.shared.wait_complete(messages, timeout)
     }
@@ -172,7 +180,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let status = self.shared.status();
-        let ended = status.closing || status.closed || status.failure.is_some();
+        let ended = status.closing || status.has_ended();
         drop(status);
         if !ended {
             self.shared.abort("its application dropped the group");
@@ -192,18 +200,24 @@ impl SendHandle {
     }
 
     /// Waits until the root is done with the message: its memory is free again. Members may still
-    /// be relaying it to each other; closing the group tells that all have it.
+    /// be relaying it to each other; closing the group tells that all have it. With
+    /// [`crate::Progress::Caller`] it drives, as [`Group::close`] does.
     ///
-    /// Errors: the group fails; deadline.
+    /// Errors: as [`Group::wait_complete`].
     pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
         self.shared.wait_complete(self.message + 1, timeout)
     }
 }
 
 impl Shared {
-    pub(crate) fn new(settings: GroupSettings, offload: Offload, commands: Commands) -> Arc<Self> {
+    pub(crate) fn new(
+        settings: GroupSettings,
+        offload: Offload,
+        commands: Commands,
+        caller: Option<Arc<Caller>>,
+    ) -> Arc<Self> {
         let (status, changed) = (Mutex::default(), Condvar::new());
-        Arc::new(Self { settings, offload, commands, status, changed })
+        Arc::new(Self { settings, offload, commands, caller, status, changed })
     }
 
     fn status(&self) -> MutexGuard<'_, Status> {
@@ -223,7 +237,15 @@ impl Shared {
             Event::Failed { failure, .. } => status.failure = Some(failure.clone()),
             Event::Closed { .. } => status.closed = true,
         }
+        drop(status);
+        self.notify();
+    }
+
+    fn notify(&self) {
         self.changed.notify_all();
+        if let Some(caller) = &self.caller {
+            caller.notify();
+        }
     }
 
     pub(crate) fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
@@ -248,13 +270,24 @@ impl Shared {
         self.status().callback_thread = Some(thread::current().id());
     }
 
-    pub(crate) fn clear_callback_thread(&self) {
-        self.status().callback_thread = None;
+    /// Whether this group's callbacks wait for the calling thread.
+    fn is_inside_callback(&self) -> bool {
+        self.status().callback_thread == Some(thread::current().id())
+            || self.caller.as_ref().is_some_and(|caller| caller.is_driven_here())
+    }
+
+    /// Creating the group has failed: makes it end without a word to the application.
+    pub(crate) fn abandon(&self, reason: &str) {
+        self.status().abandoned = true;
+        self.abort(reason);
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.status().abandoned
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        let status = self.status();
-        status.closed || status.failure.is_some()
+        self.status().has_ended()
     }
 
     /// Whether the last callback has returned.
@@ -264,38 +297,58 @@ impl Shared {
 
     pub(crate) fn set_finished(&self) {
         self.status().finished = true;
-        self.changed.notify_all();
+        self.notify();
     }
 
     fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
         let deadline = Deadline::after(timeout);
-        let done = self.wait(deadline, |status| {
-            status.completed >= messages || status.closed || status.failure.is_some()
-        });
+        let call = ("wait", "use is_complete there");
+        let is_over = |status: &Status| status.completed >= messages || status.has_ended();
         let number = self.settings.number;
-        match done {
-            Some(status) if status.completed >= messages => Ok(()),
-            Some(status) => {
-                Err(status.failure.clone().map_or(Error::Closed(number), Error::Failed))
-            }
-            None => Err(deadline.missed(format!("message {} of group {number}", messages - 1))),
+        if !self.wait(call, deadline, is_over)? {
+            let last = messages.saturating_sub(1);
+            return Err(deadline.missed(format!("message {last} of group {number}")));
         }
+        let status = self.status();
+        if status.completed >= messages {
+            return Ok(());
+        }
+        Err(status.failure.clone().map_or(Error::Closed(number), Error::Failed))
     }
 
+    /// Waits until this holds; false at the deadline. `call`: what was called, and what to do in
+    /// callbacks instead.
+    ///
+    /// Errors: called from a callback that it would wait for; the context is closed or has failed.
     fn wait(
         &self,
+        call: (&'static str, &'static str),
         deadline: Deadline,
         done: impl Fn(&Status) -> bool,
-    ) -> Option<MutexGuard<'_, Status>> {
-        let (status, result) = self
+    ) -> Result<bool, Error> {
+        if let Some(caller) = &self.caller {
+            return caller.wait(call, deadline, || done(&self.status()));
+        }
+        let status = self.status();
+        if done(&status) {
+            return Ok(true);
+        }
+        if status.callback_thread == Some(thread::current().id()) {
+            return Err(Error::InsideCallback(call.0, call.1));
+        }
+        let (status, _) = self
             .changed
-            .wait_timeout_while(self.status(), deadline.left(), |status| !done(status))
+            .wait_timeout_while(status, deadline.left(), |status| !done(status))
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        (!result.timed_out() || done(&status)).then_some(status)
+        Ok(done(&status))
     }
 }
 
 impl Status {
+    fn has_ended(&self) -> bool {
+        self.closed || self.failure.is_some()
+    }
+
     fn check_open(&self, group: u64) -> Result<(), Error> {
         self.check_alive(group)?;
         if self.closing { Err(Error::Closed(group)) } else { Ok(()) }

@@ -46,6 +46,7 @@
 
 mod application;
 pub mod bootstrap;
+mod caller;
 pub mod choice;
 mod context;
 pub mod discovery;

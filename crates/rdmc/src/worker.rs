@@ -3,18 +3,19 @@
 use std::{
     collections::HashMap,
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     str::FromStr,
-    sync::Arc,
+    sync::{Arc, Mutex, OnceLock},
     thread,
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender};
-use transport::{Region, Waker};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use transport::{Region, Transport, Waker};
 
 use crate::{
-    Counters, Engine, Error, Event, GroupSettings, Waited,
-    application::Dispatcher,
+    Counters, Engine, Error, Event, Failure, FailureKind, GroupSettings, Waited,
+    application::{Dispatcher, panic_text},
     network::{Link, Network},
 };
 
@@ -105,21 +106,34 @@ pub(crate) enum Outlet {
     /// To the group's own callback thread.
     Thread(Sender<Event>),
     /// To whoever calls [`Worker::turn`].
-    Caller(Arc<std::sync::Mutex<Dispatcher>>),
+    Caller(Arc<Mutex<Dispatcher>>),
 }
 
 /// Gives commands to the worker and wakes it.
 #[derive(Clone)]
 pub(crate) struct Commands {
-    pub(crate) sender: Sender<Command>,
-    pub(crate) waker: Waker,
+    sender: Sender<Command>,
+    waker: Waker,
+    /// Why the worker has failed, if it has.
+    failed: Arc<OnceLock<String>>,
 }
 
 impl Commands {
     pub(crate) fn give(&self, command: Command) -> Result<(), Error> {
-        self.sender.send(command).map_err(|_| Error::ContextClosed)?;
+        self.sender.send(command).map_err(|_| self.ended())?;
         (self.waker)();
         Ok(())
+    }
+
+    /// Errors: the worker has failed.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.failed.get().is_some() { Err(self.ended()) } else { Ok(()) }
+    }
+
+    /// Why nothing is carried out any more.
+    pub(crate) fn ended(&self) -> Error {
+        let failed = self.failed.get();
+        failed.map_or(Error::ContextClosed, |cause| Error::ContextFailed(cause.clone()))
     }
 }
 
@@ -130,12 +144,14 @@ impl fmt::Debug for Commands {
 }
 
 /// Callbacks to run once no lock is held.
-pub(crate) type Due = Vec<(Arc<std::sync::Mutex<Dispatcher>>, Event)>;
+pub(crate) type Due = Vec<(Arc<Mutex<Dispatcher>>, Event)>;
 
 pub(crate) struct Worker {
     engine: Engine<Network>,
     commands: Receiver<Command>,
-    outlets: HashMap<u64, Outlet>,
+    failed: Arc<OnceLock<String>>,
+    /// By the groups' numbers, with this member's rank.
+    outlets: HashMap<u64, (u32, Outlet)>,
     mode: CompletionMode,
     last_completion: Instant,
     events: Vec<Event>,
@@ -143,36 +159,73 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(
-        transport: Network,
-        commands: Receiver<Command>,
-        mode: CompletionMode,
-    ) -> Self {
-        Self {
+    /// A worker, and what it is told with.
+    pub(crate) fn new(transport: Network, mode: CompletionMode) -> (Self, Commands) {
+        let (sender, receiver) = unbounded();
+        let failed = Arc::new(OnceLock::new());
+        let commands = Commands { sender, waker: transport.waker(), failed: Arc::clone(&failed) };
+        let worker = Self {
             engine: Engine::new(transport),
-            commands,
+            commands: receiver,
+            failed,
             outlets: HashMap::new(),
             mode,
             last_completion: Instant::now(),
             events: Vec::new(),
             stopping: false,
-        }
+        };
+        (worker, commands)
     }
 
     /// Runs until stopped and all groups have ended.
-    pub(crate) fn run(mut self) {
+    pub(crate) fn run(self) {
         let mut due = Due::new();
-        while !self.has_stopped() {
-            let polling = match self.mode {
+        let mut running = Some(Box::new(self));
+        while let Some(worker) = running.take_if(|worker| !worker.has_stopped()) {
+            let polling = match worker.mode {
                 CompletionMode::EventOnly => false,
-                CompletionMode::Hybrid => self.last_completion.elapsed() < HYBRID_POLLING,
+                CompletionMode::Hybrid => worker.last_completion.elapsed() < HYBRID_POLLING,
                 CompletionMode::Polling => true,
             };
             if polling {
                 // Lets another member on the same core run; free when there is none.
                 thread::yield_now();
             }
-            self.turn(if polling { Duration::ZERO } else { SLEEP_MAX }, &mut due);
+            let wait = if polling { Duration::ZERO } else { SLEEP_MAX };
+            running = worker.attempt(&mut due, |worker, due| worker.turn(wait, due));
+        }
+    }
+
+    /// Acts. If that panics all groups fail, connections close, and the worker is gone: nothing is
+    /// known of its state.
+    pub(crate) fn attempt(
+        mut self: Box<Self>,
+        due: &mut Due,
+        act: impl FnOnce(&mut Self, &mut Due),
+    ) -> Option<Box<Self>> {
+        match catch_unwind(AssertUnwindSafe(|| act(&mut self, due))) {
+            Ok(()) => Some(self),
+            Err(panic) => {
+                self.fail(format!("moving transfers on panicked: {}", panic_text(&*panic)), due);
+                None
+            }
+        }
+    }
+
+    fn fail(mut self, cause: String, due: &mut Due) {
+        tracing::error!(cause, "a context has failed");
+        self.hand_out(due);
+        let Self { engine, outlets, commands, failed, .. } = self;
+        let _ = failed.set(cause.clone());
+        // Whoever waits for an answer gets none from now on.
+        drop(commands);
+        let mut regions = engine.into_memory();
+        for (group, (rank, outlet)) in outlets {
+            let kind = FailureKind::Application;
+            let (member, detail) = (Some(rank), cause.clone());
+            let failure = Failure { group, member, reporter: rank, kind, detail };
+            let regions = regions.remove(&group).unwrap_or_default();
+            outlet.tell(Event::Failed { failure, regions }, due);
         }
     }
 
@@ -186,6 +239,10 @@ impl Worker {
         if self.engine.progress(wait, &mut self.events) > 0 {
             self.last_completion = Instant::now();
         }
+        self.hand_out(due);
+    }
+
+    fn hand_out(&mut self, due: &mut Due) {
         for event in self.events.drain(..) {
             let (group, last) = match &event {
                 Event::Failed { failure, .. } => (failure.group, true),
@@ -195,11 +252,8 @@ impl Worker {
                 | Event::Received { group, .. }
                 | Event::Complete { group, .. } => (*group, false),
             };
-            match self.outlets.get(&group) {
-                // The thread is gone only if the callbacks are over.
-                Some(Outlet::Thread(sender)) => drop(sender.send(event)),
-                Some(Outlet::Caller(dispatcher)) => due.push((Arc::clone(dispatcher), event)),
-                None => {}
+            if let Some((_, outlet)) = self.outlets.get(&group) {
+                outlet.tell(event, due);
             }
             if last {
                 self.outlets.remove(&group);
@@ -211,6 +265,10 @@ impl Worker {
         while let Ok(command) = self.commands.try_recv() {
             self.carry_out(command);
         }
+    }
+
+    pub(crate) fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
     }
 
     /// Stopped, and no group is left.
@@ -263,9 +321,19 @@ impl Worker {
         if self.stopping {
             return Err(Error::ContextClosed);
         }
-        let number = settings.number;
+        let (number, rank) = (settings.number, settings.rank);
         self.engine.create(settings, links)?;
-        self.outlets.insert(number, outlet);
+        self.outlets.insert(number, (rank, outlet));
         Ok(())
+    }
+}
+
+impl Outlet {
+    fn tell(&self, event: Event, due: &mut Due) {
+        match self {
+            // The thread is gone only if the callbacks are over.
+            Self::Thread(sender) => drop(sender.send(event)),
+            Self::Caller(dispatcher) => due.push((Arc::clone(dispatcher), event)),
+        }
     }
 }

@@ -4,13 +4,26 @@
 mod common;
 
 use std::{
-    sync::mpsc::{Receiver, Sender, channel},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
     thread,
     time::Duration,
 };
 
-use common::{PATIENCE, Recorder, World, group};
-use rdmc::{Algorithm, Application, Error, Group, GroupSettings, Memory, Region};
+use common::{PATIENCE, Recorder, Told, World, group};
+use rdmc::{
+    Algorithm, Application, Context, Error, Group, GroupSettings, Memory, Progress, Region, Secret,
+    bootstrap::{Channel, Deadline, Door, rendezvous},
+};
+use tracing::{
+    Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
 
 /// A timeout of waits that are in vain. How long they really take depends on the machine; that they
 /// end is what counts.
@@ -103,6 +116,289 @@ fn a_context_that_is_dropped_does_not_wait_for_a_stuck_callback_for_ever() {
 }
 
 #[test]
+fn a_callback_is_refused_what_would_wait_for_it() {
+    for progress in [Progress::Thread, Progress::Caller] {
+        let world = World::start_with(1, |settings| settings.progress = progress);
+        let [context] = <[Context; 1]>::try_from(world.contexts).ok().unwrap();
+        let (context, handles) = (Arc::new(context), Arc::new(OnceLock::new()));
+        let (asked, outcomes) = channel();
+        let asks = Asks { handles: Arc::clone(&handles), asked };
+        let group = context.create_group(chain(1, 1)(0), &world.addresses, asks).unwrap();
+        let group = Arc::new(group);
+        handles.set((Arc::clone(&context), Arc::clone(&group))).ok().unwrap();
+        group.send(Region::zeroed(10)).unwrap();
+        group.wait_complete(1, PATIENCE).unwrap();
+        let [close, wait, progress, counters] =
+            outcomes.recv_timeout(PATIENCE).expect("a call of `complete`");
+        for outcome in [close, wait] {
+            assert!(matches!(outcome, Err(Error::InsideCallback(..))), "{outcome:?}");
+        }
+        assert!(matches!(progress, Err(Error::InsideCallback(..) | Error::Setting(_))));
+        counters.unwrap();
+        group.close(PATIENCE).unwrap();
+        // The application, which has them, is gone by now.
+        drop(handles);
+        let context = Arc::into_inner(context).expect("the only one");
+        context.close(PATIENCE).unwrap();
+    }
+}
+
+/// Calls what waits from its callback.
+struct Asks {
+    handles: Arc<OnceLock<(Arc<Context>, Arc<Group>)>>,
+    asked: Sender<[Result<(), Error>; 4]>,
+}
+
+impl Application for Asks {
+    fn incoming(&mut self, _: u64, _: u64) -> Memory {
+        Memory::Later
+    }
+
+    fn complete(&mut self, _: u64, _: Region) {
+        let (context, group) = self.handles.wait();
+        let _ = self.asked.send([
+            group.close(Duration::MAX),
+            group.wait_complete(2, Duration::MAX),
+            context.progress(Duration::MAX).map(drop),
+            context.counters().map(drop),
+        ]);
+    }
+}
+
+/// Listens to what progress threads say of some groups, and does harm to them: so they are stuck, or
+/// panic, at a known place.
+struct Saboteur;
+
+const PANICS: [u64; 2] = [6_660, 6_661];
+const IS_STUCK: u64 = 7_770;
+/// Until when stuck threads are.
+static LET_GO: OnceLock<()> = OnceLock::new();
+
+impl Subscriber for Saboteur {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "rdmc::timeline"
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut heard = Heard::default();
+        event.record(&mut heard);
+        match heard {
+            Heard { group, is_message: true } if PANICS.contains(&group) => panic!("on purpose"),
+            Heard { group: IS_STUCK, is_message: true } => {
+                LET_GO.wait();
+            }
+            _ => {}
+        }
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[derive(Default)]
+struct Heard {
+    group: u64,
+    is_message: bool,
+}
+
+impl Visit for Heard {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "group" {
+            self.group = value;
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.is_message |= field.name() == "what" && value == "message";
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+}
+
+fn sabotage() {
+    // Another test may have done so.
+    let _ = tracing::subscriber::set_global_default(Saboteur);
+}
+
+#[test]
+fn a_panic_where_transfers_are_moved_on_fails_all_groups_with_the_cause() {
+    sabotage();
+    for (progress, number) in [Progress::Thread, Progress::Caller].into_iter().zip(PANICS) {
+        let rank = AtomicUsize::new(0);
+        let world = World::start_with(3, |settings| {
+            if rank.fetch_add(1, Ordering::Relaxed) == 0 {
+                settings.progress = progress;
+            }
+        });
+        let (doomed, other) = (world.join(chain(number, 3)), world.join(chain(1, 3)));
+        let sent = doomed[0].0.send(Region::zeroed(5_000)).unwrap();
+        let cause = "panicked: on purpose";
+        let waits = [
+            sent.wait(PATIENCE),
+            other[0].0.wait_complete(1, PATIENCE),
+            doomed[0].0.close(PATIENCE),
+            other[0].0.close(PATIENCE),
+        ];
+        for outcome in waits {
+            let Err(Error::Failed(failure)) = outcome else { panic!("{outcome:?}") };
+            assert!(failure.member == Some(0) && failure.detail.contains(cause), "{failure}");
+        }
+        for groups in [&doomed, &other] {
+            let told = groups[0].1.recv_timeout(PATIENCE);
+            assert!(matches!(told, Ok(Told::Failed(..))), "{told:?}");
+            for (rank, (group, _)) in groups.iter().enumerate().skip(1) {
+                let outcome = group.wait_complete(1, PATIENCE);
+                let Err(Error::Failed(failure)) = outcome else { panic!("{outcome:?}") };
+                assert_eq!(failure.member, Some(0), "at member {rank}: {failure}");
+            }
+        }
+        let (recorder, _) = channel();
+        let context = &world.contexts[0];
+        let created = context.create_group(chain(2, 3)(0), &world.addresses, Recorder(recorder));
+        for outcome in [created.map(drop), context.counters().map(drop), context.waited().map(drop)]
+        {
+            let error = outcome.unwrap_err();
+            assert!(matches!(error, Error::ContextFailed(_)), "{error}");
+            assert!(error.to_string().contains(cause), "{error}");
+        }
+        world.close();
+    }
+}
+
+#[test]
+fn a_stuck_progress_thread_holds_up_nobody_beyond_the_deadline() {
+    sabotage();
+    let world = World::start_with(1, |settings| settings.connect_timeout = Duration::from_secs(4));
+    let groups = world.join(chain(IS_STUCK, 1));
+    let sent = groups[0].0.send(Region::zeroed(10)).unwrap();
+    let [context] = <[Context; 1]>::try_from(world.contexts).ok().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| assert_timeout(context.counters(), "is busy"));
+        scope.spawn(|| assert_timeout(context.waited(), "is busy"));
+        scope.spawn(|| {
+            let (recorder, _) = channel();
+            let settings = chain(1, 1)(0);
+            let created = context.create_group(settings, &world.addresses, Recorder(recorder));
+            assert_timeout(created, "is busy");
+        });
+        for timeout in [Duration::ZERO, SHORT] {
+            assert_timeout(sent.wait(timeout), "message 0");
+        }
+    });
+    assert_timeout(groups[0].0.close(SHORT), "closing group 7770");
+    drop(groups);
+    assert_timeout(returns("Context::close", move || context.close(SHORT)), "the progress thread");
+    let _ = LET_GO.set(());
+}
+
+/// Waits that are in vain, by name: each ends at its deadline.
+#[test]
+fn a_silent_or_absent_peer_holds_up_nobody_beyond_the_deadline() {
+    // Takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap();
+    let nobody = {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+        gone.local_addr().unwrap()
+    };
+    let secret = || Secret::from_bytes([1; 32]);
+    let ends = |what: &'static str, wait: Box<dyn FnOnce(Deadline) -> Error + Send>, timeout| {
+        let error = returns(what, move || wait(Deadline::after(timeout)));
+        assert!(matches!(error, Error::Timeout { .. } | Error::Peer { .. }), "{what}: {error}");
+    };
+    for timeout in [Duration::ZERO, SHORT] {
+        let connect = move |deadline| Channel::connect(at, &secret(), deadline).unwrap_err();
+        ends("Channel::connect", Box::new(connect), timeout);
+        let patiently =
+            move |deadline| Channel::connect_patiently(nobody, &secret(), deadline).unwrap_err();
+        ends("Channel::connect_patiently", Box::new(patiently), timeout);
+        let accept = move |deadline| {
+            let _caller = TcpStream::connect(at).unwrap();
+            let caller = TcpStream::connect(at).unwrap();
+            Channel::accept(caller, &secret(), deadline).unwrap_err()
+        };
+        ends("Channel::accept", Box::new(accept), timeout);
+        let receive = |deadline| {
+            let (mut one, _other) = channels();
+            one.receive::<u8>(deadline).unwrap_err()
+        };
+        ends("Channel::receive", Box::new(receive), timeout);
+        let send = |deadline| {
+            let (mut one, _other) = channels();
+            one.send(&vec![0_u8; 30 << 20], deadline).unwrap_err()
+        };
+        ends("Channel::send", Box::new(send), timeout);
+        let join = move |deadline| rendezvous::join(at, &secret(), None, at, deadline).unwrap_err();
+        ends("rendezvous::join", Box::new(join), timeout);
+        let host = move |deadline| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let _stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            rendezvous::host(&listener, &secret(), 3, at, deadline).unwrap_err()
+        };
+        ends("rendezvous::host", Box::new(host), timeout);
+        for rank in [0, 1] {
+            let world = World::start_with(1, |settings| settings.connect_timeout = timeout);
+            let create = move |_| {
+                let (recorder, _) = channel();
+                let addresses = [world.addresses[0], at];
+                let addresses = if rank == 0 { addresses } else { [at, world.addresses[0]] };
+                let context = &world.contexts[0];
+                let created =
+                    context.create_group(chain(1, 2)(rank), &addresses, Recorder(recorder));
+                created.unwrap_err()
+            };
+            ends("Context::create_group", Box::new(create), timeout);
+        }
+    }
+}
+
+/// Both ends of a connection.
+fn channels() -> (Channel, Channel) {
+    let (secret, listener) =
+        (Secret::from_bytes([1; 32]), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (address, deadline) = (listener.local_addr().unwrap(), Deadline::after(PATIENCE));
+    thread::scope(|scope| {
+        let connected = scope.spawn(|| Channel::connect(address, &secret, deadline).unwrap());
+        let accepted = Channel::accept(listener.accept().unwrap().0, &secret, deadline).unwrap();
+        (connected.join().unwrap(), accepted)
+    })
+}
+
+#[test]
+fn listeners_close_while_a_caller_is_silent() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let door = Door::open(listener, Secret::from_bytes([1; 32]), drop).unwrap();
+    let address = door.address().unwrap();
+    let mut callers = vec![TcpStream::connect(address).unwrap()];
+    returns("dropping a door", move || drop(door));
+    let world = World::start(1);
+    callers.push(TcpStream::connect(world.addresses[0]).unwrap());
+    returns("Context::close", move || world.close());
+    drop(callers);
+}
+
+#[test]
+fn a_caller_that_drives_ends_at_its_deadline() {
+    for timeout in [Duration::ZERO, SHORT] {
+        let world = World::start_with(2, |settings| settings.progress = Progress::Caller);
+        let groups = world.join(chain(3, 2));
+        let sent = groups[0].0.send(Region::zeroed(50_000)).unwrap();
+        // The other member does nothing.
+        world.contexts[0].progress(timeout).unwrap();
+        assert_timeout(sent.wait(timeout), "message 0 of group 3");
+        assert_timeout(groups[0].0.close(timeout), "closing group 3");
+        let close = move || world.contexts.into_iter().for_each(|it| drop(it.close(SHORT)));
+        returns("Context::close", close);
+    }
+}
+
+#[test]
 fn no_duration_is_too_long_to_wait_for() {
     let world = World::start_with(2, |settings| settings.connect_timeout = Duration::MAX);
     let groups = world.join(chain(1, 2));
@@ -114,6 +410,26 @@ fn no_duration_is_too_long_to_wait_for() {
         scope.spawn(|| receiver.close(Duration::MAX).unwrap());
         root.close(Duration::MAX).unwrap();
     });
+    for context in world.contexts {
+        context.close(Duration::MAX).unwrap();
+    }
+    let (secret, listener) =
+        (Secret::from_bytes([1; 32]), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (address, never) = (listener.local_addr().unwrap(), Deadline::after(Duration::MAX));
+    thread::scope(|scope| {
+        scope.spawn(|| rendezvous::join(address, &secret, None, address, never).unwrap());
+        rendezvous::host(&listener, &secret, 2, address, never).unwrap();
+    });
+}
+
+#[test]
+fn a_caller_that_drives_may_wait_for_ever() {
+    let world = World::start_with(1, |settings| settings.progress = Progress::Caller);
+    let groups = world.join(chain(1, 1));
+    groups[0].0.send(Region::zeroed(10)).unwrap();
+    assert!(world.contexts[0].progress(Duration::MAX).unwrap(), "the message is complete");
+    groups[0].0.wait_complete(1, Duration::MAX).unwrap();
+    groups[0].0.close(Duration::MAX).unwrap();
     for context in world.contexts {
         context.close(Duration::MAX).unwrap();
     }

@@ -258,6 +258,72 @@ fn a_callback_that_panics_fails_its_group_only() {
     }
 }
 
+/// Panics when its first message is there, as soon as all blocks of two are; then counts its calls.
+struct PanicsOnce {
+    told: Sender<Told>,
+    all_is_here: std::sync::mpsc::Receiver<()>,
+}
+
+impl Application for PanicsOnce {
+    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
+        Memory::Region(Region::zeroed(bytes as usize))
+    }
+
+    fn received(&mut self, message: u64) {
+        let _ = self.told.send(Told::Received(message));
+        let _ = self.all_is_here.recv_timeout(PATIENCE);
+        panic!("on purpose");
+    }
+
+    fn complete(&mut self, message: u64, _: Region) {
+        let _ = self.told.send(Told::Complete(message, Vec::new()));
+    }
+
+    fn failed(&mut self, failure: &rdmc::Failure, regions: Vec<(u64, Region)>) {
+        let messages = regions.into_iter().map(|(message, _)| message).collect();
+        let _ = self.told.send(Told::Failed(failure.clone(), messages));
+    }
+
+    fn closed(&mut self) {
+        let _ = self.told.send(Told::Closed);
+    }
+}
+
+#[test]
+fn after_a_panic_an_application_is_told_of_the_failure_alone_and_gets_its_memory_back() {
+    let world = World::start(2);
+    let ((told, is_told), (here, all_is_here)) = (channel(), channel());
+    let [root, receiver] = [0, 1].map(pipeline(1, 2));
+    let (root, receiver) = thread::scope(|scope| {
+        let (contexts, addresses) = (&world.contexts, &world.addresses);
+        let (sender, _) = channel();
+        let root = scope.spawn(|| contexts[0].create_group(root, addresses, Recorder(sender)));
+        let receiver =
+            contexts[1].create_group(receiver, addresses, PanicsOnce { told, all_is_here });
+        (root.join().unwrap().unwrap(), receiver.unwrap())
+    });
+    for _ in 0..2 {
+        root.send(Region::zeroed(5_000)).unwrap();
+    }
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while world.contexts[1].counters().unwrap().blocks_received < 10 {
+        assert!(std::time::Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(1));
+    }
+    here.send(()).unwrap();
+    assert!(matches!(is_told.recv_timeout(PATIENCE), Ok(Told::Received(0))));
+    match is_told.recv_timeout(PATIENCE) {
+        Ok(Told::Failed(failure, regions)) => {
+            assert_eq!((failure.member, regions), (Some(1), vec![0, 1]), "{failure}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let error = receiver.close(PATIENCE).unwrap_err().to_string();
+    assert!(error.contains("panicked: on purpose"), "{error}");
+    assert!(is_told.recv_timeout(PATIENCE).is_err(), "the failure comes last");
+    world.close();
+}
+
 #[test]
 fn memory_may_come_later_and_a_wrong_region_may_be_replaced() {
     let world = World::start(2);

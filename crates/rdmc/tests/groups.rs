@@ -2,7 +2,11 @@
 
 mod common;
 
-use std::{thread, time::Duration};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use common::{PATIENCE, Told, World, close_all, contents, fabric, group, ipv6};
 use rdmc::{Algorithm, CompletionMode, Fabric, Progress, Region};
@@ -127,6 +131,55 @@ fn the_caller_can_drive_progress() {
         }
     }
     assert!(sent.is_complete());
+    world.close();
+}
+
+#[test]
+fn closing_and_waiting_make_progress_where_no_thread_does() {
+    let world = World::start_with(3, |settings| settings.progress = Progress::Caller);
+    // Nobody calls `progress`; each member has one thread, which waits.
+    for (number, algorithm) in [(1, Algorithm::BinomialPipeline), (2, Algorithm::Chain)] {
+        let groups = world.join(group(number, algorithm, 3, 0));
+        let ([root, one, two], told) = ([0, 1, 2].map(|rank| &groups[rank].0), &groups[2].1);
+        thread::scope(|scope| {
+            scope.spawn(|| one.close(PATIENCE).unwrap());
+            scope.spawn(|| {
+                two.wait_complete(2, PATIENCE).unwrap();
+                two.close(PATIENCE).unwrap();
+            });
+            root.send(Region::from_vec(contents(0, 12_345))).unwrap().wait(PATIENCE).unwrap();
+            root.send(Region::from_vec(contents(1, 7))).unwrap();
+            root.close(PATIENCE).unwrap();
+        });
+        check_told(told.try_iter().collect(), &[12_345, 7], false, false);
+    }
+    world.close();
+}
+
+#[test]
+fn callbacks_come_in_order_whichever_thread_drives() {
+    let world = World::start_with(2, |settings| settings.progress = Progress::Caller);
+    let sizes = [1_700; 200];
+    let groups = world.join(group(1, Algorithm::Chain, 2, 0));
+    for message in 0..sizes.len() as u64 {
+        groups[0].0.send(Region::from_vec(contents(message, 1_700))).unwrap();
+    }
+    let [root, receiver] = [0, 1].map(|rank| &groups[rank].0);
+    let closed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !closed.load(Ordering::Relaxed) {
+                    world.contexts[1].progress(Duration::from_micros(100)).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| root.close(PATIENCE).unwrap());
+        let outcome = receiver.close(PATIENCE);
+        closed.store(true, Ordering::Relaxed);
+        outcome.unwrap();
+    });
+    check_told(groups[1].1.try_iter().collect(), &sizes, false, false);
     world.close();
 }
 

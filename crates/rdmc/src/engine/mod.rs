@@ -324,6 +324,15 @@ impl<T: Transport> Engine<T> {
         &self.transport
     }
 
+    /// Ends everything at once, and answers the memory of messages that are not complete, by the
+    /// groups' numbers: for whoever cannot trust the engine's state any more.
+    pub(crate) fn into_memory(self) -> HashMap<u64, Vec<(u64, Region)>> {
+        // Nothing touches the memory once the transport is gone.
+        drop(self.transport);
+        let memory = |(number, group): (u64, Group)| (number, group.memory.into_iter().collect());
+        self.groups.into_iter().map(memory).collect()
+    }
+
     fn route(&mut self, completion: Completion, now: Duration) {
         let (endpoint, last) = match &completion {
             Completion::Sent { endpoint, .. }
