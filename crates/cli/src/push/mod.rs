@@ -108,7 +108,8 @@ pub struct Args {
     #[arg(long)]
     offload: bool,
 
-    /// How often a host that is lost is started (or called) again; it keeps what it has
+    /// How often a host that is lost is started (or called) again, after pauses that grow from a quarter
+    /// of a second to half a minute; also oftener while others still receive. It keeps what it has
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     retry: u32,
 

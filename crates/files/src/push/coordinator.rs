@@ -15,7 +15,7 @@ use std::{
 use rdmc::{Error, Fabric, Failure, Waited, choice::Choice};
 
 use super::{
-    FINISH_TIMEOUT, JOIN_TIMEOUT, PREPARE_TIMEOUT, PushError, PushEvent, PushSettings,
+    FINISH_TIMEOUT, HostState, JOIN_TIMEOUT, PREPARE_TIMEOUT, PushError, PushEvent, PushSettings,
     attempt::Attempt,
     host::{Host, Step},
     parts::{Holder, Part, parts},
@@ -30,7 +30,9 @@ use crate::{
 pub trait Stage {
     /// Says something to a host; a connection that is lost reports itself.
     fn tell(&mut self, host: usize, message: &ToReceiver);
-    /// Expects a host anew: hangs up, and calls it again if it is one that listens.
+    /// Hangs up on a host that was given up, once it has heard what it was told.
+    fn leave(&mut self, host: usize);
+    /// Expects a host anew: calls it again if it is one that listens.
     fn expect_again(&mut self, host: usize, start: u32);
     fn observe(&mut self, event: PushEvent);
     /// Compares with the source; answered by [`Coordinator::checked`].
@@ -112,9 +114,9 @@ impl<'a> Coordinator<'a> {
         self.attempts.is_empty() && !self.hosts.iter().any(Host::is_open)
     }
 
-    /// Whether hosts are still on their way to being ready.
+    /// Whether hosts that the first groups wait for are still on their way to being ready.
     pub fn is_gathering(&self) -> bool {
-        self.hosts.iter().any(Host::is_coming)
+        self.hosts.iter().any(Host::is_waited_for)
     }
 
     /// Who is how far, for messages of simulations.
@@ -293,7 +295,12 @@ impl<'a> Coordinator<'a> {
     /// Gives up hosts that are late, and starts fabrics.
     pub fn gather(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
         for host in 0..self.hosts.len() {
-            if self.hosts[host].deadline().is_some_and(|until| self.now >= until) {
+            if self.hosts[host].deadline().is_none_or(|until| self.now < until) {
+                continue;
+            }
+            if matches!(self.hosts[host].step, Step::Resting(_)) {
+                self.try_again(stage, host);
+            } else {
                 let late = self.hosts[host].lateness(self.settings.start_timeout);
                 self.fail(stage, host, &late);
             }
@@ -305,7 +312,7 @@ impl<'a> Coordinator<'a> {
         let fabric = match &self.fabric {
             Some(fabric) => fabric.clone(),
             // The first time all have to be asked what they have.
-            None if self.hosts.iter().any(|host| host.is_coming() && !is_prepared(host)) => {
+            None if self.hosts.iter().any(|host| host.is_waited_for() && !is_prepared(host)) => {
                 return Ok(());
             }
             None => {
@@ -485,8 +492,12 @@ impl<'a> Coordinator<'a> {
     pub(super) fn set(&mut self, stage: &mut impl Stage, host: usize, step: Step) {
         let before = self.hosts[host].state();
         self.hosts[host].step = step;
+        self.tell_state(stage, host, &before);
+    }
+
+    pub(super) fn tell_state(&self, stage: &mut impl Stage, host: usize, before: &HostState) {
         let state = self.hosts[host].state();
-        if state != before {
+        if state != *before {
             stage.observe(PushEvent::Host { host, state });
         }
     }
@@ -494,22 +505,12 @@ impl<'a> Coordinator<'a> {
     /// Gives a host up, or expects it again; groups that it is in cannot be finished.
     pub fn fail(&mut self, stage: &mut impl Stage, host: usize, reason: &str) {
         let keep = self.keeps();
-        let known = &mut self.hosts[host];
+        let known = &self.hosts[host];
         tracing::debug!(host = known.plan.name, reason, "host failed");
         stage.tell(host, &ToReceiver::Abort { reason: reason.to_owned(), keep });
         let name = known.plan.name.clone();
-        if known.start < known.retries {
-            let until = self.now.saturating_add(self.settings.start_timeout);
-            let start = known.start + 1;
-            *known = Host {
-                start,
-                repeated_bytes: known.repeated_bytes,
-                set_aside: known.set_aside,
-                may_have_published: known.may_have_published,
-                ..Host::new(known.plan.clone(), known.retries, until)
-            };
-            stage.expect_again(host, start);
-            stage.observe(PushEvent::Retry { host, start, reason: reason.to_owned() });
+        if self.may_come_back(host) {
+            self.rest(stage, host, reason);
         } else {
             let step = known.given_up(reason);
             self.set(stage, host, step);

@@ -10,6 +10,8 @@ use crate::ranges::Ranges;
 pub enum Step {
     /// It has not called, or was called and has not answered.
     Awaited(Duration),
+    /// It was lost; from then on it is expected again.
+    Resting(Duration),
     /// It prepares its target.
     Preparing(Duration),
     /// What it has of an earlier session is compared with the source.
@@ -54,6 +56,8 @@ pub struct Host {
     /// How often it may come back, and how often it was lost.
     pub retries: u32,
     pub start: u32,
+    /// Why it was lost the last time.
+    pub lost_by: String,
     /// It was set aside when its group was so slow, in bytes per second.
     pub set_aside: Option<u64>,
     /// How often it could have been the one that holds the others up.
@@ -85,6 +89,7 @@ impl Host {
             struck_round: 0,
             retries,
             start: 0,
+            lost_by: String::new(),
             set_aside: None,
             doubts: 0,
             waiting_share: None,
@@ -107,7 +112,7 @@ impl Host {
     /// For those who watch.
     pub fn state(&self) -> HostState {
         match &self.step {
-            Step::Awaited(_) => HostState::Awaited,
+            Step::Awaited(_) | Step::Resting(_) => HostState::Awaited,
             Step::Preparing(_) | Step::Checking | Step::Prepared | Step::Starting(_) => {
                 HostState::Preparing
             }
@@ -139,7 +144,12 @@ impl Host {
     /// It is in, or on its way to, a state in which it can be in groups.
     pub fn is_coming(&self) -> bool {
         let coming = matches!(self.step, Step::Preparing(_) | Step::Checking | Step::Prepared);
-        coming || matches!(self.step, Step::Awaited(_) | Step::Starting(_))
+        coming || matches!(self.step, Step::Awaited(_) | Step::Resting(_) | Step::Starting(_))
+    }
+
+    /// The first groups wait for it: one that was lost already comes into later ones.
+    pub fn is_waited_for(&self) -> bool {
+        self.is_coming() && self.start == 0
     }
 
     /// It can be in groups, as far as it has not published yet.
@@ -151,6 +161,7 @@ impl Host {
     pub fn deadline(&self) -> Option<Duration> {
         match self.step {
             Step::Awaited(until)
+            | Step::Resting(until)
             | Step::Preparing(until)
             | Step::Starting(until)
             | Step::Comparing(until)

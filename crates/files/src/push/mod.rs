@@ -15,6 +15,7 @@ mod host;
 mod pace;
 mod parts;
 mod regroup;
+mod retry;
 mod scene;
 mod settings;
 #[cfg(test)]

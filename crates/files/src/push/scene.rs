@@ -88,7 +88,9 @@ impl<'a> Scene<'a> {
     /// Calls a host that listens.
     fn call(&self, host: usize, start: u32) -> Result<(), PushError> {
         let settings = &self.push.settings;
-        let Reach::Listens(address) = &settings.hosts[host].reach else { return Ok(()) };
+        // Those that have joined are not among them, and come by themselves.
+        let reach = settings.hosts.get(host).map(|plan| &plan.reach);
+        let Some(Reach::Listens(address)) = reach else { return Ok(()) };
         let Some(credentials) = settings.credentials.clone() else { return Ok(()) };
         let (address, events) = (address.clone(), self.push.events.clone());
         doorway::call((host, start), address, credentials, settings.start_timeout, events)
@@ -221,11 +223,14 @@ impl Stage for Scene<'_> {
         }
     }
 
-    fn expect_again(&mut self, host: usize, start: u32) {
+    fn leave(&mut self, host: usize) {
         if let Some(line) = self.lines[host].take() {
             line.control.finish();
             self.leaving.push(line.control);
         }
+    }
+
+    fn expect_again(&mut self, host: usize, start: u32) {
         if let Err(error) = self.call(host, start) {
             let reason = error.to_string();
             let _ = self.push.events.send(Event::HostFailed { host, start, reason });

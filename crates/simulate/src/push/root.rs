@@ -270,10 +270,13 @@ impl RootStage for AtRoot<'_, '_> {
         }
     }
 
-    fn expect_again(&mut self, seat: usize, start: u32) {
+    fn leave(&mut self, seat: usize) {
         if let Some(line) = self.line_of(seat) {
             self.world.root_hangs_up(line);
         }
+    }
+
+    fn expect_again(&mut self, seat: usize, start: u32) {
         let host = self.world.root.seats[seat].host;
         let at_ns = self.world.now_ns() + self.world.scenario.hosts[host].start_ns;
         self.world.plan(at_ns, Due::Start { host, start });
