@@ -25,6 +25,13 @@ fn three_receivers_have_copies_with_mode_and_time() {
         assert_eq!(metadata.modified().unwrap(), time);
     }
     assert!(place.temporaries().is_empty());
+    // Once more, and then where one of them has lost it.
+    let again = place.run_words("push object --local 3");
+    assert!(again.out.starts_with("2.86 MiB were there already at 3 hosts; verified"), "{again:?}");
+    fs::remove_file(place.path("rdmc-local/local-2/object")).unwrap();
+    let again = place.run_words("push object --local 3");
+    assert!(again.out.contains(", local-1, local-3 had it already; verified"), "{again:?}");
+    assert!(place.is_copy("rdmc-local/local-2/object"));
 }
 
 #[test]

@@ -82,6 +82,8 @@ fn the_same_command_again_sends_only_what_is_missing() {
     let resumed = |name| host(&again.json(), name)["resumed_bytes"].as_u64().unwrap();
     // What the others have is read back, and nothing of it is sent.
     assert_eq!([resumed("local-1"), resumed("local-3")], [BYTES as u64; 2]);
+    let was_there = |name| host(&again.json(), name)["was_there"].as_bool().unwrap();
+    assert_eq!(["local-1", "local-2", "local-3"].map(was_there), [true, false, true]);
     assert!((2 << 20..BYTES as u64).contains(&resumed("local-2")), "{}", resumed("local-2"));
     assert!((1..=3).all(|host| place.is_copy(&format!("rdmc-local/local-{host}/object"))));
     assert!(place.temporaries().is_empty());

@@ -1,6 +1,12 @@
 //! A session that ends before any one of its system calls, and what the next one makes of it.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+    sync::atomic::AtomicBool,
+};
 
 use rustix::io::Errno;
 
@@ -8,6 +14,8 @@ use crate::{
     Manifest, Target, TargetError, Verified,
     claim::Owner,
     disk::faults::{Fault, Faults},
+    hash::{digest_range, probe},
+    leftover::Chunks,
     place::Place,
 };
 
@@ -36,24 +44,38 @@ impl Object {
         vec![self.fill; BYTES]
     }
 
-    /// From the offer until the copy has its name.
-    fn session(self, path: &Path, fault: Fault) -> (Result<(), TargetError>, Faults) {
+    /// From the offer until the copy has its name, as a root and a session go through it. True if it was there.
+    fn session(self, path: &Path, fault: Fault) -> (Result<bool, TargetError>, Faults) {
         let place = Place::anywhere(path).unwrap();
         let faults = place.disk().faults.clone();
         faults.set(fault);
-        let outcome = Target::create_at(place.clone(), self.manifest(), &Owner::of_no_push("a"));
-        let outcome = outcome.and_then(|target| {
-            for half in [0..BYTES / 2, BYTES / 2..BYTES] {
-                // Blocks are no calls; a crash may come before each.
-                let arrives = place.disk().call();
-                if !arrives.is_err_and(|error| error == Errno::CANCELED) {
-                    target.region().write(half).unwrap().fill(self.fill);
-                }
+        (self.receive(place), faults)
+    }
+
+    fn receive(self, place: Place) -> Result<bool, TargetError> {
+        let mut source = tempfile::tempfile().unwrap();
+        source.write_all(&self.contents()).unwrap();
+        let (bytes, go_on) = (BYTES as u64, AtomicBool::new(false));
+        let (disk, owner) = (place.disk().clone(), Owner::of_no_push("a"));
+        let probe = probe(&source, bytes).unwrap();
+        let mut target = Target::prepare(place, self.manifest(), &owner, &probe)?;
+        let leftover = target.leftover(&go_on)?;
+        let right =
+            leftover.map(|leftover| Chunks::new(bytes).matching(&leftover, &source, &go_on));
+        let has = right.transpose().unwrap().unwrap_or_default();
+        target.begin(&has, &go_on)?;
+        for half in [0..bytes / 2, bytes / 2..bytes] {
+            // Blocks are no calls; a crash may come before each.
+            let is_dead = disk.call() == Err(Errno::CANCELED);
+            if !is_dead && !has.covers((half.start, half.end)) {
+                let half = half.start as usize..half.end as usize;
+                target.region().write(half).unwrap().fill(self.fill);
             }
-            let digest = blake3::hash(b"");
-            target.publish(&Verified::compare(digest, digest)?)
-        });
-        (outcome, faults)
+        }
+        let digest = digest_range(&target.file()?, (0, bytes), &go_on).unwrap();
+        // One that is dead compares nothing.
+        disk.call().map_err(|_| TargetError::Changed(target.path().to_owned()))?;
+        target.publish(&Verified::compare(digest, blake3::hash(&self.contents()))?)
     }
 
     fn assert_is_at(self, path: &Path, after: &str) {
@@ -67,29 +89,31 @@ impl Object {
 }
 
 /// Runs sessions with a fault at each of their calls, one after another. `judge` gets the number of the call, the
-/// outcome, and the path; it answers nothing.
+/// outcome, and the path; it answers nothing. `old` is what has the name before, with its mode.
 fn at_every_call(
     object: Object,
-    old: Option<&[u8]>,
+    old: Option<(&[u8], u32)>,
     fault: impl Fn(u64) -> Fault,
-    mut judge: impl FnMut(&Path, Result<(), TargetError>, &str),
+    mut judge: impl FnMut(&Path, Result<bool, TargetError>, &str),
 ) {
     for call in 0..CALLS_MAX {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("copy");
-        if let Some(old) = old {
+        if let Some((old, mode)) = old {
             fs::write(&path, old).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         }
         let (outcome, faults) = object.session(&path, fault(call));
         let is_reached = call < faults.calls();
         let after = format!("{object:?} after {:?}: {outcome:?}", fault(call));
         let found = fs::read(&path).ok();
-        let is_old_or_new = found.as_deref() == old || found == Some(object.contents());
+        let is_old_or_new =
+            found.as_deref() == old.map(|(old, _)| old) || found == Some(object.contents());
         assert!(is_old_or_new, "{after}: neither the old file nor the new one is there");
         judge(&path, outcome, &after);
         if !is_reached {
             // As many as a whole session has, at least.
-            assert!(call > 10, "{call}");
+            assert!(call > 5, "{call}");
             return;
         }
     }
@@ -104,7 +128,7 @@ fn a_session_that_is_killed_anywhere_is_no_obstacle_to_the_next() {
     for mode in MODES {
         let killed = Object { fill: 7, mode };
         for next in [killed, Object { fill: 8, mode: 0o644 }] {
-            for old in [None, Some(&b"old"[..])] {
+            for old in [None, Some((&b"old"[..], 0o644))] {
                 at_every_call(killed, old, Fault::Crash, |path, outcome, after| {
                     let (again, _) = next.session(path, Fault::None);
                     again.unwrap_or_else(|error| panic!("{after}: {error}"));
@@ -129,11 +153,36 @@ fn a_session_that_is_killed_again_and_again_is_no_obstacle_either() {
 }
 
 #[test]
+fn a_copy_that_is_there_already_survives_any_kill_and_keeps_its_inode() {
+    let object = Object { fill: 7, mode: 0o640 };
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    let old = Some((&object.contents()[..], 0o600));
+    at_every_call(object, old, Fault::Crash, |path, _, after| {
+        let before = inode(path);
+        let (again, _) = object.session(path, Fault::None);
+        assert!(again.unwrap(), "{after}");
+        object.assert_is_at(path, after);
+        assert_eq!(inode(path), before, "{after}");
+    });
+}
+
+#[test]
+fn a_copy_that_others_may_write_is_replaced_whatever_is_killed() {
+    let object = Object { fill: 7, mode: 0o640 };
+    let old = Some((&object.contents()[..], 0o666));
+    at_every_call(object, old, Fault::Crash, |path, outcome, after| {
+        assert!(!outcome.is_ok_and(|was_there| was_there), "{after}");
+        object.session(path, Fault::None).0.unwrap();
+        object.assert_is_at(path, after);
+    });
+}
+
+#[test]
 fn a_call_that_fails_leaves_no_copy_behind() {
     let object = Object { fill: 7, mode: 0o640 };
     for errno in [Errno::IO, Errno::NOSPC, Errno::ROFS] {
         let fault = |call| Fault::Error(call, errno);
-        at_every_call(object, Some(b"old"), fault, |path, _, after| {
+        at_every_call(object, Some((b"old", 0o644)), fault, |path, _, after| {
             // A lock that nobody holds may stay where it could not be removed; it is empty.
             let entries = fs::read_dir(path.parent().unwrap()).unwrap().flatten();
             let names = entries.map(|entry| entry.file_name().into_string().unwrap());

@@ -5,6 +5,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::{File, Permissions},
+    io::{self, Read, Seek, SeekFrom},
     os::fd::OwnedFd,
     os::unix::{
         ffi::OsStrExt,
@@ -21,6 +22,8 @@ use rustix::{
     },
     io::{Errno, Result},
 };
+
+use crate::ranges::ByteRange;
 
 /// A directory that is held open; clones share it. Names are of files in it, and no call follows a
 /// symbolic link of such a name unless it says so.
@@ -148,6 +151,17 @@ impl Disk {
         file.write_all_at(bytes, offset).map_err(errno)
     }
 
+    /// Copies a range of one file to the same place in another; shared instead, where the file system can.
+    /// Errors: the first file is shorter.
+    pub(crate) fn copy(&self, from: &File, to: &File, (start, end): ByteRange) -> Result<()> {
+        self.call()?;
+        let (mut from, mut to) = (from, to);
+        from.seek(SeekFrom::Start(start)).map_err(errno)?;
+        to.seek(SeekFrom::Start(start)).map_err(errno)?;
+        let copied = io::copy(&mut from.take(end - start), &mut to).map_err(errno)?;
+        if copied == end - start { Ok(()) } else { Err(Errno::IO) }
+    }
+
     /// What the file system has free.
     pub(crate) fn free(&self) -> Result<StatVfs> {
         fstatvfs(&*self.directory)
@@ -155,7 +169,7 @@ impl Disk {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn errno(error: std::io::Error) -> Errno {
+fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 

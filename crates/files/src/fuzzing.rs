@@ -148,7 +148,8 @@ mod tests {
             failure_deadline_ms: 5_000,
             secret: secret(),
         };
-        let offer = Offer { manifest, destination: "a/b".into(), terms: terms() };
+        let destination = "a/b".into();
+        let offer = Offer { manifest, destination, probe: [3; 32], terms: terms() };
         let has = RangeList::from(&ranges());
         let failed =
             ToRoot::RoundFailed { round: 1, member: Some(2), detail: text(), has: has.clone() };
@@ -161,7 +162,10 @@ mod tests {
             ("progress", seed(0, &ToRoot::Progress { bytes: 1 << 40 })),
             ("compared", seed(0, &ToRoot::Compared { equal: true })),
             ("round-failed", seed(0, &failed)),
-            ("published", seed(0, &ToRoot::Published { peak_resident_bytes: Some(5) })),
+            (
+                "published",
+                seed(0, &ToRoot::Published { peak_resident_bytes: Some(5), was_there: true }),
+            ),
             ("offer", seed(1, &ToReceiver::Offer(offer))),
             ("bench", seed(1, &bench)),
             ("measure", seed(1, &ToReceiver::Measure(measure))),

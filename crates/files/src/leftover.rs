@@ -34,14 +34,28 @@ impl Leftover {
         Self(vec![(0, [1; 32]), (u32::MAX, [2; 32])])
     }
 
-    /// Reads what is there of a file that is to have this length. `None` if nothing is.
+    /// Reads what is there of a file that is to have this length; holes were never written. `None` if nothing is.
     ///
     /// Blocks as long as reading takes, or until `stop`. Errors: the system's.
     pub(crate) fn of(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
+        Self::of_chunks(file, bytes, stop, |position| next_data(file, position, bytes))
+    }
+
+    /// The same of a whole file, whose holes are zeros.
+    pub(crate) fn of_whole(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
+        Self::of_chunks(file, bytes, stop, |position| Ok((position < bytes).then_some(position)))
+    }
+
+    fn of_chunks(
+        file: &File,
+        bytes: u64,
+        stop: &AtomicBool,
+        next: impl Fn(u64) -> io::Result<Option<u64>>,
+    ) -> io::Result<Option<Self>> {
         let chunk_bytes = chunk_bytes(bytes);
         let mut digests = Vec::new();
         let mut position = 0;
-        while let Some(data) = next_data(file, position, bytes)? {
+        while let Some(data) = next(position)? {
             let index = data / chunk_bytes;
             position = ((index + 1) * chunk_bytes).min(bytes);
             let digest = digest_range(file, (index * chunk_bytes, position), stop)?;
@@ -157,6 +171,8 @@ mod tests {
         // A file system without holes has data everywhere.
         assert!(chunks == [33] || chunks.len() == 64, "{chunks:?}");
         assert_eq!(Leftover::of(&file, 0, &go_on()).unwrap(), None);
+        let whole = Leftover::of_whole(&file, bytes, &go_on()).unwrap().unwrap();
+        assert!(whole.0.iter().map(|&(index, _)| index).eq(0..64));
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod control;
 #[cfg(test)]
 mod crashes;
 mod disk;
+mod existing;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod hash;

@@ -39,8 +39,8 @@ pub enum ToRoot {
     /// This group failed or could not be joined; nobody touches the target for it any more. What
     /// of the file is there.
     RoundFailed { round: u64, member: Option<u32>, detail: String, has: RangeList },
-    /// The copy has its name.
-    Published { peak_resident_bytes: Option<u64> },
+    /// The copy has its name; it had it already, if it was there before.
+    Published { peak_resident_bytes: Option<u64>, was_there: bool },
     /// This receiver cannot go on, or cannot even prepare its target. The last message.
     Failed { reason: String },
 }
@@ -106,6 +106,8 @@ pub struct Offer {
     pub manifest: Manifest,
     /// A path at the receiver, which may confine it to a directory.
     pub destination: String,
+    /// By which a receiver sees whether it is worth its while to read a file of this length that it has.
+    pub probe: [u8; 32],
     pub terms: Terms,
 }
 

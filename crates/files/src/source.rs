@@ -170,6 +170,14 @@ impl Source {
         })
     }
 
+    /// By which a receiver sees whether a file that it has is worth comparing; see [`hash::probe`].
+    pub(crate) fn probe(&self) -> Result<[u8; 32], SourceError> {
+        hash::probe(&self.file, self.manifest.bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.changed("it became shorter".into()),
+            _ => SourceError::System { path: self.path.clone(), what: "read", error },
+        })
+    }
+
     /// Which bytes of what a receiver has are these; see [`Chunks::matching`]. Nothing of it is
     /// believed that cannot be right.
     pub(crate) fn matching(

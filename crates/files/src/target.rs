@@ -1,10 +1,11 @@
 //! The copy that a receiver makes: invisible until it is whole and verified.
 
 use std::{
-    fs::{File, Metadata},
+    fs::File,
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use rdmc::{Region, RegionError};
@@ -14,9 +15,15 @@ use crate::{
     Manifest,
     claim::{Claim, ClaimError, Owner},
     disk::Disk,
+    existing::Existing,
+    leftover::Leftover,
     place::{NAME_BYTES_MAX, Place, PlaceError},
+    ranges::Ranges,
     temporary::Temporary,
 };
+
+/// How much is copied between looks whether to stop.
+const COPIED_BYTES: usize = 64 << 20;
 
 /// A file on its way to a path: a temporary file `.NAME.rdmc-VERSION` in the same directory.
 ///
@@ -31,12 +38,27 @@ use crate::{
 pub struct Target {
     place: Place,
     manifest: Manifest,
-    temporary: Temporary,
-    /// What is in the file is of an earlier session.
-    is_resumed: bool,
+    contents: Contents,
     region: Region,
     /// Goes last: fields are dropped in this order.
     claim: Claim,
+}
+
+/// Where the bytes are.
+#[derive(Debug)]
+enum Contents {
+    /// In the file that has the name already.
+    Existing(Existing),
+    Temporary(Temporary),
+}
+
+impl Contents {
+    fn as_file(&self) -> &File {
+        match self {
+            Self::Existing(existing) => existing.as_file(),
+            Self::Temporary(temporary) => temporary.as_file(),
+        }
+    }
 }
 
 /// Why a copy cannot be made or published.
@@ -94,6 +116,9 @@ pub enum TargetError {
     /// No right to write there.
     #[error("no permission to write in {}; choose another --dest or another user", .0.display())]
     NoPermission(PathBuf),
+    /// A file that was there already, and the same, is not any more.
+    #[error("{} was changed while it was compared; run the push again", .0.display())]
+    Changed(PathBuf),
     /// The bytes are not those that were sent.
     #[error("the copy differs from what was sent: its digest is {received}, not {sent}")]
     Mismatch {
@@ -149,13 +174,10 @@ impl Verified {
 }
 
 impl Target {
-    /// Makes the temporary file, or takes that of an earlier session, and reserves its space. Where
-    /// there is none but the path has a file of the same length and modification time, starts with
-    /// its contents.
+    /// Makes the temporary file, or takes that of an earlier session, and reserves its space.
     ///
-    /// Blocks as long as copying those takes, and a few seconds where another session of the path may be
-    /// ending. Errors: the directory is missing, full or not writable; another push owns the path; the
-    /// path cannot be replaced.
+    /// Blocks as long as that takes, and a few seconds where another session of the path may be ending. Errors: the
+    /// directory is missing, full or not writable; another push owns the path; the path cannot be replaced.
     pub fn create(path: &Path, manifest: Manifest) -> Result<Self, TargetError> {
         let place = Place::anywhere(path).map_err(|error| TargetError::no_place(path, error))?;
         Self::create_at(place, manifest, &Owner::of_no_push(""))
@@ -167,43 +189,83 @@ impl Target {
         manifest: Manifest,
         owner: &Owner,
     ) -> Result<Self, TargetError> {
-        check_name(&place)?;
-        check_replaceable(&place)?;
-        let directory = place.directory();
-        let refused =
-            |what| move |error: Errno| refusal(directory, what, manifest.bytes, error.into());
-        let claim = Claim::take(&place, owner).map_err(|error| match error {
-            ClaimError::Busy(owner) => {
-                let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
-                TargetError::Busy { path: place.path().to_owned(), owner }
-            }
-            ClaimError::Shared(owner) => {
-                TargetError::Shared { path: place.path().to_owned(), owner: format!(" {owner}") }
-            }
-            ClaimError::System(error) => refused("create a file in")(error),
-        })?;
-        let temporary = Temporary::open(&place, &version(&manifest), &claim)
-            .map_err(refused("create a file in"))?;
-        let file = temporary.as_file();
-        // What is too long is of no use.
-        if file.metadata().is_ok_and(|metadata| metadata.len() > manifest.bytes) {
-            place.disk().set_len(file, 0).map_err(refused("write in"))?;
-        }
-        reserve(place.disk(), file, manifest.bytes).map_err(refused("reserve space in"))?;
-        let is_resumed = temporary.is_old || start_with(file, &place, &manifest);
-        let region = Region::map_file_writable(file, manifest.bytes)
-            .map_err(|error| TargetError::Map { path: place.path().to_owned(), error })?;
-        Ok(Self { place, manifest, temporary, is_resumed, region, claim })
+        let claim = claim(&place, owner)?;
+        let (contents, region) = receive(&place, &manifest, &claim)?;
+        Ok(Self { place, manifest, contents, region, claim })
     }
 
-    /// Whether something may be in it already.
-    pub fn is_resumed(&self) -> bool {
-        self.is_resumed
+    /// The same, but if the path has a file that may be the one that is to come (by the root's [`crate::hash::probe`]),
+    /// makes nothing until it is known whether it is: [`Target::begin`].
+    pub(crate) fn prepare(
+        place: Place,
+        manifest: Manifest,
+        owner: &Owner,
+        probe: &[u8; 32],
+    ) -> Result<Self, TargetError> {
+        let claim = claim(&place, owner)?;
+        let (contents, region) = match Existing::find(&place, &manifest, probe) {
+            Some(existing) => {
+                let region = Region::map_file(existing.as_file(), manifest.bytes)
+                    .map_err(|error| TargetError::Map { path: place.path().to_owned(), error })?;
+                (Contents::Existing(existing), region)
+            }
+            None => receive(&place, &manifest, &claim)?,
+        };
+        Ok(Self { place, manifest, contents, region, claim })
+    }
+
+    /// What is in it already, for the root to compare. `None` if nothing is.
+    ///
+    /// Blocks as long as reading takes, or until `stop`. Errors: the system's; as for [`Target::create`].
+    pub(crate) fn leftover(&mut self, stop: &AtomicBool) -> Result<Option<Leftover>, TargetError> {
+        let bytes = self.manifest.bytes;
+        if let Contents::Existing(existing) = &self.contents {
+            match Leftover::of_whole(existing.as_file(), bytes, stop) {
+                Err(_) if !stop.load(Ordering::Relaxed) => {
+                    let (contents, region) = receive(&self.place, &self.manifest, &self.claim)?;
+                    (self.contents, self.region) = (contents, region);
+                }
+                leftover => return leftover.map_err(self.system("read what is there of")),
+            }
+        }
+        let leftover = match &self.contents {
+            Contents::Temporary(temporary) if temporary.is_old => {
+                Leftover::of(temporary.as_file(), bytes, stop)
+            }
+            _ => Ok(None),
+        };
+        leftover.map_err(self.system("read what is there of"))
+    }
+
+    /// This much of it is right. Unless it is a file that has its name already and may stay, there is a temporary file
+    /// with that much in it afterwards.
+    ///
+    /// Blocks as long as copying takes, or until `stop`. Errors: as for [`Target::create`].
+    pub(crate) fn begin(&mut self, has: &Ranges, stop: &AtomicBool) -> Result<(), TargetError> {
+        let Contents::Existing(existing) = &self.contents else { return Ok(()) };
+        if existing.may_stay && has.covers((0, self.manifest.bytes)) {
+            return Ok(());
+        }
+        let (contents, region) = receive(&self.place, &self.manifest, &self.claim)?;
+        for (start, end) in has.iter() {
+            for piece in (start..end).step_by(COPIED_BYTES) {
+                let piece = (piece, end.min(piece + COPIED_BYTES as u64));
+                let copied = match stop.load(Ordering::Relaxed) {
+                    true => Err(Errno::INTR),
+                    false => self.place.disk().copy(existing.as_file(), contents.as_file(), piece),
+                };
+                copied.map_err(self.system("copy what is there of"))?;
+            }
+        }
+        (self.contents, self.region) = (contents, region);
+        Ok(())
     }
 
     /// Leaves the temporary file for a later session.
     pub fn keep(self) {
-        self.temporary.keep();
+        if let Contents::Temporary(temporary) = self.contents {
+            temporary.keep();
+        }
     }
 
     /// What is to be received.
@@ -216,23 +278,33 @@ impl Target {
         self.place.path()
     }
 
-    /// Where the bytes go: exactly the file's length, writable; what is written there is in the
-    /// temporary file without a copy.
+    /// Where the bytes go: exactly the file's length; what is written there is in the temporary file
+    /// without a copy. Read-only if all of it is there already.
     pub fn region(&self) -> Region {
         self.region.clone()
     }
 
-    /// The temporary file, for reading what has arrived. Errors: no descriptor can be had.
+    /// The file, for reading what has arrived. Errors: no descriptor can be had.
     pub fn file(&self) -> Result<File, TargetError> {
-        self.temporary.as_file().try_clone().map_err(self.system("open"))
+        self.contents.as_file().try_clone().map_err(self.system("open"))
     }
 
     /// Gives the file its mode, modification time and name, and returns when all of that is on
-    /// disk. What had the name before is replaced in one step. Blocks as long as the disk takes.
+    /// disk. What had the name before is replaced in one step, unless it is this file. Answers whether it was.
+    /// Blocks as long as the disk takes.
     ///
     /// Errors: the system's; the temporary file is gone then, and the old file still there.
-    pub fn publish(self, _proof: &Verified) -> Result<(), TargetError> {
-        let (disk, file) = (self.place.disk(), self.temporary.as_file());
+    pub fn publish(self, _proof: &Verified) -> Result<bool, TargetError> {
+        if let Contents::Existing(existing) = &self.contents {
+            let is_same = existing.publish(&self.place, &self.manifest);
+            if !is_same.map_err(self.system("write to disk"))? {
+                return Err(TargetError::Changed(self.place.path().to_owned()));
+            }
+            // What was left of it in other sessions is of no use any more.
+            self.place.remove_temporaries(None);
+            return Ok(true);
+        }
+        let (disk, file) = (self.place.disk(), self.contents.as_file());
         // First what can take long: until then the file is private, and its mapping may still be written.
         disk.sync(file).map_err(self.system("write to disk"))?;
         disk.set_modified(file, self.manifest.modified())
@@ -242,8 +314,10 @@ impl Target {
         disk.sync(file).map_err(self.system("write to disk"))?;
         check_replaceable(&self.place)?;
         let renamed = self.system("rename the temporary file to");
-        let Self { place, temporary, claim, .. } = self;
-        temporary.publish(&place).map_err(renamed)?;
+        let Self { place, contents, claim, .. } = self;
+        if let Contents::Temporary(temporary) = contents {
+            temporary.publish(&place).map_err(renamed)?;
+        }
         // The rename itself has to reach the disk too.
         let synced = place.disk().sync_names().map_err(|error| TargetError::System {
             path: place.directory().to_owned(),
@@ -251,7 +325,7 @@ impl Target {
             error: error.into(),
         });
         drop(claim);
-        synced
+        synced.map(|()| false)
     }
 
     fn system<E: Into<io::Error>>(
@@ -287,18 +361,42 @@ fn version(manifest: &Manifest) -> Vec<u8> {
     [numbers.as_flattened(), manifest.name.as_bytes()].concat()
 }
 
-/// Copies the file that has the name already, if it may be the same version; false if it is not, or
-/// cannot be read. Whether it is right is for whoever compares it with the source.
-fn start_with(mut file: &File, place: &Place, manifest: &Manifest) -> bool {
-    let is_alike = |metadata: Metadata| {
-        let same_time = metadata.modified().is_ok_and(|time| time == manifest.modified());
-        metadata.is_file() && metadata.len() == manifest.bytes && same_time
-    };
-    let Ok(mut old) = place.open_occupant() else { return false };
-    if manifest.bytes == 0 || !old.metadata().is_ok_and(is_alike) {
-        return false;
+/// The right to write there, if there is something that can be written.
+fn claim(place: &Place, owner: &Owner) -> Result<Claim, TargetError> {
+    check_name(place)?;
+    check_replaceable(place)?;
+    let path = || place.path().to_owned();
+    Claim::take(place, owner).map_err(|error| match error {
+        ClaimError::Busy(owner) => {
+            let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
+            TargetError::Busy { path: path(), owner }
+        }
+        ClaimError::Shared(owner) => {
+            TargetError::Shared { path: path(), owner: format!(" {owner}") }
+        }
+        ClaimError::System(error) => refusal(place.directory(), "lock a file in", 0, error.into()),
+    })
+}
+
+/// A temporary file with space for all of it, and its mapping.
+fn receive(
+    place: &Place,
+    manifest: &Manifest,
+    claim: &Claim,
+) -> Result<(Contents, Region), TargetError> {
+    let directory = place.directory();
+    let refused = |what| move |error: Errno| refusal(directory, what, manifest.bytes, error.into());
+    let temporary =
+        Temporary::open(place, &version(manifest), claim).map_err(refused("create a file in"))?;
+    let file = temporary.as_file();
+    // What is too long is of no use.
+    if file.metadata().is_ok_and(|metadata| metadata.len() > manifest.bytes) {
+        place.disk().set_len(file, 0).map_err(refused("write in"))?;
     }
-    io::copy(&mut old, &mut file).is_ok_and(|bytes| bytes > 0)
+    reserve(place.disk(), file, manifest.bytes).map_err(refused("reserve space in"))?;
+    let region = Region::map_file_writable(file, manifest.bytes)
+        .map_err(|error| TargetError::Map { path: place.path().to_owned(), error })?;
+    Ok((Contents::Temporary(temporary), region))
 }
 
 fn reserve(disk: &Disk, file: &File, bytes: u64) -> Result<(), Errno> {

@@ -2,16 +2,19 @@
 
 use std::{
     fs,
+    io::Read,
     net::Ipv4Addr,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+    process::Command,
     sync::{Arc, atomic::AtomicBool, atomic::Ordering},
     thread,
     time::Duration,
 };
 
 use files::{
-    Bench, BenchEvent, BenchPlan, HostPlan, HostState, Push, PushError, PushEvent, PushReport,
-    PushSettings, Reach, Source, Subject,
+    Bench, BenchEvent, BenchPlan, HostPlan, HostReport, HostState, Push, PushError, PushEvent,
+    PushReport, PushSettings, Reach, Source, Subject,
     receiver::{self, Placement, ReceiveError, ReceiverSettings},
 };
 use rdmc::Secret;
@@ -287,6 +290,128 @@ fn one_push_at_a_time_owns_a_destination_whatever_it_brings() {
         assert!(joined(receptions).into_iter().all(|outcome| outcome.is_ok()));
         assert!((0..2).all(|host| is_copy(&world.path(&format!("copy-{host}")), &[1; 2_000_000])));
         assert_eq!(world.temporaries(), 0);
+    }
+}
+
+/// Pushes to one host, whose copy is `copy-0`, and answers the host's report.
+fn push_to_one(world: &World) -> HostReport {
+    let push = world.open(1, |_| {});
+    let receptions = world.receive(&push, &["host-0"]);
+    let report = push.run(&mut |_| {});
+    assert!(joined(receptions).into_iter().all(|outcome| outcome.is_ok()), "{report:?}");
+    assert_eq!((report.published(), world.temporaries()), (1, 0), "{report:?}");
+    report.hosts.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_copy_that_is_there_already_is_verified_and_stays() {
+    for bytes in [0, 1, 100_000, 3 << 20] {
+        let contents: Vec<u8> = (0..bytes).map(|index| (index % 253) as u8).collect();
+        let world = World::with(&contents);
+        let (object, copy) = (world.path("object"), world.path("copy-0"));
+        assert!(!push_to_one(&world).was_there);
+        let before = fs::metadata(&copy).unwrap();
+        // The same again, and then a file of other attributes, as cp makes it.
+        for change in 0..2 {
+            if change == 1 {
+                fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();
+                let file = fs::File::options().write(true).open(&copy).unwrap();
+                file.set_modified(std::time::UNIX_EPOCH).unwrap();
+            }
+            let report = push_to_one(&world);
+            assert!(report.was_there && report.resumed_bytes == bytes, "{report:?}");
+            let after = fs::metadata(&copy).unwrap();
+            assert_eq!(after.ino(), before.ino());
+            assert_eq!(after.mode(), fs::metadata(&object).unwrap().mode());
+            assert_eq!(after.modified().unwrap(), before.modified().unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_file_that_only_looks_like_the_copy_is_replaced_and_what_is_right_of_it_not_sent() {
+    let contents: Vec<u8> = (0..3_u32 << 20).map(|index| (index % 253) as u8).collect();
+    let world = World::with(&contents);
+    let copy = world.path("copy-0");
+    let mut other = contents.clone();
+    // Where no probe looks.
+    other[100_000] ^= 1;
+    fs::write(&copy, &other).unwrap();
+    let old = fs::metadata(&copy).unwrap();
+    let mut open = fs::File::open(&copy).unwrap();
+    let report = push_to_one(&world);
+    assert!(!report.was_there && report.resumed_bytes == 2 << 20, "{report:?}");
+    assert!(is_copy(&copy, &contents));
+    assert_ne!(fs::metadata(&copy).unwrap().ino(), old.ino());
+    let mut read = Vec::new();
+    open.read_to_end(&mut read).unwrap();
+    assert!(read == other, "whoever has the old file open still has it");
+}
+
+#[test]
+fn a_copy_that_others_could_change_or_know_by_another_name_is_replaced() {
+    let world = World::with(&[1; 100_000]);
+    let (copy, link) = (world.path("copy-0"), world.path("link"));
+    push_to_one(&world);
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(!push_to_one(&world).was_there);
+    assert_eq!(
+        fs::metadata(&copy).unwrap().mode(),
+        fs::metadata(world.path("object")).unwrap().mode()
+    );
+    // What is finished may have other names; what is not would change there, too.
+    fs::hard_link(&copy, &link).unwrap();
+    assert!(push_to_one(&world).was_there);
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!push_to_one(&world).was_there);
+    assert_eq!(fs::metadata(&link).unwrap().mode() & 0o777, 0o600);
+    assert!(is_copy(&copy, &[1; 100_000]) && is_copy(&link, &[1; 100_000]));
+}
+
+/// A file system of its own below a directory, until it is dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: PathBuf, options: &str) -> Option<Self> {
+        fs::create_dir(&at).unwrap();
+        let arguments = ["-t", "tmpfs", "-o", options, "tmpfs"];
+        let mounted = Command::new("mount").args(arguments).arg(&at).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self(at))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn the_same_push_again_needs_no_space() {
+    let world = World::with(&[1; 2 << 20]);
+    let Some(disk) = SmallDisk::mount(world.path("small"), "size=3M") else {
+        eprintln!("SKIPPED: a small file system needs root, to mount it");
+        return;
+    };
+    let copy = disk.0.join("copy");
+    for run in 0..3 {
+        if run == 2 {
+            // A file of the same length that is another one.
+            fs::write(&copy, vec![2; 2 << 20]).unwrap();
+        }
+        let push = world.open(1, |settings| {
+            copy.to_str().unwrap().clone_into(&mut settings.hosts[0].destination);
+        });
+        let receptions = world.receive(&push, &["host-0"]);
+        let report = push.run(&mut |_| {});
+        joined(receptions);
+        if run == 2 {
+            assert!(failure(&report, 0).contains("no space for 2097152 bytes"), "{report:?}");
+        } else {
+            assert!(report.published() == 1, "{report:?}");
+            assert_eq!(report.hosts[0].was_there, run == 1);
+        }
+        assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 1);
     }
 }
 

@@ -43,7 +43,7 @@ Examples:
       to three receivers on this machine, to try it out
 
 A copy appears under its name only when it is whole, verified and on disk; a file of that name is
-replaced in one step. Mode and modification time are kept. Hosts that fail are named, and the
+replaced in one step; one that is the same already is verified and stays. Mode and modification time are kept. Hosts that fail are named, and the
 others go on with what is missing. A host that was lost keeps what it has: running the same
 command again, or --retry, sends it only the rest.
 

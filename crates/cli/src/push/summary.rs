@@ -16,6 +16,9 @@ use crate::{
     output,
 };
 
+/// So many hosts are named in a line; more are counted.
+const NAMES_MAX: usize = 4;
+
 /// What is known of a push before it runs.
 pub struct Facts {
     file: PathBuf,
@@ -57,8 +60,10 @@ struct HostSummary<'a> {
     state: &'static str,
     seconds: Option<f64>,
     error: Option<&'a str>,
-    /// What was there of an earlier session, and was not sent.
+    /// What was there of an earlier session or in a file of that name, and was not sent.
     resumed_bytes: u64,
+    /// The whole copy was there under its name; it was verified, and is the file that it was.
+    was_there: bool,
     /// What was sent although it was there, after other hosts were lost.
     repeated_bytes: u64,
     /// How fast the others were when it was set aside because it held them up.
@@ -117,6 +122,11 @@ impl Facts {
             _ if published == all => format!("{all} hosts"),
             _ => format!("{published} of {all} hosts"),
         };
+        let there = were_there(report);
+        if there.len() == published {
+            let (size, total) = (size::show(self.bytes), seconds(report.total));
+            return format!("{size} were there already at {hosts}; verified after {total}");
+        }
         let mut words = format!("{} to {hosts}", size::show(self.bytes));
         if let Some(time) = report.replication {
             words += &format!(" in {}", seconds(time));
@@ -124,9 +134,17 @@ impl Facts {
                 words += &format!(" ({}/s each)", size::show(bandwidth as u64));
             }
         }
-        let resumed: u64 = report.hosts.iter().map(|host| host.resumed_bytes).sum();
+        let in_part = report.hosts.iter().filter(|host| !host.was_there);
+        let resumed: u64 = in_part.map(|host| host.resumed_bytes).sum();
         if resumed > 0 {
             words += &format!(", {} of which were there already", size::show(resumed));
+        }
+        match &there[..] {
+            [] => {}
+            few if few.len() <= NAMES_MAX => {
+                words += &format!(", {} had it already", few.join(", "))
+            }
+            many => words += &format!(", {} hosts had it already", many.len()),
         }
         if report.offload == Some(Offload::Used) {
             words += ", relayed by the network";
@@ -184,11 +202,17 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
         seconds: host.replication.map(|time| time.as_secs_f64()),
         error,
         resumed_bytes: host.resumed_bytes,
+        was_there: host.was_there,
         repeated_bytes: host.repeated_bytes,
         set_aside_at_bytes_per_second: host.set_aside,
         waiting_share: host.waiting_share,
         peak_resident_bytes: host.peak_resident_bytes,
     }
+}
+
+/// Hosts that had the copy before.
+fn were_there(report: &PushReport) -> Vec<&str> {
+    report.hosts.iter().filter(|host| host.was_there).map(|host| host.name.as_str()).collect()
 }
 
 /// Hosts that are not known to have a copy, and why.

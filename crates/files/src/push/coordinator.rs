@@ -15,7 +15,7 @@ use std::{
 use rdmc::{Error, Fabric, Failure, Waited, choice::Choice};
 
 use super::{
-    FINISH_TIMEOUT, HostState, JOIN_TIMEOUT, PREPARE_TIMEOUT, PushError, PushEvent, PushSettings,
+    FINISH_TIMEOUT, HostState, PREPARE_TIMEOUT, PushError, PushEvent, PushSettings,
     attempt::Attempt,
     host::{Host, Step},
     parts::{Holder, Part, parts},
@@ -266,8 +266,9 @@ impl<'a> Coordinator<'a> {
             (ToRoot::Compared { equal: false }, Step::Comparing(_)) => {
                 self.set(stage, host, Step::Differs);
             }
-            (ToRoot::Published { peak_resident_bytes }, Step::Publishing(_)) => {
+            (ToRoot::Published { peak_resident_bytes, was_there }, Step::Publishing(_)) => {
                 self.hosts[host].peak_resident_bytes = peak_resident_bytes;
+                self.hosts[host].was_there = was_there;
                 self.set(stage, host, Step::Published);
             }
             (ToRoot::Failed { reason }, step) if self.hosts[host].is_open() => {
@@ -329,7 +330,8 @@ impl<'a> Coordinator<'a> {
             if self.hosts[host].step == Step::Prepared {
                 let has = RangeList::from(&self.hosts[host].has);
                 stage.tell(host, &ToReceiver::Use { fabric: name.clone(), has });
-                self.set(stage, host, Step::Starting(self.now + JOIN_TIMEOUT));
+                // It may have to copy what it has in a file that is to be replaced.
+                self.set(stage, host, Step::Starting(self.now + PREPARE_TIMEOUT));
             }
         }
         Ok(())

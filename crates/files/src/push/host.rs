@@ -18,7 +18,7 @@ pub enum Step {
     Checking,
     /// It can start a fabric.
     Prepared,
-    /// It starts the fabric.
+    /// It starts the fabric, and makes room for what it lacks.
     Starting(Duration),
     /// It can take part in groups, or waits to be told the digest.
     Ready,
@@ -69,6 +69,8 @@ pub struct Host {
     pub may_have_published: bool,
     /// What it had of an earlier session.
     pub resumed_bytes: u64,
+    /// It had the whole copy, under its name.
+    pub was_there: bool,
     /// What was sent to it although it had it.
     pub repeated_bytes: u64,
     pub peak_resident_bytes: Option<u64>,
@@ -96,6 +98,7 @@ impl Host {
             replication: None,
             may_have_published: false,
             resumed_bytes: 0,
+            was_there: false,
             repeated_bytes: 0,
             peak_resident_bytes: None,
         }
@@ -174,7 +177,7 @@ impl Host {
     pub fn lateness(&self, start_timeout: Duration) -> String {
         match self.step {
             Step::Preparing(_) => "did not prepare its target in time".into(),
-            Step::Starting(_) => "did not start its fabric in time".into(),
+            Step::Starting(_) => "did not make room or start its fabric in time".into(),
             Step::Comparing(_) => "did not verify its copy in time".into(),
             Step::Publishing(_) => "did not say in time that its copy is published".into(),
             _ => format!("did not call back within {} s", start_timeout.as_secs_f64()),
@@ -191,6 +194,7 @@ impl Host {
             },
             replication: self.replication,
             resumed_bytes: self.resumed_bytes,
+            was_there: self.was_there,
             repeated_bytes: self.repeated_bytes,
             set_aside: self.set_aside,
             waiting_share: self.waiting_share,

@@ -76,6 +76,8 @@ pub struct Push {
     settings: PushSettings,
     /// What is replicated; none if it is only measured.
     source: Option<Arc<Source>>,
+    /// Of the source.
+    probe: [u8; 32],
     /// Once the fabric is chosen.
     context: OnceLock<Arc<Context>>,
     doorway: Doorway,
@@ -173,7 +175,8 @@ impl Push {
             _ => None,
         };
         let context = OnceLock::new();
-        let push = Self { settings, source, context, doorway, admission, events, inbox };
+        let probe = source.as_ref().map(|source| source.probe()).transpose()?.unwrap_or_default();
+        let push = Self { settings, source, probe, context, doorway, admission, events, inbox };
         // Without the fabric that was asked for, nobody needs to be started.
         if let Some(fabric) = &push.settings.fabric {
             push.use_fabric(fabric.clone())?;
@@ -224,6 +227,7 @@ impl Push {
             Some(source) => ToReceiver::Offer(Offer {
                 manifest: source.manifest().clone(),
                 destination: plan.destination.clone(),
+                probe: self.probe,
                 terms,
             }),
             None => ToReceiver::Bench(terms),

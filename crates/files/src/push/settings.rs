@@ -370,8 +370,10 @@ pub struct HostReport {
     pub state: HostState,
     /// From the start of sending until it had all bytes.
     pub replication: Option<Duration>,
-    /// How much of the file it had of an earlier session.
+    /// How much of the file it had of an earlier session, or in a file of that name.
     pub resumed_bytes: u64,
+    /// It had the whole copy under its name: it was verified, and stays the file that it was.
+    pub was_there: bool,
     /// How much was sent to it again although it had it, after others were lost.
     pub repeated_bytes: u64,
     /// It was set aside when the others were no faster than this because of it, in bytes per second.

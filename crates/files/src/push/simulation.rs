@@ -184,7 +184,7 @@ impl Stage for World {
                 let is_source = |group: &Group| group.members[0] == Some(host);
                 assert!(!self.groups.values().any(is_source), "publishes while it sends");
                 self.hosts[host].published = true;
-                self.says(host, ToRoot::Published { peak_resident_bytes: None });
+                self.says(host, ToRoot::Published { peak_resident_bytes: None, was_there: false });
             }
             ToReceiver::Abort { keep, .. } => {
                 let known = &mut self.hosts[host];

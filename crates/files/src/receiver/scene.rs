@@ -1,6 +1,11 @@
 //! What a receiver's session wants done, done: its target, its fabric, groups.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, thread};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    thread,
+};
 
 use rdmc::{Context, Error, Fabric, Group};
 
@@ -10,7 +15,7 @@ use super::{
     session::Stage,
 };
 use crate::{
-    Target, Verified,
+    Target, TargetError, Verified,
     claim::Owner,
     hash::PrefixHasher,
     leftover::Leftover,
@@ -83,8 +88,16 @@ impl<'a> Scene<'a> {
         self.copy = None;
     }
 
-    fn target(&mut self) -> Result<&Target, ReceiveError> {
-        self.target.as_ref().ok_or_else(|| ReceiveError::System("there is no target".into()))
+    fn target(&mut self) -> Result<&mut Target, ReceiveError> {
+        self.target.as_mut().ok_or_else(|| ReceiveError::System("there is no target".into()))
+    }
+
+    /// What it means that reading or copying has ended early.
+    fn interrupted_or(&self, error: TargetError) -> ReceiveError {
+        match self.run.settings.stop.load(Ordering::Relaxed) {
+            true => ReceiveError::Stopped,
+            false => error.into(),
+        }
     }
 }
 
@@ -98,13 +111,9 @@ impl Stage for Scene<'_> {
         let settings = self.run.settings;
         let place = settings.placement.place(&offer.destination)?;
         let owner = Owner::here(&offer.terms.secret, &settings.host);
-        let target = Target::create_at(place, offer.manifest.clone(), &owner)?;
-        let target = self.target.insert(target);
-        if !target.is_resumed() {
-            return Ok(None);
-        }
-        let file = target.file()?;
-        Leftover::of(&file, offer.manifest.bytes, &settings.stop).map_err(ReceiveError::ReadBack)
+        let target = Target::prepare(place, offer.manifest.clone(), &owner, &offer.probe)?;
+        let leftover = self.target.insert(target).leftover(&settings.stop);
+        leftover.map_err(|error| self.interrupted_or(error))
     }
 
     fn fabrics(&self) -> Vec<String> {
@@ -119,6 +128,9 @@ impl Stage for Scene<'_> {
     }
 
     fn start_copy(&mut self, has: &Ranges) -> Result<bool, ReceiveError> {
+        let stop = Arc::clone(&self.run.settings.stop);
+        let begun = self.target()?.begin(has, &stop);
+        begun.map_err(|error| self.interrupted_or(error))?;
         let (events, bytes) = (self.run.events.clone(), Arc::clone(&self.run.received_bytes));
         let target = self.target()?;
         let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
@@ -178,7 +190,7 @@ impl Stage for Scene<'_> {
         }
     }
 
-    fn publish(&mut self, proof: &Verified) -> Result<(), ReceiveError> {
+    fn publish(&mut self, proof: &Verified) -> Result<bool, ReceiveError> {
         self.let_go();
         match self.target.take() {
             Some(target) => Ok(target.publish(proof)?),

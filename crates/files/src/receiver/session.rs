@@ -41,8 +41,8 @@ pub trait Stage {
     fn await_close(&mut self, group: u64);
     /// Ends a group that was joined; answered by [`Session::ended`], if it has not ended before.
     fn abort(&mut self, group: u64, reason: &str);
-    /// Gives the copy its name.
-    fn publish(&mut self, proof: &Verified) -> Result<(), ReceiveError>;
+    /// Gives the copy its name; answers whether it had it already.
+    fn publish(&mut self, proof: &Verified) -> Result<bool, ReceiveError>;
     /// The most memory that this process has had resident.
     fn peak_resident_bytes(&self) -> Option<u64>;
 }
@@ -91,8 +91,10 @@ impl Session {
             ToReceiver::Use { fabric, has } if !self.is_receiving => {
                 self.is_receiving = true;
                 let port = stage.start_fabric(&self.offer, &fabric)?;
+                // Space may be lacking for what is missing, which has to be known before anything is sent.
+                let is_whole = stage.start_copy(&has.within(self.offer.manifest.bytes))?;
                 tell(stage, &ToRoot::Ready { port })?;
-                if stage.start_copy(&has.within(self.offer.manifest.bytes))? {
+                if is_whole {
                     self.whole(stage)?;
                 }
             }
@@ -216,10 +218,10 @@ impl Session {
 
     fn publish(&mut self, stage: &mut impl Stage) -> Result<(), ReceiveError> {
         let unverified = || ReceiveError::System("was told to publish an unverified copy".into());
-        stage.publish(&self.verified.take().ok_or_else(unverified)?)?;
+        let was_there = stage.publish(&self.verified.take().ok_or_else(unverified)?)?;
         let peak_resident_bytes = stage.peak_resident_bytes();
         // The copy is there whether or not the root still listens.
-        let _ = stage.tell(&ToRoot::Published { peak_resident_bytes });
+        let _ = stage.tell(&ToRoot::Published { peak_resident_bytes, was_there });
         Ok(())
     }
 }

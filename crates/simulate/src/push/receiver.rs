@@ -62,7 +62,7 @@ impl World<'_> {
             failure_deadline_ms: FAILURE_DEADLINE.as_millis() as u32,
             secret: Secret::from_bytes([7; 32]),
         };
-        let offer = Offer { manifest, destination: super::name(host), terms };
+        let offer = Offer { manifest, destination: super::name(host), probe: [0; 32], terms };
         self.say(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
     }
 
@@ -351,11 +351,11 @@ impl ReceiverStage for AtHost<'_, '_> {
         self.world.abort(self.index, group, reason);
     }
 
-    fn publish(&mut self, _proof: &Verified) -> Result<(), ReceiveError> {
+    fn publish(&mut self, _proof: &Verified) -> Result<bool, ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
         self.world.close_engine(index);
-        let Some(region) = self.receiver().region.clone() else { return Ok(()) };
+        let Some(region) = self.receiver().region.clone() else { return Ok(false) };
         match region.read(0..region.len()) {
             Err(error) => self.world.facts.violated(format!("machine {machine}: {error}")),
             Ok(copy) if copy[..] != self.world.source[..] => {
@@ -366,7 +366,7 @@ impl ReceiverStage for AtHost<'_, '_> {
                 self.world.facts.hosts[machine - 1].has_published = true;
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn peak_resident_bytes(&self) -> Option<u64> {

@@ -1,0 +1,94 @@
+//! The file that has a copy's name already: if it is that copy, nothing has to be sent or written.
+
+use std::{
+    fs::{File, Metadata},
+    os::unix::fs::MetadataExt,
+};
+
+use rustix::{io::Errno, process::geteuid};
+
+use crate::{Manifest, hash::probe, place::Place};
+
+/// A file of the right length that may be the same object. Whether it is, the root says when it has compared digests.
+#[derive(Debug)]
+pub(crate) struct Existing {
+    file: File,
+    known: Known,
+    /// It may stay where it is, if it is the same. Otherwise it is only read.
+    pub(crate) may_stay: bool,
+}
+
+/// What must not change while it is compared.
+#[derive(PartialEq, Eq, Debug)]
+struct Known {
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Known {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+impl Existing {
+    /// The file at a place, if it has the length of what is to come and the probe does not tell them apart. Reads 1 MiB
+    /// at most.
+    pub(crate) fn find(place: &Place, manifest: &Manifest, expected: &[u8; 32]) -> Option<Self> {
+        let file = place.open_occupant().ok()?;
+        let metadata = file.metadata().ok()?;
+        let is_alike = metadata.is_file() && metadata.len() == manifest.bytes;
+        if !is_alike || probe(&file, manifest.bytes).ok()? != *expected {
+            return None;
+        }
+        let may_stay = may_stay(&metadata, manifest);
+        Some(Self { file, known: Known::of(&metadata), may_stay })
+    }
+
+    pub(crate) fn as_file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives it mode and time, where they differ, and returns when all of it is on disk. False, and nothing is done, if
+    /// it is not the file any more that it was.
+    ///
+    /// Errors: the system's.
+    pub(crate) fn publish(&self, place: &Place, manifest: &Manifest) -> Result<bool, Errno> {
+        let metadata = self.file.metadata().map_err(|_| Errno::IO)?;
+        let disk = place.disk();
+        if !disk.is_named(&self.file, place.name()) || Known::of(&metadata) != self.known {
+            return Ok(false);
+        }
+        if !has_time(&metadata, manifest) {
+            disk.set_modified(&self.file, manifest.modified())?;
+        }
+        if !has_mode(&metadata, manifest) {
+            disk.set_mode(&self.file, manifest.mode & 0o777)?;
+        }
+        disk.sync(&self.file)?;
+        disk.sync_names()?;
+        Ok(true)
+    }
+}
+
+fn has_mode(metadata: &Metadata, manifest: &Manifest) -> bool {
+    metadata.mode() & 0o7777 == manifest.mode & 0o777
+}
+
+fn has_time(metadata: &Metadata, manifest: &Manifest) -> bool {
+    metadata.modified().is_ok_and(|time| time == manifest.modified())
+}
+
+/// Nobody may be able to write to it whom the source's mode would keep out: it could change once it was verified. And
+/// what else has its name keeps its mode and time.
+fn may_stay(metadata: &Metadata, manifest: &Manifest) -> bool {
+    let has_its_writers = metadata.mode() & 0o022 & !manifest.mode == 0;
+    let is_finished = has_mode(metadata, manifest) && has_time(metadata, manifest);
+    let is_own = metadata.uid() == geteuid().as_raw();
+    is_own && has_its_writers && (is_finished || metadata.nlink() == 1)
+}
