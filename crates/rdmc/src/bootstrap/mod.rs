@@ -37,4 +37,4 @@ pub(crate) use links::{Request, Response};
 pub use terms::Terms;
 
 /// The version of everything that members say to each other. Different versions refuse each other.
-pub const PROTOCOL_VERSION: u16 = 4;
+pub const PROTOCOL_VERSION: u16 = 5;
