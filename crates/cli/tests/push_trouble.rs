@@ -252,3 +252,20 @@ fn a_source_that_is_written_to_fails_the_push() {
     assert!((1..=3).all(|host| !place.path(&format!("rdmc-local/local-{host}/object")).exists()));
     assert!(place.temporaries().is_empty());
 }
+
+#[test]
+fn a_source_that_is_written_to_and_keeps_its_time_is_noticed_and_no_host_is_blamed() {
+    use std::os::unix::fs::FileExt;
+    let place = Place::with(BYTES);
+    let push = place.start_and_await_blocks(&SLOW, "local-1");
+    place.await_bytes("local-1", 2 << 20);
+    let object = fs::File::options().write(true).open(place.path("object")).unwrap();
+    let time = object.metadata().unwrap().modified().unwrap();
+    object.write_all_at(b"changed", (BYTES - 100) as u64).unwrap();
+    object.set_modified(time).unwrap();
+    let outcome = Outcome::of(push.wait_with_output().unwrap());
+    outcome.has_failed_with(1, "its modification time was kept");
+    assert!(!outcome.err.contains("memory"), "{outcome:?}");
+    assert!((1..=3).all(|host| !place.path(&format!("rdmc-local/local-{host}/object")).exists()));
+    assert!(place.temporaries().is_empty());
+}

@@ -3,7 +3,7 @@
 use std::{
     fs::{File, Metadata, OpenOptions},
     io,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
 };
@@ -54,6 +54,19 @@ pub enum SourceError {
         /// What it is instead, with an article.
         kind: &'static str,
     },
+    /// The system makes it up when it is read, as in /proc and /sys.
+    #[error(
+        "{} tells a length of {bytes} bytes, and reads give {instead}: it is made when it is read; copy \
+         it to a file first, and push that", path.display()
+    )]
+    NotStored {
+        /// Which.
+        path: PathBuf,
+        /// What its length is said to be.
+        bytes: u64,
+        /// `more` or `less`.
+        instead: &'static str,
+    },
     /// The name cannot be told to other hosts.
     #[error("{} has no name in UTF-8; rename it", .0.display())]
     Name(PathBuf),
@@ -88,7 +101,7 @@ pub enum SourceError {
 impl Source {
     /// Opens a regular file for reading, and takes note of what it is.
     ///
-    /// Errors: missing, not a regular file, not readable.
+    /// Errors: missing, not a regular file, not readable, not stored with the length that it tells.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         let system = |what| {
             move |error: io::Error| match error.kind() {
@@ -119,7 +132,29 @@ impl Source {
             modified_ns: seconds_ns.saturating_add(metadata.mtime_nsec()),
         };
         let identity = Identity::of(&metadata);
-        Ok(Self { path: path.to_owned(), file, manifest, identity })
+        let source = Self { path: path.to_owned(), file, manifest, identity };
+        source.check_length()?;
+        Ok(source)
+    }
+
+    /// Whether reads end where the length says. Errors: they do not; it has grown already.
+    fn check_length(&self) -> Result<(), SourceError> {
+        let bytes = self.manifest.bytes;
+        let can_read = |at| {
+            let read = self.file.read_at(&mut [0], at);
+            read.map(|count| count > 0).map_err(|error| SourceError::System {
+                path: self.path.clone(),
+                what: "read",
+                error,
+            })
+        };
+        let instead = match (bytes == 0 || can_read(bytes - 1)?, can_read(bytes)?) {
+            (true, false) => return Ok(()),
+            (false, _) => "less",
+            (true, true) => "more",
+        };
+        self.check_unchanged()?;
+        Err(SourceError::NotStored { path: self.path.clone(), bytes, instead })
     }
 
     /// What receivers are told.
@@ -205,13 +240,19 @@ impl Source {
             return Err(self.changed("another file has its name now".into()));
         }
         if then.bytes != now.bytes {
-            let what = format!("it had {} bytes and has {} now", then.bytes, now.bytes);
+            let still = if now.bytes > then.bytes { ": is it still being written?" } else { "" };
+            let what = format!("it had {} bytes and has {} now{still}", then.bytes, now.bytes);
             return Err(self.changed(what));
         }
         if then.modified != now.modified {
             return Err(self.changed("it was written to".into()));
         }
         Ok(())
+    }
+
+    /// It was read twice, and was not the same.
+    pub(crate) fn reads_differently(&self) -> SourceError {
+        self.changed("it was written to, and its modification time was kept".into())
     }
 
     fn changed(&self, what: String) -> SourceError {
@@ -276,6 +317,15 @@ mod tests {
         assert!(directory.to_string().contains("is a directory"), "{directory}");
         let device = Source::open(Path::new("/dev/null")).unwrap_err();
         assert!(device.to_string().contains("not a regular file"), "{device}");
+        let made_up = Source::open(Path::new("/proc/cpuinfo")).unwrap_err().to_string();
+        assert!(made_up.contains("0 bytes, and reads give more"), "{made_up}");
+        let attribute = Path::new("/sys/class/net/lo/mtu");
+        if !attribute.exists() {
+            println!("SKIPPED: one part needs /sys");
+            return;
+        }
+        let made_up = Source::open(attribute).unwrap_err().to_string();
+        assert!(made_up.contains("bytes, and reads give less"), "{made_up}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What follows from groups that have failed: who is given up, and whether switches are to copy in the
-//! next ones.
+//! What follows from groups that have failed, and from copies that differ: who is given up, and whether
+//! switches are to copy in the next groups.
 
 use rdmc::Algorithm;
 
@@ -74,6 +74,26 @@ impl Coordinator<'_> {
                     return Err(PushError::Group(why));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A host's copy differs: gives it up, unless the source was changed. Its attributes may not tell, so
+    /// that it is read again, once for all hosts.
+    pub(super) fn judge_difference(
+        &mut self,
+        stage: &mut impl Stage,
+        host: usize,
+    ) -> Result<(), PushError> {
+        stage.check_source()?;
+        if !std::mem::replace(&mut self.is_reading_again, true) {
+            return stage.digest();
+        }
+        if self.second_digest.is_some() {
+            let reason = "its copy differs from the source, which reads as it did before: it was written \
+                          to while it was sent, and its modification time was kept; or that machine's \
+                          memory or network is bad. Run it again";
+            self.fail(stage, host, reason);
         }
         Ok(())
     }

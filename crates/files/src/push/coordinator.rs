@@ -37,8 +37,12 @@ pub trait Stage {
     fn observe(&mut self, event: PushEvent);
     /// Compares with the source; answered by [`Coordinator::checked`].
     fn check(&mut self, host: usize, leftover: Leftover);
-    /// Whether the source is what it was.
+    /// Whether the source is what it was, as far as its attributes tell.
     fn check_source(&mut self) -> Result<(), PushError>;
+    /// Starts to read the source; answered by [`Coordinator::digested`].
+    fn digest(&mut self) -> Result<(), PushError>;
+    /// The error for a source that was read twice and was not the same.
+    fn reads_differently(&self) -> PushError;
     /// Starts the root's context over the one that was asked for, or the best of these.
     fn start_fabric(&mut self, common: &dyn Fn(&Fabric) -> bool) -> Result<Fabric, PushError>;
     /// Where the root's context listens.
@@ -66,6 +70,10 @@ pub struct Coordinator<'a> {
     /// Groups have been started: who is not ready yet comes later.
     has_begun: bool,
     digest: Option<blake3::Hash>,
+    /// It was asked for a second time: some copy differs.
+    pub(super) is_reading_again: bool,
+    /// What the second reading has found, then.
+    pub(super) second_digest: Option<blake3::Hash>,
     fabric: Option<Fabric>,
     first_sent: Option<Duration>,
     /// How often groups were started; those of one round often fail together, of one cause.
@@ -96,6 +104,8 @@ impl<'a> Coordinator<'a> {
             attempts: BTreeMap::new(),
             has_begun: false,
             digest: None,
+            is_reading_again: false,
+            second_digest: None,
             fabric: None,
             first_sent: None,
             rounds: 0,
@@ -170,9 +180,18 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// The source's digest is known.
-    pub fn digested(&mut self, digest: blake3::Hash) {
-        self.digest = Some(digest);
+    /// The source was read. Errors: for the second time, and it was not the same.
+    pub fn digested(
+        &mut self,
+        stage: &mut impl Stage,
+        digest: blake3::Hash,
+    ) -> Result<(), PushError> {
+        match *self.digest.get_or_insert(digest) {
+            first if first != digest => return Err(stage.reads_differently()),
+            _ if self.is_reading_again => self.second_digest = Some(digest),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Whether the root is to send in this group, once it stands.
@@ -287,7 +306,7 @@ impl<'a> Coordinator<'a> {
         if self.stopped.is_some() {
             return Ok(());
         }
-        self.look(stage);
+        self.look(stage)?;
         self.settle(stage)?;
         self.begin(stage)?;
         self.finish(stage)
@@ -421,10 +440,7 @@ impl<'a> Coordinator<'a> {
     fn finish(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
         for host in 0..self.hosts.len() {
             if self.hosts[host].step == Step::Differs {
-                stage.check_source()?;
-                let reason = "its copy differs from the source although the source has not \
-                              changed: check that machine's memory and network";
-                self.fail(stage, host, reason);
+                self.judge_difference(stage, host)?;
             }
             let known = &self.hosts[host];
             if known.step == Step::Ready && known.has.covers((0, self.bytes)) {

@@ -29,7 +29,6 @@ use std::{
         atomic::Ordering,
         mpsc::{self, Receiver, Sender},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -276,7 +275,7 @@ impl<'a> Run<'a> {
     }
 
     fn replicate(&mut self) -> Result<(), PushError> {
-        let begun = self.scene.start().and_then(|()| self.start_hashing());
+        let begun = self.scene.start().and_then(|()| self.scene.digest());
         begun.unwrap_or_else(|error| self.core.stop(&mut self.scene, error));
         while !self.core.is_over() {
             let handled = self.handle_next(None).and_then(|()| self.core.advance(&mut self.scene));
@@ -293,18 +292,6 @@ impl<'a> Run<'a> {
             self.core.gather(&mut self.scene)?;
         }
         Ok(())
-    }
-
-    fn start_hashing(&self) -> Result<(), PushError> {
-        let Some(source) = self.push.source.clone() else { return Ok(()) };
-        let events = self.push.events.clone();
-        let stop = Arc::clone(&self.scene.stop);
-        let hash = move || drop(events.send(Event::Digest(source.digest(&stop))));
-        thread::Builder::new()
-            .name("rdmc-hash".into())
-            .spawn(hash)
-            .map(drop)
-            .map_err(|error| system("starting a thread", error).into())
     }
 
     /// Tells receivers that it is over, and waits a little for them to hang up.
@@ -402,7 +389,7 @@ impl<'a> Run<'a> {
                     core.checked(scene, host, right?);
                 }
             }
-            Event::Digest(digest) => core.digested(digest?),
+            Event::Digest(digest) => core.digested(scene, digest?)?,
             Event::Joined(group, Ok(handle)) => {
                 // One that comes too late is dropped, and fails at all its members.
                 if core.is_joining(group) {

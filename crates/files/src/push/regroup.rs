@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{
-    HostPlan, PushEvent,
+    HostPlan, PushError, PushEvent,
     coordinator::{Coordinator, Stage},
     host::Host,
 };
@@ -29,12 +29,15 @@ impl Coordinator<'_> {
         self.hosts.len() - 1
     }
 
-    /// Looks how groups that are under way come forward.
-    pub(super) fn look(&mut self, stage: &mut impl Stage) {
+    /// Looks how groups that are under way come forward. Errors: what they send has changed.
+    pub(super) fn look(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
         let is_due = |(&group, attempt): (&u64, &mut super::attempt::Attempt)| {
             (attempt.is_running() && attempt.pace.is_due(self.now)).then_some(group)
         };
         let due: Vec<u64> = self.attempts.iter_mut().filter_map(is_due).collect();
+        if !due.is_empty() {
+            stage.check_source()?;
+        }
         for &group in &due {
             if let Some(attempt) = self.attempts.get_mut(&group)
                 && attempt.part.source.is_none()
@@ -46,6 +49,7 @@ impl Coordinator<'_> {
         if !due.is_empty() && self.has_latecomer() {
             self.regroup(stage, &due);
         }
+        Ok(())
     }
 
     /// Keeps who has held a group up that is over.

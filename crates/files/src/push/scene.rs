@@ -263,6 +263,25 @@ impl Stage for Scene<'_> {
         Ok(self.push.check_unchanged()?)
     }
 
+    fn digest(&mut self) -> Result<(), PushError> {
+        let Some(source) = self.push.source.clone() else { return Ok(()) };
+        let events = self.push.events.clone();
+        let stop = Arc::clone(&self.stop);
+        let hash = move || drop(events.send(Event::Digest(source.digest(&stop))));
+        thread::Builder::new()
+            .name("rdmc-hash".into())
+            .spawn(hash)
+            .map(drop)
+            .map_err(|error| system("starting a thread", error).into())
+    }
+
+    fn reads_differently(&self) -> PushError {
+        match &self.push.source {
+            Some(source) => source.reads_differently().into(),
+            None => PushError::Group("the source changed".into()),
+        }
+    }
+
     fn start_fabric(&mut self, common: &dyn Fn(&Fabric) -> bool) -> Result<Fabric, PushError> {
         if self.push.context.get().is_none() {
             let settings = &self.push.settings;

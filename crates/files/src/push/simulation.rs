@@ -20,12 +20,15 @@ use super::{
     host::Step,
 };
 use crate::{
+    SourceError,
     leftover::Leftover,
     messages::{Start, ToReceiver, ToRoot, WaitedFor},
     ranges::{RangeList, Ranges},
 };
 
 const BYTES: u64 = 1_000_000;
+/// Of the source, for its digest.
+const CONTENTS: &[u8] = b"the object";
 /// No push takes longer, in its own time.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
 
@@ -92,6 +95,15 @@ struct World {
     digest_told: bool,
     /// How often a host was set aside.
     set_aside: u64,
+    /// When the source is written to, and its attributes tell.
+    changes_at: Option<Duration>,
+    /// What is read of the source from the second time on.
+    later_contents: &'static [u8],
+}
+
+fn changed() -> PushError {
+    let what = "it was written to".to_owned();
+    SourceError::Changed { path: "object".into(), what }.into()
 }
 
 impl World {
@@ -221,7 +233,19 @@ impl Stage for World {
     }
 
     fn check_source(&mut self) -> Result<(), PushError> {
+        match self.changes_at {
+            Some(at) if self.now >= at => Err(changed()),
+            _ => Ok(()),
+        }
+    }
+
+    fn digest(&mut self) -> Result<(), PushError> {
+        self.after(5_000, Event::Digest);
         Ok(())
+    }
+
+    fn reads_differently(&self) -> PushError {
+        changed()
     }
 
     fn start_fabric(&mut self, common: &dyn Fn(&Fabric) -> bool) -> Result<Fabric, PushError> {
@@ -314,8 +338,9 @@ fn happen(core: &mut Coordinator<'_>, world: &mut World, event: Event) -> Result
             world.after(5_000, Event::Comes(host));
         }
         Event::Digest => {
-            world.digest_told = true;
-            core.digested(blake3::hash(b"the object"));
+            let is_first = !std::mem::replace(&mut world.digest_told, true);
+            let contents = if is_first { CONTENTS } else { world.later_contents };
+            core.digested(world, blake3::hash(contents))?;
         }
     }
     Ok(())
@@ -380,6 +405,8 @@ impl World {
             now: Duration::ZERO,
             digest_told: false,
             set_aside: 0,
+            changes_at: None,
+            later_contents: CONTENTS,
         }
     }
 
@@ -500,4 +527,51 @@ fn a_host_is_tried_on_while_others_receive() {
     let steps = refused_for(Duration::from_secs(3600), 1);
     assert_eq!(steps, [Step::Published, Step::Failed("refused".into())]);
     assert_eq!(refused_for(Duration::from_millis(2), 0)[1], Step::Failed("refused".into()));
+}
+
+#[test]
+fn a_source_that_changes_ends_the_push_before_all_is_sent() {
+    let settings = settings(3, 0);
+    let mut core = Coordinator::new(&settings, BYTES);
+    let mut world = World::new(3, 3);
+    (0..3).for_each(|host| world.after(1, Event::Comes(host)));
+    world.changes_at = Some(Duration::from_millis(500));
+    // Groups that never end: only looking at the source ends them.
+    let outcome = loop {
+        core.now = world.now;
+        let outcome = core.advance(&mut world);
+        if outcome.is_err() || world.now > Duration::from_secs(5) {
+            break outcome;
+        }
+        world.now += Duration::from_millis(100);
+        let due = world.queue.range(..(world.now, 0)).next().map(|(&key, _)| key);
+        match due.and_then(|key| world.queue.remove(&key)) {
+            None | Some(Event::Moves(_)) => {}
+            Some(event) => happen(&mut core, &mut world, event).unwrap(),
+        }
+    };
+    assert!(matches!(outcome, Err(PushError::Source(_))), "{outcome:?} at {:?}", world.now);
+}
+
+/// A push to two hosts, of which the second has another copy than the digest says; its steps, and why
+/// it ended.
+fn differing(later_contents: &'static [u8]) -> (Vec<Step>, Result<(), PushError>) {
+    let settings = settings(2, 0);
+    let mut core = Coordinator::new(&settings, BYTES);
+    let mut world = World::new(7, 2);
+    (world.hosts[1].is_right, world.later_contents) = (false, later_contents);
+    (0..2).for_each(|host| world.after(1, Event::Comes(host)));
+    world.after(1, Event::Digest);
+    let outcome = world.run(&mut core);
+    (core.hosts.into_iter().map(|host| host.step).collect(), outcome)
+}
+
+#[test]
+fn a_copy_that_differs_has_the_source_read_again_before_its_host_is_blamed() {
+    let (steps, outcome) = differing(CONTENTS);
+    assert!(outcome.is_ok() && steps[0] == Step::Published, "{steps:?}, {outcome:?}");
+    let Step::Failed(reason) = &steps[1] else { panic!("{steps:?}") };
+    assert!(reason.contains("reads as it did before"), "{reason}");
+    let (_, outcome) = differing(b"another object");
+    assert!(matches!(outcome, Err(PushError::Source(_))), "{outcome:?}");
 }

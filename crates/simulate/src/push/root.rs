@@ -208,7 +208,10 @@ impl<'a> AtRoot<'_, 'a> {
                     core.checked(self, seat, right);
                 }
             }
-            Note::Digest => core.digested(blake3::hash(&self.world.source)),
+            Note::Digest => {
+                let digest = blake3::hash(&self.world.source);
+                core.digested(self, digest)?;
+            }
             Note::Joined(group, Ok(())) => {
                 if core.is_joining(group) {
                     let process = self.world.root.process;
@@ -296,6 +299,16 @@ impl RootStage for AtRoot<'_, '_> {
 
     fn check_source(&mut self) -> Result<(), PushError> {
         Ok(())
+    }
+
+    fn digest(&mut self) -> Result<(), PushError> {
+        let at_ns = self.world.now_ns() + self.world.scenario.digest_ns;
+        self.world.plan(at_ns, Due::Digest(self.world.root.process));
+        Ok(())
+    }
+
+    fn reads_differently(&self) -> PushError {
+        PushError::Group("the source changed, which it does not".into())
     }
 
     fn start_fabric(&mut self, common: &dyn Fn(&Fabric) -> bool) -> Result<Fabric, PushError> {
