@@ -7,7 +7,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
     thread::{self, JoinHandle},
@@ -111,18 +111,21 @@ pub(crate) type InPlace = Sender<(u64, u64)>;
 impl PrefixHasher {
     /// Starts the thread; `done` is called there once, when all `bytes` are hashed or reading
     /// fails, but not if this is dropped before. The thread also ends when the sender is dropped.
+    /// What has been hashed is added to `worked`.
     ///
     /// Errors: no thread can be had.
     pub(crate) fn start(
         file: File,
         bytes: u64,
+        worked: Arc<AtomicU64>,
         done: impl FnOnce(io::Result<blake3::Hash>) + Send + 'static,
     ) -> io::Result<(Self, InPlace)> {
         let (sender, in_place) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let body = move || {
-            if let Some(outcome) = follow(&file, bytes, &in_place, &stopped).transpose() {
+            if let Some(outcome) = follow(&file, bytes, &in_place, (&stopped, &worked)).transpose()
+            {
                 done(outcome);
             }
         };
@@ -145,7 +148,7 @@ fn follow(
     file: &File,
     bytes: u64,
     in_place: &Receiver<(u64, u64)>,
-    stop: &AtomicBool,
+    (stop, worked): (&AtomicBool, &AtomicU64),
 ) -> io::Result<Option<blake3::Hash>> {
     let mut here = Ranges::default();
     let mut reader = ChunkReader::new(file, 0);
@@ -160,7 +163,9 @@ fn follow(
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
+            let before = reader.position;
             reader.advance(end)?;
+            worked.fetch_add(reader.position - before, Ordering::Relaxed);
         }
     }
     Ok(Some(reader.hasher.finalize()))
@@ -183,11 +188,11 @@ mod tests {
         for bytes in [0, 1, CHUNK_BYTES, CHUNK_BYTES * 3 + 5] {
             let contents: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
             let (sender, outcome) = channel();
+            let worked = Arc::new(AtomicU64::new(0));
+            let done = move |digest| sender.send(digest).unwrap();
             let (_hasher, in_place) =
-                PrefixHasher::start(file_of(&contents), bytes as u64, move |digest| {
-                    sender.send(digest).unwrap();
-                })
-                .unwrap();
+                PrefixHasher::start(file_of(&contents), bytes as u64, Arc::clone(&worked), done)
+                    .unwrap();
             let mut blocks: Vec<usize> = (0..bytes).step_by(100_000).collect();
             blocks.reverse();
             for offset in blocks {
@@ -196,6 +201,7 @@ mod tests {
             }
             let digest = outcome.recv_timeout(Duration::from_secs(30)).unwrap().unwrap();
             assert_eq!(digest, blake3::hash(&contents), "{bytes} bytes");
+            assert_eq!(worked.load(Ordering::Relaxed), bytes as u64);
         }
     }
 
@@ -220,9 +226,9 @@ mod tests {
     #[test]
     fn dropping_the_sender_ends_it_without_a_digest() {
         let (sender, outcome) = channel();
+        let done = move |digest| sender.send(digest).unwrap();
         let (_hasher, in_place) =
-            PrefixHasher::start(file_of(b"abc"), 3, move |digest| sender.send(digest).unwrap())
-                .unwrap();
+            PrefixHasher::start(file_of(b"abc"), 3, Arc::default(), done).unwrap();
         in_place.send((0, 2)).unwrap();
         drop(in_place);
         assert!(outcome.recv_timeout(Duration::from_secs(30)).is_err());

@@ -24,6 +24,9 @@ pub enum ToRoot {
     Ready { port: u16 },
     /// How much of the file is there; also says that this receiver is alive.
     Progress { bytes: u64 },
+    /// How much was read or written so far besides receiving: a sign of progress while a target is
+    /// prepared, verified or published.
+    Worked { bytes: u64 },
     /// The groups of a measurement stand.
     Joined { round: u64 },
     /// The last message that was sent has come, in a measurement.

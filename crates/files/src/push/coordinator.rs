@@ -15,10 +15,11 @@ use std::{
 use rdmc::{Error, Fabric, Failure, Waited, choice::Choice};
 
 use super::{
-    FINISH_TIMEOUT, HostState, PREPARE_TIMEOUT, PushError, PushEvent, PushSettings,
+    HostState, PushError, PushEvent, PushSettings,
     attempt::Attempt,
     host::{Host, Step},
     parts::{Holder, Part, parts},
+    patience::VERIFY_TIMEOUT,
 };
 use crate::{
     leftover::Leftover,
@@ -69,6 +70,8 @@ pub struct Coordinator<'a> {
     pub(super) attempts: BTreeMap<u64, Attempt>,
     /// Groups have been started: who is not ready yet comes later.
     has_begun: bool,
+    /// When the first host could have taken part.
+    pub(super) first_prepared: Option<Duration>,
     digest: Option<blake3::Hash>,
     /// It was asked for a second time: some copy differs.
     pub(super) is_reading_again: bool,
@@ -103,6 +106,7 @@ impl<'a> Coordinator<'a> {
             hosts: settings.hosts.iter().cloned().map(host).collect(),
             attempts: BTreeMap::new(),
             has_begun: false,
+            first_prepared: None,
             digest: None,
             is_reading_again: false,
             second_digest: None,
@@ -126,7 +130,7 @@ impl<'a> Coordinator<'a> {
 
     /// Whether hosts that the first groups wait for are still on their way to being ready.
     pub fn is_gathering(&self) -> bool {
-        self.hosts.iter().any(Host::is_waited_for)
+        self.hosts.iter().any(|host| self.is_waited_for(host))
     }
 
     /// Who is how far, for messages of simulations.
@@ -138,7 +142,9 @@ impl<'a> Coordinator<'a> {
     /// When [`Coordinator::advance`] has to be called at the latest.
     pub fn deadline(&self) -> Option<Duration> {
         let hosts = self.hosts.iter().filter_map(Host::deadline);
-        hosts.chain(self.attempts.values().filter_map(Attempt::deadline)).min()
+        let attempts = self.attempts.values().filter_map(Attempt::deadline);
+        let gathering = self.next_unawaited().filter(|_| !self.has_begun);
+        hosts.chain(attempts).chain(gathering).min()
     }
 
     /// Whether a host is waited for, so that it may come.
@@ -150,7 +156,7 @@ impl<'a> Coordinator<'a> {
     pub fn came(&mut self, stage: &mut impl Stage, host: usize, ip: IpAddr, own_ip: IpAddr) {
         let known = &mut self.hosts[host];
         (known.ip, known.own_ip) = (Some(ip), Some(own_ip));
-        self.set(stage, host, Step::Preparing(self.now + PREPARE_TIMEOUT));
+        self.set(stage, host, Step::Preparing(self.now + self.prepare_timeout()));
     }
 
     /// A host's connection has ended.
@@ -259,6 +265,7 @@ impl<'a> Coordinator<'a> {
                 self.hosts[host].bytes = bytes;
                 stage.observe(PushEvent::Progress { host, bytes });
             }
+            (ToRoot::Worked { bytes }, _) => self.worked(host, bytes),
             (ToRoot::Waited { round, waited }, _) => {
                 if let Some(attempt) = self.attempts.get_mut(&round) {
                     attempt.heard(Some(host), waited.into_iter().map(Waited::from).collect());
@@ -329,10 +336,15 @@ impl<'a> Coordinator<'a> {
         if !self.hosts.iter().any(is_prepared) {
             return Ok(());
         }
+        self.first_prepared.get_or_insert(self.now);
         let fabric = match &self.fabric {
             Some(fabric) => fabric.clone(),
             // The first time all have to be asked what they have.
-            None if self.hosts.iter().any(|host| host.is_waited_for() && !is_prepared(host)) => {
+            None if self
+                .hosts
+                .iter()
+                .any(|host| self.is_waited_for(host) && !is_prepared(host)) =>
+            {
                 return Ok(());
             }
             None => {
@@ -350,7 +362,7 @@ impl<'a> Coordinator<'a> {
                 let has = RangeList::from(&self.hosts[host].has);
                 stage.tell(host, &ToReceiver::Use { fabric: name.clone(), has });
                 // It may have to copy what it has in a file that is to be replaced.
-                self.set(stage, host, Step::Starting(self.now + PREPARE_TIMEOUT));
+                self.set(stage, host, Step::Starting(self.now + self.prepare_timeout()));
             }
         }
         Ok(())
@@ -447,7 +459,7 @@ impl<'a> Coordinator<'a> {
                 self.note_whole(stage, host);
                 if let Some(digest) = self.digest {
                     stage.tell(host, &ToReceiver::Digest { digest: *digest.as_bytes() });
-                    self.set(stage, host, Step::Comparing(self.now + FINISH_TIMEOUT));
+                    self.set(stage, host, Step::Comparing(self.now + VERIFY_TIMEOUT));
                 }
             }
         }
@@ -466,7 +478,7 @@ impl<'a> Coordinator<'a> {
         for host in free {
             self.hosts[host].may_have_published = true;
             stage.tell(host, &ToReceiver::Publish);
-            self.set(stage, host, Step::Publishing(self.now + FINISH_TIMEOUT));
+            self.set(stage, host, Step::Publishing(self.now + self.sync_timeout()));
         }
         Ok(())
     }
@@ -510,6 +522,7 @@ impl<'a> Coordinator<'a> {
     pub(super) fn set(&mut self, stage: &mut impl Stage, host: usize, step: Step) {
         let before = self.hosts[host].state();
         self.hosts[host].step = step;
+        self.hosts[host].progressed_at = self.now;
         self.tell_state(stage, host, &before);
     }
 

@@ -49,6 +49,9 @@ pub struct Host {
     pub has: Ranges,
     /// How much it said it has: for showing.
     pub bytes: u64,
+    /// How much it has read and written besides receiving, and when it has got on for the last time.
+    pub worked: u64,
+    pub progressed_at: Duration,
     /// How often it was blamed for a failed group although it is alive.
     pub strikes: u32,
     /// The last round for which it was.
@@ -87,6 +90,8 @@ impl Host {
             own_ip: None,
             has: Ranges::default(),
             bytes: 0,
+            worked: 0,
+            progressed_at: Duration::ZERO,
             strikes: 0,
             struck_round: 0,
             retries,
@@ -148,11 +153,6 @@ impl Host {
     pub fn is_coming(&self) -> bool {
         let coming = matches!(self.step, Step::Preparing(_) | Step::Checking | Step::Prepared);
         coming || matches!(self.step, Step::Awaited(_) | Step::Resting(_) | Step::Starting(_))
-    }
-
-    /// The first groups wait for it: one that was lost already comes into later ones.
-    pub fn is_waited_for(&self) -> bool {
-        self.is_coming() && self.start == 0
     }
 
     /// It can be in groups, as far as it has not published yet.

@@ -14,6 +14,7 @@ pub(crate) mod doorway;
 mod host;
 mod pace;
 mod parts;
+mod patience;
 mod regroup;
 mod retry;
 mod scene;
@@ -56,11 +57,6 @@ use crate::{
     ranges::Ranges,
 };
 
-/// How long a receiver may take to prepare its target: reserving space can be slow, and so can
-/// reading what is there of an earlier session. Its heartbeats go on meanwhile.
-const PREPARE_TIMEOUT: Duration = Duration::from_secs(1800);
-/// How long verifying, and then writing to disk, may take once all bytes are everywhere.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(900);
 /// How long receivers may take to hang up after their last message.
 const FAREWELL: Duration = Duration::from_secs(3);
 /// The same for hosts that were given up: many of them cannot hear it any more.

@@ -1,6 +1,8 @@
 //! Whole pushes without any host: the coordinator among made-up receivers, which die, come back,
 //! fall silent, blame each other and answer late, all by one number.
 
+mod cases;
+
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -60,6 +62,10 @@ struct Receiver {
     is_mute: bool,
     /// Until then it cannot be started, which is said at once.
     refuses_until: Duration,
+    /// How long it takes to prepare, and to compare its copy.
+    prepares_for: Duration,
+    compares_for: Duration,
+    published_at: Duration,
 }
 
 /// What is on its way to the coordinator.
@@ -124,12 +130,14 @@ impl World {
     }
 
     fn says(&mut self, host: usize, message: ToRoot) {
+        self.says_after(Duration::ZERO, host, message);
+    }
+
+    fn says_after(&mut self, time: Duration, host: usize, message: ToRoot) {
         // In order: each a little after the one before.
         self.events_made += 1;
-        self.queue.insert(
-            (self.now + Duration::from_millis(1), self.events_made),
-            Event::Says(host, message),
-        );
+        let at = self.now + time + Duration::from_millis(1);
+        self.queue.insert((at, self.events_made), Event::Says(host, message));
     }
 
     fn fails_at(&mut self, group: u64, blamed: u32) {
@@ -188,14 +196,20 @@ impl Stage for World {
             }
             ToReceiver::Digest { .. } => {
                 assert!(self.hosts[host].has.covers((0, BYTES)) && self.digest_told);
-                let equal = self.hosts[host].is_right;
-                self.says(host, ToRoot::Compared { equal });
+                let Receiver { is_right: equal, compares_for, .. } = self.hosts[host];
+                // It gets on every minute.
+                for minute in 0..compares_for.as_secs() / 60 {
+                    let worked = ToRoot::Worked { bytes: minute + 1 };
+                    self.says_after(Duration::from_secs(60 * minute), host, worked);
+                }
+                self.says_after(compares_for, host, ToRoot::Compared { equal });
             }
             ToReceiver::Publish => {
                 assert!(self.hosts[host].is_right && self.hosts[host].has.covers((0, BYTES)));
                 let is_source = |group: &Group| group.members[0] == Some(host);
                 assert!(!self.groups.values().any(is_source), "publishes while it sends");
                 self.hosts[host].published = true;
+                self.hosts[host].published_at = self.now;
                 self.says(host, ToRoot::Published { peak_resident_bytes: None, was_there: false });
             }
             ToReceiver::Abort { keep, .. } => {
@@ -299,7 +313,8 @@ fn happen(core: &mut Coordinator<'_>, world: &mut World, event: Event) -> Result
             let leftover = (known.left.bytes() > 0).then(Leftover::made_up);
             let ip = IpAddr::from(Ipv4Addr::new(10, 0, 0, host as u8));
             core.came(world, host, ip, ip);
-            world.says(host, ToRoot::Prepared { fabrics: vec!["tcp".into()], leftover });
+            let prepared = ToRoot::Prepared { fabrics: vec!["tcp".into()], leftover };
+            world.says_after(world.hosts[host].prepares_for, host, prepared);
         }
         Event::Comes(_) => {}
         Event::Refused(host, start) => core.not_started(world, host, start, "refused"),
@@ -499,79 +514,4 @@ fn hosts_are_set_aside_only_below_the_rate_that_was_asked_for() {
     let set_aside = |rate_min| (0..50).map(|seed| push(seed, 6, (0, 0, 0), rate_min)).sum::<u64>();
     assert_eq!(set_aside(None), 0);
     assert!(set_aside(Some(100 * BYTES)) > 5);
-}
-
-/// A push to two hosts with this many retries; the second cannot be started for so long, and the
-/// digest of the source is known after a minute.
-fn refused_for(time: Duration, retries: u32) -> Vec<Step> {
-    let settings = settings(2, retries);
-    let mut core = Coordinator::new(&settings, BYTES);
-    let mut world = World::new(7, 2);
-    world.hosts[1].refuses_until = time;
-    world.after(1, Event::Comes(0));
-    world.after(1, Event::Refused(1, 0));
-    world.queue.insert((Duration::from_secs(60), 0), Event::Digest);
-    world.run(&mut core).unwrap();
-    core.hosts.iter().map(|host| host.step.clone()).collect()
-}
-
-#[test]
-fn a_host_that_comes_back_soon_has_not_used_up_its_retries() {
-    assert_eq!(refused_for(Duration::from_secs(2), 5)[1], Step::Published);
-}
-
-#[test]
-fn a_host_is_tried_on_while_others_receive() {
-    assert_eq!(refused_for(Duration::from_secs(1), 1)[1], Step::Published);
-    // Who could have sent it anything has published; it was tried until then.
-    let steps = refused_for(Duration::from_secs(3600), 1);
-    assert_eq!(steps, [Step::Published, Step::Failed("refused".into())]);
-    assert_eq!(refused_for(Duration::from_millis(2), 0)[1], Step::Failed("refused".into()));
-}
-
-#[test]
-fn a_source_that_changes_ends_the_push_before_all_is_sent() {
-    let settings = settings(3, 0);
-    let mut core = Coordinator::new(&settings, BYTES);
-    let mut world = World::new(3, 3);
-    (0..3).for_each(|host| world.after(1, Event::Comes(host)));
-    world.changes_at = Some(Duration::from_millis(500));
-    // Groups that never end: only looking at the source ends them.
-    let outcome = loop {
-        core.now = world.now;
-        let outcome = core.advance(&mut world);
-        if outcome.is_err() || world.now > Duration::from_secs(5) {
-            break outcome;
-        }
-        world.now += Duration::from_millis(100);
-        let due = world.queue.range(..(world.now, 0)).next().map(|(&key, _)| key);
-        match due.and_then(|key| world.queue.remove(&key)) {
-            None | Some(Event::Moves(_)) => {}
-            Some(event) => happen(&mut core, &mut world, event).unwrap(),
-        }
-    };
-    assert!(matches!(outcome, Err(PushError::Source(_))), "{outcome:?} at {:?}", world.now);
-}
-
-/// A push to two hosts, of which the second has another copy than the digest says; its steps, and why
-/// it ended.
-fn differing(later_contents: &'static [u8]) -> (Vec<Step>, Result<(), PushError>) {
-    let settings = settings(2, 0);
-    let mut core = Coordinator::new(&settings, BYTES);
-    let mut world = World::new(7, 2);
-    (world.hosts[1].is_right, world.later_contents) = (false, later_contents);
-    (0..2).for_each(|host| world.after(1, Event::Comes(host)));
-    world.after(1, Event::Digest);
-    let outcome = world.run(&mut core);
-    (core.hosts.into_iter().map(|host| host.step).collect(), outcome)
-}
-
-#[test]
-fn a_copy_that_differs_has_the_source_read_again_before_its_host_is_blamed() {
-    let (steps, outcome) = differing(CONTENTS);
-    assert!(outcome.is_ok() && steps[0] == Step::Published, "{steps:?}, {outcome:?}");
-    let Step::Failed(reason) = &steps[1] else { panic!("{steps:?}") };
-    assert!(reason.contains("reads as it did before"), "{reason}");
-    let (_, outcome) = differing(b"another object");
-    assert!(matches!(outcome, Err(PushError::Source(_))), "{outcome:?}");
 }

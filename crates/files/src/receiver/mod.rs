@@ -197,6 +197,7 @@ pub fn serve(
         events,
         inbox,
         received_bytes: Arc::default(),
+        worked: Arc::default(),
         measured: OnceLock::new(),
     };
     let outcome = run.session();
@@ -233,6 +234,8 @@ struct Run<'a> {
     events: Sender<Event>,
     inbox: Receiver<Event>,
     received_bytes: Arc<AtomicU64>,
+    /// Bytes read or written besides, for [`ToRoot::Worked`].
+    worked: Arc<AtomicU64>,
     /// Of a session that is measured. It ends after the last word: its groups fail at the root then, for a
     /// reason that says less.
     measured: OnceLock<Arc<Context>>,
@@ -256,9 +259,10 @@ impl Run<'_> {
         // Heartbeats go on while the disk is slow to reserve space, and later to write.
         let (_beating, silenced) = mpsc::channel::<()>();
         let (control, bytes) = (Arc::clone(&self.control), Arc::clone(&self.received_bytes));
+        let worked = Arc::clone(&self.worked);
         thread::Builder::new()
             .name("rdmc-heartbeat".into())
-            .spawn(move || beat(&control, &bytes, &silenced))
+            .spawn(move || beat(&control, (&bytes, &worked), &silenced))
             .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
         match first {
             ToReceiver::Offer(offer) => self.replicate(offer).map(Some),
@@ -381,10 +385,16 @@ fn judge(event: Event) -> Result<(), ReceiveError> {
 }
 
 /// Says how far this receiver is, until the session's end drops the other end of `silenced`.
-fn beat(control: &Control, bytes: &AtomicU64, silenced: &Receiver<()>) {
+fn beat(control: &Control, (bytes, worked): (&AtomicU64, &AtomicU64), silenced: &Receiver<()>) {
+    let mut told = 0;
     while silenced.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
         let bytes = bytes.load(Ordering::Relaxed);
-        if control.send(&ToRoot::Progress { bytes }).is_err() {
+        let mut sent = control.send(&ToRoot::Progress { bytes });
+        let worked = worked.load(Ordering::Relaxed);
+        if std::mem::replace(&mut told, worked) != worked {
+            sent = sent.and_then(|()| control.send(&ToRoot::Worked { bytes: worked }));
+        }
+        if sent.is_err() {
             // The reading thread says why.
             return;
         }

@@ -132,11 +132,12 @@ impl Stage for Scene<'_> {
         let begun = self.target()?.begin(has, &stop);
         begun.map_err(|error| self.interrupted_or(error))?;
         let (events, bytes) = (self.run.events.clone(), Arc::clone(&self.run.received_bytes));
+        let worked = Arc::clone(&self.run.worked);
         let target = self.target()?;
         let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
-        let (hasher, in_place) =
-            PrefixHasher::start(target.file()?, target.manifest().bytes, hashed)
-                .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
+        let (file, length) = (target.file()?, target.manifest().bytes);
+        let (hasher, in_place) = PrefixHasher::start(file, length, worked, hashed)
+            .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
         let copy = Copy { region: target.region(), has: Arc::default(), bytes, in_place };
         let is_whole = copy.add_all(has);
         self.copy = Some(Following { copy, _hasher: hasher });
