@@ -1,7 +1,7 @@
 //! Ctrl-C and its kin.
 
 use std::{
-    fs, process,
+    fs, io, process,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicI32, Ordering},
@@ -12,7 +12,7 @@ use std::{
 
 use files::PushHandle;
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
     iterator::Signals,
 };
 
@@ -117,6 +117,11 @@ impl Shared {
     fn push(&self) -> std::sync::MutexGuard<'_, Option<PushHandle>> {
         self.push.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lets writing beyond a limit on file sizes (`ulimit -f`) fail, which can be reported, instead of ending the process.
+pub fn survive_file_size_limits() -> io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
 /// The signals that this process ignores, as a mask: bit 0 is signal 1. None where the kernel does

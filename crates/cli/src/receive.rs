@@ -21,7 +21,7 @@ use trace::Writer;
 use crate::{
     credentials::CredentialFiles,
     failure::{Exit, Failure, say},
-    interrupt::Interrupt,
+    interrupt::{Interrupt, survive_file_size_limits},
     invitation::{Invitation, LINE_BYTES_MAX},
     output::InUse,
     recording,
@@ -107,6 +107,7 @@ pub struct Args {
 
 /// Receives until done, or until SIGTERM with `--listen`.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    survive_file_size_limits().map_err(Failure::while_doing("catching signals"))?;
     let credentials = args.credentials.read(&args.allow)?;
     let (Some(credentials), Some(directory)) = (credentials, &args.dir) else {
         return answer_invitation(args.verbose);

@@ -123,8 +123,8 @@ fn a_full_disk_is_noticed_before_anything_is_sent() {
     for host in ["a", "b"] {
         fs::create_dir(place.path(host)).unwrap();
     }
-    // A limit on file sizes refuses the reservation as a full disk would, without needing one.
-    let launcher = "sh -c 'case $0 in b) trap \"\" XFSZ; ulimit -f 10;; esac; exec \"$@\"' {host}";
+    // A limit on file sizes refuses the reservation as a full disk would, without needing one. Nobody has to catch its signal.
+    let launcher = "sh -c 'case $0 in b) ulimit -f 10;; esac; exec \"$@\"' {host}";
     let dest = place.path("{host}/copy");
     let outcome = place.run(&[
         "push",
@@ -140,7 +140,8 @@ fn a_full_disk_is_noticed_before_anything_is_sent() {
         "--dest",
         dest.to_str().unwrap(),
     ]);
-    outcome.has_failed_with(3, "b: no space for 100000 bytes in");
+    outcome.has_failed_with(3, "b: 100000 bytes are more than a file in");
+    assert!(outcome.err.contains("(ulimit -f)"), "{outcome:?}");
     assert!(place.is_copy("a/copy") && !place.path("b/copy").exists());
     assert!(place.temporaries().is_empty());
 }
@@ -162,6 +163,7 @@ fn arguments_that_make_no_sense_are_refused() {
         ("push object --local 0", "--local"),
         ("push object --local 2 --to a", "cannot be used with"),
         ("push object --local 2 --dest copy", "put {host} into --dest"),
+        ("push object --local 1 --dest=", "--dest"),
         ("push object --local 1 --block-size 0", "1 byte to 2 GiB"),
         ("push object --local 1 --block-size 1parsec", "unknown unit"),
         ("push object --local 1 --window 0", "--window"),

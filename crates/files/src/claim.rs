@@ -93,6 +93,11 @@ impl Claim {
                     return Ok(claim);
                 }
                 Ok(()) | Err(Errno::WOULDBLOCK | Errno::INTR | Errno::STALE) => {}
+                // Nobody can hold one where there are no locks.
+                Err(error @ (Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK)) => {
+                    let _ = disk.unlink(&name);
+                    return Err(error.into());
+                }
                 Err(error) => return Err(error.into()),
             }
             if Instant::now() >= until {

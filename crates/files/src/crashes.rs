@@ -121,7 +121,7 @@ fn at_every_call(
 }
 
 /// Modes that a source can have; some let others write, some not even the owner.
-const MODES: [u32; 6] = [0o600, 0o400, 0o640, 0o666, 0o4755, 0o000];
+const MODES: [u32; 4] = [0o600, 0o400, 0o666, 0o4755];
 
 #[test]
 fn a_session_that_is_killed_anywhere_is_no_obstacle_to_the_next() {
@@ -191,5 +191,29 @@ fn a_call_that_fails_leaves_no_copy_behind() {
             object.session(path, Fault::None).0.unwrap();
             object.assert_is_at(path, after);
         });
+    }
+}
+
+#[test]
+fn a_disk_that_refuses_is_named_with_the_remedy_at_whatever_call() {
+    let object = Object { fill: 7, mode: 0o640 };
+    for (errno, words) in [
+        (Errno::NOSPC, "no space for"),
+        (Errno::DQUOT, "more than this user's quota"),
+        (Errno::FBIG, "more than a file in"),
+        (Errno::ROFS, "is read-only"),
+        (Errno::ACCESS, "no permission to write in"),
+        (Errno::NOLCK, "has no file locks"),
+    ] {
+        let mut said = Vec::new();
+        at_every_call(
+            object,
+            None,
+            |call| Fault::Error(call, errno),
+            |_, outcome, _| {
+                said.extend(outcome.err().map(|error| error.to_string()));
+            },
+        );
+        assert!(said.iter().any(|error| error.contains(words)), "{words}: {said:?}");
     }
 }

@@ -77,7 +77,7 @@ pub enum TargetError {
         kind: &'static str,
     },
     /// The path does not end with a file's name.
-    #[error("{} does not name a file", .0.display())]
+    #[error("{:?} does not name a file; name one as --dest", .0.display().to_string())]
     NoName(PathBuf),
     /// No file system takes this name.
     #[error("the name of {} is longer than {NAME_BYTES_MAX} bytes; choose a shorter --dest", .0.display())]
@@ -93,6 +93,35 @@ pub enum TargetError {
         /// How much is needed.
         bytes: u64,
     },
+    /// Not as much as this user may have.
+    #[error("{bytes} bytes in {} are more than this user's quota; free some, or choose another --dest", directory.display())]
+    Quota {
+        /// Where.
+        directory: PathBuf,
+        /// How much is needed.
+        bytes: u64,
+    },
+    /// Space may be left, but no inode.
+    #[error("no more files can be made in {}: its file system has no inodes left; remove files, or choose another --dest", .0.display())]
+    NoInodes(PathBuf),
+    /// Longer than files may be.
+    #[error(
+        "{bytes} bytes are more than a file in {} can have, by its file system or a limit of the receiver (ulimit -f); \
+         raise it, or choose another --dest",
+        directory.display()
+    )]
+    TooLong {
+        /// Where.
+        directory: PathBuf,
+        /// How long it is to be.
+        bytes: u64,
+    },
+    /// Nothing can be written there by anybody.
+    #[error("the file system of {} is read-only; choose another --dest, or mount it for writing", .0.display())]
+    ReadOnly(PathBuf),
+    /// Nobody could be kept from writing at the same time.
+    #[error("the file system of {} has no file locks; choose another --dest, or mount it with them (flock)", .0.display())]
+    NoLocks(PathBuf),
     /// Another push owns it.
     #[error("{} is being written already{owner}; wait for that push, or end it", path.display())]
     Busy {
@@ -374,7 +403,10 @@ fn claim(place: &Place, owner: &Owner) -> Result<Claim, TargetError> {
         ClaimError::Shared(owner) => {
             TargetError::Shared { path: path(), owner: format!(" {owner}") }
         }
-        ClaimError::System(error) => refusal(place.directory(), "lock a file in", 0, error.into()),
+        ClaimError::System(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) => {
+            TargetError::NoLocks(place.directory().to_owned())
+        }
+        ClaimError::System(error) => no_file(place, error),
     })
 }
 
@@ -387,7 +419,7 @@ fn receive(
     let directory = place.directory();
     let refused = |what| move |error: Errno| refusal(directory, what, manifest.bytes, error.into());
     let temporary =
-        Temporary::open(place, &version(manifest), claim).map_err(refused("create a file in"))?;
+        Temporary::open(place, &version(manifest), claim).map_err(|error| no_file(place, error))?;
     let file = temporary.as_file();
     // What is too long is of no use.
     if file.metadata().is_ok_and(|metadata| metadata.len() > manifest.bytes) {
@@ -419,16 +451,27 @@ fn reserve(disk: &Disk, file: &File, bytes: u64) -> Result<(), Errno> {
     }
 }
 
+/// The error for a file that cannot be made.
+fn no_file(place: &Place, error: Errno) -> TargetError {
+    let directory = place.directory();
+    // Some file systems make inodes as they are needed, and say 0 of both.
+    let has_inodes =
+        place.disk().free().map_or(true, |free| free.f_files == 0 || free.f_favail > 0);
+    if error == Errno::NOSPC && !has_inodes {
+        return TargetError::NoInodes(directory.to_owned());
+    }
+    refusal(directory, "create a file in", 0, error.into())
+}
+
 /// The error for what a user can do something about, if it is one of those.
 fn refusal(directory: &Path, what: &'static str, bytes: u64, error: io::Error) -> TargetError {
     let path = directory.to_owned();
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            TargetError::NoSpace { directory: path, bytes }
-        }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            TargetError::NoPermission(path)
-        }
+        io::ErrorKind::StorageFull => TargetError::NoSpace { directory: path, bytes },
+        io::ErrorKind::QuotaExceeded => TargetError::Quota { directory: path, bytes },
+        io::ErrorKind::FileTooLarge => TargetError::TooLong { directory: path, bytes },
+        io::ErrorKind::ReadOnlyFilesystem => TargetError::ReadOnly(path),
+        io::ErrorKind::PermissionDenied => TargetError::NoPermission(path),
         _ => TargetError::System { path, what, error },
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 use files::{
     Bench, BenchEvent, BenchPlan, HostPlan, HostReport, HostState, Push, PushError, PushEvent,
-    PushReport, PushSettings, Reach, Source, Subject,
+    PushReport, PushSettings, Reach, Source, Subject, Target,
     receiver::{self, Placement, ReceiveError, ReceiverSettings},
 };
 use rdmc::Secret;
@@ -412,6 +412,24 @@ fn the_same_push_again_needs_no_space() {
             assert_eq!(report.hosts[0].was_there, run == 1);
         }
         assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn file_systems_that_take_no_files_are_named_with_the_remedy() {
+    let world = World::with(b"");
+    for (options, words) in [
+        ("ro", "is read-only; choose another --dest, or mount it for writing"),
+        ("nr_inodes=2", "no inodes left; remove files, or choose another --dest"),
+    ] {
+        let Some(disk) = SmallDisk::mount(world.path(options), options) else {
+            eprintln!("SKIPPED: a small file system needs root, to mount it");
+            return;
+        };
+        let manifest = Source::open(&world.path("object")).unwrap().manifest().clone();
+        let error = Target::create(&disk.0.join("copy"), manifest).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 0);
     }
 }
 

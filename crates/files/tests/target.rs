@@ -80,7 +80,13 @@ fn what_cannot_be_written_is_named_with_the_remedy() {
     assert!(missing.contains("/no does not exist; create it first"), "{missing}");
     let a_directory = refused(directory.path());
     assert!(a_directory.contains("is a directory and will not be replaced"), "{a_directory}");
-    assert!(refused(Path::new("/")).contains("does not name a file"));
+    for nothing in ["", "/", ".."] {
+        let no_name = refused(Path::new(nothing));
+        assert!(
+            no_name.contains(&format!("{nothing:?} does not name a file; name one")),
+            "{no_name}"
+        );
+    }
     assert!(refused(Path::new("/dev/null")).contains("not a regular file"));
     fs::write(&path, "").unwrap();
     let below_a_file = refused(&path.join("copy"));

@@ -86,7 +86,7 @@ pub struct Args {
     /// Path of the copy; {host} stands for the host, and the file's name is added to a path that
     /// ends with /. Default: the same absolute path, the file's name at receivers that listen, and
     /// ./rdmc-local/{host}/NAME with --local
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     dest: Option<String>,
 
     #[command(flatten)]
