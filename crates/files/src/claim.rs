@@ -86,11 +86,14 @@ impl Claim {
             match disk.lock(&file) {
                 // Whoever had it may have removed it between opening and locking.
                 Ok(()) if disk.is_named(&file, &name) => {
-                    let claim = Self { disk: disk.clone(), name, file };
-                    if is_own {
-                        owner.write(disk, &claim.file)?;
+                    // Another user's file says who that was: it is replaced, where that is allowed.
+                    if is_own || disk.unlink(&name).is_err() {
+                        let claim = Self { disk: disk.clone(), name, file };
+                        if is_own {
+                            owner.write(disk, &claim.file)?;
+                        }
+                        return Ok(claim);
                     }
-                    return Ok(claim);
                 }
                 Ok(()) | Err(Errno::WOULDBLOCK | Errno::INTR | Errno::STALE) => {}
                 // Nobody can hold one where there are no locks.
@@ -138,9 +141,14 @@ fn open(disk: &Disk, name: &OsString) -> Result<(File, bool), Errno> {
         match opened {
             Ok(file) => {
                 let known = file.metadata().map_err(|_| Errno::IO)?;
+                let is_own = known.uid() == geteuid().as_raw();
                 // One with other names could be anybody's file.
                 if known.is_file() && known.nlink() <= 1 {
-                    return Ok((file, known.uid() == geteuid().as_raw()));
+                    if is_own && known.mode() & 0o600 != 0o600 {
+                        disk.set_mode(&file, MODE)?;
+                        continue;
+                    }
+                    return Ok((file, is_own));
                 }
             }
             // Removed meanwhile.

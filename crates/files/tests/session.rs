@@ -376,7 +376,7 @@ impl SmallDisk {
         fs::create_dir(&at).unwrap();
         let arguments = ["-t", "tmpfs", "-o", options, "tmpfs"];
         let mounted = Command::new("mount").args(arguments).arg(&at).output();
-        mounted.is_ok_and(|output| output.status.success()).then_some(Self(at))
+        mounted.is_ok_and(|output| output.status.success()).then(|| Self(at))
     }
 }
 
