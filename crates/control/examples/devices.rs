@@ -209,6 +209,7 @@ impl<'a> Sending<'a> {
         let invited = |daemon: &&str| Invited { daemon: (*daemon).into(), service: service.into() };
         let new = NewGroup {
             sender: end.address,
+            sender_mac: Some(end.mac),
             sender_qpn: queue_pair.number(),
             mtu_bytes,
             members: daemons.iter().map(invited).collect(),

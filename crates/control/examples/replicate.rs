@@ -73,6 +73,7 @@ pub async fn send(
     let invited = |daemon| Invited { daemon, service: SERVICE.to_owned() };
     let group = NewGroup {
         sender: address,
+        sender_mac: Some(endpoint.mac()),
         sender_qpn: qpn,
         mtu_bytes: config().mtu_bytes,
         members: daemons.into_iter().map(invited).collect(),

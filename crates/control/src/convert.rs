@@ -22,6 +22,15 @@ pub(crate) fn mac(text: &str) -> Result<Mac, ControlError> {
     text.parse().map_err(|_| invalid("Ethernet address", format_args!("{text:?}")))
 }
 
+/// Empty if it is not known.
+pub(crate) fn optional_mac(text: &str) -> Result<Option<Mac>, ControlError> {
+    if text.is_empty() { Ok(None) } else { mac(text).map(Some) }
+}
+
+pub(crate) fn optional_mac_told(mac: Option<Mac>) -> String {
+    mac.map(|mac| mac.to_string()).unwrap_or_default()
+}
+
 /// A number of 24 bits.
 pub(crate) fn serial(what: &str, number: u32) -> Result<u32, ControlError> {
     if number < Serial::COUNT {
@@ -46,6 +55,7 @@ pub(crate) fn group(group: Option<&proto::Group>) -> Result<Group, ControlError>
     let group = group.ok_or_else(missing)?;
     Ok(Group {
         key: key(group.key.as_ref())?,
+        sender_mac: optional_mac(&group.sender_mac)?,
         sender_qpn: serial("queue pair number", group.sender_qpn)?,
         psn_first: Serial::new(serial("packet number", group.psn_first)?),
         virtual_address: address(&group.virtual_address)?,
@@ -79,7 +89,7 @@ fn member(member: &proto::Member) -> Result<Member, ControlError> {
     };
     Ok(Member {
         address: address(&member.address)?,
-        mac: if member.mac.is_empty() { None } else { Some(mac(&member.mac)?) },
+        mac: optional_mac(&member.mac)?,
         qpn: serial("queue pair number", member.qpn)?,
         psn_offset: serial("packet number", member.psn_offset)?,
         regions: member.regions.iter().map(region).collect(),
@@ -89,6 +99,7 @@ fn member(member: &proto::Member) -> Result<Member, ControlError> {
 pub(crate) fn group_told(group: &Group) -> proto::Group {
     proto::Group {
         key: Some(key_told(group.key)),
+        sender_mac: optional_mac_told(group.sender_mac),
         sender_qpn: group.sender_qpn,
         psn_first: group.psn_first.get(),
         virtual_address: group.virtual_address.to_string(),
@@ -107,7 +118,7 @@ pub(crate) fn member_told(member: &Member) -> proto::Member {
     };
     proto::Member {
         address: member.address.to_string(),
-        mac: member.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        mac: optional_mac_told(member.mac),
         qpn: member.qpn,
         psn_offset: member.psn_offset,
         regions: member.regions.iter().map(region).collect(),

@@ -24,8 +24,11 @@ pub fn requests(bytes: &[u8]) -> bool {
 fn insert(group: &Group) {
     let hop = |member: usize| (member as u32 + 1, group.members[member].mac.unwrap_or_default());
     let branches = (0..group.members.len()).map(|member| group.branch(hop(member), &[member]));
-    let replication =
-        mcrdma::Replication { sender_qpn: group.sender_qpn, branches: branches.collect() };
+    let replication = mcrdma::Replication {
+        sender_qpn: group.sender_qpn,
+        inputs: Vec::new(),
+        branches: branches.collect(),
+    };
     let mut tables = Tables::default();
     if tables.insert(group.key, replication, Some(group.merging())).is_ok() {
         assert_eq!(tables.merging(group.key), Some(&group.merging()));
@@ -50,6 +53,7 @@ mod tests {
         };
         let group = Group {
             key: GroupKey { sender: sender.parse().unwrap(), id: 0x80_0001 },
+            sender_mac: Some(Mac([2, 0, 0, 0, 0, 1])),
             sender_qpn: 18,
             psn_first: Serial::new(77),
             virtual_address: members[0].parse().unwrap(),

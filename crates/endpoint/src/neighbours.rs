@@ -130,17 +130,18 @@ mod tests {
                 psn_first: Serial::new(0),
                 virtual_address: peer,
                 virtual_mac: peer_mac,
-                members: vec![Source { address: own, psn_offset: 0 }],
+                members: vec![Source { address: own, psn_offset: 0, ports: Vec::new() }],
                 all_notifications: false,
             };
             let mut switch = Switch::new();
-            let replication = Replication { sender_qpn: 17, branches: vec![branch] };
+            let replication =
+                Replication { sender_qpn: 17, inputs: Vec::new(), branches: vec![branch] };
             let key = GroupKey { sender: own, id: 99 };
             switch.tables.insert(key, replication, Some(merging)).unwrap();
             let mut neighbours = Neighbours::default();
             let mut frame = neighbours.ask(0, (own, own_mac), peer).unwrap();
             assert_eq!(neighbours.ask(1, (own, own_mac), peer), None, "not yet again");
-            assert_eq!(switch.handle(0, &mut frame, |_, _| true), Verdict::Turn);
+            assert_eq!(switch.handle(0, 1, &mut frame, |_, _| true), Verdict::Turn);
             let mut others = Neighbours::default();
             others.learn(&frame);
             assert_eq!(others.get(peer), None, "it has not asked");

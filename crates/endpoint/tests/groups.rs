@@ -209,6 +209,7 @@ fn tables(
     let source = |joined: &Joined| Source {
         address: address(joined.host),
         psn_offset: psn_offset(joined.host),
+        ports: vec![port(joined.host)],
     };
     let merging = Merging {
         psn_first: Serial::new(PSN_FIRST),
@@ -217,7 +218,8 @@ fn tables(
         members: joined.iter().map(source).collect(),
         all_notifications: false,
     };
-    (Replication { sender_qpn, branches: joined.iter().map(branch).collect() }, merging)
+    let branches = joined.iter().map(branch).collect();
+    (Replication { sender_qpn, inputs: vec![port(0)], branches }, merging)
 }
 
 /// Host 0 sends to `receivers` others, through the switch that `start` makes of the ports `s0` on;

@@ -98,6 +98,7 @@ impl World {
         let sender_qpn = endpoint.queue_pair(peer, config, psn_first, 0);
         let mut group = Group {
             key,
+            sender_mac: None,
             sender_qpn,
             psn_first: Serial::new(psn_first),
             virtual_address,

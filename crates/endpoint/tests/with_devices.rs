@@ -81,9 +81,10 @@ fn insert(
     let source = |member: &Member<'_>| Source {
         address: member.place.address,
         psn_offset: member.psn_offset,
+        ports: Vec::new(),
     };
-    let replication =
-        Replication { sender_qpn: sender.1, branches: members.iter().map(branch).collect() };
+    let branches = members.iter().map(branch).collect();
+    let replication = Replication { sender_qpn: sender.1, inputs: Vec::new(), branches };
     let merging = Merging {
         psn_first: Serial::new(PSN_FIRST),
         virtual_address,

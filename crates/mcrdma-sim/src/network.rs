@@ -263,6 +263,7 @@ impl Network {
         let members = members.collect();
         Group {
             key: GroupKey { sender: address(from), id: GROUP_QPN + self.groups as u32 },
+            sender_mac: None,
             sender_qpn: SENDER_QPN + pair as u32,
             psn_first,
             virtual_address: virtual_address(self.groups),

@@ -33,6 +33,7 @@ impl Packet {
 pub fn patched(mut headers: Headers, patch: &Patch) -> Headers {
     headers.ip.source = patch.source.unwrap_or(headers.ip.source);
     headers.ip.target = patch.target.unwrap_or(headers.ip.target);
+    headers.ip.hop_limit = patch.hop_limit.unwrap_or(headers.ip.hop_limit);
     if let Some(qpn) = patch.target_qpn {
         headers.bth.target_qpn = Serial::new(qpn).get();
     }

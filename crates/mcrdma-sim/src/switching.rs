@@ -32,7 +32,7 @@ impl Network {
     pub(crate) fn forward(&mut self, port: usize, packet: u32) {
         let packet = self.packets.remove(packet);
         let (switch, bytes) = (self.ports[port].to, packet.wire_bytes());
-        let out = self.decide(switch, &packet.headers);
+        let out = self.decide(switch, port, &packet.headers);
         if out.is_empty() {
             return;
         }
@@ -49,12 +49,12 @@ impl Network {
         self.pause(port);
     }
 
-    /// Which ports a packet leaves by, and as what.
-    fn decide(&mut self, switch: usize, headers: &Headers) -> Vec<(usize, Headers)> {
+    /// Which ports a packet leaves by that came by this one, and as what.
+    fn decide(&mut self, switch: usize, port: usize, headers: &Headers) -> Vec<(usize, Headers)> {
         let now_ns = self.now_ns();
         // Without groups the tables say nothing else.
         let decision = if self.memories[switch].has_groups {
-            self.tables[switch].decide(now_ns, headers, || true)
+            self.tables[switch].decide(now_ns, port as PortNumber, headers, || true)
         } else {
             Decision::Pass
         };

@@ -14,6 +14,10 @@ pub enum Counter {
     Resolved,
     /// Packets of groups.
     Request,
+    /// Packets of groups that came in at another port than their groups': they end here.
+    RequestMisplaced,
+    /// Packets of groups that no router may pass on any more (time to live): they end here.
+    RequestExpired,
     /// Copies of them that were made.
     Copy,
     /// Copies that could not be handed on.
@@ -30,7 +34,8 @@ pub enum Counter {
     AnswerHeld,
     /// Answers to a group's sender by others than its members: they pass.
     AnswerForeign,
-    /// Answers in a member's name that end here: of one that was taken out, or that say nothing known.
+    /// Answers in a member's name that end here: of one that was taken out, at another port than the
+    /// member's, or that say nothing known.
     AnswerRefused,
     /// Answers, and packets that were to be refused, with a wrong CRC: they end here.
     Damaged,
@@ -42,12 +47,14 @@ pub enum Counter {
 
 impl Counter {
     /// All of them, with their names.
-    pub const ALL: [(Self, &'static str); 17] = [
+    pub const ALL: [(Self, &'static str); 19] = [
         (Self::Foreign, "foreign"),
         (Self::Malformed, "malformed"),
         (Self::Fragment, "fragments"),
         (Self::Resolved, "resolved"),
         (Self::Request, "requests"),
+        (Self::RequestMisplaced, "requests_misplaced"),
+        (Self::RequestExpired, "requests_expired"),
         (Self::Copy, "copies"),
         (Self::CopyFailed, "copies_failed"),
         (Self::RegionUnknown, "regions_unknown"),

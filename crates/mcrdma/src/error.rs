@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::{GROUPS_MAX, GroupKey, MEMBERS_MAX, REGIONS_MAX};
+use crate::{GROUPS_MAX, GroupKey, MEMBERS_MAX, PORTS_MAX, REGIONS_MAX};
 
 /// Why a switch does not take a group. Nothing has changed then.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -39,6 +39,22 @@ pub enum Refused {
         key: GroupKey,
         /// How many.
         count: usize,
+    },
+    /// It, or a member's answers, may come in at more ports than there may be.
+    #[error(
+        "{key}: {count} equally good ports for it or for a member's answers; at most {PORTS_MAX}"
+    )]
+    Ports {
+        /// The group.
+        key: GroupKey,
+        /// How many.
+        count: usize,
+    },
+    /// A port that no interface can have.
+    #[error("{key}: 0 is no port's number")]
+    NoPort {
+        /// The group.
+        key: GroupKey,
     },
     /// Two members have the same address: their answers could not be told from each other.
     #[error("{key}: {address} is there twice; a host can be a member once")]

@@ -42,8 +42,11 @@ fn switch() -> Switch {
                 }],
             }),
         };
-        let source =
-            |host: u8| Source { address: address(is_v6, host), psn_offset: u32::from(host) << 20 };
+        let source = |host: u8| Source {
+            address: address(is_v6, host),
+            psn_offset: u32::from(host) << 20,
+            ports: vec![1],
+        };
         let merging = Merging {
             psn_first: Serial::new(Serial::COUNT - 2),
             virtual_address: address(is_v6, 9),
@@ -51,8 +54,11 @@ fn switch() -> Switch {
             members: (2..5).map(source).collect(),
             all_notifications: false,
         };
-        let replication =
-            Replication { sender_qpn: SENDER_QPN, branches: (2..5).map(branch).collect() };
+        let replication = Replication {
+            sender_qpn: SENDER_QPN,
+            inputs: vec![1],
+            branches: (2..5).map(branch).collect(),
+        };
         let key = GroupKey { sender: address(is_v6, 1), id: ID };
         assert!(switch.tables.insert(key, replication, Some(merging)).is_ok());
     }
@@ -96,7 +102,7 @@ fn intact(frame: &[u8]) -> Option<bool> {
 fn check(switch: &mut Switch, now_ns: u64, mut frame: Vec<u8>) -> bool {
     let before = frame.clone();
     let mut copies = 0;
-    let verdict = switch.handle(now_ns, &mut frame, |port, copy| {
+    let verdict = switch.handle(now_ns, 1, &mut frame, |port, copy| {
         copies += 1;
         assert!((2..5).contains(&port));
         assert_eq!(intact(copy), intact(&before), "copies are as intact as what came");

@@ -10,6 +10,8 @@ use crate::{Mac, Port, Refused};
 pub const MEMBERS_MAX: usize = 64;
 /// Memory regions of a member.
 pub const REGIONS_MAX: usize = 16;
+/// Equally good ports of a switch at which a group, or a member's answers, may come in.
+pub const PORTS_MAX: usize = 16;
 /// Groups of a switch.
 pub const GROUPS_MAX: usize = 65_536;
 
@@ -86,17 +88,22 @@ pub struct Branch {
 pub struct Replication {
     /// The sender's queue pair.
     pub sender_qpn: u32,
+    /// Where the group's packets come in, at most [`PORTS_MAX`]: those that come in elsewhere have
+    /// gone in a circle, or are not the sender's, and end here. Empty: anywhere.
+    pub inputs: Vec<Port>,
     /// 1 to [`MEMBERS_MAX`].
     pub branches: Vec<Branch>,
 }
 
 /// A member, as its answers are known by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     /// Its address.
     pub address: IpAddr,
     /// As in [`Rewriting`]: taken from the packet numbers of its answers.
     pub psn_offset: u32,
+    /// Where its answers come in, at most [`PORTS_MAX`]: others are not its own. Empty: anywhere.
+    pub ports: Vec<Port>,
 }
 
 /// How answers are merged: at the sender's first switch.
@@ -128,6 +135,27 @@ fn check_count(key: GroupKey, count: usize) -> Result<(), Refused> {
     Err(Refused::Members { key, count })
 }
 
+fn check_ports(key: GroupKey, ports: &[Port]) -> Result<(), Refused> {
+    let count = ports.len();
+    if count > PORTS_MAX {
+        return Err(Refused::Ports { key, count });
+    }
+    // No interface has the number 0.
+    if ports.contains(&0) {
+        return Err(Refused::NoPort { key });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_sources(key: GroupKey, sources: &[Source]) -> Result<(), Refused> {
+    sources.iter().try_for_each(|source| check_ports(key, &source.ports))
+}
+
+/// Whether what came in at this port came in where it should.
+pub(crate) fn is_among(ports: &[Port], port: Port) -> bool {
+    ports.is_empty() || ports.contains(&port)
+}
+
 fn check_family(key: GroupKey, address: IpAddr) -> Result<(), Refused> {
     if address.is_ipv4() == key.sender.is_ipv4() {
         return Ok(());
@@ -140,6 +168,7 @@ impl Replication {
         check_qpn(key, key.id)?;
         check_qpn(key, self.sender_qpn)?;
         check_count(key, self.branches.len())?;
+        check_ports(key, &self.inputs)?;
         for branch in &self.branches {
             check_family(key, branch.target)?;
             if let Some(rewriting) = &branch.rewriting {
@@ -176,8 +205,10 @@ impl Merging {
         check_count(key, self.members.len())?;
         check_family(key, self.virtual_address)?;
         let mut addresses = BTreeSet::new();
-        for &Source { address, .. } in &self.members {
+        for Source { address, ports, .. } in &self.members {
+            let address = *address;
             check_family(key, address)?;
+            check_ports(key, ports)?;
             if !addresses.insert(address) {
                 return Err(Refused::SameAddress { key, address });
             }

@@ -22,7 +22,8 @@ const CREDITS_UNLIMITED: u8 = 31;
 /// What one member has said.
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    source: Source,
+    address: IpAddr,
+    psn_offset: u32,
     /// The next packet that it expects, by the sender's numbers.
     expected: Serial,
     /// Messages that it has completed.
@@ -68,7 +69,8 @@ impl Merger {
     pub fn new(merging: &Merging) -> Self {
         let first = merging.psn_first;
         let record = |source: &Source| Record {
-            source: *source,
+            address: source.address,
+            psn_offset: source.psn_offset,
             expected: first,
             msn: Serial::new(0),
             credits: CREDITS_UNLIMITED,
@@ -86,11 +88,10 @@ impl Merger {
 
     /// An ACK, NAK or RNR NAK with a number of the member's.
     pub fn answer(&mut self, now_ns: u64, from: IpAddr, psn: Serial, aeth: Aeth) -> Merged {
-        let Some(record) = self.records.iter_mut().find(|record| record.source.address == from)
-        else {
+        let Some(record) = self.records.iter_mut().find(|record| record.address == from) else {
             return Merged::Foreign;
         };
-        let psn = psn.minus(record.source.psn_offset);
+        let psn = psn.minus(record.psn_offset);
         let expected = match aeth.syndrome {
             Syndrome::Ack(credits) => {
                 record.credits = credits;
@@ -173,7 +174,7 @@ impl Merger {
 
     /// A member has met congestion: whether the sender is told. `None`: nobody in the group.
     pub fn notify(&mut self, now_ns: u64, from: IpAddr) -> Option<bool> {
-        let record = self.records.iter_mut().find(|record| record.source.address == from)?;
+        let record = self.records.iter_mut().find(|record| record.address == from)?;
         Some(self.notifications.notify(now_ns, &mut record.notifications))
     }
 
@@ -184,7 +185,7 @@ impl Merger {
     pub fn remove(&mut self, member: IpAddr) -> bool {
         let count = self.records.len();
         if count > 1 {
-            self.records.retain(|record| record.source.address != member);
+            self.records.retain(|record| record.address != member);
         }
         self.records.len() < count
     }
@@ -192,7 +193,7 @@ impl Merger {
     /// Members, with the number of the packet that each expects next, and that of messages that it
     /// has completed.
     pub fn members(&self) -> impl Iterator<Item = (IpAddr, Serial, Serial)> {
-        self.records.iter().map(|record| (record.source.address, record.expected, record.msn))
+        self.records.iter().map(|record| (record.address, record.expected, record.msn))
     }
 }
 

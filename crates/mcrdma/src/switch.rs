@@ -42,11 +42,12 @@ impl Switch {
         Self::default()
     }
 
-    /// What becomes of a frame, from its Ethernet header on. `send` gets each copy, with its port,
+    /// What becomes of a frame that has come in at a port, from its Ethernet header on. `send` gets each copy, with its port,
     /// and answers whether it could be handed on.
     pub fn handle(
         &mut self,
         now_ns: u64,
+        port: Port,
         frame: &mut Vec<u8>,
         mut send: impl FnMut(Port, &[u8]) -> bool,
     ) -> Verdict {
@@ -54,7 +55,7 @@ impl Switch {
             Some(TYPE_IPV4 | TYPE_IPV6) => match Packet::parse(&frame[ETHERNET_BYTES..]) {
                 Ok(packet) => {
                     let headers = packet.headers;
-                    Ok((self.tables.decide(now_ns, &headers, || packet.is_intact()), headers))
+                    Ok((self.tables.decide(now_ns, port, &headers, || packet.is_intact()), headers))
                 }
                 Err(Malformed::Foreign(_)) => return self.resolve(frame),
                 Err(Malformed::Fragment) => Err(Counter::Fragment),

@@ -9,8 +9,9 @@ use std::{
 use roce::{Aeth, Bth, Headers, IpHeader, NakCode, Opcode, Patch, Serial, Syndrome};
 
 use crate::{
-    Branch, Counter, Counters, GROUPS_MAX, GroupKey, Mac, Merged, Merger, Merging, Refused,
-    Replication,
+    Branch, Counter, Counters, GROUPS_MAX, GroupKey, Mac, Merged, Merger, Merging, Port, Refused,
+    Replication, Source,
+    group::{check_sources, is_among},
 };
 
 /// What a packet becomes.
@@ -41,8 +42,11 @@ impl Sender {
     /// and what comes in the name of the peer that all of them are for the sender. Others may be of a
     /// connection that has got the number of the sender's queue pair since.
     fn expects(&self, source: IpAddr) -> bool {
-        let is_member = self.merging.members.iter().any(|member| member.address == source);
-        is_member || source == self.merging.virtual_address
+        self.member(source).is_some() || source == self.merging.virtual_address
+    }
+
+    fn member(&self, address: IpAddr) -> Option<&Source> {
+        self.merging.members.iter().find(|member| member.address == address)
     }
 }
 
@@ -97,6 +101,22 @@ impl Tables {
         replication.check(key)?;
         let place = self.replications.get_mut(&key);
         Ok(place.map(|place| *place = Arc::new(replication)).is_some())
+    }
+
+    /// Members' answers come in elsewhere from now on, as after a change of routes. Who is no member
+    /// is left out. Whether there is such a group, whose answers are merged here.
+    ///
+    /// Errors: too many ports. Nothing has changed then.
+    pub fn relocate(&mut self, key: GroupKey, now: &[Source]) -> Result<bool, Refused> {
+        check_sources(key, now)?;
+        let Some(address) = self.sender_address(key) else { return Ok(false) };
+        let sender = self.senders.get_mut(&address);
+        for member in sender.into_iter().flat_map(|sender| &mut sender.merging.members) {
+            if let Some(now) = now.iter().find(|now| now.address == member.address) {
+                member.ports.clone_from(&now.ports);
+            }
+        }
+        Ok(true)
     }
 
     /// Forgets a group. Whether it was there.
@@ -155,13 +175,14 @@ impl Tables {
         self.addresses.get(&address).map(|(mac, _)| *mac)
     }
 
-    /// What becomes of a packet with these headers.
+    /// What becomes of a packet with these headers, which has come in at this port.
     ///
     /// What is only passed on is checked by who receives it. What is believed here has to be checked
     /// here: `is_intact` is asked of answers, which are short, and of what is to be refused.
     pub fn decide(
         &mut self,
         now_ns: u64,
+        port: Port,
         headers: &Headers,
         is_intact: impl FnOnce() -> bool,
     ) -> Decision {
@@ -169,10 +190,12 @@ impl Tables {
         let decision = if bth.opcode.is_request() {
             let key = GroupKey { sender: ip.source, id: bth.target_qpn };
             let replication = self.replications.get(&key).map(Arc::clone);
-            replication
-                .map(|replication| self.replicate(now_ns, key, replication, headers, is_intact))
+            replication.map(|replication| {
+                let at = (now_ns, port);
+                self.replicate(at, key, replication, headers, is_intact)
+            })
         } else {
-            self.answer(now_ns, headers, is_intact)
+            self.answer((now_ns, port), headers, is_intact)
         };
         decision.unwrap_or_else(|| {
             self.counters.count(Counter::Foreign);
@@ -182,12 +205,20 @@ impl Tables {
 
     fn replicate(
         &mut self,
-        now_ns: u64,
+        (now_ns, port): (u64, Port),
         key: GroupKey,
         replication: Arc<Replication>,
         headers: &Headers,
         is_intact: impl FnOnce() -> bool,
     ) -> Decision {
+        if !is_among(&replication.inputs, port) {
+            self.counters.count(Counter::RequestMisplaced);
+            return Decision::Drop;
+        }
+        if headers.ip.hop_limit <= 1 {
+            self.counters.count(Counter::RequestExpired);
+            return Decision::Drop;
+        }
         self.counters.count(Counter::Request);
         let unknown = replication.branches.iter().find(|branch| branch.patch(headers).is_none());
         if let Some(branch) = unknown {
@@ -239,7 +270,7 @@ impl Tables {
     /// `None`: it is for no sender of ours.
     fn answer(
         &mut self,
-        now_ns: u64,
+        (now_ns, port): (u64, Port),
         headers: &Headers,
         is_intact: impl FnOnce() -> bool,
     ) -> Option<Decision> {
@@ -248,6 +279,10 @@ impl Tables {
         if !sender.expects(ip.source) {
             self.counters.count(Counter::AnswerForeign);
             return Some(Decision::Pass);
+        }
+        if !sender.member(ip.source).is_some_and(|member| is_among(&member.ports, port)) {
+            self.counters.count(Counter::AnswerRefused);
+            return Some(Decision::Drop);
         }
         if !is_intact() {
             self.counters.count(Counter::Damaged);
@@ -286,7 +321,9 @@ impl Branch {
     /// What a packet becomes on this branch. `None`: a WRITE to memory that is not in the tables.
     #[must_use]
     pub fn patch(&self, headers: &Headers) -> Option<Patch> {
-        let mut patch = Patch { target: Some(self.target), ..Patch::default() };
+        // Like a router: or what goes in a circle would never end.
+        let hop_limit = Some(headers.ip.hop_limit.saturating_sub(1));
+        let mut patch = Patch { target: Some(self.target), hop_limit, ..Patch::default() };
         let Some(rewriting) = &self.rewriting else {
             return Some(patch);
         };

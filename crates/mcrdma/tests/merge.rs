@@ -14,7 +14,7 @@ fn member(number: u8) -> IpAddr {
 }
 
 fn merging(members: u8, first: u32) -> Merging {
-    let source = |number| Source { address: member(number), psn_offset: 0 };
+    let source = |number| Source { address: member(number), psn_offset: 0, ports: Vec::new() };
     Merging {
         psn_first: Serial::new(first),
         virtual_address: IpAddr::from([10, 9, 9, 9]),

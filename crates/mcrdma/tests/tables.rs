@@ -7,7 +7,7 @@ use mcrdma::{
     Replication, Rewriting, Source, Switch, Verdict,
 };
 use proptest::prelude::*;
-use roce::{Aeth, Bth, Headers, IpHeader, Opcode, Serial, Syndrome};
+use roce::{Aeth, Bth, Headers, IpHeader, Opcode, Packet, Serial, Syndrome, internet_checksum};
 
 fn address(host: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, host])
@@ -32,12 +32,13 @@ fn branch(host: u8, regions: &[(u64, u64)]) -> Branch {
 fn replication(hosts: impl IntoIterator<Item = u8>) -> Replication {
     Replication {
         sender_qpn: 17,
+        inputs: Vec::new(),
         branches: hosts.into_iter().map(|host| branch(host, &[])).collect(),
     }
 }
 
 fn merging(hosts: &[u8]) -> Merging {
-    let source = |&host: &u8| Source { address: address(host), psn_offset: 0 };
+    let source = |&host: &u8| Source { address: address(host), psn_offset: 0, ports: Vec::new() };
     Merging {
         psn_first: Serial::new(0),
         virtual_address: address(250),
@@ -69,14 +70,15 @@ fn what_is_no_group_is_refused_with_the_limit() {
     assert_eq!(refused(9, replication([3]), Some(v6)), family);
     for regions in [&[(10, 10), (0, 11)][..], &[(5, 0)], &[(u64::MAX, 2)]] {
         let branches = vec![branch(3, regions)];
-        let overlapping = refused(9, Replication { sender_qpn: 17, branches }, None);
+        let overlapping =
+            refused(9, Replication { sender_qpn: 17, inputs: vec![], branches }, None);
         assert!(matches!(overlapping, Refused::Overlapping { .. }), "{overlapping}");
     }
     let regions: Vec<(u64, u64)> = (0..=REGIONS_MAX as u64).map(|at| (at * 10, 10)).collect();
     let branches = vec![branch(3, &regions)];
     let count = REGIONS_MAX + 1;
     let regions = Refused::Regions { key: key(9), member: address(3), count };
-    assert_eq!(refused(9, Replication { sender_qpn: 17, branches }, None), regions);
+    assert_eq!(refused(9, Replication { sender_qpn: 17, inputs: vec![], branches }, None), regions);
     assert_eq!(tables.groups().count(), 0);
 }
 
@@ -131,8 +133,12 @@ fn request(source: u8, qpn: u32) -> Headers {
 
 /// What becomes of a frame, and how many copies there are of it.
 fn handle(switch: &mut Switch, frame: &mut Vec<u8>) -> (Verdict, usize) {
+    handle_at(switch, 1, frame)
+}
+
+fn handle_at(switch: &mut Switch, port: u32, frame: &mut Vec<u8>) -> (Verdict, usize) {
     let mut copies = 0;
-    let verdict = switch.handle(0, frame, |_, _| {
+    let verdict = switch.handle(0, port, frame, |_, _| {
         copies += 1;
         true
     });
@@ -207,10 +213,69 @@ fn who_was_taken_out_or_borrows_the_virtual_address_is_not_heard() {
     assert_eq!(switch.tables.counters.counted(Counter::AckTold), 1);
 }
 
+/// Each copy may pass one router less, so that what goes in a circle ends.
+#[test]
+fn copies_may_pass_one_router_less_and_the_last_is_not_copied() {
+    let mut switch = switch();
+    for (hop_limit, left) in [(255, Some(254)), (2, Some(1)), (1, None), (0, None)] {
+        let mut headers = request(1, 9);
+        headers.ip.hop_limit = hop_limit;
+        let mut copies = Vec::new();
+        let verdict = switch.handle(0, 1, &mut frame(&headers, b"x"), |_, copy| {
+            let packet = Packet::parse(&copy[14..]).unwrap();
+            assert!(packet.is_intact());
+            assert_eq!(internet_checksum([&copy[14..34]]), 0);
+            copies.push(packet.headers.ip.hop_limit);
+            true
+        });
+        assert_eq!((verdict, copies), (Verdict::Drop, left.map_or(vec![], |left| vec![left; 2])));
+    }
+    assert_eq!(switch.tables.counters.counted(Counter::RequestExpired), 2);
+}
+
+#[test]
+fn groups_and_answers_come_in_at_their_ports_alone() {
+    let mut switch = Switch::new();
+    let mut replication = replication([2, 3]);
+    replication.inputs = vec![7, 8];
+    let mut merging = merging(&[2, 3]);
+    (merging.members[0].ports, merging.members[1].ports) = (vec![2], vec![3, 4]);
+    switch.tables.insert(key(9), replication, Some(merging)).unwrap();
+    for (port, copies) in [(7, 2), (8, 2), (2, 0), (9, 0)] {
+        let copied = handle_at(&mut switch, port, &mut frame(&request(1, 9), b"x"));
+        assert_eq!(copied, (Verdict::Drop, copies), "port {port}");
+    }
+    for (member, port, verdict) in
+        [(3, 4, Verdict::Drop), (2, 3, Verdict::Drop), (2, 7, Verdict::Drop), (2, 2, Verdict::Pass)]
+    {
+        assert_eq!(handle_at(&mut switch, port, &mut frame(&answer(member, 5), b"")).0, verdict);
+    }
+    let mut notification = answer(2, 0);
+    (notification.bth.opcode, notification.aeth) = (Opcode::Cnp, None);
+    let notification = frame(&notification, b"");
+    for (port, verdict) in [(3, Verdict::Drop), (2, Verdict::Pass)] {
+        assert_eq!(handle_at(&mut switch, port, &mut notification.clone()).0, verdict);
+    }
+    let counted = |switch: &Switch, counter| switch.tables.counters.counted(counter);
+    assert_eq!(counted(&switch, Counter::RequestMisplaced), 2);
+    assert_eq!(counted(&switch, Counter::AnswerRefused), 3);
+    assert_eq!(counted(&switch, Counter::AnswerHeld), 1);
+    // Routes change.
+    let moved = [Source { address: address(2), psn_offset: 0, ports: vec![5] }];
+    assert_eq!(switch.tables.relocate(key(9), &moved), Ok(true));
+    assert_eq!(handle_at(&mut switch, 2, &mut frame(&answer(2, 6), b"")).0, Verdict::Drop);
+    assert_eq!(handle_at(&mut switch, 5, &mut frame(&answer(2, 6), b"")).0, Verdict::Drop);
+    assert_eq!(counted(&switch, Counter::AnswerRefused), 4);
+    let many = [Source { ports: (1..18).collect(), ..moved[0].clone() }];
+    let refused = Refused::Ports { key: key(9), count: 17 };
+    assert_eq!(switch.tables.relocate(key(9), &many), Err(refused));
+    assert_eq!(switch.tables.relocate(key(8), &moved), Ok(false));
+}
+
 #[test]
 fn copies_that_cannot_be_handed_on_are_counted() {
     let mut switch = switch();
-    let verdict = switch.handle(0, &mut frame(&request(1, 9), b"x"), |port, _| port == 2);
+    let verdict = switch.handle(0, 1, &mut frame(&request(1, 9), b"x"), |port, _| port == 2);
     let counted = |counter| switch.tables.counters.counted(counter);
     assert_eq!(verdict, Verdict::Drop);
     assert_eq!((counted(Counter::Copy), counted(Counter::CopyFailed)), (1, 1));

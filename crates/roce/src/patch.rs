@@ -17,6 +17,8 @@ pub struct Patch {
     pub source: Option<IpAddr>,
     /// Where it goes to; of the packet's family.
     pub target: Option<IpAddr>,
+    /// Routers that may still pass it on.
+    pub hop_limit: Option<u8>,
     /// The queue pair that it is for.
     pub target_qpn: Option<u32>,
     /// Its number.
@@ -54,6 +56,7 @@ impl Patch {
         let mut before = [0; HEADERS_BYTES_MAX];
         before[..headers_bytes].copy_from_slice(&packet[..headers_bytes]);
         self.change_addresses(packet, ip.bytes());
+        self.change_hop_limit(packet, ip.bytes());
         if let Some(qpn) = self.target_qpn {
             packet[bth_at + 5..bth_at + 8].copy_from_slice(&Serial::new(qpn).to_bytes());
         }
@@ -73,6 +76,21 @@ impl Patch {
             .ok_or(Malformed::Length("headers and payload"))?;
         rest[bytes_after..bytes_after + ICRC_BYTES].copy_from_slice(&icrc.to_le_bytes());
         Ok(())
+    }
+
+    /// With IPv4's checksum.
+    fn change_hop_limit(&self, packet: &mut [u8], ip_bytes: usize) {
+        match self.hop_limit {
+            Some(hop_limit) if ip_bytes == ip::IPV4_BYTES => {
+                // The checksum is of words: the protocol is in the same.
+                let new = [hop_limit, packet[9]];
+                let checksum = ip::checksum_after(&packet[10..12], &packet[8..10], &new);
+                packet[10..12].copy_from_slice(&checksum);
+                packet[8] = hop_limit;
+            }
+            Some(hop_limit) => packet[7] = hop_limit,
+            None => {}
+        }
     }
 
     /// IP addresses, IPv4's checksum and UDP's.
@@ -134,7 +152,7 @@ mod tests {
             is_v6: bool,
             opcode in prop::sample::select(&Opcode::ALL[..]),
             (source, target, qpn, psn) in any::<(Option<u8>, Option<u8>, Option<u32>, Option<u32>)>(),
-            (memory, msn) in any::<(Option<(u64, u32)>, Option<u32>)>(),
+            (memory, msn, hop_limit) in any::<(Option<(u64, u32)>, Option<u32>, Option<u8>)>(),
             payload in prop::collection::vec(any::<u8>(), 0..5000),
         ) {
             let payload = if opcode.is_request() { &payload[..] } else { &[] };
@@ -142,6 +160,7 @@ mod tests {
             let patch = Patch {
                 source: source.map(|host| address(is_v6, host)),
                 target: target.map(|host| address(is_v6, host)),
+                hop_limit,
                 target_qpn: qpn,
                 psn: psn.map(Serial::new),
                 memory,
@@ -155,6 +174,7 @@ mod tests {
             let mut new = old;
             new.ip.source = patch.source.unwrap_or(old.ip.source);
             new.ip.target = patch.target.unwrap_or(old.ip.target);
+            new.ip.hop_limit = hop_limit.unwrap_or(old.ip.hop_limit);
             new.bth.target_qpn = qpn.unwrap_or(old.bth.target_qpn) % Serial::COUNT;
             new.bth.psn = patch.psn.unwrap_or(old.bth.psn);
             if let (Some(reth), Some((address, key))) = (&mut new.reth, memory) {

@@ -15,7 +15,9 @@ struct change {
 	__u32 extended[3];
 	__u8 has_target;
 	__u8 has_source;
-	__u8 unused[2];
+	/* It becomes a copy, which one router less may pass on. */
+	__u8 passes_on;
+	__u8 unused;
 };
 
 /* What does not fit the stack; one packet at a time is looked at on a processor. */
@@ -45,6 +47,20 @@ static __always_inline int store_address(struct __sk_buff *skb, const struct pac
 	if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 10, &sum, 2, 0))
 		return -1;
 	return bpf_skb_store_bytes(skb, ETHERNET_BYTES + (is_target ? 16 : 12), &address->words[3], 4, 0);
+}
+
+/* One router less may pass it on; with IPv4's checksum. The CRC does not cover that. */
+static __always_inline int store_hop_limit(struct __sk_buff *skb, const struct packet *packet, __u32 *checksum)
+{
+	__u8 left = hop_limit(packet) - 1;
+	__u16 sum;
+
+	if (packet->ip_bytes == 40)
+		return bpf_skb_store_bytes(skb, ETHERNET_BYTES + 7, &left, 1, 0);
+	sum = *checksum = checksum_after(*checksum, packet->ip[2] & 0xffff, (packet->ip[2] & 0xff00) | left);
+	if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 10, &sum, 2, 0))
+		return -1;
+	return bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, &left, 1, 0);
 }
 
 /* What the CRC changes by when an address does. Both lie before the UDP header. */
@@ -91,6 +107,8 @@ static __noinline int apply(struct __sk_buff *skb, const struct packet *packet, 
 	crc = crc_zeros(crc, packet->bytes_after) ^ packet->icrc;
 
 	checksum = packet->ip[2] >> 16;
+	if (change->passes_on && store_hop_limit(skb, packet, &checksum))
+		return -1;
 	if ((change->has_source && store_address(skb, packet, &checksum, 0, &change->source)) ||
 	    (change->has_target && store_address(skb, packet, &checksum, 1, &change->target)))
 		return -1;
@@ -180,6 +198,7 @@ static long copy(__u32 index, void *context)
 	unchanged(packet, change);
 	change->has_source = 0;
 	change->has_target = 1;
+	change->passes_on = 1;
 	change->target = branch->target;
 	if (branch->rewrites) {
 		change->target_qpn = branch->qpn;
@@ -198,16 +217,16 @@ static long copy(__u32 index, void *context)
 	return 0;
 }
 
-/* A member's answer goes into its group's, under their lock. `index`: null if it is no member. */
+/* A member's answer goes into its group's, under their lock. `member`: null if it is none. */
 static __always_inline void merge_answer(const struct sender_key *key, const struct sender *sender,
-					 const __u32 *index, struct merged *merged)
+					 const struct member *member, struct merged *merged)
 {
 	__u64 now_ns = time_ns();
 	struct answers *state;
 
 	merged->counter = ANSWER_REFUSED;
 	state = bpf_map_lookup_elem(&answers, key);
-	if (!index || !state || !(sender->present >> (*index & 63) & 1))
+	if (!member || !state || !(sender->present >> (member->index & 63) & 1))
 		return;
 	/* Reserved ones say nothing. A CNP has no syndrome. */
 	if (merged->syndrome != CNP << 8) {
@@ -216,12 +235,12 @@ static __always_inline void merge_answer(const struct sender_key *key, const str
 		if (kind != SYNDROME_ACK && kind != SYNDROME_NOT_READY && (kind != SYNDROME_NAK || value > 3))
 			return;
 		bpf_spin_lock(&state->lock);
-		merge(state, sender, now_ns, *index, merged);
+		merge(state, sender, now_ns, member->index, merged);
 		bpf_spin_unlock(&state->lock);
 		return;
 	}
 	bpf_spin_lock(&state->lock);
-	merged->counter = notify(state, sender, now_ns, *index);
+	merged->counter = notify(state, sender, now_ns, member->index);
 	bpf_spin_unlock(&state->lock);
 }
 
@@ -349,6 +368,14 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 		count(FOREIGN);
 		return TC_ACT_UNSPEC;
 	}
+	if (!is_among(group->inputs, skb->ifindex)) {
+		count(REQUEST_MISPLACED);
+		return TC_ACT_SHOT;
+	}
+	if (hop_limit(packet) <= 1) {
+		count(REQUEST_EXPIRED);
+		return TC_ACT_SHOT;
+	}
 	count(REQUEST);
 	copying.group = group;
 	if (has_reth(packet->opcode))
@@ -376,7 +403,7 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 	struct member_key member = { .sender = packet->target, .qpn = packet->target_qpn, .member = packet->source };
 	struct sender_key key = { .sender = packet->target, .qpn = packet->target_qpn };
 	struct sender *sender;
-	__u32 *index;
+	struct member *found;
 
 	sender = bpf_map_lookup_elem(&senders, &key);
 	if (!sender) {
@@ -384,10 +411,14 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 		return TC_ACT_UNSPEC;
 	}
 	/* Others' may be of a connection that has got the number of the sender's queue pair since. */
-	index = bpf_map_lookup_elem(&members, &member);
-	if (!index && differ_addresses(&packet->source, &sender->virtual_address)) {
+	found = bpf_map_lookup_elem(&members, &member);
+	if (!found && differ_addresses(&packet->source, &sender->virtual_address)) {
 		count(ANSWER_FOREIGN);
 		return TC_ACT_UNSPEC;
+	}
+	if (!found || !is_among(found->ports, skb->ifindex)) {
+		count(ANSWER_REFUSED);
+		return TC_ACT_SHOT;
 	}
 	/* What is believed here has to be checked here. */
 	if (~crc_headers(packet) != packet->icrc) {
@@ -396,7 +427,7 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 	}
 	if (packet->opcode == CNP)
 		merged.syndrome = CNP << 8;
-	merge_answer(&key, sender, index, &merged);
+	merge_answer(&key, sender, found, &merged);
 	count(merged.counter);
 	if (merged.counter == ANSWER_HELD || merged.counter == ANSWER_REFUSED ||
 	    merged.counter == NOTIFICATION_HELD)
@@ -404,6 +435,7 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 	unchanged(packet, change);
 	change->has_source = 1;
 	change->has_target = 0;
+	change->passes_on = 0;
 	change->source = sender->virtual_address;
 	if (packet->opcode != CNP) {
 		change->psn = merged.psn;

@@ -210,6 +210,23 @@ static __noinline __u32 crc_headers(const struct packet *packet)
 	return crc;
 }
 
+/* Routers that may still pass it on. */
+static __always_inline __u32 hop_limit(const struct packet *packet)
+{
+	return packet->ip_bytes == 20 ? packet->ip[2] & 0xff : packet->ip[1] >> 24;
+}
+
+/* Whether what came in at this port came in where it should. */
+static __always_inline int is_among(const __u32 *ports, __u32 port)
+{
+	__u32 i;
+
+	for (i = 0; i < PORTS_MAX; i++)
+		if (ports[i] == port)
+			return 1;
+	return !ports[0];
+}
+
 /* A checksum of IPv4 or UDP after a word has become another (RFC 1624); as it lies in the packet. */
 static __always_inline __u32 checksum_after(__u32 checksum, __u32 old, __u32 new)
 {

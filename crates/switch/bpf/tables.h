@@ -10,6 +10,7 @@
 
 #define MEMBERS_MAX 64
 #define REGIONS_MAX 16
+#define PORTS_MAX 16
 #define GROUPS_MAX 65536
 
 struct address {
@@ -38,6 +39,8 @@ struct group {
 	__u32 count;
 	/* Which of `regions` are its branches': no two groups have the same, nor one group twice. */
 	__u64 generation;
+	/* Where its packets come in, zeros behind them; the first is 0: anywhere. */
+	__u32 inputs[PORTS_MAX];
 	struct branch branches[MEMBERS_MAX];
 };
 
@@ -83,6 +86,13 @@ struct member_key {
 	struct address member;
 };
 
+struct member {
+	/* Its record's place. */
+	__u32 index;
+	/* Where its answers come in, as `inputs`. */
+	__u32 ports[PORTS_MAX];
+};
+
 /* What a member has said. */
 struct record {
 	__u32 expected;
@@ -120,7 +130,7 @@ struct answers {
 TABLE(groups, struct group_key, struct group, GROUPS_MAX);
 TABLE(regions, struct regions_key, struct regions, GROUPS_MAX * 4);
 TABLE(senders, struct sender_key, struct sender, GROUPS_MAX);
-TABLE(members, struct member_key, __u32, GROUPS_MAX * 4);
+TABLE(members, struct member_key, struct member, GROUPS_MAX * 4);
 TABLE(answers, struct sender_key, struct answers, GROUPS_MAX);
 TABLE(addresses, struct address, __u64, GROUPS_MAX);
 
@@ -149,6 +159,8 @@ enum counter {
 	FRAGMENT,
 	RESOLVED,
 	REQUEST,
+	REQUEST_MISPLACED,
+	REQUEST_EXPIRED,
 	COPY,
 	COPY_FAILED,
 	REGION_UNKNOWN,

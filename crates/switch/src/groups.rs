@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, path::Path};
 
-use mcrdma::{Counters, GroupKey, Merging, Replication, Tables};
+use mcrdma::{Counters, GroupKey, Merging, Replication, Source, Tables};
 
 use crate::{KernelPlane, MemberState, PlaneError, UserspaceTables};
 
@@ -96,6 +96,23 @@ impl Groups {
                     self.told.replace(key, old)?;
                 }
                 told.map(|()| true)
+            }
+        }
+    }
+
+    /// Answers of a group's members come in elsewhere from now on, as after a change of routes.
+    /// Whether there is such a group, whose answers are merged here.
+    pub fn relocate(&mut self, key: GroupKey, now: &[Source]) -> Result<bool, PlaneError> {
+        match &mut self.plane {
+            Plane::Userspace(tables) => Ok(tables.lock().tables.relocate(key, now)?),
+            Plane::Kernel(plane) => {
+                if !self.told.relocate(key, now)? {
+                    return Ok(false);
+                }
+                let told = self.told.replication(key).zip(self.told.merging(key));
+                told.map_or(Ok(false), |(group, merging)| {
+                    plane.relocate(key.sender, group.sender_qpn, &merging.members).map(|()| true)
+                })
             }
         }
     }

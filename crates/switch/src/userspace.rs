@@ -169,7 +169,8 @@ impl UserspacePlane {
             frame.extend_from_slice(received);
             let now_ns = self.started.elapsed().as_nanos() as u64;
             let ports = &self.ports;
-            let verdict = switch.handle(now_ns, frame, |to: Port, copy| {
+            let at = self.ports[port].index();
+            let verdict = switch.handle(now_ns, at, frame, |to: Port, copy| {
                 let port = ports.iter().find(|port| port.index() == to);
                 port.is_some_and(|port| port.send(Offload::NONE, copy).is_ok())
             });

@@ -34,11 +34,18 @@ fn group(sender_qpn: u32, members: &[u8]) -> (Replication, Merging) {
         virtual_mac: Mac([2, 0, 0, 0, 0, 200]),
         members: members
             .iter()
-            .map(|&host| Source { address: address(host), psn_offset: 7 })
+            .map(|&host| Source {
+                address: address(host),
+                psn_offset: 7,
+                ports: vec![1, host.into()],
+            })
             .collect(),
         all_notifications: true,
     };
-    (Replication { sender_qpn, branches: members.iter().map(branch).collect() }, merging)
+    {
+        let branches = members.iter().map(branch).collect();
+        (Replication { sender_qpn, inputs: vec![1, 2], branches }, merging)
+    }
 }
 
 fn directory(name: &str) -> PathBuf {
@@ -84,7 +91,13 @@ fn both_planes_take_and_forget_the_same() {
         let (other, _) = group(17, &[3]);
         assert!(groups.replace(key(9), other.clone()).unwrap());
         assert!(!groups.replace(key(11), other.clone()).unwrap());
-        assert!(groups.replace(key(9), Replication { sender_qpn: 17, branches: vec![] }).is_err());
+        let nobody = Replication { branches: vec![], ..other.clone() };
+        assert!(groups.replace(key(9), nobody).is_err());
+        let moved = Source { ports: vec![8, 9], ..merging.members[1].clone() };
+        assert!(groups.relocate(key(9), std::slice::from_ref(&moved)).unwrap());
+        assert!(!groups.relocate(key(11), std::slice::from_ref(&moved)).unwrap());
+        let now = groups.get(key(9)).unwrap().1.unwrap().members;
+        assert_eq!(now, [merging.members[0].clone(), moved]);
         assert_eq!(groups.all()[0].replication, other);
         assert!(groups.remove_member(key(9), address(2)).unwrap());
         assert!(!groups.remove_member(key(9), address(3)).unwrap(), "the last stays");

@@ -110,7 +110,7 @@ impl Twins {
         if let Some(kernel) = &mut self.kernel {
             kernel.tell_time(self.now_ns).unwrap();
         }
-        let verdict = self.pure.handle(self.now_ns, &mut own, |to, copy| {
+        let verdict = self.pure.handle(self.now_ns, self.ports[port], &mut own, |to, copy| {
             let to = ports.iter().position(|&known| known == to).unwrap();
             expected.entry(to).or_default().push(copy.to_vec());
             true
@@ -200,8 +200,16 @@ fn group(ports: &[u32], is_v6: bool) -> (Replication, Merging) {
             ],
         }),
     };
-    let source =
-        |member| Source { address: address(is_v6, member), psn_offset: 0x1000 * u32::from(member) };
+    // Each at its own port; the second also at the sender's.
+    let answers_at = |member: u8| match member {
+        3 => vec![ports[2], ports[0]],
+        member => vec![ports[usize::from(member) - 1]],
+    };
+    let source = |member: u8| Source {
+        address: address(is_v6, member),
+        psn_offset: 0x1000 * u32::from(member),
+        ports: answers_at(member),
+    };
     let merging = Merging {
         psn_first: Serial::new(0xff_fff0),
         virtual_address: address(is_v6, VIRTUAL),
@@ -210,7 +218,7 @@ fn group(ports: &[u32], is_v6: bool) -> (Replication, Merging) {
         all_notifications: false,
     };
     let branches = members.zip(&ports[1..]).map(branch).collect();
-    (Replication { sender_qpn: SENDER_QPN, branches }, merging)
+    (Replication { sender_qpn: SENDER_QPN, inputs: vec![ports[0], ports[4]], branches }, merging)
 }
 
 fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {
@@ -267,6 +275,52 @@ fn copies_are_the_same() {
             }
         }
     }
+    twins.compare_counters();
+}
+
+/// What goes in circles ends, and nobody else's port will do.
+#[test]
+fn ports_and_hop_limits_are_looked_at_in_the_same_way() {
+    if skipped() {
+        return;
+    }
+    let mut twins = Twins::new("ports");
+    for is_v6 in [false, true] {
+        let (replication, merging) = group(&twins.ports, is_v6);
+        twins.insert(key(is_v6), replication, Some(merging.clone()));
+        for port in 0..PORTS {
+            for hop_limit in [0, 1, 2, 255] {
+                let mut headers = request(is_v6, Opcode::SendOnly, 1, None);
+                headers.ip.hop_limit = hop_limit;
+                let out = twins.compare(port, &frame(&headers, b"x"));
+                let is_copied = [0, 4].contains(&port) && hop_limit > 1;
+                assert_eq!(out.len(), if is_copied { PORTS - 1 } else { 0 }, "{port} {hop_limit}");
+                for copy in out.values().flatten() {
+                    let packet = Packet::parse(&copy[14..]).unwrap();
+                    assert!(packet.is_intact() && packet.headers.ip.hop_limit == hop_limit - 1);
+                }
+            }
+            for member in [2, 3, 4, 5, 6] {
+                let ack = Aeth { syndrome: Syndrome::Ack(1), msn: Serial::new(1) };
+                for aeth in [Some(ack), None] {
+                    twins.compare(port, &frame(&answer(is_v6, member, 0xff_fff0, aeth), &[]));
+                }
+            }
+        }
+        // Routes change.
+        let moved = Source { ports: vec![twins.ports[4]], ..merging.members[0].clone() };
+        assert!(twins.pure.tables.relocate(key(is_v6), &[moved]).unwrap());
+        let now = twins.pure.tables.merging(key(is_v6)).unwrap().members.clone();
+        let kernel = twins.kernel.as_mut().unwrap();
+        kernel.relocate(key(is_v6).sender, SENDER_QPN, &now).unwrap();
+        for port in [1, 4] {
+            let ack = Aeth { syndrome: Syndrome::Ack(1), msn: Serial::new(2) };
+            twins.compare(port, &frame(&answer(is_v6, 2, 0xff_fff1, Some(ack)), &[]));
+        }
+    }
+    let counted = |counter| twins.pure.tables.counters.counted(counter);
+    assert!(counted(Counter::RequestMisplaced) > 0 && counted(Counter::RequestExpired) > 0);
+    assert!(counted(Counter::AnswerRefused) > 0 && counted(Counter::AckTold) > 0);
     twins.compare_counters();
 }
 
@@ -444,7 +498,8 @@ fn groups_may_be_large_and_outlive_who_made_them() {
         target: address(false, index as u8 + 2),
         rewriting: None,
     });
-    let replication = Replication { sender_qpn: SENDER_QPN, branches: branches.collect() };
+    let replication =
+        Replication { sender_qpn: SENDER_QPN, inputs: vec![], branches: branches.collect() };
     twins.insert(key(false), replication.clone(), None);
     let sent = frame(&request(false, Opcode::SendOnly, 1, None), &[7; 100]);
     assert_eq!(twins.compare(0, &sent).values().map(Vec::len).sum::<usize>(), MEMBERS_MAX);

@@ -117,7 +117,7 @@ impl Group {
                     regions: vec![region],
                 }),
             });
-            sources.push(Source { address: place.address, psn_offset });
+            sources.push(Source { address: place.address, psn_offset, ports: Vec::new() });
             ends.push(end);
         }
         let members = sources.iter().map(|source| source.address).collect();
@@ -128,7 +128,7 @@ impl Group {
             members: sources,
             all_notifications: false,
         };
-        let replication = Replication { sender_qpn, branches };
+        let replication = Replication { sender_qpn, inputs: Vec::new(), branches };
         plane.insert(key, &replication, Some(&merging)).unwrap();
         // Only now does anybody answer for the virtual address.
         sender.qp().connect(&connection(virtual_address, ID, 0)).unwrap();

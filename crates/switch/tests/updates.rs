@@ -62,7 +62,8 @@ impl Sender {
     /// A packet, before the switch or behind it.
     fn frame(self, number: u32, to: Option<u32>) -> Vec<u8> {
         let target = to.map_or(IpAddr::from([10, 3, 0, 1]), |member| self.member(member));
-        let ip = IpHeader::new(self.key().sender, target).unwrap();
+        let mut ip = IpHeader::new(self.key().sender, target).unwrap();
+        ip.hop_limit -= u8::from(to.is_some());
         let opcode = if number.is_multiple_of(3) { Opcode::WriteFirst } else { Opcode::WriteOnly };
         let mut headers = Headers::new(ip, Bth::new(opcode, self.key().id, Serial::new(number)));
         let place = u64::from(number % 1000) * u64::from(BYTES);
@@ -102,7 +103,11 @@ impl Sender {
             target: self.member(member),
             rewriting: Some(self.rewriting(member)),
         };
-        Replication { sender_qpn: 17, branches: members.into_iter().map(branch).collect() }
+        Replication {
+            sender_qpn: 17,
+            inputs: vec![ports[0]],
+            branches: members.into_iter().map(branch).collect(),
+        }
     }
 }
 

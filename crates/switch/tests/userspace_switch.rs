@@ -169,7 +169,11 @@ fn groups_are_copied_and_the_rest_is_learnt() {
         target: address(10 + port),
         rewriting: Some(Rewriting { qpn: 0x30, psn_offset: 5, regions: Vec::new() }),
     };
-    let replication = Replication { sender_qpn: 17, branches: vec![branch(1), branch(3)] };
+    let replication = Replication {
+        sender_qpn: 17,
+        inputs: vec![branch(0).port],
+        branches: vec![branch(1), branch(3)],
+    };
     running.tables.lock().tables.insert(key, replication, None).unwrap();
     let ip = IpHeader::new(address(1), address(200)).unwrap();
     let headers = Headers::new(ip, Bth::new(Opcode::SendOnly, key.id, Serial::new(9)));

@@ -76,6 +76,7 @@ fn group(root: (IpAddr, u32), members: &[(&Place, u32)]) -> plan::Group {
     };
     plan::Group {
         key: GroupKey { sender: root.0, id: ID },
+        sender_mac: None,
         sender_qpn: root.1,
         psn_first: Serial::new(PSN_FIRST),
         virtual_address: members[0].0.address,
@@ -119,7 +120,8 @@ impl Stage {
             group.branch((port, place.mac()), &[index])
         };
         let branches = others.iter().enumerate().map(branch).collect();
-        let replication = Replication { sender_qpn: group.sender_qpn, branches };
+        let replication =
+            Replication { sender_qpn: group.sender_qpn, inputs: Vec::new(), branches };
         switch.insert(group.key, replication, Some(group.merging())).unwrap();
 
         let registration = Registration::new(Box::new(Nobody));

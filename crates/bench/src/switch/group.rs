@@ -36,7 +36,7 @@ impl Case {
             }),
         };
         let branches = (2..).zip(&ports[1..=self.members]).map(branch).collect();
-        Replication { sender_qpn: SENDER_QPN, branches }
+        Replication { sender_qpn: SENDER_QPN, inputs: vec![ports[0]], branches }
     }
 
     /// A whole message, from the Ethernet header on. The data planes do not look at its number, so

@@ -122,7 +122,7 @@ fn logic(args: &Args, case: &Case) -> Outcome<Run> {
     let (mut carried, start) = (Carried::default(), Instant::now());
     while start.elapsed() < Duration::from_secs_f64(args.seconds) {
         for _ in 0..AT_ONCE {
-            switch.handle(0, black_box(&mut frame), |_, copy| {
+            switch.handle(0, ports[0], black_box(&mut frame), |_, copy| {
                 carried.arrived += 1;
                 black_box(copy);
                 true

@@ -13,7 +13,7 @@ use std::{
 };
 
 use mcrdma::{
-    GROUPS_MAX, GroupKey, Merging, Refused, Replication,
+    GROUPS_MAX, GroupKey, Mac, Merging, Port, Refused, Replication, Source,
     plan::{Group, Member},
 };
 use rdmc::bootstrap::Certificates;
@@ -24,7 +24,7 @@ use tokio::{task::JoinSet, time::timeout};
 use super::{
     next::Behind,
     sight::{self, Sight, Unseen},
-    split::{Split, Way},
+    split::{Split, Way, ports},
 };
 use crate::{Agent, Claim, ControlError, ErrorKind, proto::PlannedSwitch};
 
@@ -129,7 +129,10 @@ impl Registry {
                 ErrorKind::Taken
             }
             PlaneError::Refused(
-                Refused::TableFull { .. } | Refused::Members { .. } | Refused::Regions { .. },
+                Refused::TableFull { .. }
+                | Refused::Members { .. }
+                | Refused::Ports { .. }
+                | Refused::Regions { .. },
             ) => ErrorKind::Limit,
             PlaneError::Refused(_) => ErrorKind::Invalid,
             _ => ErrorKind::Failed,
@@ -190,6 +193,18 @@ impl Registry {
             let why = "copies for different members of the group would meet here and could not be told apart; let the members relay instead";
             return Err(self.refused(ErrorKind::NoTree, why));
         }
+        if is_first && let Some(before) = &held.group {
+            let was_one =
+                |member: &Member| before.members.iter().any(|m| m.address == member.address);
+            if let Some(member) = group.members.iter().find(|member| !was_one(member)) {
+                // It would get copies, and nobody would wait for it.
+                let why = format!(
+                    "{}: {} cannot join while packets are on their way; make another group",
+                    group.key, member.address
+                );
+                return Err(self.refused(ErrorKind::Invalid, why));
+            }
+        }
         held.hops_left = hops_left;
         let wanted = Wanted { group, heard: Instant::now() };
         let before = held.callers.insert(claim.caller.clone(), wanted);
@@ -242,6 +257,27 @@ impl Registry {
         Ok(ways)
     }
 
+    /// Where a group's packets come in: where this switch would send packets for its sender.
+    async fn inputs(&self, group: &Group, attempts: u32) -> Result<Vec<Port>, Unseen> {
+        let sender = Station { address: group.key.sender, mac: group.sender_mac };
+        let hops = self.sight.find(sender, attempts).await;
+        hops.map(|hops| ports(&hops)).map_err(|unseen| unseen.within("where its sender is"))
+    }
+
+    /// Where a group comes in, and parts.
+    async fn split_group(&self, group: &Group, attempts: u32) -> Result<Split, Lost> {
+        let ways = self.ways(&stations(group), attempts).await?;
+        let inputs = self.inputs(group, attempts).await?;
+        Ok(self.part(&ways)?.coming_in(inputs))
+    }
+
+    fn no_tree(&self, lost: Lost) -> ControlError {
+        match lost {
+            Lost::Unseen(unseen) => self.refused(ErrorKind::NoTree, unseen.why),
+            Lost::Refused(error) => error,
+        }
+    }
+
     fn part(&self, ways: &[Way]) -> Result<Split, ControlError> {
         Split::new(ways).map_err(|agent| {
             let why = format!(
@@ -252,8 +288,12 @@ impl Registry {
     }
 
     /// Answers have to pass the switch that merges them, and no other before it.
-    pub(crate) async fn check_first(&self, sender: IpAddr) -> Result<(), ControlError> {
-        let hops = self.sight.find(Station { address: sender, mac: None }, sight::ATTEMPTS).await;
+    pub(crate) async fn check_first(
+        &self,
+        sender: IpAddr,
+        mac: Option<Mac>,
+    ) -> Result<(), ControlError> {
+        let hops = self.sight.find(Station { address: sender, mac }, sight::ATTEMPTS).await;
         // A bridge that knows stations by their Ethernet addresses alone cannot tell.
         let agents =
             hops.map_or_else(|_| Default::default(), |hops| self.behind.agents(sender, &hops));
@@ -269,8 +309,8 @@ impl Registry {
 
     /// Makes this the group that is in force, here and behind.
     async fn apply(&self, held: &mut Held, group: Group) -> Result<(), ControlError> {
-        let stations: Vec<Station> = stations(&group);
-        let split = self.split(&stations).await?;
+        let split = self.split_group(&group, sight::ATTEMPTS).await;
+        let split = split.map_err(|lost| self.no_tree(lost))?;
         if !split.behind.is_empty() && held.hops_left == 0 {
             let why = format!(
                 "{} has come through too many switches: do they lie in a circle?",
@@ -287,7 +327,7 @@ impl Registry {
         let before = held.behind.clone();
         let told = self.tell_behind(held, &wanted).await.and_then(|()| {
             let replication = split.is_told(held.is_first).then(|| split.replication(&group));
-            let merging = held.is_first.then(|| group.merging());
+            let merging = held.is_first.then(|| split.merging(&group));
             self.tell_plane(group.key, replication, merging)
         });
         if let Err(error) = told {
@@ -313,12 +353,17 @@ impl Registry {
         let mut plane = self.plane();
         let told = match (plane.get(key), replication) {
             (Some((_, before)), Some(replication)) => {
-                let gone = before.iter().flat_map(|before| &before.members).filter(|member| {
-                    merging.as_ref().is_some_and(|now| !now.members.contains(member))
-                });
+                let gone = before
+                    .iter()
+                    .flat_map(|before| &before.members)
+                    .filter(|member| merging.as_ref().is_some_and(|now| !is_among(member, now)));
                 let gone = gone.map(|member| plane.remove_member(key, member.address));
                 let removed = gone.collect::<Result<Vec<_>, _>>();
-                removed.and_then(|_| plane.replace(key, replication)).map(drop)
+                let moved = removed.and_then(|_| match &merging {
+                    Some(merging) => plane.relocate(key, &merging.members),
+                    None => Ok(false),
+                });
+                moved.and_then(|_| plane.replace(key, replication)).map(drop)
             }
             (None, Some(replication)) => plane.insert(key, replication, merging),
             (Some(_), None) => plane.remove(key).map(drop),
@@ -486,7 +531,32 @@ fn stations(group: &Group) -> Vec<Station> {
 /// Members may have been taken out since; the kernel has gone on from the first packet number.
 fn is_part_of(now: &Merging, before: &Merging) -> bool {
     now.virtual_address == before.virtual_address
-        && now.members.iter().all(|member| before.members.contains(member))
+        && now.members.iter().all(|member| is_among(member, before))
+}
+
+/// Wherever its answers come in.
+fn is_among(member: &Source, merging: &Merging) -> bool {
+    let is_same =
+        |known: &Source| (known.address, known.psn_offset) == (member.address, member.psn_offset);
+    merging.members.iter().any(is_same)
+}
+
+/// Why it cannot be told where a group comes in and parts.
+enum Lost {
+    Unseen(Unseen),
+    Refused(ControlError),
+}
+
+impl From<Unseen> for Lost {
+    fn from(unseen: Unseen) -> Self {
+        Self::Unseen(unseen)
+    }
+}
+
+impl From<ControlError> for Lost {
+    fn from(error: ControlError) -> Self {
+        Self::Refused(error)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

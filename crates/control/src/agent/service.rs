@@ -168,7 +168,7 @@ impl Switch for Service {
         let group = convert::group(asked.group.as_ref())?;
         let hops_left = self.hops_left(asked.hops_left)?;
         if asked.is_first {
-            self.registry.check_first(group.key.sender).await?;
+            self.registry.check_first(group.key.sender, group.sender_mac).await?;
         }
         let (registry, is_first) = (Arc::clone(&self.registry), asked.is_first);
         let insert = async move { registry.insert(group, &claim, is_first, hops_left).await };
@@ -281,7 +281,7 @@ impl Switch for Service {
         let (sender, members) = (address(&asked.sender)?, convert::members(&asked.members)?);
         let hops_left = self.hops_left(asked.hops_left)?;
         if asked.is_first {
-            self.registry.check_first(sender).await?;
+            self.registry.check_first(sender, None).await?;
         }
         let stations: Vec<Station> = members
             .iter()

@@ -123,6 +123,11 @@ pub(crate) struct Unseen {
 }
 
 impl Unseen {
+    /// The same, with what could not be found.
+    pub(crate) fn within(self, what: &str) -> Self {
+        Self { why: format!("{what}: {}", self.why), ..self }
+    }
+
     /// Waiting does not help.
     pub(crate) const fn is_lasting(&self) -> bool {
         matches!(self.ask, Ask::Nobody)

@@ -6,7 +6,7 @@ use std::{
 };
 
 use mcrdma::{
-    Port, Replication,
+    Merging, Port, Replication,
     plan::{Group, fork},
 };
 use routes::Hop;
@@ -38,6 +38,10 @@ pub(crate) struct Split {
     pub(crate) copies: Vec<Copied>,
     /// For each agent the members that it has to take care of.
     pub(crate) behind: BTreeMap<String, Vec<usize>>,
+    /// By member: where its answers come in, which is where packets for it would leave.
+    answers: Vec<Vec<Port>>,
+    /// Where the group's packets come in.
+    inputs: Vec<Port>,
 }
 
 impl Split {
@@ -53,7 +57,8 @@ impl Split {
                 hops.iter().map(|hop| (hop.port, hop.gateway)).collect();
             (places, agents, agents.is_empty().then_some(*member))
         };
-        let mut split = Self::default();
+        let answers = ways.iter().map(|way| ports(&way.hops)).collect();
+        let mut split = Self { answers, ..Self::default() };
         for ((_, agents, _), members) in fork(0..ways.len(), way) {
             let agents = if members.len() > 1 { agents.clone() } else { BTreeSet::new() };
             for agent in &agents {
@@ -65,6 +70,11 @@ impl Split {
             split.copies.push(Copied { hops, members, agents });
         }
         Ok(split)
+    }
+
+    /// The same, for a group that comes in at these ports.
+    pub(crate) fn coming_in(self, inputs: Vec<Port>) -> Self {
+        Self { inputs, ..self }
     }
 
     /// Whether the data plane has to know: where nobody parts, plain forwarding is enough. But the
@@ -80,8 +90,22 @@ impl Split {
             group.branch((hop.port, hop.mac), &copied.members)
         };
         let branches = self.copies.iter().map(branch).collect();
-        Replication { sender_qpn: group.sender_qpn, branches }
+        Replication { sender_qpn: group.sender_qpn, inputs: self.inputs.clone(), branches }
     }
+
+    /// What the data plane of the sender's first switch is told of its answers.
+    pub(crate) fn merging(&self, group: &Group) -> Merging {
+        let mut merging = group.merging();
+        for (member, ports) in merging.members.iter_mut().zip(&self.answers) {
+            member.ports.clone_from(ports);
+        }
+        merging
+    }
+}
+
+/// The ports of equally good hops, each once.
+pub(crate) fn ports(hops: &BTreeSet<Hop>) -> Vec<Port> {
+    hops.iter().map(|hop| hop.port).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use roce::Serial;
 
 use crate::{
     ControlError, ErrorKind,
-    convert::{address, mac, serial},
+    convert::{address, mac, optional_mac, optional_mac_told, serial},
     proto,
 };
 
@@ -77,6 +77,9 @@ pub struct Invited {
 pub struct NewGroup {
     /// The sender's address, for which this host's certificate has to be.
     pub sender: IpAddr,
+    /// Its Ethernet address, by which bridges know where it is. They find it out by themselves if they
+    /// have an address in its subnet; routers need none.
+    pub sender_mac: Option<Mac>,
     /// Its queue pair, which sends to no other group.
     pub sender_qpn: u32,
     /// Payload of a packet: 256, 512, 1024, 2048 or 4096 bytes.
@@ -265,6 +268,7 @@ impl NewGroup {
         };
         Ok(Self {
             sender: address(&group.sender)?,
+            sender_mac: optional_mac(&group.sender_mac)?,
             sender_qpn: serial("queue pair number", group.sender_qpn)?,
             mtu_bytes: mtu(group.mtu_bytes)?,
             members: group.members.iter().map(invited).collect::<Result<_, ControlError>>()?,
@@ -289,6 +293,7 @@ impl NewGroup {
             words: self.words.clone(),
             goes_on: self.goes_on,
             all_notifications: self.all_notifications,
+            sender_mac: optional_mac_told(self.sender_mac),
         }
     }
 
@@ -308,6 +313,7 @@ impl NewGroup {
         let first = accepted.first()?;
         Some(Group {
             key: mcrdma::GroupKey { sender: self.sender, id },
+            sender_mac: self.sender_mac,
             sender_qpn: self.sender_qpn,
             psn_first: Serial::new(psn_first),
             virtual_address: first.address,
@@ -325,6 +331,7 @@ mod tests {
     fn new_group() -> NewGroup {
         NewGroup {
             sender: "10.0.0.1".parse().unwrap(),
+            sender_mac: Some(Mac([2, 0, 0, 0, 0, 1])),
             sender_qpn: 5,
             mtu_bytes: 1024,
             members: vec![Invited { daemon: "b:1".into(), service: "s".into() }],

@@ -169,6 +169,7 @@ impl World {
         let (daemon, service) = (self.daemon.clone(), "s".to_owned());
         NewGroup {
             sender: "127.0.0.1".parse().unwrap(),
+            sender_mac: None,
             sender_qpn: 5,
             mtu_bytes: 1024,
             members: vec![Invited { daemon, service }],

@@ -6,8 +6,11 @@ use std::{
 };
 
 use control::{ErrorKind, proto::GroupReport};
-
-use mcrdma::plan::{Device, Topology};
+use endpoint::{Endpoint, Peer};
+use mcrdma::{
+    endpoint::{Kind, RequesterConfig, Work},
+    plan::{Device, Topology},
+};
 
 use crate::{
     authority,
@@ -83,6 +86,42 @@ fn agents_part_groups_as_late_as_possible_and_forget_them() {
     for switch in ["tor-a", "tor-b", "spine"] {
         assert_eq!(groups(&world, switch), [], "{switch}");
     }
+}
+
+/// Agents tell their data planes where each group comes in.
+#[test]
+fn packets_in_the_senders_name_from_another_port_are_not_copied() {
+    if !world::is_possible() {
+        return;
+    }
+    let mut world = racks();
+    let (group, queue_pairs) = world.connect(0, &["a1", "b1", "b2"]);
+    world.insert(&group, "tor-a").unwrap();
+    let (a1, a2) = (world.find("a1"), world.find("a2"));
+    let (link, sender) = (world.links(a2).remove(0), world.address(a1));
+    let mut forger = world.networks[a2].run(move || {
+        // Nobody hears of it but this host.
+        std::fs::write("/proc/sys/net/ipv4/conf/all/arp_ignore", "1").unwrap();
+        lab::ip("link set lo up").unwrap();
+        lab::ip(&format!("addr add {sender}/32 dev lo")).unwrap();
+        Endpoint::open(&link, sender).unwrap()
+    });
+    let peer = Peer { address: group.virtual_address, qpn: group.key.id, next_hop: None };
+    let psn_first = group.psn_first.get();
+    let qpn = forger.queue_pair(peer, RequesterConfig::default(), psn_first, 0);
+    let work = Work { id: 0, kind: Kind::Send, bytes: 5, immediate: None };
+    forger.send(qpn, work, b"false".to_vec().into()).unwrap();
+    let counted = |name: &str| {
+        let counts = world.ask(a1, "tor-a", async |agent| agent.counters().await.unwrap());
+        counts.iter().find(|count| count.name == name).unwrap().count
+    };
+    until("the switch counts it", || {
+        forger.progress(Duration::from_millis(5)).unwrap();
+        counted("requests_misplaced") > 0
+    });
+    assert_eq!((counted("requests"), counted("copies")), (0, 0));
+    drop(forger);
+    flow::run(&mut [Flow::new(0, queue_pairs)], &mut world.endpoints);
 }
 
 #[test]

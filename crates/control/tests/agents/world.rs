@@ -269,6 +269,7 @@ impl World {
         let mut queue_pairs = vec![(sender, sender_qpn)];
         let mut group = Group {
             key,
+            sender_mac: Some(self.mac(sender)),
             sender_qpn,
             psn_first: Serial::new(psn_first),
             virtual_address,

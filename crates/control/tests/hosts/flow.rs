@@ -50,6 +50,7 @@ pub fn new_group(sender: usize, sender_qpn: u32, members: &[(usize, &str)]) -> N
     };
     NewGroup {
         sender: address(sender),
+        sender_mac: None,
         sender_qpn,
         mtu_bytes: config().mtu_bytes,
         members: members.iter().map(invited).collect(),

@@ -27,6 +27,8 @@ pub struct Member {
 pub struct Group {
     /// Who sends, and its identifier.
     pub key: GroupKey,
+    /// The sender's Ethernet address, by which bridges know where it is; routers need none.
+    pub sender_mac: Option<Mac>,
     /// The sender's queue pair.
     pub sender_qpn: u32,
     /// Number of the sender's first packet.
@@ -53,11 +55,14 @@ pub struct Entry {
 }
 
 impl Group {
-    /// What the sender's first switch merges.
+    /// What the sender's first switch merges. Where answers come in is not in it.
     #[must_use]
     pub fn merging(&self) -> Merging {
-        let source =
-            |member: &Member| Source { address: member.address, psn_offset: member.psn_offset };
+        let source = |member: &Member| Source {
+            address: member.address,
+            psn_offset: member.psn_offset,
+            ports: Vec::new(),
+        };
         Merging {
             psn_first: self.psn_first,
             virtual_address: self.virtual_address,
@@ -98,8 +103,11 @@ impl Tree {
                 let first = group.members.get(*members.first()?)?;
                 Some(group.branch(hop(fork.switch, &way.next, first), &members))
             });
-            let replication =
-                Replication { sender_qpn: group.sender_qpn, branches: branches.collect() };
+            let replication = Replication {
+                sender_qpn: group.sender_qpn,
+                inputs: Vec::new(),
+                branches: branches.collect(),
+            };
             let merging = (fork.switch == self.first).then(|| group.merging());
             Entry { switch: fork.switch, replication, merging }
         };

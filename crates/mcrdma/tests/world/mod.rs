@@ -130,6 +130,7 @@ impl World {
         let sender_qpn = 17 + number as u32;
         let mut group = Group {
             key,
+            sender_mac: None,
             sender_qpn,
             psn_first,
             virtual_address,
@@ -285,7 +286,7 @@ impl World {
         }
         let mut out = Vec::new();
         let verdict = match self.switches.get_mut(&at) {
-            Some(switch) => switch.handle(self.now_ns, &mut frame, |port, copy| {
+            Some(switch) => switch.handle(self.now_ns, from as u32, &mut frame, |port, copy| {
                 out.push((port as Node, copy.to_vec()));
                 true
             }),

@@ -249,6 +249,7 @@ fn as_switches_know(
     };
     plan::Group {
         key: GroupKey { sender: local, id },
+        sender_mac: Some(open.mac()),
         sender_qpn: open.number(),
         psn_first: Serial::new(psn_first),
         virtual_address: receivers[0].address,

@@ -118,7 +118,7 @@ impl Switches for OneSwitch {
             group.branch((self.ports[&member.address], member.mac.unwrap()), &[index])
         });
         let (sender_qpn, branches) = (group.sender_qpn, branches.collect());
-        let replication = Replication { sender_qpn, branches };
+        let replication = Replication { sender_qpn, inputs: Vec::new(), branches };
         match lock(&self.groups).insert(group.key, replication, Some(group.merging())) {
             Ok(()) => Ok(Box::new(InOne { switch: self.clone(), key: group.key })),
             Err(PlaneError::Refused(Refused::Duplicate { .. })) => Err(InsertError::Duplicate),

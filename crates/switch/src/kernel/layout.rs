@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use mcrdma::{
-    Branch, GroupKey, MEMBERS_MAX, Mac, Merging, REGIONS_MAX, Region, Replication, Rewriting,
-    Source,
+    Branch, GroupKey, MEMBERS_MAX, Mac, Merging, PORTS_MAX, Port, REGIONS_MAX, Region, Replication,
+    Rewriting, Source,
 };
 use roce::Serial;
 
@@ -14,8 +14,10 @@ pub const GROUP_KEY_BYTES: usize = 20;
 pub const REGIONS_KEY_BYTES: usize = 16;
 pub const MEMBER_KEY_BYTES: usize = 36;
 const BRANCH_BYTES: usize = 36;
-const GROUP_HEAD_BYTES: usize = 16;
+const INPUTS_AT: usize = 16;
+const GROUP_HEAD_BYTES: usize = INPUTS_AT + PORTS_MAX * 4;
 pub const GROUP_BYTES: usize = GROUP_HEAD_BYTES + MEMBERS_MAX * BRANCH_BYTES;
+pub const MEMBER_BYTES: usize = 4 + PORTS_MAX * 4;
 const REGION_BYTES: usize = 32;
 pub const REGIONS_BYTES: usize = REGIONS_MAX * REGION_BYTES;
 pub const SENDER_BYTES: usize = 40;
@@ -29,6 +31,7 @@ pub type AddressBytes = [u8; ADDRESS_BYTES];
 pub type GroupKeyBytes = [u8; GROUP_KEY_BYTES];
 pub type RegionsKeyBytes = [u8; REGIONS_KEY_BYTES];
 pub type MemberKeyBytes = [u8; MEMBER_KEY_BYTES];
+pub type MemberBytes = [u8; MEMBER_BYTES];
 pub type GroupBytes = [u8; GROUP_BYTES];
 pub type RegionsBytes = [u8; REGIONS_BYTES];
 pub type SenderBytes = [u8; SENDER_BYTES];
@@ -64,6 +67,18 @@ fn read_u64(bytes: &[u8], at: usize) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&bytes[at..at + 8]);
     u64::from_ne_bytes(number)
+}
+
+/// At most [`PORTS_MAX`].
+fn put_ports(bytes: &mut [u8], at: usize, ports: &[Port]) {
+    for (place, &port) in (at..).step_by(4).zip(ports) {
+        put_u32(bytes, place, port);
+    }
+}
+
+fn read_ports(bytes: &[u8], at: usize) -> Vec<Port> {
+    let ports = (0..PORTS_MAX).map(|index| read_u32(bytes, at + index * 4));
+    ports.take_while(|&port| port != 0).collect()
 }
 
 /// Of `groups`; also of `senders` and `answers`, with a queue pair in the identifier's place.
@@ -103,12 +118,25 @@ pub fn member_key(sender: IpAddr, qpn: u32, member: IpAddr) -> MemberKeyBytes {
     bytes
 }
 
+/// The place of a member's record, and where its answers come in.
+pub fn member(index: u32, ports: &[Port]) -> MemberBytes {
+    let mut bytes = [0; MEMBER_BYTES];
+    put_u32(&mut bytes, 0, index);
+    put_ports(&mut bytes, 4, ports);
+    bytes
+}
+
+pub fn read_member(bytes: &MemberBytes) -> (u32, Vec<Port>) {
+    (read_u32(bytes, 0), read_ports(bytes, 4))
+}
+
 /// `replication` has been checked. `generation`: which regions are its branches'.
 pub fn group(replication: &Replication, generation: u64) -> GroupBytes {
     let mut bytes = [0; GROUP_BYTES];
     put_u32(&mut bytes, 0, replication.sender_qpn);
     put_u32(&mut bytes, 4, replication.branches.len() as u32);
     put(&mut bytes, 8, &generation.to_ne_bytes());
+    put_ports(&mut bytes, INPUTS_AT, &replication.inputs);
     let places = bytes[GROUP_HEAD_BYTES..].chunks_exact_mut(BRANCH_BYTES);
     for (place, branch) in places.zip(&replication.branches) {
         put_u32(place, 0, branch.port);
@@ -162,7 +190,11 @@ pub fn read_group(
         Branch { port: read_u32(place, 0), mac, target: read_address(place, 20), rewriting }
     };
     let places = bytes[GROUP_HEAD_BYTES..].chunks_exact(BRANCH_BYTES).take(count).enumerate();
-    Replication { sender_qpn: read_u32(bytes, 0), branches: places.map(branch).collect() }
+    Replication {
+        sender_qpn: read_u32(bytes, 0),
+        inputs: read_ports(bytes, INPUTS_AT),
+        branches: places.map(branch).collect(),
+    }
 }
 
 /// At most [`REGIONS_MAX`].
@@ -246,12 +278,12 @@ pub fn read_merging(
     sender: &SenderBytes,
     answers: &AnswersBytes,
     virtual_mac: Mac,
-    mut members: Vec<(u32, IpAddr)>,
+    mut members: Vec<(u32, IpAddr, Vec<Port>)>,
 ) -> Merging {
     members.sort_unstable();
-    let source = |(index, address): (u32, IpAddr)| {
+    let source = |(index, address, ports): (u32, IpAddr, Vec<Port>)| {
         let at = ANSWERS_HEAD_BYTES + (index as usize).min(MEMBERS_MAX - 1) * RECORD_BYTES;
-        Source { address, psn_offset: read_u32(answers, at + 16) }
+        Source { address, psn_offset: read_u32(answers, at + 16), ports }
     };
     Merging {
         psn_first: Serial::new(read_u32(answers, 4)),

@@ -36,8 +36,8 @@ use roce::ShiftTables;
 
 use crate::{MemberState, PlaneError, Statistics};
 use layout::{
-    AddressBytes, AnswersBytes, GroupBytes, GroupKeyBytes, MemberKeyBytes, RegionsBytes,
-    RegionsKeyBytes, SenderBytes,
+    AddressBytes, AnswersBytes, GroupBytes, GroupKeyBytes, MemberBytes, MemberKeyBytes,
+    RegionsBytes, RegionsKeyBytes, SenderBytes,
 };
 
 /// What clang made of `bpf/mcrdma.bpf.c`.
@@ -56,6 +56,10 @@ const MAPS: [&str; 7] =
 /// another layout are left alone until no port has their program any more.
 const LAYOUT: &str = "-2";
 
+/// Of all senders, by address and queue pair: the places of their records, and where their answers
+/// come in.
+type Members = BTreeMap<(IpAddr, u32), Vec<(u32, IpAddr, Vec<mcrdma::Port>)>>;
+
 /// A switch in the kernel.
 pub struct KernelPlane {
     directory: PathBuf,
@@ -63,7 +67,7 @@ pub struct KernelPlane {
     groups: HashMap<MapData, GroupKeyBytes, GroupBytes>,
     regions: HashMap<MapData, RegionsKeyBytes, RegionsBytes>,
     senders: HashMap<MapData, GroupKeyBytes, SenderBytes>,
-    members: HashMap<MapData, MemberKeyBytes, u32>,
+    members: HashMap<MapData, MemberKeyBytes, MemberBytes>,
     answers: HashMap<MapData, GroupKeyBytes, AnswersBytes>,
     addresses: HashMap<MapData, AddressBytes, [u8; 8]>,
     counters: PerCpuArray<MapData, u64>,
@@ -239,8 +243,8 @@ impl KernelPlane {
                 let sender = layout::group_key(key.sender, qpn);
                 self.answers.insert(sender, layout::answers(merging), 0)?;
                 for (index, member) in (0..).zip(&merging.members) {
-                    let member = layout::member_key(key.sender, qpn, member.address);
-                    self.members.insert(member, index, 0)?;
+                    let (place, member) = Self::member(key.sender, qpn, index, member);
+                    self.members.insert(place, member, 0)?;
                 }
                 self.senders.insert(sender, layout::sender(key.id, merging), 0)?;
                 let address = layout::address(merging.virtual_address);
@@ -319,6 +323,35 @@ impl KernelPlane {
         self.write_branches(key, new).map_err(failed)
     }
 
+    fn member(
+        sender: IpAddr,
+        qpn: u32,
+        index: u32,
+        member: &Source,
+    ) -> (MemberKeyBytes, MemberBytes) {
+        let key = layout::member_key(sender, qpn, member.address);
+        (key, layout::member(index, &member.ports))
+    }
+
+    /// Answers of these members, who were told in this order, come in elsewhere from now on.
+    pub fn relocate(
+        &mut self,
+        sender: IpAddr,
+        qpn: u32,
+        members: &[Source],
+    ) -> Result<(), PlaneError> {
+        for (index, member) in (0..).zip(members) {
+            let (key, member) = Self::member(sender, qpn, index, member);
+            if self.members.get(&key, 0).is_ok_and(|told| told == member) {
+                continue;
+            }
+            self.settle()?;
+            self.is_unsettled = true;
+            self.members.insert(key, member, 0).map_err(self.failed("move a member"))?;
+        }
+        Ok(())
+    }
+
     /// Forgets a group; with `merging` if it was told with it. Its virtual address is answered for until
     /// [`KernelPlane::remove_address`].
     pub fn remove(
@@ -366,6 +399,7 @@ impl KernelPlane {
         else {
             return Ok(false);
         };
+        let (index, _) = layout::read_member(&index);
         let is_there = layout::remove_member(&mut bytes, index);
         if is_there {
             self.settle()?;
@@ -391,11 +425,12 @@ impl KernelPlane {
 
     /// All groups that the program knows, as an agent that starts needs them.
     pub fn groups(&self) -> Result<Vec<(GroupKey, Replication, Option<Merging>)>, PlaneError> {
-        let mut members = BTreeMap::<(IpAddr, u32), Vec<(u32, IpAddr)>>::new();
+        let mut members = Members::new();
         for entry in self.members.iter() {
-            let (key, index) = entry.map_err(self.failed("read the members"))?;
+            let (key, told) = entry.map_err(self.failed("read the members"))?;
             let (sender, qpn, member) = layout::read_member_key(&key);
-            members.entry((sender, qpn)).or_default().push((index, member));
+            let (index, ports) = layout::read_member(&told);
+            members.entry((sender, qpn)).or_default().push((index, member, ports));
         }
         let mut found = Vec::new();
         for entry in self.groups.iter() {
@@ -409,12 +444,7 @@ impl KernelPlane {
         Ok(found)
     }
 
-    fn merging(
-        &self,
-        group: GroupKey,
-        qpn: u32,
-        members: &BTreeMap<(IpAddr, u32), Vec<(u32, IpAddr)>>,
-    ) -> Option<Merging> {
+    fn merging(&self, group: GroupKey, qpn: u32, members: &Members) -> Option<Merging> {
         let key = layout::group_key(group.sender, qpn);
         let told = self.senders.get(&key, 0).ok()?;
         if layout::sender_group(&told) != group.id {

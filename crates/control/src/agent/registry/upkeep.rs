@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use mcrdma::GroupKey;
 use tokio::task::JoinSet;
 
-use super::{Entry, Held, Registry, lock, stations};
+use super::{Entry, Held, Lost, Registry, lock};
 use crate::{Claim, ControlError, ErrorKind, Kept};
 
 /// Groups that an agent behind hears of at a time: one after another, a full switch's would take longer
@@ -139,11 +139,10 @@ impl Registry {
     /// Works out a group again.
     async fn follow_ways(&self, key: GroupKey, held: &mut Held) {
         let Some(group) = held.group.clone() else { return };
-        let split = match self.ways(&stations(&group), 1).await {
-            Ok(ways) => self.part(&ways),
+        let split = match self.split_group(&group, 1).await {
             // Somebody's Ethernet address has become old: what is in force still holds.
-            Err(unseen) if !unseen.is_lasting() => return,
-            Err(unseen) => Err(self.refused(ErrorKind::NoTree, unseen.why)),
+            Err(Lost::Unseen(unseen)) if !unseen.is_lasting() => return,
+            split => split.map_err(|lost| self.no_tree(lost)),
         };
         let trouble = match split {
             Ok(split) if split == held.split => None,
