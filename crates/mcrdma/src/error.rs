@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::{GROUPS_MAX, GroupKey, MEMBERS_MAX, PORTS_MAX, REGIONS_MAX};
+use crate::{GROUPS_MAX, GroupKey, MEMBERS_MAX, PLACES_MAX, PORTS_MAX, REGIONS_MAX};
 
 /// Why a switch does not take a group. Nothing has changed then.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -15,6 +15,20 @@ pub enum Refused {
     TableFull {
         /// The group.
         key: GroupKey,
+    },
+    /// The switch has not room for so many more copies, or members that answer.
+    #[error(
+        "{key}: {count} {what}, and this switch has room for {free} more; at most {PLACES_MAX} for all its groups together: remove groups that are no longer used"
+    )]
+    NoRoom {
+        /// The group.
+        key: GroupKey,
+        /// Copies, or members that answer.
+        what: &'static str,
+        /// How many of these it would have.
+        count: usize,
+        /// For how many there is room.
+        free: usize,
     },
     /// The identifier is taken.
     #[error("{key}: there is such a group already; choose another identifier")]

@@ -15,6 +15,10 @@ pub const PORTS_MAX: usize = 16;
 /// Groups of a switch.
 pub const GROUPS_MAX: usize = 65_536;
 
+/// Copies that a switch makes of all groups' packets together: branches. As many members, of all groups
+/// together, may have their answers merged there.
+pub const PLACES_MAX: usize = 262_144;
+
 /// What all packets of a group have in common: who sends them, and the virtual queue pair that they
 /// are for (the paper's SRC and MC_ID).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

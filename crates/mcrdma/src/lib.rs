@@ -29,7 +29,7 @@ pub use counter::{Counter, Counters};
 pub use error::Refused;
 pub use frame::{ETHERNET_BYTES, Mac, NoMac};
 pub use group::{
-    Branch, GROUPS_MAX, GroupKey, MEMBERS_MAX, Merging, PORTS_MAX, REGIONS_MAX, Region,
+    Branch, GROUPS_MAX, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, PORTS_MAX, REGIONS_MAX, Region,
     Replication, Rewriting, Source,
 };
 pub use merge::{HOLD_NS, Merged, Merger, WINDOW_NS};

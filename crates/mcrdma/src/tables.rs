@@ -9,8 +9,8 @@ use std::{
 use roce::{Aeth, Bth, Headers, IpHeader, NakCode, Opcode, Patch, Serial, Syndrome};
 
 use crate::{
-    Branch, Counter, Counters, GROUPS_MAX, GroupKey, Mac, Merged, Merger, Merging, Port, Refused,
-    Replication, Source,
+    Branch, Counter, Counters, GROUPS_MAX, GroupKey, Mac, Merged, Merger, Merging, PLACES_MAX,
+    Port, Refused, Replication, Source,
     group::{check_sources, is_among},
 };
 
@@ -56,10 +56,24 @@ pub struct Tables {
     replications: HashMap<GroupKey, Arc<Replication>>,
     /// By address and queue pair.
     senders: HashMap<(IpAddr, u32), Sender>,
+    /// Branches of all groups.
+    copies: usize,
+    /// Members of all groups whose answers are merged here, also those that were taken out.
+    members: usize,
     /// Virtual addresses that this switch answers for, and how many groups have each.
     addresses: HashMap<IpAddr, (Mac, usize)>,
     /// What has happened.
     pub counters: Counters,
+}
+
+fn check_room(
+    key: GroupKey,
+    what: &'static str,
+    others: usize,
+    count: usize,
+) -> Result<(), Refused> {
+    let free = PLACES_MAX - others;
+    if count <= free { Ok(()) } else { Err(Refused::NoRoom { key, what, count, free }) }
 }
 
 impl Tables {
@@ -79,6 +93,10 @@ impl Tables {
         if self.replications.len() == GROUPS_MAX {
             return Err(Refused::TableFull { key });
         }
+        check_room(key, "copies", self.copies, replication.branches.len())?;
+        if let Some(merging) = &merging {
+            check_room(key, "members that answer", self.members, merging.members.len())?;
+        }
         if let Some(merging) = merging {
             merging.check(key)?;
             let (sender, qpn) = (key.sender, replication.sender_qpn);
@@ -87,8 +105,10 @@ impl Tables {
             };
             let address = self.addresses.entry(merging.virtual_address);
             address.or_insert((merging.virtual_mac, 0)).1 += 1;
+            self.members += merging.members.len();
             place.insert(Sender { key, merger: Merger::new(&merging), merging });
         }
+        self.copies += replication.branches.len();
         self.replications.insert(key, Arc::new(replication));
         Ok(())
     }
@@ -99,8 +119,12 @@ impl Tables {
     /// Errors: they are none. Nothing has changed then.
     pub fn replace(&mut self, key: GroupKey, replication: Replication) -> Result<bool, Refused> {
         replication.check(key)?;
-        let place = self.replications.get_mut(&key);
-        Ok(place.map(|place| *place = Arc::new(replication)).is_some())
+        let Some(place) = self.replications.get_mut(&key) else { return Ok(false) };
+        let others = self.copies - place.branches.len();
+        check_room(key, "copies", others, replication.branches.len())?;
+        self.copies = others + replication.branches.len();
+        *place = Arc::new(replication);
+        Ok(true)
     }
 
     /// Members' answers come in elsewhere from now on, as after a change of routes. Who is no member
@@ -123,14 +147,19 @@ impl Tables {
     pub fn remove(&mut self, key: GroupKey) -> bool {
         if let Some(address) = self.sender_address(key)
             && let Some(sender) = self.senders.remove(&address)
-            && let Entry::Occupied(mut place) = self.addresses.entry(sender.merging.virtual_address)
         {
-            place.get_mut().1 -= 1;
-            if place.get().1 == 0 {
-                place.remove();
+            self.members -= sender.merging.members.len();
+            if let Entry::Occupied(mut place) = self.addresses.entry(sender.merging.virtual_address)
+            {
+                place.get_mut().1 -= 1;
+                if place.get().1 == 0 {
+                    place.remove();
+                }
             }
         }
-        self.replications.remove(&key).is_some()
+        let removed = self.replications.remove(&key);
+        self.copies -= removed.as_ref().map_or(0, |removed| removed.branches.len());
+        removed.is_some()
     }
 
     /// The group's answers, if this is its sender's first switch.

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use mcrdma::{
-    Branch, Counter, GROUPS_MAX, GroupKey, MEMBERS_MAX, Mac, Merging, REGIONS_MAX, Refused, Region,
-    Replication, Rewriting, Source, Switch, Verdict,
+    Branch, Counter, GROUPS_MAX, GroupKey, MEMBERS_MAX, Mac, Merging, PLACES_MAX, REGIONS_MAX,
+    Refused, Region, Replication, Rewriting, Source, Switch, Verdict,
 };
 use proptest::prelude::*;
 use roce::{Aeth, Bth, Headers, IpHeader, Opcode, Packet, Serial, Syndrome, internet_checksum};
@@ -111,6 +111,31 @@ fn a_full_table_refuses_the_next_group_and_takes_it_when_there_is_room() {
     assert!(tables.remove(key(0x10_0000)));
     tables.insert(key(9), replication([2]), None).unwrap();
     assert_eq!(tables.groups().count(), GROUPS_MAX);
+}
+
+#[test]
+fn copies_of_all_groups_are_counted_and_refused_with_the_number() {
+    let mut tables = Switch::new().tables;
+    let hosts = || 2..2 + MEMBERS_MAX as u8;
+    let groups = (PLACES_MAX / MEMBERS_MAX) as u32;
+    for id in 1..groups {
+        tables.insert(key(0x10_0000 + id), replication(hosts()), None).unwrap();
+    }
+    tables.insert(key(8), replication([2]), None).unwrap();
+    let full = tables.insert(key(9), replication(hosts()), None).unwrap_err();
+    let free = MEMBERS_MAX - 1;
+    assert_eq!(full, Refused::NoRoom { key: key(9), what: "copies", count: MEMBERS_MAX, free });
+    assert_eq!(
+        full.to_string(),
+        "group 10.0.0.1/0x9: 64 copies, and this switch has room for 63 more; at most 262144 for \
+         all its groups together: remove groups that are no longer used"
+    );
+    tables.insert(key(9), replication(hosts().skip(1)), None).unwrap();
+    assert!(tables.replace(key(9), replication(hosts())).is_err());
+    assert_eq!(tables.replace(key(9), replication([2, 3])), Ok(true));
+    assert_eq!(tables.replace(key(8), replication(hosts().skip(2))), Ok(true));
+    assert!(tables.remove(key(8)));
+    tables.insert(key(8), replication(hosts().skip(2)), None).unwrap();
 }
 
 fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {

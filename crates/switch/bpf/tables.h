@@ -12,6 +12,8 @@
 #define REGIONS_MAX 16
 #define PORTS_MAX 16
 #define GROUPS_MAX 65536
+/* Of all groups together. */
+#define PLACES_MAX 262144
 
 struct address {
 	__u32 words[4];
@@ -128,9 +130,10 @@ struct answers {
 	} name_ SEC(".maps")
 
 TABLE(groups, struct group_key, struct group, GROUPS_MAX);
-TABLE(regions, struct regions_key, struct regions, GROUPS_MAX * 4);
+/* A group that changes has two versions for a time. */
+TABLE(regions, struct regions_key, struct regions, PLACES_MAX + MEMBERS_MAX);
 TABLE(senders, struct sender_key, struct sender, GROUPS_MAX);
-TABLE(members, struct member_key, struct member, GROUPS_MAX * 4);
+TABLE(members, struct member_key, struct member, PLACES_MAX);
 TABLE(answers, struct sender_key, struct answers, GROUPS_MAX);
 TABLE(addresses, struct address, __u64, GROUPS_MAX);
 

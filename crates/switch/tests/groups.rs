@@ -4,7 +4,8 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use mcrdma::{
-    Branch, Counter, GroupKey, Mac, Merging, Refused, Region, Replication, Rewriting, Source,
+    Branch, Counter, GroupKey, MEMBERS_MAX, Mac, Merging, PLACES_MAX, Refused, Region, Replication,
+    Rewriting, Source,
 };
 use roce::Serial;
 use switch::{Groups, KernelPlane, PlaneError, UserspacePlane};
@@ -165,4 +166,43 @@ fn what_an_agent_that_was_killed_has_left_of_a_group_is_removed_by_the_next() {
     assert_eq!(plane.members(address(1), 17, &whole_merging).len(), 2);
     let [(found, replication, Some(_))] = &plane.groups().unwrap()[..] else { panic!("one") };
     assert_eq!((*found, replication), (key(9), &whole));
+}
+
+/// 4,096 groups of 64: the next is refused with the number, and nothing of it is left.
+#[test]
+fn a_full_switch_refuses_the_next_group_with_the_limit_in_both_planes() {
+    let _unpin = Unpin(directory("full"));
+    let members: Vec<u8> = (2..2 + MEMBERS_MAX as u8).collect();
+    let full = |qpn: u32| {
+        let (mut replication, merging) = group(qpn, &members);
+        for branch in &mut replication.branches {
+            // Their regions would take much of this machine's memory.
+            branch.rewriting = None;
+        }
+        (replication, merging)
+    };
+    for mut groups in planes("full") {
+        let last = 2 + (PLACES_MAX / MEMBERS_MAX) as u32;
+        for number in 2..last {
+            let (replication, merging) = full(number);
+            groups.insert(key(number), replication, Some(merging)).unwrap();
+        }
+        for (replication, merging) in [full(last), group(last, &[2])] {
+            let count = replication.branches.len();
+            let refused = groups.insert(key(last), replication, Some(merging)).unwrap_err();
+            let what = "copies";
+            let expected = Refused::NoRoom { key: key(last), what, count, free: 0 };
+            assert!(matches!(&refused, PlaneError::Refused(why) if *why == expected), "{refused}");
+        }
+        assert!(groups.get(key(last)).is_none() && groups.members(key(last)).is_empty());
+        // A full one changes, and takes others when there is room.
+        let (replication, _) = group(7, &members);
+        assert!(groups.replace(key(7), replication.clone()).unwrap());
+        assert_eq!(groups.get(key(7)).unwrap().0, replication);
+        assert!(groups.remove(key(7)).unwrap());
+        let (replication, merging) = full(last);
+        groups.insert(key(last), replication, Some(merging)).unwrap();
+        assert_eq!(groups.count(), PLACES_MAX / MEMBERS_MAX);
+        assert_eq!(groups.members(key(last)).len(), MEMBERS_MAX);
+    }
 }

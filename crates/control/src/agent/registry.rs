@@ -130,6 +130,7 @@ impl Registry {
             }
             PlaneError::Refused(
                 Refused::TableFull { .. }
+                | Refused::NoRoom { .. }
                 | Refused::Members { .. }
                 | Refused::Ports { .. }
                 | Refused::Regions { .. },
