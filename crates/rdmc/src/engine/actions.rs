@@ -39,10 +39,9 @@ impl Group {
                 counters.bytes_sent += bytes;
                 self.note_moved(bytes);
                 self.note_send("send", target, id, bytes);
-                if let Some(&endpoint) = self.peers.get(&target)
-                    && transport.post_send(endpoint, lease, block, Token(id.0)).is_ok()
-                {
-                    self.posts_open += 1;
+                if let Some(endpoint) = self.peer(target) {
+                    let posted = transport.post_send(endpoint, lease, block, Token(id.0));
+                    self.is_posted(target, posted);
                 }
             }
             Action::Announce { target, bytes } => {
@@ -94,11 +93,9 @@ impl Group {
         id: ReceiveId,
         lease: transport::WriteLease,
     ) {
-        // A refused post needs no care here: its endpoint is gone, and says so by a completion.
-        if let Some(&endpoint) = self.peers.get(&source)
-            && transport.post_receive(endpoint, lease, Token(id.0)).is_ok()
-        {
-            self.posts_open += 1;
+        let Some(endpoint) = self.peer(source) else { return };
+        let posted = transport.post_receive(endpoint, lease, Token(id.0));
+        if self.is_posted(source, posted) {
             self.credits.posted(source);
             self.note_receive("grant", source, id, None);
         }

@@ -123,11 +123,14 @@ impl Closing {
 impl Group {
     /// Takes the next step of closing, if it is time.
     pub(super) fn go_on_closing<T: Transport>(&mut self, transport: &mut T) {
+        if !self.is_running() {
+            return;
+        }
         let (known, completed) = (self.order.known(), self.order.completed());
         for (rank, word) in self.closing.next_words(known, completed) {
             self.write_word(transport, rank, &word);
         }
-        if self.closing.confirmed {
+        if self.closing.confirmed && self.is_running() {
             tracing::debug!(group = self.settings.number, rank = self.closing.rank, "group closed");
             self.enter_closed(transport);
         }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use relay::{Obstacle, ReceiveId, Relay, RelayError, SendId, Settings, Wait};
-use transport::{Cause, Completion, EndpointId, Region, RegionPool, Transport};
+use transport::{Cause, Completion, EndpointId, PostError, Region, RegionPool, Transport};
 
 use super::{
     Counters, Event, Offload, close::Closing, credits::Credits, order::Order, pace::Pace,
@@ -37,6 +37,8 @@ pub(super) struct Group {
     pub(super) spare_used: BTreeMap<ReceiveId, Region>,
     /// Posts that have not completed: while there are any, the transport may touch memory.
     pub(super) posts_open: usize,
+    /// The first post that the transport has refused, and why.
+    refused: Option<String>,
     phase: Phase,
     pub(super) events: VecDeque<Event>,
     pub(super) stalls: Stalls,
@@ -88,6 +90,7 @@ impl Group {
             memory: BTreeMap::new(),
             spare_used: BTreeMap::new(),
             posts_open: 0,
+            refused: None,
             credits: Credits::default(),
             phase: Phase::Running,
             events: VecDeque::new(),
@@ -356,10 +359,12 @@ impl Group {
                 self.fail(transport, Some(rank), FailureKind::Memory, detail);
             }
         }
-        if !matches!(self.phase, Phase::Running) {
+        if self.is_running() {
+            self.grant(transport);
+        }
+        if !self.is_running() {
             return;
         }
-        self.grant(transport);
         self.pace.meets(self.obstacle(), transport.now());
         self.note_wait();
         match self.carry_out_small(transport, counters) {
@@ -396,10 +401,30 @@ impl Group {
         self.order.number_of(message).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn write_word<T: Transport>(&self, transport: &mut T, rank: u32, word: &Word) {
-        if let Some(&endpoint) = self.peers.get(&rank) {
-            // Refused only if the endpoint is gone, of which a completion tells.
-            let _ = transport.write_control(endpoint, &word.encode());
+    /// Writes a word to a neighbour. If there is no room for it the group fails: a word that is lost
+    /// would leave that neighbour waiting.
+    pub(super) fn write_word<T: Transport>(&mut self, transport: &mut T, rank: u32, word: &Word) {
+        let Some(endpoint) = self.peer(rank) else { return };
+        match transport.write_control(endpoint, &word.encode()) {
+            // Of an endpoint that is gone a completion tells.
+            Ok(()) | Err(PostError::EndpointGone(_)) => {}
+            Err(error) => {
+                let detail = format!("while {}, {error}", self.occupation());
+                self.fail(transport, Some(rank), FailureKind::Silent, detail);
+            }
+        }
+    }
+
+    /// Writes a word to all neighbours but one.
+    pub(super) fn write_to_all<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        word: &Word,
+        but: Option<u32>,
+    ) {
+        let ranks: Vec<u32> = self.peers.keys().copied().collect();
+        for rank in ranks.into_iter().filter(|&rank| Some(rank) != but) {
+            self.write_word(transport, rank, word);
         }
     }
 
@@ -407,8 +432,35 @@ impl Group {
         self.peers.get(&rank).copied()
     }
 
-    pub(super) fn note_posted(&mut self, posted: bool) {
-        self.posts_open += usize::from(posted);
+    /// Counts a post for `rank` if the transport has taken it, and answers whether it has. If not,
+    /// nothing will ever tell of that block: the group fails by [`Group::fail_refused`].
+    pub(super) fn is_posted(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
+        match outcome {
+            Ok(()) => {
+                self.posts_open += 1;
+                return true;
+            }
+            // Of an endpoint that is gone a completion tells.
+            Err(PostError::EndpointGone(_)) => {}
+            Err(error) => {
+                let detail = format!("while {}, with member {rank}: {error}", self.occupation());
+                self.refused.get_or_insert(detail);
+            }
+        }
+        false
+    }
+
+    /// Whether the transport has refused a post of a group that is running.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_running() && self.refused.is_some()
+    }
+
+    /// Fails the group if a post was refused. To be called when all that had completed by then is taken
+    /// in: a post is also refused because of an end that is not reported yet, which says more.
+    pub(super) fn fail_refused<T: Transport>(&mut self, transport: &mut T) {
+        if let Some(detail) = self.refused.take() {
+            self.fail(transport, None, FailureKind::Network, detail);
+        }
     }
 
     pub(super) fn note_moved(&mut self, bytes: u64) {
@@ -453,10 +505,9 @@ impl Group {
         tracing::debug!(%failure, "group failed");
         self.note("failed", |_| Facts::of(failure.member));
         let word = Word::of_failure(&failure);
-        for &rank in self.peers.keys() {
-            self.write_word(transport, rank, &word);
-        }
+        // From here on nothing fails the group again: not even that somebody cannot be told.
         self.phase = Phase::Failed(failure);
+        self.write_to_all(transport, &word, None);
         self.abandon(transport);
     }
 
@@ -473,7 +524,7 @@ impl Group {
 
     /// Whether [`Group::take_events`] has something to append.
     pub(super) fn has_events(&self) -> bool {
-        !self.events.is_empty() || self.is_over()
+        !self.events.is_empty() || self.is_over() || self.is_refused()
     }
 
     /// Whether the last event is due: nothing is in use any more.

@@ -244,6 +244,7 @@ impl<T: Transport> Engine<T> {
         let wait = self.next_check.map_or(wait, |check| wait.min(check.saturating_sub(now)));
         let has_events = |number| self.groups.get(number).is_some_and(Group::has_events);
         let wait = if self.touched.iter().any(has_events) { Duration::ZERO } else { wait };
+        let refused = self.refused();
 
         let mut completions = std::mem::take(&mut self.completions);
         self.transport.poll(&mut completions, wait);
@@ -252,6 +253,11 @@ impl<T: Transport> Engine<T> {
             self.route(completion, now);
         }
         self.completions = completions;
+        for number in refused {
+            if let Some(group) = self.groups.get_mut(&number) {
+                group.fail_refused(&mut self.transport);
+            }
+        }
 
         if self.next_check.is_some_and(|check| now >= check) {
             for (&number, group) in &mut self.groups {
@@ -260,16 +266,27 @@ impl<T: Transport> Engine<T> {
             }
             self.plan_check(now);
         }
+        let mut again = Vec::new();
         for number in std::mem::take(&mut self.touched) {
             let Some(group) = self.groups.get_mut(&number) else { continue };
             group.take_events(events);
+            if group.is_refused() {
+                again.push(number);
+            }
             if group.has_ended()
                 && let Some(group) = self.groups.remove(&number)
             {
                 self.forget(&group);
             }
         }
+        self.touched.extend(again);
         count
+    }
+
+    /// Groups of which a post was refused before the next poll.
+    fn refused(&self) -> Vec<u64> {
+        let is_refused = |number: &u64| self.groups.get(number).is_some_and(Group::is_refused);
+        self.touched.iter().copied().filter(is_refused).collect()
     }
 
     /// What connections of a group that has ended still report concerns nobody, least of all a new

@@ -65,8 +65,6 @@ impl fmt::Display for Offload {
 
 impl Group {
     /// Carries out an action that only an offloading relay asks for; others do nothing.
-    ///
-    /// A refused post needs no care: its endpoint is gone, and says so by a completion.
     pub(super) fn act_offloaded<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -79,7 +77,7 @@ impl Group {
                 if let Some(endpoint) = self.peer(source) {
                     let posted =
                         transport.post_offloaded_receive(endpoint, lease, immediate, Token(id.0));
-                    self.note_posted(posted.is_ok());
+                    self.is_posted(source, posted);
                 }
             }
             Action::Grant { source, count } => {
@@ -111,7 +109,7 @@ impl Group {
                     let token = Token(id.0);
                     let posted =
                         transport.post_offloaded_send(endpoint, from, immediate, token, &after);
-                    self.note_posted(posted.is_ok());
+                    self.is_posted(target, posted);
                 }
             }
             _ => {}

@@ -226,7 +226,8 @@ impl Group {
                 return Err(Error::Setting(format!("memory for small messages: {error}")));
             }
         }
-        self.write_word(transport, *root, &Word::Freed { count: 0 });
+        let root = *root;
+        self.write_word(transport, root, &Word::Freed { count: 0 });
         Ok(())
     }
 
@@ -313,17 +314,20 @@ impl Group {
         slot[HEAD_BYTES..].copy_from_slice(&message.read(0..bytes)?);
         drop(slot);
         let immediate = (index % u64::from(small.limits.slots)) as u32;
-        for &endpoint in self.peers.values() {
-            let from = small.ring.read(range.clone())?;
-            // A refused post needs no care here: its endpoint is gone, and says so.
-            if transport.post_write(endpoint, from, KEY, start as u64, immediate, TOKEN).is_ok() {
-                self.posts_open += 1;
-            }
-        }
+        let leases = self.peers.iter().map(|peer| Ok((peer, small.ring.read(range.clone())?)));
+        let leases = leases.collect::<Result<Vec<_>, LeaseError>>()?;
+        let post = |((&rank, &endpoint), from)| {
+            let posted = transport.post_write(endpoint, from, KEY, start as u64, immediate, TOKEN);
+            (rank, posted)
+        };
+        let posted: Vec<_> = leases.into_iter().map(post).collect();
         small.has_written();
         counters.small_sent += 1;
         counters.bytes_copied += bytes as u64;
         self.order.complete(number);
+        for (rank, posted) in posted {
+            self.is_posted(rank, posted);
+        }
         Ok(true)
     }
 

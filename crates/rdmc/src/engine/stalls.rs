@@ -127,9 +127,7 @@ impl Group {
         }
         self.stalls.told = last;
         let idle_ms = now.saturating_sub(last).as_millis() as u64;
-        for &rank in self.peers.keys() {
-            self.write_word(transport, rank, &Word::Moving { idle_ms });
-        }
+        self.write_to_all(transport, &Word::Moving { idle_ms }, None);
     }
 
     /// `rank` says who has to do something, before it can.
@@ -161,9 +159,7 @@ impl Group {
         }
         self.stalls.named = Some(by);
         self.stalls.named_times += 1;
-        for &rank in self.peers.keys().filter(|&&rank| rank != by) {
-            self.write_word(transport, rank, &Word::Held { by });
-        }
+        self.write_to_all(transport, &Word::Held { by }, Some(by));
     }
 
     /// Who has to do something before anything can move here, as far as is known.
