@@ -114,6 +114,9 @@ impl Failure {
     pub fn of_library(error: &rdmc::Error) -> Self {
         match error {
             rdmc::Error::Setting(_) => Self::Usage(error.to_string()),
+            rdmc::Error::Fabric { .. } => {
+                Self::Failed(format!("{error}; `rdmc doctor` lists what --fabric can be here"))
+            }
             other => Self::because(other),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use files::{HostPlan, PushSettings, Reach};
 use rdmc::{CompletionMode, Fabric, Protection, Secret, Window};
 
@@ -20,11 +20,22 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub struct Hosting {
     /// What runs a command on a host; split into words without a shell
-    #[arg(long, value_name = "COMMAND", default_value = "ssh -o BatchMode=yes {host}")]
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        default_value = "ssh -o BatchMode=yes {host}",
+        conflicts_with = "local"
+    )]
     launcher: String,
 
-    /// The rdmc program on the hosts
-    #[arg(long, value_name = "PATH", default_value = "rdmc")]
+    /// How many launchers may be starting receivers at the same time. The next ones wait until those
+    /// have called back, or --timeout would come too early for all
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    fanout: u16,
+
+    /// The rdmc program on the hosts: one path, which may have spaces; ~/ is the home directory there
+    /// where ssh is the launcher
+    #[arg(long, value_name = "PATH", default_value = "rdmc", conflicts_with = "local", value_parser = NonEmptyStringValueParser::new())]
     remote_rdmc: String,
 
     #[command(flatten)]
@@ -55,7 +66,7 @@ pub struct Hosting {
     protect: Option<Protection>,
 
     /// Where the hosts reach this machine; default: found out by their calls
-    #[arg(long, value_name = "IP")]
+    #[arg(long, value_name = "IP", conflicts_with = "local")]
     advertise: Option<IpAddr>,
 
     /// How long receivers may take to start and call back
@@ -82,10 +93,11 @@ impl Hosting {
     ///
     /// Errors: the launcher is no command.
     pub fn launcher(&self, local: bool) -> Result<Launcher, Failure> {
-        match local {
+        let launcher = match local {
             true => Launcher::local(self.verbose),
             false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose),
-        }
+        }?;
+        Ok(launcher.paced(self.fanout.into(), Duration::from_secs(self.timeout)))
     }
 
     /// Files that these options name for reading.

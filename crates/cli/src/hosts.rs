@@ -26,6 +26,8 @@ pub fn parse(list: &str) -> Result<Vec<Host>, String> {
 /// Reads a file's lines, each a list of its own, with comments from `#` on.
 pub fn parse_lines(text: &str) -> Result<Vec<Host>, String> {
     let mut names = Vec::new();
+    // Editors of other systems begin files with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (line, number) in text.lines().zip(1..) {
         let list = line.split('#').next().unwrap_or_default().trim();
         if list.is_empty() {
@@ -127,7 +129,10 @@ fn check(names: Vec<String>) -> Result<Vec<Host>, String> {
     if names.is_empty() {
         return Err("no hosts".into());
     }
-    Ok(names.into_iter().map(|name| Host { listens: has_port(&name), name }).collect())
+    Ok(names
+        .into_iter()
+        .map(|name| Host { listens: has_port(&name) == Some(true), name })
+        .collect())
 }
 
 /// Names become arguments of the launcher and parts of paths.
@@ -137,16 +142,20 @@ fn check_name(name: &str) -> Result<(), String> {
         "" => Err("an empty host name: a comma too many?".into()),
         "." | ".." => Err(format!("\"{name}\" is not a host")),
         _ if name.starts_with('-') => Err(format!("\"{name}\" looks like an option, not a host")),
-        _ if !name.chars().all(allowed) => Err(format!("\"{name}\" is not a host name")),
+        _ if !name.chars().all(allowed) => Err(format!("{name:?} is not a host name")),
+        _ if has_port(name) == Some(false) => Err(format!(
+            "\"{name}\" has no port from 1 to 65535 after the colon, where a receiver listens"
+        )),
         _ => Ok(()),
     }
 }
 
-fn has_port(name: &str) -> bool {
-    name.rsplit_once(':').is_some_and(|(host, port)| {
-        let plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
-        plain && !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
-    })
+/// Whether what follows the one colon outside of an address can be a port; none if there is no such
+/// colon, as in the IPv6 address `::1`.
+fn has_port(name: &str) -> Option<bool> {
+    let (host, port) = name.rsplit_once(':')?;
+    let is_plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
+    is_plain.then(|| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
 #[cfg(test)]
@@ -172,7 +181,11 @@ mod tests {
         let listens =
             |list| parse(list).unwrap().iter().map(|host| host.listens).collect::<Vec<_>>();
         assert_eq!(listens("a:70,n[1-2]:70,[::1]:70"), [true; 4]);
-        assert_eq!(listens("a,::1,fe80::1%eth0,a:b,a:0,a:70000"), [false; 6]);
+        assert_eq!(listens("a,::1,fe80::1%eth0"), [false; 3]);
+        for list in ["a:b", "a:0", "a:70000", "a:", "[::1]:", "[::1]:99999", "n[1-2]:x"] {
+            let error = parse(list).unwrap_err();
+            assert!(error.contains("no port from 1 to 65535"), "{list}: {error}");
+        }
     }
 
     #[test]
@@ -218,5 +231,6 @@ mod tests {
         assert!(parse_lines("a\n\nn[3-1]").unwrap_err().starts_with("line 3:"));
         assert!(parse_lines("a\na").unwrap_err().contains("twice"));
         assert!(parse_lines("# none").is_err());
+        assert_eq!(parse_lines("\u{feff}a\r\nb\r\n").unwrap().len(), 2);
     }
 }

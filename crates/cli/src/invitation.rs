@@ -38,6 +38,12 @@ struct Line {
     trace: Option<Part>,
 }
 
+/// What all versions have in common.
+#[derive(Deserialize)]
+struct Version {
+    version: u16,
+}
+
 impl Invitation {
     /// The line, with its end.
     pub fn to_line(&self) -> Zeroizing<String> {
@@ -56,19 +62,21 @@ impl Invitation {
 
     /// Reads a line. Errors: something else, or of another version.
     pub fn from_line(line: &str) -> Result<Self, String> {
-        let line: Line = serde_json::from_str(line).map_err(|error| {
+        let wrong = |error| {
             format!(
                 "standard input has no invitation of `rdmc push` ({error}); see `rdmc help receive`"
             )
-        })?;
+        };
+        // First of all: other versions may say everything else in another way.
+        let Version { version } = serde_json::from_str(line).map_err(wrong)?;
         let own = rdmc::bootstrap::PROTOCOL_VERSION;
-        if line.version != own {
+        if version != own {
             return Err(format!(
-                "the root speaks version {} of the protocol, this rdmc version {own}; install the \
-                 same rdmc on all hosts",
-                line.version
+                "the root speaks version {version} of the protocol, this rdmc version {own}; install \
+                 the same rdmc on all hosts"
             ));
         }
+        let line: Line = serde_json::from_str(line).map_err(wrong)?;
         let secret = Secret::from_hex(&line.secret)?;
         let Line { host, addresses, port, trace, .. } = line;
         Ok(Self { host, secret, addresses, port, trace })
@@ -102,6 +110,8 @@ mod tests {
         let own = format!("\"version\":{}", rdmc::bootstrap::PROTOCOL_VERSION);
         let other = line.replace(&own, "\"version\":99");
         assert!(Invitation::from_line(&other).err().unwrap().contains("version 99"));
+        let new = "{\"version\":99,\"addresses\":{\"v4\":[]}}";
+        assert!(Invitation::from_line(new).err().unwrap().contains("version 99"));
         let short = line.replace("0909", "");
         assert!(Invitation::from_line(&short).err().unwrap().contains("64 hexadecimal"));
     }

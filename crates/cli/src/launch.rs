@@ -1,11 +1,16 @@
 //! Starting receivers on their hosts, and what becomes of these processes.
+//!
+//! Each costs this process one descriptor while it runs, its standard error (and one more with a trace), beside
+//! those of the few that are starting.
 
 use std::{
+    collections::VecDeque,
     io::{self, BufRead, BufReader, Write},
     net::IpAddr,
+    path::Path,
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -28,6 +33,10 @@ const FAREWELL: Duration = Duration::from_secs(4);
 /// The same for those of hosts that were lost: they say why, if they can.
 const LOST_FAREWELL: Duration = Duration::from_secs(1);
 
+/// How many launchers may be starting at the same time, unless something else is said. More of them than processors
+/// only wait for each other; much more, and servers of ssh behind a common gateway refuse them.
+const FANOUT: usize = 64;
+
 /// The command that starts a receiver on a host.
 #[derive(Clone, Debug)]
 pub struct Launcher {
@@ -37,6 +46,10 @@ pub struct Launcher {
     rdmc: String,
     verbose: bool,
     recording: Option<Arc<Recording>>,
+    /// How many may be starting at the same time.
+    fanout: usize,
+    /// How long all of them together may take to call back.
+    timeout: Duration,
 }
 
 impl Launcher {
@@ -49,7 +62,18 @@ impl Launcher {
             let why = "has no {host}, so all receivers would start in the same place";
             return Err(Failure::Usage(format!("--launcher \"{template}\" {why}")));
         }
-        Ok(Self { words, rdmc: rdmc.to_owned(), verbose, recording: None })
+        // It joins its words with spaces, and a shell at the host takes them apart.
+        let is_ssh = |word: &String| Path::new(word).file_name().is_some_and(|name| name == "ssh");
+        let rdmc = match words.iter().any(is_ssh) {
+            true => quoted(rdmc)?,
+            false => rdmc.to_owned(),
+        };
+        Ok(Self::new(words, rdmc, verbose))
+    }
+
+    fn new(words: Vec<String>, rdmc: String, verbose: bool) -> Self {
+        let (fanout, timeout) = (FANOUT, Duration::from_secs(30));
+        Self { words, rdmc, verbose, recording: None, fanout, timeout }
     }
 
     /// Starts this very program, on this machine.
@@ -58,7 +82,19 @@ impl Launcher {
         let rdmc = own.to_str().map(str::to_owned).ok_or_else(|| {
             Failure::Failed(format!("the path of this program, {own:?}, is not UTF-8"))
         })?;
-        Ok(Self { words: Vec::new(), rdmc, verbose, recording: None })
+        Ok(Self::new(Vec::new(), rdmc, verbose))
+    }
+
+    /// At most so many start at the same time, and all within this time.
+    pub fn paced(self, fanout: usize, timeout: Duration) -> Self {
+        Self { fanout, timeout, ..self }
+    }
+
+    /// How long one that does not call back keeps others from being started: so that even if none does,
+    /// all have been started in half of the time that they have.
+    fn patience(&self, hosts: usize) -> Duration {
+        let rounds = hosts.div_ceil(self.fanout).max(1);
+        self.timeout / 2 / u32::try_from(rounds).unwrap_or(u32::MAX)
     }
 
     /// Receivers write their parts of this trace.
@@ -79,7 +115,19 @@ impl Launcher {
     }
 }
 
+/// One word of a shell at the host, where `~/` stays what it is.
+fn quoted(path: &str) -> Result<String, Failure> {
+    let (home, rest) = match path.strip_prefix("~/") {
+        Some(rest) => ("~/", rest),
+        None => ("", path),
+    };
+    let rest = shlex::try_quote(rest)
+        .map_err(|error| Failure::Usage(format!("--remote-rdmc {path:?}: {error}")))?;
+    Ok(format!("{home}{rest}"))
+}
+
 /// Where receivers call.
+#[derive(Clone)]
 pub struct Callback {
     /// The root's addresses.
     pub addresses: Vec<IpAddr>,
@@ -91,15 +139,24 @@ pub struct Callback {
 
 /// The processes of a push.
 pub struct Receivers {
-    launched: Arc<Mutex<Vec<Launched>>>,
+    crew: Arc<Mutex<Crew>>,
     ended: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Crew {
+    /// Hosts that are still to be started, by index and name.
+    waiting: VecDeque<(usize, String)>,
+    launched: Vec<Launched>,
 }
 
 struct Launched {
     host: usize,
     /// How many were started on this host before it.
     start: u32,
+    since: Instant,
+    has_called: bool,
     child: Child,
     status: Option<ExitStatus>,
     /// The last line on standard error that was not empty.
@@ -107,8 +164,8 @@ struct Launched {
 }
 
 impl Receivers {
-    /// Starts a receiver on each host (index and name). What cannot be started, or ends, is
-    /// reported to the push.
+    /// Starts a receiver on each host (index and name), on a thread of its own. What cannot be
+    /// started, or ends, is reported to the push.
     ///
     /// Errors: no thread can be had.
     pub fn launch(
@@ -117,22 +174,23 @@ impl Receivers {
         callback: &Callback,
         push: &PushHandle,
     ) -> Result<Self, Failure> {
-        let mut launched = Vec::new();
-        for (host, name) in hosts {
-            match start(launcher, *host, name, callback) {
-                Ok((child, last_words)) => {
-                    let (host, start) = (*host, 0);
-                    launched.push(Launched { host, start, child, status: None, last_words });
-                }
-                Err(reason) => push.host_failed(*host, 0, reason),
-            }
-        }
-        let launched = Arc::new(Mutex::new(launched));
+        let crew = Crew { waiting: hosts.iter().cloned().collect(), launched: Vec::new() };
+        let crew = Arc::new(Mutex::new(crew));
         let ended = Arc::new(AtomicBool::new(false));
-        let (watched, stop, push) = (Arc::clone(&launched), Arc::clone(&ended), push.clone());
+        let patience = launcher.patience(hosts.len());
+        let (watched, stop, push) = (Arc::clone(&crew), Arc::clone(&ended), push.clone());
+        let (launcher, callback) = (launcher.clone(), callback.clone());
         let watch = move || {
             while !stop.load(Ordering::Relaxed) {
-                lock(&watched).iter_mut().for_each(|launched| launched.look(&push));
+                lock(&watched).launched.iter_mut().for_each(|launched| launched.look(&push));
+                while !stop.load(Ordering::Relaxed) {
+                    let next = lock(&watched).next(launcher.fanout, patience);
+                    let Some((host, name)) = next else { break };
+                    match start(&launcher, (host, &name), 0, &callback) {
+                        Ok(launched) => lock(&watched).launched.push(launched),
+                        Err(reason) => push.host_failed(host, 0, reason),
+                    }
+                }
                 thread::sleep(TICK);
             }
         };
@@ -140,31 +198,38 @@ impl Receivers {
             .name("rdmc-watch".into())
             .spawn(watch)
             .map_err(Failure::while_doing("starting a thread"))?;
-        Ok(Self { launched, ended, watcher: Some(watcher) })
+        Ok(Self { crew, ended, watcher: Some(watcher) })
+    }
+
+    /// A host's receiver has called back, or is given up: the next one may be started.
+    pub fn has_called(&self, host: usize) {
+        let mut crew = lock(&self.crew);
+        for launched in crew.launched.iter_mut().filter(|launched| launched.host == host) {
+            launched.has_called = true;
+        }
     }
 
     /// Starts a receiver anew on a host whose last one was lost: the `start`th after the first.
     pub fn launch_again(
         &self,
         launcher: &Launcher,
-        (host, name): (usize, &str),
+        host: (usize, &str),
         start: u32,
         callback: &Callback,
         push: &PushHandle,
     ) {
-        let mut launched = lock(&self.launched);
-        for old in launched.iter_mut().filter(|launched| launched.host == host) {
-            if old.poll().is_none() {
-                let _ = old.child.kill();
-                let _ = old.child.wait();
+        let mut crew = lock(&self.crew);
+        crew.waiting.retain(|waiting| waiting.0 != host.0);
+        crew.launched.retain_mut(|launched| {
+            let is_kept = launched.host != host.0;
+            if !is_kept {
+                launched.kill();
             }
-        }
-        launched.retain(|launched| launched.host != host);
-        match self::start(launcher, host, name, callback) {
-            Ok((child, last_words)) => {
-                launched.push(Launched { host, start, child, status: None, last_words });
-            }
-            Err(reason) => push.host_failed(host, start, reason),
+            is_kept
+        });
+        match self::start(launcher, host, start, callback) {
+            Ok(launched) => crew.launched.push(launched),
+            Err(reason) => push.host_failed(host.0, start, reason),
         }
     }
 
@@ -172,30 +237,25 @@ impl Receivers {
     /// them.
     pub fn end(&mut self, is_lost: &dyn Fn(usize) -> bool) {
         let started = Instant::now();
-        let is_waited_for = |launched: &mut Launched| {
-            let patience = if is_lost(launched.host) { LOST_FAREWELL } else { FAREWELL };
-            launched.poll().is_none() && started.elapsed() < patience
-        };
-        while lock(&self.launched).iter_mut().any(is_waited_for) {
-            thread::sleep(TICK);
-        }
-        for launched in lock(&self.launched).iter_mut() {
-            if launched.poll().is_none() {
-                // Its status would only tell what is done here.
-                let _ = launched.child.kill();
-                let _ = launched.child.wait();
-            }
-        }
+        // First, so that nobody takes the end of a process that is killed here for its own.
         self.ended.store(true, Ordering::Relaxed);
         if let Some(watcher) = self.watcher.take() {
             let _ = watcher.join();
         }
+        let is_waited_for = |launched: &mut Launched| {
+            let patience = if is_lost(launched.host) { LOST_FAREWELL } else { FAREWELL };
+            launched.poll().is_none() && started.elapsed() < patience
+        };
+        while lock(&self.crew).launched.iter_mut().any(is_waited_for) {
+            thread::sleep(TICK);
+        }
+        lock(&self.crew).launched.iter_mut().for_each(Launched::kill);
     }
 
     /// What a host's process said last, or else how it ended if that was not well.
     pub fn last_words(&self, host: usize) -> Option<String> {
-        let launched = lock(&self.launched);
-        let launched = launched.iter().find(|launched| launched.host == host)?;
+        let crew = lock(&self.crew);
+        let launched = crew.launched.iter().find(|launched| launched.host == host)?;
         let words = lock(&launched.last_words).clone();
         let status = launched.status.filter(|status| !status.success());
         if words.is_empty() { status.map(|status| status.to_string()) } else { Some(words) }
@@ -210,7 +270,27 @@ impl Drop for Receivers {
     }
 }
 
+impl Crew {
+    /// The next host to start a receiver on, unless so many are starting already.
+    fn next(&mut self, fanout: usize, patience: Duration) -> Option<(usize, String)> {
+        let is_starting = |launched: &&Launched| {
+            let has_time = launched.since.elapsed() < patience;
+            has_time && !launched.has_called && launched.status.is_none()
+        };
+        let starting = self.launched.iter().filter(is_starting).count();
+        if starting < fanout { self.waiting.pop_front() } else { None }
+    }
+}
+
 impl Launched {
+    /// Ends it, if it has not ended. Its status would only tell what is done here.
+    fn kill(&mut self) {
+        if self.poll().is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
     fn poll(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();
@@ -227,6 +307,11 @@ impl Launched {
         thread::sleep(TICK);
         let words = lock(&self.last_words).clone();
         let reason = match self.status {
+            // A program of this name that does not know these words.
+            Some(status) if words.starts_with("error: ") && status.code() == Some(2) => format!(
+                "its receiver could not be started: {words}; is the same version of rdmc installed \
+                 there? (see --remote-rdmc)"
+            ),
             _ if !words.is_empty() => format!("its receiver could not be started: {words}"),
             Some(status) => format!(
                 "its receiver ended before it called back ({status}); is rdmc installed there? \
@@ -238,12 +323,15 @@ impl Launched {
     }
 }
 
+/// Starts a receiver on a host (index and name) on which so many were started before it.
+///
+/// Errors: why it cannot be, in words for people.
 fn start(
     launcher: &Launcher,
-    index: usize,
-    host: &str,
+    (index, host): (usize, &str),
+    start: u32,
     callback: &Callback,
-) -> Result<(Child, Arc<Mutex<String>>), String> {
+) -> Result<Launched, String> {
     let mut command = launcher.command(host);
     let mut trace = None;
     if let Some(recording) = &launcher.recording {
@@ -279,7 +367,8 @@ fn start(
             .name("rdmc-stderr".into())
             .spawn(move || listen(stderr, &words, verbose.then_some(&host)));
     }
-    Ok((child, last_words))
+    let (since, has_called, status) = (Instant::now(), false, None);
+    Ok(Launched { host: index, start, since, has_called, child, status, last_words })
 }
 
 fn listen(stderr: ChildStderr, last_words: &Mutex<String>, show_as: Option<&String>) {
@@ -290,14 +379,50 @@ fn listen(stderr: ChildStderr, last_words: &Mutex<String>, show_as: Option<&Stri
             say(format_args!("{host}: {line}"));
         }
         let line = line.trim();
-        if !line.is_empty() {
+        let mut last = lock(last_words);
+        // What follows in the same breath says only how to call the program.
+        let is_explained = last.starts_with("error: ") && !line.starts_with("rdmc: ");
+        if !line.is_empty() && !is_explained {
             let line = line.strip_prefix("rdmc: ").unwrap_or(line);
             // Hostile or broken programs say much.
-            *lock(last_words) = line.chars().take(500).collect();
+            *last = line.chars().take(500).collect();
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(template: &str, rdmc: &str) -> String {
+        let command = Launcher::from_template(template, rdmc, false).unwrap().command("a");
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        words[words.len() - 3].clone().into_owned()
+    }
+
+    #[test]
+    fn a_path_is_one_word_at_the_host() {
+        for ssh in ["ssh {host}", "/usr/bin/ssh -p 22 {host}", "timeout 9 ssh {host} sudo"] {
+            assert_eq!(program(ssh, "/opt/rdmc"), "/opt/rdmc");
+            assert_eq!(program(ssh, "/opt/my tools/rdmc"), "'/opt/my tools/rdmc'");
+            assert_eq!(program(ssh, "~/my tools/rdmc"), "~/'my tools/rdmc'");
+            assert_eq!(program(ssh, "~/bin/rdmc"), "~/bin/rdmc");
+        }
+        assert_eq!(program("ip netns exec {host}", "/opt/my tools/rdmc"), "/opt/my tools/rdmc");
+    }
+
+    #[test]
+    fn all_are_started_in_half_of_the_time_that_they_have() {
+        let launcher = Launcher::from_template("ssh {host}", "rdmc", false).unwrap();
+        let launcher = launcher.paced(64, Duration::from_secs(30));
+        for hosts in [0_usize, 1, 64, 65, 1000, 10_000] {
+            let rounds = u32::try_from(hosts.div_ceil(64)).unwrap();
+            assert!(launcher.patience(hosts) * rounds <= Duration::from_secs(15), "{hosts}");
+            assert!(launcher.patience(hosts) > TICK, "{hosts}");
+        }
+    }
 }

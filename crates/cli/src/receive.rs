@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use clap::builder::NonEmptyStringValueParser;
 use files::receiver::{self, Placement, ReceiveError, ReceiverSettings};
 use rdmc::{
     Secret,
@@ -73,7 +74,7 @@ pub struct Args {
     join: Option<String>,
 
     /// What this host is called in the push that it joins [default: its host name]
-    #[arg(long, value_name = "NAME", requires = "join")]
+    #[arg(long, value_name = "NAME", requires = "join", value_parser = NonEmptyStringValueParser::new())]
     name: Option<String>,
 
     #[command(flatten)]

@@ -36,6 +36,11 @@ pub fn replicate(
         {
             receivers.launch_again(launcher, (host, name), again, &callback, &handle);
         }
+        if let PushEvent::Host { host, state } = &event
+            && *state != HostState::Awaited
+        {
+            receivers.has_called(*host);
+        }
         observe(event);
     });
     // Receivers that were told that it is over need their time to let go of what they have.

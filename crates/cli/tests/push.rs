@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
-use common::{Outcome, Place, RDMC};
+use common::{Outcome, Place, RDMC, await_that};
 
 #[test]
 fn three_receivers_have_copies_with_mode_and_time() {
@@ -179,6 +179,15 @@ fn arguments_that_make_no_sense_are_refused() {
         ("push object --to n[1-999999999]", "more than 10000 hosts"),
         ("push object --to -oProxyCommand=x", "--to"),
         ("push object --to a --launcher ssh", "has no {host}"),
+        ("push object --to a:99999", "no port from 1 to 65535"),
+        ("push object --to a --dest=", "--dest"),
+        ("push object --local 1 --dest=", "--dest"),
+        ("push object --to a --remote-rdmc=", "--remote-rdmc"),
+        ("push object --to a --fanout 0", "--fanout"),
+        ("push object --local 1 --launcher {host}", "cannot be used with"),
+        ("push object --local 1 --remote-rdmc rdmc", "cannot be used with"),
+        ("push object --local 1 --advertise 127.0.0.1", "cannot be used with"),
+        ("bench --local 1 --launcher {host}", "cannot be used with"),
         ("push object --to a:7000", "--secret-file"),
         ("receive", "--session"),
         ("receive --listen 127.0.0.1:0", "--secret-file"),
@@ -211,6 +220,128 @@ fn launchers_speak_for_their_hosts() {
         "1",
     ];
     place.run(&silent).has_failed_with(1, "a: did not call back within 1 s");
+}
+
+/// As older and newer programs answer.
+#[test]
+fn another_version_at_a_host_is_told_as_such() {
+    let place = Place::with(10);
+    let push = |launcher| place.run(&["push", "object", "--to", "a", "--launcher", launcher]);
+    let launcher = format!("sh -c '{RDMC} receive --no-such-option' {{host}}");
+    let refused = push(&launcher);
+    refused.has_failed_with(1, "unexpected argument '--no-such-option'");
+    assert!(refused.err.contains("is the same version of rdmc installed there?"), "{refused:?}");
+    let receive = place.rdmc(&["receive", "--session"]);
+    let script = "echo '{\"version\":99,\"hosts\":[]}' | exec \"$@\"";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, "sh"]).arg(receive.get_program()).args(receive.get_args());
+    let refused = Outcome::of(shell.output().unwrap());
+    refused.has_failed_with(1, "speaks version 99 of the protocol");
+}
+
+#[test]
+fn launchers_start_a_few_receivers_at_a_time_and_hold_one_descriptor_each() {
+    const HOSTS: usize = 12;
+    let place = Place::with(100_000);
+    let log = place.path("log").to_str().unwrap().to_owned();
+    let dest = place.path("copy-{host}").to_str().unwrap().to_owned();
+    let push = |fanout: &str, script: &str| {
+        let launcher = format!("sh -c '{script}' {{host}}");
+        let how = ["push", "object", "--to", "h[1-12]", "--dest", &dest, "--launcher", &launcher];
+        // Long enough that nobody is started because another one takes its time.
+        let pace = ["--fanout", fanout, "--timeout", "600"];
+        let home = ["--remote-rdmc", RDMC, "--advertise", "127.0.0.1"];
+        place.rdmc(&[&how[..], &pace, &home].concat())
+    };
+    let has_all = || (1..=HOSTS).all(|host| place.is_copy(&format!("copy-h{host}")));
+    let script = format!("echo + >> {log}; sleep 0.1; echo - >> {log}; exec \"$@\"");
+    let outcome = Outcome::of(push("3", &script).output().unwrap());
+    assert!(outcome.code == Some(0) && has_all(), "{outcome:?}");
+    let starting = fs::read_to_string(&log).unwrap();
+    let (mut now, mut most) = (0, 0);
+    for line in starting.lines() {
+        now += if line == "+" { 1 } else { -1 };
+        most = most.max(now);
+    }
+    assert!((1..=3).contains(&most) && starting.lines().count() == 2 * HOSTS, "{starting}");
+
+    fs::remove_file(&log).unwrap();
+    let go = place.path("go");
+    let script = format!(
+        "echo + >> {log}; while ! test -e {}; do sleep 0.05; done; exec \"$@\"",
+        go.display()
+    );
+    let running = push("64", &script).spawn().unwrap();
+    await_that("all are started", || {
+        fs::read_to_string(&log).is_ok_and(|log| log.lines().count() == HOSTS)
+    });
+    let files = fs::read_dir(format!("/proc/{}/fd", running.id())).unwrap().flatten();
+    let links = files.filter_map(|file| fs::read_link(file.path()).ok());
+    let pipes = links.filter(|link| link.to_string_lossy().starts_with("pipe:")).count();
+    // Its own three, what wakes it for signals, and those of the last that was started.
+    assert!((HOSTS..=HOSTS + 8).contains(&pipes), "{pipes}");
+    fs::write(&go, "").unwrap();
+    let outcome = Outcome::of(running.wait_with_output().unwrap());
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[test]
+fn names_that_are_not_utf_8_are_sent_under_another_and_told_without_harm() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::with(1000);
+    let strange = std::ffi::OsStr::from_bytes(b"caf\xe9\x1b[31m");
+    fs::rename(place.path("object"), place.directory.path().join(strange)).unwrap();
+    let push = |more: &[&str]| {
+        let mut push = place.rdmc(&["push"]);
+        Outcome::of(push.arg(strange).args(more).output().unwrap())
+    };
+    let sent = push(&["--local", "1", "--dest", "copy", "--json"]);
+    assert!(sent.code == Some(0) && place.is_copy("copy"), "{sent:?}");
+    assert_eq!(sent.json()["file"], "caf\u{fffd}\u{1b}[31m");
+    let unnamed = push(&["--local", "1"]);
+    unnamed.has_failed_with(2, "give the copy one by --dest");
+    // Also what the parser of arguments says.
+    let option = place.run(&["push", "--no\u{1b}[31m"]);
+    option.has_failed_with(2, "unexpected argument");
+    let (missing, twice) = (place.run(&["push", "\u{1b}[31m"]), push(&["--local", "\u{1b}[31m"]));
+    for outcome in [unnamed, option, missing, twice] {
+        assert!(!outcome.err.contains('\u{1b}'), "{outcome:?}");
+    }
+}
+
+/// On a terminal of 45 columns.
+#[test]
+fn progress_fits_on_narrow_terminals() {
+    let place = Place::with(5_000_000);
+    let mut script = std::process::Command::new("script");
+    let push = format!(
+        "stty rows 24 cols 45; exec {RDMC} push object --local 2 --block-size 1KiB --dest ./{{host}}-copy"
+    );
+    script.args(["-qec", &push, "/dev/null"]).current_dir(place.directory.path());
+    let shown = match script.stdin(std::process::Stdio::null()).output() {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Err(error) => {
+            eprintln!("SKIPPED: a terminal needs `script` of util-linux: {error}");
+            return;
+        }
+    };
+    assert!(shown.contains("eta"), "{shown}");
+    // Lines are filled up to the terminal's end, so that the next one begins there.
+    let bars: Vec<String> = shown.split(['\r', '\n']).map(without_sequences).collect();
+    let whole: Vec<&String> = bars.iter().filter(|bars| bars.contains("local-2")).collect();
+    assert!(!whole.is_empty(), "{bars:?}");
+    for bars in whole.into_iter().filter(|bars| bars.contains("eta")) {
+        let columns = |part| bars[..bars.find(part).unwrap()].chars().count();
+        assert_eq!([columns("local-1"), columns("local-2")], [45 + 2, 90 + 2], "{bars:?}");
+    }
+}
+
+/// A text without what steers a terminal.
+fn without_sequences(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let first = parts.next().unwrap_or_default().to_owned();
+    let is_end = |character: char| character.is_ascii_alphabetic();
+    parts.fold(first, |text, part| text + part.split_once(is_end).map_or("", |(_, rest)| rest))
 }
 
 #[test]

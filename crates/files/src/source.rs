@@ -67,8 +67,8 @@ pub enum SourceError {
         /// `more` or `less`.
         instead: &'static str,
     },
-    /// The name cannot be told to other hosts.
-    #[error("{} has no name in UTF-8; rename it", .0.display())]
+    /// The path does not end with a name.
+    #[error("{} does not end with a file's name; name the file", .0.display())]
     Name(PathBuf),
     /// The contents or the name changed after the file was opened.
     #[error("{} changed while it was sent ({what}): run it again", path.display())]
@@ -120,13 +120,11 @@ impl Source {
             let kind = kind_of(&metadata);
             return Err(SourceError::NotAFile { path: path.to_owned(), kind });
         }
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .ok_or_else(|| SourceError::Name(path.to_owned()))?;
+        let name = path.file_name().ok_or_else(|| SourceError::Name(path.to_owned()))?;
         let seconds_ns = metadata.mtime().saturating_mul(1_000_000_000);
         let manifest = Manifest {
-            name: name.to_owned(),
+            // Only told: destinations are names of their own.
+            name: name.to_string_lossy().into_owned(),
             bytes: metadata.len(),
             mode: metadata.mode() & 0o777,
             modified_ns: seconds_ns.saturating_add(metadata.mtime_nsec()),

@@ -215,10 +215,9 @@ fn measure(
     interrupt.watch(bench.handle());
     let (mut receivers, _) = start.receivers(launcher, bench.control_port(), &bench.handle())?;
     let progress = Progress::start(args.quiet || args.hosting.verbose, &asked);
-    let mut report = bench.run(&mut |event| {
-        if let BenchEvent::Measuring { subject, bytes } = event {
-            progress.show(subject, bytes, &names);
-        }
+    let mut report = bench.run(&mut |event| match event {
+        BenchEvent::Host { host, .. } => receivers.has_called(host),
+        BenchEvent::Measuring { subject, bytes } => progress.show(subject, bytes, &names),
     });
     receivers.end(&|host| report.failures[host].is_some());
     progress.end();

@@ -6,6 +6,7 @@ pub mod summary;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
+use clap::builder::NonEmptyStringValueParser;
 use control::AgentSwitches;
 use files::{PushEvent, PushReport, PushSettings, Source};
 use rdmc::{Algorithm, Fabric, bootstrap::Credentials, size};
@@ -86,7 +87,7 @@ pub struct Args {
     /// Path of the copy; {host} stands for the host, and the file's name is added to a path that
     /// ends with /. Default: the same absolute path, the file's name at receivers that listen, and
     /// ./rdmc-local/{host}/NAME with --local
-    #[arg(long, value_name = "PATH", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "PATH", value_parser = NonEmptyStringValueParser::new())]
     dest: Option<String>,
 
     #[command(flatten)]

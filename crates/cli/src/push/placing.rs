@@ -39,11 +39,10 @@ pub fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
 /// Where copies go at hosts that join, if they may.
 pub fn admission(args: &Args) -> Result<Option<Admission>, Failure> {
     let Some(listen) = args.admit else { return Ok(None) };
-    let name = file_name(&args.file)?;
     let destination = match args.dest.as_deref() {
         // They choose the directory themselves.
         Some(dest) if !dest.starts_with('/') && !dest.ends_with('/') => dest,
-        _ => name,
+        _ => file_name(&args.file)?,
     };
     Ok(Some(Admission { listen, destination: destination.to_owned() }))
 }
@@ -67,7 +66,10 @@ fn filled(dest: &str, host: &str, file: &Path) -> Result<String, Failure> {
 
 fn file_name(file: &Path) -> Result<&str, Failure> {
     file.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-        Failure::Usage(format!("{} does not name a file (in UTF-8)", file.display()))
+        Failure::Usage(format!(
+            "{} is no name in UTF-8: give the copy one by --dest",
+            file.display()
+        ))
     })
 }
 
@@ -76,8 +78,12 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn text_of(path: &Path) -> Result<&str, Failure> {
-    path.to_str()
-        .ok_or_else(|| Failure::Usage(format!("{} is not UTF-8; use --dest", path.display())))
+    path.to_str().ok_or_else(|| {
+        Failure::Usage(format!(
+            "{} is not UTF-8; give the copy such a path by --dest",
+            path.display()
+        ))
+    })
 }
 
 /// The directories that `--local` makes when no other destination is given.

@@ -9,6 +9,8 @@ use crate::failure::plain;
 
 /// More bars than this do not fit on a screen.
 const HOST_BARS_MAX: usize = 16;
+/// Of a name. With it no line needs more than 45 columns, and what is left is filled or cut off.
+const NAME_COLUMNS_MAX: usize = 24;
 
 /// One bar for the slowest receiver, which decides when all is done, and one for each host if
 /// they are few. All on standard error.
@@ -37,11 +39,11 @@ impl Display {
         let bars = MultiProgress::with_draw_target(target);
         let overall = bars.add(ProgressBar::new(bytes));
         overall.set_style(style(
-            "{msg:16!} [{bar:30}] {binary_bytes:>11} of {binary_total_bytes}  {binary_bytes_per_sec}  eta {eta}",
+            "{msg:16!} {wide_bar} {percent:>3}% {binary_bytes_per_sec:>12} eta {eta:>4}",
         ));
         overall.set_message("starting");
         overall.enable_steady_tick(Duration::from_millis(250));
-        let width = names.iter().map(String::len).max().unwrap_or(0).min(24);
+        let width = names.iter().map(String::len).max().unwrap_or(0).min(NAME_COLUMNS_MAX);
         let title = String::new();
         let mut display = Self { bars, overall, hosts: Vec::new(), width, bytes, title };
         let has_bars = names.len() <= HOST_BARS_MAX;
@@ -52,8 +54,8 @@ impl Display {
     fn line(&self, name: &str, has_bar: bool) -> HostLine {
         let bar = has_bar.then(|| {
             let bar = self.bars.add(ProgressBar::new(self.bytes));
-            bar.set_style(style("  {prefix} [{bar:30}] {wide_msg}"));
-            bar.set_prefix(format!("{:width$}", plain(name), width = self.width));
+            bar.set_style(style("  {prefix} {bar:10} {wide_msg}"));
+            bar.set_prefix(format!("{:width$.width$}", plain(name), width = self.width));
             bar.set_message("waiting");
             bar
         });
@@ -164,5 +166,5 @@ fn style(template: &str) -> ProgressStyle {
     // A template that does not parse would be a plain bar instead.
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
-        .progress_chars("=> ")
+        .progress_chars("=>-")
 }
