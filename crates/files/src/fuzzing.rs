@@ -149,7 +149,8 @@ mod tests {
             secret: secret(),
         };
         let destination = "a/b".into();
-        let offer = Offer { manifest, destination, probe: [3; 32], terms: terms() };
+        let offer =
+            Offer { manifest, destination, probe: [3; 32], has_holes: true, terms: terms() };
         let has = RangeList::from(&ranges());
         let failed =
             ToRoot::RoundFailed { round: 1, member: Some(2), detail: text(), has: has.clone() };

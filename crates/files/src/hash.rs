@@ -13,10 +13,14 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use rustix::fs::{FallocateFlags, fallocate};
+
 use crate::ranges::{ByteRange, Ranges};
 
 /// Read at a time: enough to keep BLAKE3's vector units busy, small enough to stay in a cache.
 const CHUNK_BYTES: usize = 256 << 10;
+/// The shortest hole that is made; divides [`CHUNK_BYTES`].
+const PAGE_BYTES: usize = 4 << 10;
 
 /// The BLAKE3 digest of a file, read once from start to end; for checking copies.
 ///
@@ -105,26 +109,34 @@ pub(crate) struct PrefixHasher {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What a [`PrefixHasher`] does besides hashing.
+#[derive(Clone, Default)]
+pub(crate) struct Besides {
+    /// What has been hashed is added to it.
+    pub(crate) worked: Arc<AtomicU64>,
+    /// The space of pages that are all zero is given back: the source has holes.
+    pub(crate) makes_holes: bool,
+}
+
 /// Tells a [`PrefixHasher`] which bytes (offset and length) are in place.
 pub(crate) type InPlace = Sender<(u64, u64)>;
 
 impl PrefixHasher {
     /// Starts the thread; `done` is called there once, when all `bytes` are hashed or reading
     /// fails, but not if this is dropped before. The thread also ends when the sender is dropped.
-    /// What has been hashed is added to `worked`.
     ///
     /// Errors: no thread can be had.
     pub(crate) fn start(
         file: File,
         bytes: u64,
-        worked: Arc<AtomicU64>,
+        besides: Besides,
         done: impl FnOnce(io::Result<blake3::Hash>) + Send + 'static,
     ) -> io::Result<(Self, InPlace)> {
         let (sender, in_place) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let body = move || {
-            if let Some(outcome) = follow(&file, bytes, &in_place, (&stopped, &worked)).transpose()
+            if let Some(outcome) = follow(&file, bytes, &in_place, (&stopped, &besides)).transpose()
             {
                 done(outcome);
             }
@@ -148,7 +160,7 @@ fn follow(
     file: &File,
     bytes: u64,
     in_place: &Receiver<(u64, u64)>,
-    (stop, worked): (&AtomicBool, &AtomicU64),
+    (stop, besides): (&AtomicBool, &Besides),
 ) -> io::Result<Option<blake3::Hash>> {
     let mut here = Ranges::default();
     let mut reader = ChunkReader::new(file, 0);
@@ -165,10 +177,32 @@ fn follow(
             }
             let before = reader.position;
             reader.advance(end)?;
-            worked.fetch_add(reader.position - before, Ordering::Relaxed);
+            let length = reader.position - before;
+            besides.worked.fetch_add(length, Ordering::Relaxed);
+            if besides.makes_holes {
+                make_holes(file, before, &reader.buffer[..length as usize]);
+            }
         }
     }
     Ok(Some(reader.hasher.finalize()))
+}
+
+/// Gives the space of zero pages back; they still read as zeros. `contents` are those of the file from
+/// there, and `start` is a multiple of [`CHUNK_BYTES`].
+fn make_holes(file: &File, start: u64, contents: &[u8]) {
+    let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
+    let pages: Vec<bool> = contents.chunks(PAGE_BYTES).map(is_zero).collect();
+    let mut at = start;
+    for run in pages.chunk_by(|one, other| one == other) {
+        // The last page may reach over the end, which stays where it is.
+        let length = (run.len() * PAGE_BYTES) as u64;
+        if run[0] {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // A file system without holes, or a file that is only read, keeps its space.
+            let _ = fallocate(file, flags, at, length);
+        }
+        at += length;
+    }
 }
 
 #[cfg(test)]
@@ -189,10 +223,10 @@ mod tests {
             let contents: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
             let (sender, outcome) = channel();
             let worked = Arc::new(AtomicU64::new(0));
+            let besides = Besides { worked: Arc::clone(&worked), makes_holes: bytes % 2 == 0 };
             let done = move |digest| sender.send(digest).unwrap();
             let (_hasher, in_place) =
-                PrefixHasher::start(file_of(&contents), bytes as u64, Arc::clone(&worked), done)
-                    .unwrap();
+                PrefixHasher::start(file_of(&contents), bytes as u64, besides, done).unwrap();
             let mut blocks: Vec<usize> = (0..bytes).step_by(100_000).collect();
             blocks.reverse();
             for offset in blocks {
@@ -228,7 +262,7 @@ mod tests {
         let (sender, outcome) = channel();
         let done = move |digest| sender.send(digest).unwrap();
         let (_hasher, in_place) =
-            PrefixHasher::start(file_of(b"abc"), 3, Arc::default(), done).unwrap();
+            PrefixHasher::start(file_of(b"abc"), 3, Besides::default(), done).unwrap();
         in_place.send((0, 2)).unwrap();
         drop(in_place);
         assert!(outcome.recv_timeout(Duration::from_secs(30)).is_err());

@@ -111,6 +111,8 @@ pub struct Offer {
     pub destination: String,
     /// By which a receiver sees whether it is worth its while to read a file of this length that it has.
     pub probe: [u8; 32],
+    /// Parts of the source take no space; what is zero in copies takes none then, either.
+    pub has_holes: bool,
     pub terms: Terms,
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rdmc::{Region, RegionError};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, SeekFrom, seek};
 
 use crate::{
     Manifest, hash,
@@ -158,6 +158,13 @@ impl Source {
     /// What receivers are told.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Whether parts of it take no space.
+    pub fn has_holes(&self) -> bool {
+        // Nothing reads from where this leaves the file: all reads say where.
+        let hole = seek(&self.file, SeekFrom::Hole(0));
+        hole.is_ok_and(|at| at < self.manifest.bytes)
     }
 
     /// Where it was opened.

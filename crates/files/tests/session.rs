@@ -4,7 +4,7 @@ use std::{
     fs,
     io::Read,
     net::Ipv4Addr,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::Command,
     sync::{Arc, atomic::AtomicBool, atomic::Ordering},
@@ -596,4 +596,41 @@ fn a_receiver_that_stops_during_a_bench_is_named() {
     });
     assert_eq!(report.failures[0].as_deref(), Some("interrupted"), "{report:?}");
     assert!(joined(receptions).into_iter().all(|outcome| outcome.is_err()));
+}
+
+#[test]
+fn holes_stay_holes_and_zeros_that_take_space_keep_it() {
+    const BYTES: usize = 8 << 20;
+    let mut contents = vec![0; BYTES];
+    contents[..10_000].fill(7);
+    contents[5 << 20..(5 << 20) + 5_000].fill(9);
+    contents[BYTES - 1] = 1;
+    let world = World::with(&contents);
+    let space = |name: &str| fs::metadata(world.path(name)).unwrap().blocks() * 512;
+    let push = || {
+        let push = world.open(2, |settings| settings.block_bytes = Some(100_000));
+        let receptions = world.receive(&push, &["host-0", "host-1"]);
+        let report = push.run(&mut |_| {});
+        assert_eq!(report.published(), 2, "{report:?}");
+        joined(receptions);
+        for copy in ["copy-0", "copy-1"] {
+            assert!(is_copy(&world.path(copy), &contents));
+        }
+        ["copy-0", "copy-1"].map(space)
+    };
+    assert!(push().iter().all(|&bytes| bytes >= BYTES as u64), "zeros were not left out there");
+    let object = fs::File::create(world.path("object")).unwrap();
+    object.set_len(BYTES as u64).unwrap();
+    for range in [0..10_000, 5 << 20..(5 << 20) + 5_000, BYTES - 1..BYTES] {
+        object.write_all_at(&contents[range.clone()], range.start as u64).unwrap();
+    }
+    object.sync_all().unwrap();
+    if space("object") > 1 << 20 {
+        println!("SKIPPED: needs a file system with holes");
+        return;
+    }
+    // Copies that are right already would stay as they are.
+    ["copy-0", "copy-1"].map(|copy| fs::remove_file(world.path(copy)).unwrap());
+    let copies = push();
+    assert!(copies.iter().all(|&bytes| bytes < 1 << 20), "{copies:?} of {}", space("object"));
 }

@@ -207,7 +207,7 @@ impl Ready {
                 && interrupt.happened()
             {
                 say(format_args!(
-                    "waiting up to 10 s for {publishing} host(s) that publish; interrupt again to end now"
+                    "waiting up to 10 s for hosts that publish ({publishing}); interrupt again to end now"
                 ));
             }
         });

@@ -223,6 +223,7 @@ impl Push {
                 manifest: source.manifest().clone(),
                 destination: plan.destination.clone(),
                 probe: self.probe,
+                has_holes: source.has_holes(),
                 terms,
             }),
             None => ToReceiver::Bench(terms),

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Target, TargetError, Verified,
     claim::Owner,
-    hash::PrefixHasher,
+    hash::{Besides, PrefixHasher},
     leftover::Leftover,
     messages::{Offer, Start, ToRoot, WaitedFor},
     ranges::Ranges,
@@ -28,6 +28,8 @@ use crate::{
 pub(super) struct Scene<'a> {
     run: &'a Run<'a>,
     target: Option<Target>,
+    /// The source has holes, and so has the copy.
+    makes_holes: bool,
     /// Once the root has chosen.
     context: Option<Arc<Context>>,
     /// Once it is known what is right of it.
@@ -44,7 +46,14 @@ struct Following {
 
 impl<'a> Scene<'a> {
     pub(super) fn new(run: &'a Run<'a>) -> Self {
-        Self { run, target: None, context: None, copy: None, groups: BTreeMap::new() }
+        Self {
+            run,
+            target: None,
+            makes_holes: false,
+            context: None,
+            copy: None,
+            groups: BTreeMap::new(),
+        }
     }
 
     /// A group that was joined.
@@ -108,6 +117,7 @@ impl Stage for Scene<'_> {
 
     fn prepare(&mut self, offer: &Offer) -> Result<Option<Leftover>, ReceiveError> {
         self.run.check_size(offer.manifest.bytes)?;
+        self.makes_holes = offer.has_holes;
         let settings = self.run.settings;
         let place = settings.placement.place(&offer.destination)?;
         let owner = Owner::here(&offer.terms.secret, &settings.host);
@@ -133,10 +143,11 @@ impl Stage for Scene<'_> {
         begun.map_err(|error| self.interrupted_or(error))?;
         let (events, bytes) = (self.run.events.clone(), Arc::clone(&self.run.received_bytes));
         let worked = Arc::clone(&self.run.worked);
+        let besides = Besides { worked, makes_holes: self.makes_holes };
         let target = self.target()?;
         let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
         let (file, length) = (target.file()?, target.manifest().bytes);
-        let (hasher, in_place) = PrefixHasher::start(file, length, worked, hashed)
+        let (hasher, in_place) = PrefixHasher::start(file, length, besides, hashed)
             .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
         let copy = Copy { region: target.region(), has: Arc::default(), bytes, in_place };
         let is_whole = copy.add_all(has);

@@ -62,7 +62,8 @@ impl World<'_> {
             failure_deadline_ms: FAILURE_DEADLINE.as_millis() as u32,
             secret: Secret::from_bytes([7; 32]),
         };
-        let offer = Offer { manifest, destination: super::name(host), probe: [0; 32], terms };
+        let (destination, probe, has_holes) = (super::name(host), [0; 32], false);
+        let offer = Offer { manifest, destination, probe, has_holes, terms };
         self.say(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
     }
 
