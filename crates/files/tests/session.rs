@@ -462,6 +462,39 @@ fn hosts_that_share_a_destination_are_told_before_anything_is_sent() {
 }
 
 #[test]
+fn pushes_that_begin_together_never_both_succeed_with_their_files_mixed() {
+    let contents = [vec![1; 50_000], vec![2; 70_000]];
+    for round in 0..4 {
+        let world = World::with(b"");
+        let sources = contents.each_ref().map(|contents| {
+            let path = world.path(&format!("object-{}", contents[0]));
+            fs::write(&path, contents).unwrap();
+            path
+        });
+        let run = |source: &Path, hosts: [&str; 2]| {
+            let push = world.open_source(source, 2, |_| {});
+            let receptions = world.receive(&push, &hosts);
+            let report = push.run(&mut |_| {});
+            joined(receptions);
+            report
+        };
+        // They come to the hosts in opposite order.
+        let reports = thread::scope(|scope| {
+            let one = scope.spawn(|| run(&sources[0], ["host-0", "host-1"]));
+            let two = scope.spawn(|| run(&sources[1], ["host-1", "host-0"]));
+            [one.join().unwrap(), two.join().unwrap()]
+        });
+        let found = [0, 1].map(|host| fs::read(world.path(&format!("copy-{host}"))).ok());
+        let are_whole = found.iter().flatten().all(|copy| contents.contains(copy));
+        assert!(are_whole, "round {round}: {reports:?}");
+        if reports.iter().all(|report| report.published() == 2) {
+            assert!(found[0] == found[1], "round {round}: {reports:?}");
+        }
+        assert_eq!(world.temporaries(), 0);
+    }
+}
+
+#[test]
 fn a_source_that_vanishes_is_not_published() {
     let world = World::with(&[1; 500_000]);
     let push = world.open(2, |settings| settings.block_bytes = Some(100));
@@ -630,7 +663,9 @@ fn holes_stay_holes_and_zeros_that_take_space_keep_it() {
         return;
     }
     // Copies that are right already would stay as they are.
-    ["copy-0", "copy-1"].map(|copy| fs::remove_file(world.path(copy)).unwrap());
+    for copy in ["copy-0", "copy-1"] {
+        fs::remove_file(world.path(copy)).unwrap();
+    }
     let copies = push();
     assert!(copies.iter().all(|&bytes| bytes < 1 << 20), "{copies:?} of {}", space("object"));
 }

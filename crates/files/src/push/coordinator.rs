@@ -15,7 +15,7 @@ use std::{
 use rdmc::{Error, Fabric, Failure, Waited, choice::Choice};
 
 use super::{
-    HostState, PushError, PushEvent, PushSettings,
+    HostState, JOIN_TIMEOUT, PushError, PushEvent, PushSettings,
     attempt::Attempt,
     host::{Host, Step},
     parts::{Holder, Part, parts},
@@ -361,8 +361,12 @@ impl<'a> Coordinator<'a> {
             if self.hosts[host].step == Step::Prepared {
                 let has = RangeList::from(&self.hosts[host].has);
                 stage.tell(host, &ToReceiver::Use { fabric: name.clone(), has });
-                // It may have to copy what it has in a file that is to be replaced.
-                self.set(stage, host, Step::Starting(self.now + self.prepare_timeout()));
+                // What a host has may be in a file that is to be replaced, and has to be copied then.
+                let patience = match self.hosts[host].has.bytes() {
+                    0 => JOIN_TIMEOUT,
+                    _ => self.prepare_timeout(),
+                };
+                self.set(stage, host, Step::Starting(self.now + patience));
             }
         }
         Ok(())
