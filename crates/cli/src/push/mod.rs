@@ -44,9 +44,10 @@ Examples:
       to three receivers on this machine, to try it out
 
 A copy appears under its name only when it is whole, verified and on disk; a file of that name is
-replaced in one step; one that is the same already is verified and stays. Mode and modification time are kept. Hosts that fail are named, and the
-others go on with what is missing. A host that was lost keeps what it has: running the same
-command again, or --retry, sends it only the rest.
+replaced in one step, and one that is the same already is verified and stays. Mode and modification
+time are kept. One push at a time writes a destination, and hosts that would write the same file are
+refused. Hosts that fail are named, and the others go on with what is missing. A host that was lost
+keeps what it has: running the same command again, or --retry, sends it only the rest.
 
 Exit codes, whether or not somebody reads what is printed:
   0    every host has a verified copy
