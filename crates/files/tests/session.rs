@@ -270,8 +270,9 @@ fn one_push_at_a_time_owns_a_destination_whatever_it_brings() {
         let receptions = world.receive(&push, &["host-0", "host-1"]);
         let mut second = None;
         let report = push.run(&mut |event| {
-            // Both of its targets are there, and it cannot be done before this returns.
-            if matches!(event, PushEvent::Round { .. }) && second.is_none() {
+            // Both of its targets are there, and none is published before this returns.
+            let has_come = matches!(event, PushEvent::Host { state: HostState::Received, .. });
+            if has_come && second.is_none() {
                 let source = if is_same { world.path("object") } else { other.clone() };
                 let push = world.open_source(&source, 2, |_| {});
                 let receptions = world.receive(&push, &["host-0", "host-1"]);
@@ -279,7 +280,7 @@ fn one_push_at_a_time_owns_a_destination_whatever_it_brings() {
                 assert!(joined(receptions).into_iter().all(|outcome| outcome.is_err()));
             }
         });
-        let second = second.expect("groups were started");
+        let second = second.expect("copies have come");
         for host in 0..2 {
             let reason = failure(&second, host);
             let owner = format!("for host host-{host}, by process {}", std::process::id());
