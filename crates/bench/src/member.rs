@@ -244,6 +244,7 @@ struct Recorder {
     memory: RegionPool,
     told: Sender<Told>,
     fate: Option<Fate>,
+    block_bytes: u64,
     blocks: u64,
 }
 
@@ -252,10 +253,11 @@ impl Application for Recorder {
         self.memory.take().map_or(Memory::Refuse("no memory is left".into()), Memory::Region)
     }
 
-    fn block(&mut self, message: u64, _offset: u64, _bytes: u64) {
+    fn block(&mut self, message: u64, _offset: u64, bytes: u64) {
         let is_warm_up = message == 0;
-        self.blocks += u64::from(!is_warm_up);
-        if let Some(fate) = self.fate.take_if(|fate| fate.after_blocks == self.blocks)
+        // Several at once, if they came during a callback.
+        self.blocks += if is_warm_up { 0 } else { bytes.div_ceil(self.block_bytes) };
+        if let Some(fate) = self.fate.take_if(|fate| fate.after_blocks <= self.blocks)
             && let Err(error) = perish(&fate.harm)
         {
             let _ = self.told.send(Told::Failed(format!("could not come to harm: {error}")));
@@ -359,7 +361,8 @@ impl Member<'_> {
         let (sender, told) = mpsc::channel();
         let fate = self.fate.take();
         let report_blocks = fate.is_some();
-        let recorder = Recorder { memory: pool.clone(), told: sender, fate, blocks: 0 };
+        let (memory, block_bytes) = (pool.clone(), job.block_bytes);
+        let recorder = Recorder { memory, told: sender, fate, block_bytes, blocks: 0 };
         let schedule = match &self.args.equipment.racks[..] {
             [] => job.schedule(self.args.members)?,
             racks => job.schedule_in(racks)?,

@@ -24,7 +24,8 @@ pub trait Application: Send + 'static {
 
     /// These bytes of the message are in place and will not change; they may be read through a
     /// clone of the region that was given. Called only with
-    /// [`crate::GroupSettings::report_blocks`].
+    /// [`crate::GroupSettings::report_blocks`]: each byte once, adjacent blocks in one call if they came
+    /// while a callback ran.
     fn block(&mut self, message: u64, offset: u64, bytes: u64) {
         let _ = (message, offset, bytes);
     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use transport::{Region, Transport};
 use transport_switch::{GroupEnd, Registration, Switches};
 use transport_tcp::TcpConfig;
@@ -20,6 +20,7 @@ use crate::{
     caller::Caller,
     group::Shared,
     network::{Link, Network, Wire},
+    outbox::events,
     threads::Threads,
     worker::{Command, Commands, Outlet, Worker},
 };
@@ -394,13 +395,11 @@ impl Context {
         if self.settings.progress == Progress::Caller {
             return Ok(Outlet::Caller(Arc::new(Mutex::new(dispatcher))));
         }
-        let (sender, events) = unbounded();
+        let (sender, events) = events();
         let (shared, number) = (Arc::clone(shared), shared.settings.number);
         let callbacks = move || {
             shared.set_callback_thread();
-            for event in events {
-                dispatcher.deliver(event);
-            }
+            events.for_each(|event| dispatcher.deliver(event));
             dispatcher.finish();
         };
         let what = format!("a callback of group {number}");

@@ -57,6 +57,7 @@ mod failure;
 pub mod fuzzing;
 mod group;
 mod network;
+mod outbox;
 mod protection;
 mod secret;
 mod settings;

@@ -50,7 +50,9 @@ pub struct GroupSettings {
     /// Which messages are written to all receivers at once; `None`: all are relayed. Where switches
     /// copy, which costs the root one transmission anyway, this is not used.
     pub small: Option<SmallMessages>,
-    /// Whether [`crate::Event::Block`] is reported for every block.
+    /// Whether [`crate::Event::Block`] is reported for every block, and [`crate::Application::block`]
+    /// called. Blocks that wait for a slow callback are merged: memory is bounded by the window and
+    /// the messages in flight, not by the messages' lengths.
     pub report_blocks: bool,
     /// How long nothing may move while something is due, before the group fails and names the
     /// member that was waited for. 0: for ever (a dead or silent peer is still noticed).

@@ -17,6 +17,7 @@ use crate::{
     Counters, Engine, Error, Event, Failure, FailureKind, GroupSettings, Waited,
     application::{Dispatcher, panic_text},
     network::{Link, Network},
+    outbox::EventSender,
 };
 
 /// How the progress thread waits for completions (DSN 2018 sections 4.2 and 5.2.3).
@@ -104,7 +105,7 @@ pub(crate) enum Command {
 /// Where a group's events go.
 pub(crate) enum Outlet {
     /// To the group's own callback thread.
-    Thread(Sender<Event>),
+    Thread(EventSender),
     /// To whoever calls [`Worker::turn`].
     Caller(Arc<Mutex<Dispatcher>>),
 }
@@ -331,8 +332,7 @@ impl Worker {
 impl Outlet {
     fn tell(&self, event: Event, due: &mut Due) {
         match self {
-            // The thread is gone only if the callbacks are over.
-            Self::Thread(sender) => drop(sender.send(event)),
+            Self::Thread(sender) => sender.send(event),
             Self::Caller(dispatcher) => due.push((Arc::clone(dispatcher), event)),
         }
     }

@@ -390,6 +390,66 @@ fn a_slow_callback_holds_up_its_own_group_only() {
     world.close();
 }
 
+/// Is stuck in its first block until told to go on, and writes down which ranges it is told of.
+struct StuckInBlock {
+    go_on: std::sync::mpsc::Receiver<()>,
+    told: Sender<(u64, u64)>,
+}
+
+impl Application for StuckInBlock {
+    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
+        Memory::Region(Region::zeroed(bytes as usize))
+    }
+
+    fn block(&mut self, _: u64, offset: u64, bytes: u64) {
+        let _ = self.told.send((offset, bytes));
+        let _ = self.go_on.recv_timeout(PATIENCE);
+    }
+
+    fn complete(&mut self, _: u64, _: Region) {}
+}
+
+#[test]
+fn blocks_that_come_while_a_callback_is_stuck_are_told_of_in_few_calls() {
+    const BLOCKS: u64 = 50_000;
+    let world = World::start(2);
+    let ((go_on, is_let_go), (sender, told)) = (channel(), channel());
+    let settings = |rank| {
+        let mut settings = group(1, Algorithm::Chain, 2, 0)(rank);
+        (settings.block_bytes, settings.report_blocks) = (10, true);
+        settings
+    };
+    let (root, receiver) = thread::scope(|scope| {
+        let (contexts, addresses) = (&world.contexts, &world.addresses);
+        let (recorder, _) = channel();
+        let root =
+            scope.spawn(|| contexts[0].create_group(settings(0), addresses, Recorder(recorder)));
+        let stuck = StuckInBlock { go_on: is_let_go, told: sender };
+        let receiver = contexts[1].create_group(settings(1), addresses, stuck);
+        (root.join().unwrap().unwrap(), receiver.unwrap())
+    });
+    root.send(Region::zeroed(10 * BLOCKS as usize)).unwrap();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while world.contexts[1].counters().unwrap().blocks_received < BLOCKS {
+        assert!(std::time::Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop(go_on);
+    thread::scope(|scope| {
+        scope.spawn(|| receiver.close(PATIENCE).unwrap());
+        root.close(PATIENCE).unwrap();
+    });
+    let mut ranges: Vec<(u64, u64)> = told.try_iter().collect();
+    assert!(ranges.len() < 100, "{} calls", ranges.len());
+    ranges.sort_unstable();
+    let end = ranges.into_iter().fold(0, |end, (offset, bytes)| {
+        assert_eq!(offset, end, "each byte once");
+        offset + bytes
+    });
+    assert_eq!(end, 10 * BLOCKS);
+    world.close();
+}
+
 #[test]
 fn nothing_that_moves_for_too_long_is_a_failure_that_names_the_member() {
     let world = World::start(2);

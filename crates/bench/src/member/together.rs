@@ -114,7 +114,7 @@ impl Member<'_> {
         let join = |(number, schedule): (u64, Schedule)| {
             let (sender, told) = mpsc::channel();
             let memory = pool.clone();
-            let recorder = Recorder { memory, told: sender, fate: None, blocks: 0 };
+            let recorder = Recorder { memory, told: sender, fate: None, block_bytes: 1, blocks: 0 };
             let is_root = schedule.root() == rank;
             let mut settings = GroupSettings::new(number, rank, schedule);
             settings.block_bytes = together.block_bytes;

@@ -1,0 +1,215 @@
+//! Events on their way to a group's callback thread.
+//!
+//! Adding one never waits: a callback that is slow or stuck holds up nobody but its group. Most events
+//! wait for the application's memory, so only a few of them can be under way; but once a message has
+//! memory, all its blocks come. Those that the thread has not taken are merged where they are adjacent:
+//! what is kept for a message is its gaps, of which there are at most a few more than receives posted.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use crate::Event;
+
+/// Where the progress thread puts events.
+pub(crate) struct EventSender {
+    queue: Sender<Queued>,
+    blocks: SharedBlocks,
+}
+
+/// Where the callback thread takes them.
+pub(crate) struct EventReceiver {
+    queue: Receiver<Queued>,
+    blocks: SharedBlocks,
+}
+
+enum Queued {
+    Event(Event),
+    /// What there is of this message by the time this is taken.
+    Blocks {
+        group: u64,
+        message: u64,
+    },
+}
+
+/// What has come of each message and was not taken: ends by starts. A message is queued when it has
+/// an entry, and only then.
+type Blocks = BTreeMap<u64, BTreeMap<u64, u64>>;
+
+#[derive(Clone, Default)]
+struct SharedBlocks(Arc<Mutex<Blocks>>);
+
+/// An empty queue.
+pub(crate) fn events() -> (EventSender, EventReceiver) {
+    let (sender, receiver) = unbounded();
+    let blocks = SharedBlocks::default();
+    let sender = EventSender { queue: sender, blocks: blocks.clone() };
+    (sender, EventReceiver { queue: receiver, blocks })
+}
+
+impl EventSender {
+    /// Adds an event; one that nobody takes any more is dropped.
+    pub(crate) fn send(&self, event: Event) {
+        let queued = match event {
+            Event::Block { group, message, offset, bytes } => {
+                let mut blocks = self.blocks.lock();
+                let is_queued = blocks.contains_key(&message);
+                add(blocks.entry(message).or_default(), offset, offset + bytes);
+                if is_queued {
+                    return;
+                }
+                Queued::Blocks { group, message }
+            }
+            event => Queued::Event(event),
+        };
+        let _ = self.queue.send(queued);
+    }
+
+    /// How many events and ranges of blocks are kept.
+    #[cfg(test)]
+    fn kept(&self) -> usize {
+        let ranges: usize = self.blocks.lock().values().map(BTreeMap::len).sum();
+        self.queue.len() + ranges
+    }
+}
+
+impl EventReceiver {
+    /// Takes events as they come, until the sender is gone.
+    pub(crate) fn for_each(self, mut take: impl FnMut(Event)) {
+        for queued in self.queue {
+            match queued {
+                Queued::Event(event) => take(event),
+                Queued::Blocks { group, message } => {
+                    let ranges = self.blocks.lock().remove(&message).unwrap_or_default();
+                    for (offset, end) in ranges {
+                        take(Event::Block { group, message, offset, bytes: end - offset });
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl SharedBlocks {
+    fn lock(&self) -> MutexGuard<'_, Blocks> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Adds a range that overlaps none; one that touches others becomes a part of them.
+fn add(ranges: &mut BTreeMap<u64, u64>, mut start: u64, mut end: u64) {
+    if let Some((&before, &touches)) = ranges.range(..start).next_back()
+        && touches == start
+    {
+        start = before;
+    }
+    if let Some(last) = ranges.remove(&end) {
+        end = last;
+    }
+    ranges.insert(start, end);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Algorithm, Schedule};
+
+    const BLOCK_BYTES: u64 = 10;
+
+    /// Blocks of a message in the order in which a member gets them, by the schedule.
+    fn blocks(
+        algorithm: Algorithm,
+        members: u32,
+        rank: u32,
+        blocks: u32,
+    ) -> impl Iterator<Item = u32> {
+        let racks: Vec<u32> = (0..members).map(|rank| rank / 3).collect();
+        let schedule = Schedule::with_racks(algorithm, &racks, 0).unwrap();
+        let mut step = 0;
+        std::iter::from_fn(move || {
+            let transfer = schedule.next_receive(rank, step, blocks)?;
+            step = transfer.step + 1;
+            Some(transfer.block)
+        })
+    }
+
+    fn send(events: &EventSender, block: u32) {
+        let offset = u64::from(block) * BLOCK_BYTES;
+        events.send(Event::Block { group: 1, message: 0, offset, bytes: BLOCK_BYTES });
+    }
+
+    fn taken(events: EventReceiver) -> Vec<(u64, u64)> {
+        let mut taken = Vec::new();
+        events.for_each(|event| match event {
+            Event::Block { offset, bytes, .. } => taken.push((offset, bytes)),
+            other => panic!("{other:?}"),
+        });
+        taken
+    }
+
+    #[test]
+    fn what_is_kept_for_a_stuck_callback_does_not_grow_with_the_message() {
+        let cases = Algorithm::RELAYING.into_iter().flat_map(|algorithm| {
+            [2, 3, 8, 11, 32, 61].map(|members| (algorithm, members, members - 1, 3_000))
+        });
+        let large = (Algorithm::BinomialPipeline, 16, 11, 1_000_000);
+        for (algorithm, members, rank, count) in cases.chain([large]) {
+            let (sender, receiver) = events();
+            let mut kept = 0;
+            for block in blocks(algorithm, members, rank, count) {
+                send(&sender, block);
+                kept = kept.max(sender.kept());
+            }
+            // Blocks come out of order by the height of the tree at most.
+            let bound = 2 * members.ilog2() as usize + 4;
+            assert!(kept <= bound, "{algorithm} for {members}: {kept} kept, bound {bound}");
+            drop(sender);
+            assert_eq!(taken(receiver), [(0, u64::from(count) * BLOCK_BYTES)]);
+        }
+    }
+
+    #[test]
+    fn blocks_that_arrive_in_any_order_within_the_window_leave_as_many_gaps_at_most() {
+        const WINDOW: usize = 16;
+        let (sender, receiver) = events();
+        let mut order: Vec<u32> = (0..10_000).collect();
+        order.chunks_mut(WINDOW).for_each(|chunk| chunk.rotate_left(WINDOW / 3));
+        order.chunks_mut(WINDOW).for_each(|chunk| chunk.sort_by_key(|block| block % 5));
+        let mut kept = 0;
+        for block in order {
+            send(&sender, block);
+            kept = kept.max(sender.kept());
+        }
+        assert!(kept > 2 && kept <= WINDOW + 2, "{kept}");
+        drop(sender);
+        assert_eq!(taken(receiver), [(0, 100_000)]);
+    }
+
+    #[test]
+    fn blocks_keep_their_place_among_other_events() {
+        let (sender, receiver) = events();
+        sender.send(Event::Incoming { group: 1, message: 0, bytes: 30 });
+        send(&sender, 2);
+        sender.send(Event::Incoming { group: 1, message: 1, bytes: 0 });
+        sender.send(Event::Block { group: 1, message: 1, offset: 0, bytes: 0 });
+        send(&sender, 0);
+        sender.send(Event::Received { group: 1, message: 1 });
+        send(&sender, 1);
+        sender.send(Event::Received { group: 1, message: 0 });
+        drop(sender);
+        let mut told = Vec::new();
+        receiver.for_each(|event| told.push(format!("{event:?}")));
+        let expected = [
+            "Incoming { group: 1, message: 0, bytes: 30 }",
+            "Block { group: 1, message: 0, offset: 0, bytes: 30 }",
+            "Incoming { group: 1, message: 1, bytes: 0 }",
+            "Block { group: 1, message: 1, offset: 0, bytes: 0 }",
+            "Received { group: 1, message: 1 }",
+            "Received { group: 1, message: 0 }",
+        ];
+        assert_eq!(told, expected);
+    }
+}
