@@ -45,7 +45,7 @@ pub const fn silence(failure_deadline: Duration) -> Duration {
     failure_deadline.saturating_add(Duration::from_secs(3))
 }
 
-/// How long a peer may take to make room for one message.
+/// How long a peer may take to make room for the next part of what is said to it.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Messages that may wait for a peer. It takes far fewer of them to say everything; only a peer that
 /// takes nothing has so many before [`SEND_TIMEOUT`].
@@ -54,7 +54,7 @@ const QUEUE_MAX: usize = 256;
 const STACK_BYTES: usize = 256 << 10;
 
 /// A message on its way to the peer.
-type Job = Box<dyn FnOnce(&mut Channel, Deadline) -> Result<(), Error> + Send>;
+type Job = Box<dyn FnOnce(&mut Channel) -> Result<(), Error> + Send>;
 
 /// The writing end, and the way to end the connection.
 ///
@@ -210,7 +210,7 @@ fn read<M: DeserializeOwned>(
 ) {
     loop {
         let silence = Duration::from_millis(silence_ms.load(Ordering::Relaxed));
-        let message = channel.receive(Deadline::after(silence));
+        let message = channel.receive_steadily(silence);
         let message = message.map_err(|error| match failure.get() {
             Some(cause) => Error::Peer { address: channel.peer(), cause: cause.clone() },
             None => error,
@@ -236,11 +236,11 @@ fn write(
             Err(RecvTimeoutError::Timeout) => alive(),
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        if let Err(error) = job(&mut channel, Deadline::after(SEND_TIMEOUT)) {
+        if let Err(error) = job(&mut channel) {
             // A part of the message may be on its way, so that no other can follow.
             failure.get_or_init(|| match error {
                 Error::Timeout { .. } => {
-                    format!("took no message for {} s", SEND_TIMEOUT.as_secs())
+                    format!("took nothing of a message for {} s", SEND_TIMEOUT.as_secs())
                 }
                 Error::Peer { cause, .. } => cause,
                 other => other.to_string(),
@@ -253,11 +253,11 @@ fn write(
 
 fn job<M: Serialize + Clone + Send + 'static>(message: &M) -> Job {
     let message = message.clone();
-    Box::new(move |channel, deadline| channel.send(&message, deadline))
+    Box::new(move |channel| channel.send_steadily(&message, SEND_TIMEOUT))
 }
 
 fn nothing() -> Job {
-    Box::new(|_, _| Ok(()))
+    Box::new(|_| Ok(()))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -204,6 +204,24 @@ impl Channel {
 
     /// Sends one message. Errors: connection lost, deadline, too long.
     pub fn send<M: Serialize>(&mut self, message: &M, deadline: Deadline) -> Result<(), Error> {
+        self.send_by(message, &|| deadline)
+    }
+
+    /// The same for a message that may be long and a peer that may be slow: each 16 KiB of it may take so
+    /// long.
+    pub fn send_steadily<M: Serialize>(
+        &mut self,
+        message: &M,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        self.send_by(message, &|| Deadline::after(patience))
+    }
+
+    fn send_by<M: Serialize>(
+        &mut self,
+        message: &M,
+        deadline: &dyn Fn() -> Deadline,
+    ) -> Result<(), Error> {
         let body = postcard::to_stdvec(message)
             .map_err(|error| peer_error(self.peer, format!("cannot encode: {error}")))?;
         if body.len() > MESSAGE_BYTES_MAX {
@@ -215,17 +233,33 @@ impl Channel {
         self.send_bytes(&frame, deadline)
     }
 
-    fn send_bytes(&mut self, bytes: &[u8], deadline: Deadline) -> Result<(), Error> {
+    fn send_bytes(&mut self, bytes: &[u8], deadline: &dyn Fn() -> Deadline) -> Result<(), Error> {
         for part in bytes.chunks(PART_BYTES) {
             let taken = self.tls().writer().write_all(part);
             taken.map_err(|error| lost(self.peer, &error))?;
-            self.flush(deadline)?;
+            self.flush(deadline())?;
         }
         Ok(())
     }
 
     /// Receives one message. Errors: connection lost, deadline, not a message of this type.
     pub fn receive<M: DeserializeOwned>(&mut self, deadline: Deadline) -> Result<M, Error> {
+        self.receive_by(&|| deadline)
+    }
+
+    /// The same for a message that may be long and a peer that may be slow: the first part of it, and
+    /// each after another, may take so long; parts are 16 KiB at most.
+    pub fn receive_steadily<M: DeserializeOwned>(
+        &mut self,
+        patience: Duration,
+    ) -> Result<M, Error> {
+        self.receive_by(&|| Deadline::after(patience))
+    }
+
+    fn receive_by<M: DeserializeOwned>(
+        &mut self,
+        deadline: &dyn Fn() -> Deadline,
+    ) -> Result<M, Error> {
         let mut length = [0; 4];
         self.receive_bytes(&mut length, deadline)?;
         let length = u32::from_le_bytes(length) as usize;
@@ -243,13 +277,17 @@ impl Channel {
             .map_err(|error| peer_error(self.peer, format!("sent a malformed message: {error}")))
     }
 
-    fn receive_bytes(&mut self, mut into: &mut [u8], deadline: Deadline) -> Result<(), Error> {
+    fn receive_bytes(
+        &mut self,
+        mut into: &mut [u8],
+        deadline: &dyn Fn() -> Deadline,
+    ) -> Result<(), Error> {
         while !into.is_empty() {
             let read = self.tls().reader().read(into);
             match read {
                 Ok(count) if count > 0 => into = &mut into[count..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.take_record(deadline, "message")?;
+                    self.take_record(deadline(), "message")?;
                 }
                 _ => {
                     let cause = "closed the connection instead of sending its message";
@@ -399,9 +437,29 @@ mod tests {
     fn an_announced_length_is_not_believed() {
         let deadline = Deadline::after(Duration::from_secs(20));
         let (mut one, mut other) = pair();
-        other.send_bytes(&(MESSAGE_BYTES_MAX as u32 + 1).to_le_bytes(), deadline).unwrap();
+        other.send_bytes(&(MESSAGE_BYTES_MAX as u32 + 1).to_le_bytes(), &|| deadline).unwrap();
         let error = one.receive::<Vec<u8>>(deadline).unwrap_err();
         assert!(error.to_string().contains("announces a message of"), "{error}");
+    }
+
+    #[test]
+    fn a_long_message_may_take_longer_than_a_peer_may_be_silent() {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let (mut one, mut other) = pair();
+        let body = postcard::to_stdvec(&vec![7_u8; 100]).unwrap();
+        let frame = [&(body.len() as u32).to_le_bytes()[..], &body].concat();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for part in frame.chunks(frame.len().div_ceil(6)) {
+                    other.send_bytes(part, &|| Deadline::after(PATIENCE)).unwrap();
+                    thread::sleep(PATIENCE / 4);
+                }
+            });
+            let started = std::time::Instant::now();
+            assert_eq!(one.receive_steadily::<Vec<u8>>(PATIENCE).unwrap(), [7; 100]);
+            assert!(started.elapsed() > PATIENCE);
+        });
+        assert!(matches!(one.receive_steadily::<u8>(PATIENCE / 20), Err(Error::Timeout { .. })));
     }
 
     #[test]
@@ -427,7 +485,7 @@ mod tests {
     fn who_says_more_than_its_last_message_is_noticed() {
         let deadline = Deadline::after(Duration::from_secs(20));
         let (mut one, mut other) = pair();
-        other.send_bytes(&[1, 0, 0, 0, 7, 9], deadline).unwrap();
+        other.send_bytes(&[1, 0, 0, 0, 7, 9], &|| deadline).unwrap();
         assert_eq!(one.receive::<u8>(deadline).unwrap(), 7);
         let error = one.into_stream().map(drop).unwrap_err();
         assert!(error.to_string().contains("said more"), "{error}");
