@@ -60,7 +60,7 @@ impl Coordinator<'_> {
 
     /// When the first groups wait no longer for a host, if it says nothing until then.
     fn waits_until(&self, host: &Host) -> Option<Duration> {
-        let prepares = matches!(host.step, Step::Preparing(_) | Step::Checking);
+        let prepares = matches!(host.step, Step::Preparing(_) | Step::Checking | Step::Starting(_));
         let since = self.first_prepared.filter(|_| prepares)?;
         Some((host.progressed_at.max(since) + GATHER_QUIET).min(since + GATHER_MAX))
     }

@@ -62,8 +62,9 @@ struct Receiver {
     is_mute: bool,
     /// Until then it cannot be started, which is said at once.
     refuses_until: Duration,
-    /// How long it takes to prepare, and to compare its copy.
+    /// How long it takes to prepare, to start its fabric, and to compare its copy.
     prepares_for: Duration,
+    starts_for: Duration,
     compares_for: Duration,
     published_at: Duration,
 }
@@ -101,6 +102,8 @@ struct World {
     digest_told: bool,
     /// How often a host was set aside.
     set_aside: u64,
+    /// When groups were started for the first time.
+    first_round: Option<Duration>,
     /// When the source is written to, and its attributes tell.
     changes_at: Option<Duration>,
     /// What is read of the source from the second time on.
@@ -167,7 +170,7 @@ impl Stage for World {
         match message {
             ToReceiver::Use { has, .. } => {
                 self.hosts[host].has = has.within(BYTES);
-                self.says(host, ToRoot::Ready { port: 1 });
+                self.says_after(self.hosts[host].starts_for, host, ToRoot::Ready { port: 1 });
             }
             ToReceiver::Start(start) => {
                 let sends = start.rank == 0;
@@ -234,6 +237,9 @@ impl Stage for World {
     }
 
     fn observe(&mut self, event: PushEvent) {
+        if matches!(event, PushEvent::Round { .. }) {
+            self.first_round.get_or_insert(self.now);
+        }
         self.set_aside += u64::from(matches!(event, PushEvent::SetAside { .. }));
     }
 
@@ -420,6 +426,7 @@ impl World {
             now: Duration::ZERO,
             digest_told: false,
             set_aside: 0,
+            first_round: None,
             changes_at: None,
             later_contents: CONTENTS,
         }

@@ -94,6 +94,20 @@ fn a_host_that_prepares_for_long_gets_its_copy_after_the_others() {
 }
 
 #[test]
+fn a_host_that_starts_its_fabric_for_long_does_not_delay_the_first_groups() {
+    let settings = settings(3, 0);
+    let mut core = Coordinator::new(&settings, BYTES);
+    let mut world = World::new(5, 3);
+    let long = Duration::from_secs(14);
+    world.hosts[2].starts_for = long;
+    (0..3).for_each(|host| world.after(1, Event::Comes(host)));
+    world.after(1, Event::Digest);
+    world.run(&mut core).unwrap();
+    assert_eq!(core.hosts[0].step, Step::Published);
+    assert!(world.first_round.unwrap() < long, "{:?}", world.first_round);
+}
+
+#[test]
 fn a_host_may_verify_for_as_long_as_it_gets_on() {
     let settings = settings(2, 0);
     let mut core = Coordinator::new(&settings, BYTES);
