@@ -143,7 +143,8 @@ impl Caller {
             let left = deadline.left();
             // From a callback there is nothing to wait for: it is in the way itself.
             let inside = state.driver == Some(thread::current().id());
-            if (is_over && state.due.is_empty()) || inside || left.is_zero() {
+            let is_over = is_over && state.due.is_empty() && state.driver.is_none();
+            if is_over || inside || left.is_zero() {
                 state.closed = true;
                 let worker = state.take_worker();
                 let due = std::mem::take(&mut state.due);

@@ -65,6 +65,14 @@ impl Application for Stuck {
     fn complete(&mut self, _: u64, _: Region) {}
 }
 
+impl Stuck {
+    /// With what tells of its call, and what lets it go.
+    fn new() -> (Self, Receiver<()>, Sender<()>) {
+        let ((called, is_called), (go_on, let_go)) = (channel(), channel());
+        (Self { called, let_go }, is_called, go_on)
+    }
+}
+
 /// A group of two, whose receiver is stuck in a callback as long as this lives.
 struct StuckGroup {
     world: World,
@@ -76,13 +84,13 @@ struct StuckGroup {
 impl StuckGroup {
     fn start() -> Self {
         let world = World::start(2);
-        let ((called, is_called), (_let_go, let_go)) = (channel(), channel());
+        let (stuck, is_called, _let_go) = Stuck::new();
         let (recorder, _) = channel();
         let [zero, one] = [0, 1].map(|rank| (&world.contexts[rank], chain(7, 2)(rank as u32)));
         let (root, receiver) = thread::scope(|scope| {
             let addresses = &world.addresses;
             let root = scope.spawn(|| zero.0.create_group(zero.1, addresses, Recorder(recorder)));
-            let receiver = one.0.create_group(one.1, addresses, Stuck { called, let_go });
+            let receiver = one.0.create_group(one.1, addresses, stuck);
             (root.join().unwrap().unwrap(), receiver.unwrap())
         });
         root.send(Region::zeroed(5_000)).unwrap();
@@ -396,6 +404,38 @@ fn a_caller_that_drives_ends_at_its_deadline() {
         let close = move || world.contexts.into_iter().for_each(|it| drop(it.close(SHORT)));
         returns("Context::close", close);
     }
+}
+
+#[test]
+fn closing_a_context_waits_for_callbacks_that_other_threads_run() {
+    let ranks = AtomicUsize::new(0);
+    let mut world = World::start_with(2, |settings| {
+        if ranks.fetch_add(1, Ordering::Relaxed) == 1 {
+            settings.progress = Progress::Caller;
+        }
+    });
+    let (stuck, is_called, let_go) = Stuck::new();
+    let (recorder, _) = channel();
+    let (root, receiver) = thread::scope(|scope| {
+        let (contexts, addresses) = (&world.contexts, &world.addresses);
+        let root = || contexts[0].create_group(chain(1, 2)(0), addresses, Recorder(recorder));
+        let root = scope.spawn(root);
+        let receiver = contexts[1].create_group(chain(1, 2)(1), addresses, stuck);
+        (root.join().unwrap().unwrap(), receiver.unwrap())
+    });
+    root.send(Region::zeroed(5_000)).unwrap();
+    let context = world.contexts.remove(1);
+    thread::scope(|scope| {
+        let driving = scope.spawn(|| receiver.wait_complete(1, PATIENCE));
+        is_called.recv_timeout(PATIENCE).expect("a call");
+        let closing = scope.spawn(|| context.close(PATIENCE));
+        thread::sleep(SHORT);
+        assert!(!closing.is_finished(), "a callback still runs");
+        let_go.send(()).unwrap();
+        closing.join().unwrap().unwrap();
+        driving.join().unwrap().unwrap_err();
+    });
+    world.close();
 }
 
 #[test]
