@@ -322,11 +322,23 @@ impl FabricTransport {
     /// Says on the lifelines what links have to say.
     fn speak(&mut self) {
         for (lifeline, word) in std::mem::take(&mut self.words) {
-            // Refused only if the lifeline is gone, which tells of itself.
-            let _ = self.lifelines.write_control(lifeline, &word.encode());
+            match self.lifelines.write_control(lifeline, &word.encode()) {
+                // A lifeline that is gone tells of itself.
+                Ok(()) | Err(PostError::EndpointGone(_)) => {}
+                // A word that is lost would leave the peer waiting.
+                Err(error) => self.break_link_of(lifeline, &error),
+            }
         }
         // Now, not at the next look.
         self.looked = None;
+    }
+
+    fn break_link_of(&mut self, lifeline: EndpointId, error: &PostError) {
+        let Some(&id) = self.by_lifeline.get(&lifeline) else { return };
+        if let Some(link) = self.links.get_mut(&id) {
+            link.break_by(Cause::Lost(error.to_string()));
+            self.busy.insert(id);
+        }
     }
 
     fn end(&mut self, id: EndpointId, end: End) {

@@ -101,6 +101,10 @@ pub trait Transport {
     /// [`Completion::Control`]: the one-sided write by which a receiver says that it is ready (DSN
     /// 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local completion.
     /// An empty word is refused.
+    ///
+    /// Errors: as for a send; also [`PostError::System`] when so many words wait for the peer that there
+    /// is no room for another. The word is lost then, and the endpoint stays: it is for the caller to
+    /// give the peer up.
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError>;
 
     /// Whether [`Transport::expose`] and [`Transport::post_write`] work here.
