@@ -31,6 +31,8 @@ pub struct Interrupt {
 
 #[derive(Default)]
 struct Shared {
+    /// Something was begun that has to be ended in order.
+    has_begun: AtomicBool,
     /// The flag that parts of a command look at themselves.
     stop: Arc<AtomicBool>,
     /// The first signal; 0 before.
@@ -39,9 +41,9 @@ struct Shared {
 }
 
 impl Interrupt {
-    /// Catches signals from now on. To be called when everything is read that could keep this
-    /// process waiting: until then they end it as usual, since nothing was begun.
-    pub fn catch() -> Result<Self, Failure> {
+    /// Catches signals from now on. Until [`Interrupt::begin`] they end the process, whatever it waits
+    /// for, since nothing was begun; with `json` after telling so in one object.
+    pub fn catch(json: bool) -> Result<Self, Failure> {
         let failed = Failure::while_doing("catching signals");
         let ignored = ignored();
         let caught =
@@ -56,12 +58,15 @@ impl Interrupt {
             let mut last: Option<Instant> = None;
             let mut count = 0;
             for signal in signals.forever() {
+                if !watched.has_begun.load(Ordering::SeqCst) {
+                    exit(Failure::Interrupted.report(json));
+                }
                 if last.is_some_and(|last| last.elapsed() <= PATIENCE) {
                     continue;
                 }
                 (last, count) = (Some(Instant::now()), count + 1);
                 if !watched.take(signal, count) {
-                    process::exit(i32::from(Exit::Interrupted.code()));
+                    exit(Exit::Interrupted);
                 }
             }
         };
@@ -69,6 +74,12 @@ impl Interrupt {
             Ok(_) => Ok(Self { shared }),
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// From now on signals end the command in order.
+    pub fn begin(self) -> Self {
+        self.shared.has_begun.store(true, Ordering::SeqCst);
+        self
     }
 
     /// The push to cancel from now on, instead of any before.
@@ -122,6 +133,10 @@ impl Shared {
 /// Lets writing beyond a limit on file sizes (`ulimit -f`) fail, which can be reported, instead of ending the process.
 pub fn survive_file_size_limits() -> io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
+}
+
+fn exit(exit: Exit) -> ! {
+    process::exit(i32::from(exit.code()))
 }
 
 /// The signals that this process ignores, as a mask: bit 0 is signal 1. None where the kernel does

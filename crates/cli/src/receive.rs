@@ -126,7 +126,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.credentials.add_to(&mut in_use);
     let name = format!("receiver {host}");
     let trace = args.trace.as_ref().map(|path| recording::alone(path, &in_use, name));
-    let interrupt = Interrupt::catch()?;
+    let interrupt = Interrupt::catch(false)?.begin();
     let (stop, placement) = (interrupt.flag(), Placement::Below(directory.clone()));
     let settings = ReceiverSettings { host, placement, bytes_max: args.max_size, stop };
     recorded(trace.transpose()?, args.verbose, || match (args.listen, &args.join) {
@@ -174,7 +174,7 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
     let Invitation { host, secret, addresses, port, trace } = invitation;
     let writer = trace.as_ref().map(recording::to_standard_output).transpose();
     let writer = writer.map_err(Failure::while_doing("its part of the trace"))?;
-    let stop = Interrupt::catch()?.flag();
+    let stop = Interrupt::catch(false)?.begin().flag();
     recorded(writer, verbose, || {
         // Who starts a receiver has the rights of its user anyway.
         let placement = Placement::Anywhere;

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{Outcome, Place, RDMC, signal};
+use common::{Outcome, Place, RDMC, await_that, signal};
 use serde_json::Value;
 
 /// A push to hosts of this machine: `dead` ones have a launcher that fails.
@@ -115,6 +115,24 @@ fn an_interrupted_push_is_one_object_and_code_130() {
         assert_eq!(json["error"], "interrupted", "{name}: {json}");
         assert_eq!(json["hosts"].as_array().unwrap().len(), 2);
         assert!(outcome.err.contains("0 of 2 hosts have a copy"), "{outcome:?}");
+    }
+}
+
+/// Also while it waits for its own arguments.
+#[test]
+fn a_command_that_is_interrupted_before_it_begins_is_one_object() {
+    let place = Place::with(10);
+    assert!(Command::new("mkfifo").arg(place.path("hosts")).status().unwrap().success());
+    for command in ["push object --hosts-file hosts --json", "bench --hosts-file hosts --json"] {
+        let waiting = place.rdmc(&command.split(' ').collect::<Vec<_>>()).spawn().unwrap();
+        await_that("signals are caught", || {
+            let status = fs::read_to_string(format!("/proc/{}/status", waiting.id())).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+            u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0
+        });
+        signal(waiting.id(), "INT");
+        let json = ends_with(&Outcome::of(waiting.wait_with_output().unwrap()), 130);
+        assert_eq!(json["error"], "interrupted");
     }
 }
 

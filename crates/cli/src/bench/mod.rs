@@ -107,6 +107,7 @@ pub struct Args {
 /// Measures over one fabric after another, and reports on standard output.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     check(args)?;
+    let interrupt = Interrupt::catch(args.json)?;
     let local = args.local.is_some();
     let mut settings = args.hosting.settings(hosts(args)?, local)?;
     args.way.apply(&mut settings);
@@ -114,7 +115,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let mut in_use = InUse::default();
     in_use.add_hosts_file(args.hosts_file.as_ref());
     args.hosting.add_to(&mut in_use);
-    let interrupt = Interrupt::catch()?;
+    let interrupt = interrupt.begin();
     let hosting = &args.hosting;
     let trace = hosting.trace.as_ref();
     let (mut document, traced) = recording::around(trace, &in_use, hosting.verbose, |recording| {

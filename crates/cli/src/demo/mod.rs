@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if let Some(file) = &args.file {
         in_use.add("the file to replicate", file);
     }
-    let interrupt = Interrupt::catch()?;
+    let interrupt = Interrupt::catch(false)?.begin();
     let ((), traced) = recording::around(args.trace.as_ref(), &in_use, false, |recording| {
         run_all(args, &directory, &interrupt, recording)
     })?;

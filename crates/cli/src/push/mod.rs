@@ -145,9 +145,10 @@ pub struct Args {
 
 /// Replicates, and says how it went.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let interrupt = Interrupt::catch(args.json)?;
     let ready = Ready::of(args)?;
     let in_use = ready.in_use(args)?;
-    let interrupt = Interrupt::catch()?;
+    let interrupt = interrupt.begin();
     let facts = summary::Facts::new(&args.file, ready.source.manifest().bytes);
     let hosting = &args.hosting;
     let trace = hosting.trace.as_ref();

@@ -67,7 +67,7 @@ fn mode(text: &str) -> Result<u32, String> {
 /// Serves until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let certificates = super::certificates(&args.credentials)?;
-    let stop = Interrupt::catch()?.flag();
+    let stop = Interrupt::catch(false)?.begin().flag();
     crate::start_logging(args.verbose, None);
     let listening = format!("listening on {}", args.listen);
     let listener = TcpListener::bind(args.listen).map_err(Failure::while_doing(&listening))?;

@@ -94,7 +94,7 @@ enum PlaneKind {
 /// Serves until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let certificates = super::certificates(&args.credentials)?;
-    let stop = Interrupt::catch()?.flag();
+    let stop = Interrupt::catch(false)?.begin().flag();
     crate::start_logging(args.verbose, None);
     let name =
         args.name.clone().unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned());
