@@ -93,7 +93,6 @@ fn the_same_command_again_sends_only_what_is_missing() {
 
 #[test]
 fn a_lost_receiver_comes_back_if_it_may() {
-    // Protected blocks go through the file, others through its mapping.
     for protection in ["none", "authenticate"] {
         let place = Place::with(BYTES);
         let how = ["--json", "--retry", "1", "--protect", protection];

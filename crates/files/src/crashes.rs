@@ -69,7 +69,8 @@ impl Object {
             let is_dead = disk.call() == Err(Errno::CANCELED);
             if !is_dead && !has.covers((half.start, half.end)) {
                 let half = half.start as usize..half.end as usize;
-                target.region().write(half).unwrap().fill(self.fill);
+                let contents = vec![self.fill; half.len()];
+                target.region().write_stored(half).unwrap().copy_from(&contents).unwrap();
             }
         }
         let digest = digest_range(&target.file()?, (0, bytes), &go_on).unwrap();

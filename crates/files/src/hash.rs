@@ -101,9 +101,7 @@ impl<'a> ChunkReader<'a> {
 /// Hashes a file on a thread of its own while it is being received, right behind the part that has
 /// no gaps.
 ///
-/// It reads the file and not the memory into which blocks are received: both are the same pages of
-/// the system's cache, but reading the mapping would make them count as this process's memory, and
-/// would need leases that could get in the way of writers.
+/// It reads what is in the system's cache, and takes no leases that could get in the way of writers.
 pub(crate) struct PrefixHasher {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -19,9 +19,8 @@ use crate::{
 
 /// A regular file that is open for sending.
 ///
-/// Its bytes go out of a read-only mapping, which only the kernel reads: a file that shrinks gives
-/// an error there, while this process would be killed for touching the mapping. Whatever is
-/// computed over the contents is therefore read by ordinary reads.
+/// It is read block by block while it is sent, never mapped: a file that shrinks is an error, while a
+/// process is killed for touching a mapping of what is gone.
 #[derive(Debug)]
 pub struct Source {
     path: PathBuf,
@@ -88,7 +87,7 @@ pub enum SourceError {
         /// Its answer.
         error: io::Error,
     },
-    /// The file cannot be mapped.
+    /// The file cannot be read in blocks.
     #[error("{}: {error}", path.display())]
     Map {
         /// Which.
@@ -172,11 +171,11 @@ impl Source {
         &self.path
     }
 
-    /// The contents for sending; the mapping lives as long as any clone of the region.
+    /// The contents for sending; the file stays open as long as any clone of the region.
     ///
-    /// Errors: the system cannot map the file.
+    /// Errors: the system refuses.
     pub fn region(&self) -> Result<Region, SourceError> {
-        Region::map_file(&self.file, self.manifest.bytes)
+        Region::from_file(&self.file, self.manifest.bytes)
             .map_err(|error| SourceError::Map { path: self.path.clone(), error })
     }
 
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_described_mapped_and_hashed() {
+    fn a_file_is_described_read_and_hashed() {
         let (_directory, path) = written(300_000);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let source = Source::open(&path).unwrap();

@@ -166,7 +166,7 @@ pub enum TargetError {
         /// The answer.
         error: io::Error,
     },
-    /// The temporary file cannot be mapped.
+    /// The temporary file cannot be written in blocks.
     #[error("{}: {error}", path.display())]
     Map {
         /// The path that was asked for.
@@ -234,7 +234,7 @@ impl Target {
         let claim = claim(&place, owner)?;
         let (contents, region) = match Existing::find(&place, &manifest, probe) {
             Some(existing) => {
-                let region = Region::map_file(existing.as_file(), manifest.bytes)
+                let region = Region::from_file(existing.as_file(), manifest.bytes)
                     .map_err(|error| TargetError::Map { path: place.path().to_owned(), error })?;
                 (Contents::Existing(existing), region)
             }
@@ -307,8 +307,8 @@ impl Target {
         self.place.path()
     }
 
-    /// Where the bytes go: exactly the file's length; what is written there is in the temporary file
-    /// without a copy. Read-only if all of it is there already.
+    /// Where the bytes go: exactly the file's length; what is received there is in the temporary file.
+    /// Read-only if all of it is there already.
     pub fn region(&self) -> Region {
         self.region.clone()
     }
@@ -334,7 +334,7 @@ impl Target {
             return Ok(true);
         }
         let (disk, file) = (self.place.disk(), self.contents.as_file());
-        // First what can take long: until then the file is private, and its mapping may still be written.
+        // First what can take long: until then the file is private.
         disk.sync(file).map_err(self.system("write to disk"))?;
         disk.set_modified(file, self.manifest.modified())
             .map_err(self.system("set the modification time of"))?;
@@ -426,7 +426,7 @@ fn receive(
         place.disk().set_len(file, 0).map_err(refused("write in"))?;
     }
     reserve(place.disk(), file, manifest.bytes).map_err(refused("reserve space in"))?;
-    let region = Region::map_file_writable(file, manifest.bytes)
+    let region = Region::from_file_writable(file, manifest.bytes)
         .map_err(|error| TargetError::Map { path: place.path().to_owned(), error })?;
     Ok((Contents::Temporary(temporary), region))
 }

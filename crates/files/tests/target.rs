@@ -40,7 +40,7 @@ fn a_copy_appears_whole_with_mode_and_time_and_replaces_the_old_one() {
     let found = names(directory.path());
     assert!(found.len() == 3 && found[0].starts_with(".copy.rdmc-"), "{found:?}");
     assert_eq!(found[1..], [".copy.rdmc-lock", "copy"]);
-    target.region().write(0..100_000).unwrap().fill(5);
+    target.region().write_stored(0..100_000).unwrap().copy_from(&[5; 100_000]).unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"old", "not before it is published");
     target.publish(&proof()).unwrap();
     assert_eq!(names(directory.path()), ["copy"]);
@@ -192,7 +192,7 @@ fn a_leftover_of_any_mode_does_not_block_the_next_session() {
     for mode in [0o400, 0o600, 0o640, 0o644, 0o666, 0o000, 0o444, 0o777, 0o4755] {
         let (directory, path) = place();
         let target = Target::create(&path, manifest(100_000)).unwrap();
-        target.region().write(0..100_000).unwrap().fill(5);
+        target.region().write_stored(0..100_000).unwrap().copy_from(&[5; 100_000]).unwrap();
         target.keep();
         let left = directory.path().join(&names(directory.path())[0]);
         fs::set_permissions(&left, fs::Permissions::from_mode(mode)).unwrap();
@@ -200,7 +200,7 @@ fn a_leftover_of_any_mode_does_not_block_the_next_session() {
         for version in [manifest(100_000), Manifest { modified_ns: 1, ..manifest(100_000) }] {
             let target = Target::create(&path, version).unwrap();
             assert_eq!(hidden_mode(directory.path()), 0o600, "of {mode:o}");
-            target.region().write(0..100_000).unwrap().fill(6);
+            target.region().write_stored(0..100_000).unwrap().copy_from(&[6; 100_000]).unwrap();
             target.publish(&proof()).unwrap();
             assert_eq!(names(directory.path()), ["copy"], "of {mode:o}");
             assert_eq!(fs::read(&path).unwrap(), vec![6; 100_000]);
@@ -221,8 +221,8 @@ fn long_siblings_do_not_share_what_is_on_its_way() {
     let sibling = |end: &str| directory.path().join("n".repeat(250) + end);
     let one = Target::create(&sibling("one"), manifest(3)).unwrap();
     let two = Target::create(&sibling("two"), manifest(3)).unwrap();
-    one.region().write(0..3).unwrap().fill(1);
-    two.region().write(0..3).unwrap().fill(2);
+    one.region().write_stored(0..3).unwrap().copy_from(&[1; 3]).unwrap();
+    two.region().write_stored(0..3).unwrap().copy_from(&[2; 3]).unwrap();
     one.publish(&proof()).unwrap();
     two.publish(&proof()).unwrap();
     assert_eq!(fs::read(sibling("one")).unwrap(), [1; 3]);
@@ -238,10 +238,10 @@ fn one_session_owns_a_destination_whatever_it_brings() {
         assert!(busy.contains("is being written"), "{busy}");
         assert!(busy.contains(&format!("process {}", std::process::id())), "{busy}");
     }
-    first.region().write(0..3).unwrap().fill(1);
+    first.region().write_stored(0..3).unwrap().copy_from(&[1; 3]).unwrap();
     first.publish(&proof()).unwrap();
     let second = Target::create(&path, manifest(4)).unwrap();
-    second.region().write(0..4).unwrap().fill(2);
+    second.region().write_stored(0..4).unwrap().copy_from(&[2; 4]).unwrap();
     second.publish(&proof()).unwrap();
     assert_eq!(fs::read(&path).unwrap(), [2; 4]);
     assert_eq!(names(directory.path()), ["copy"]);

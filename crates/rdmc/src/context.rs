@@ -18,6 +18,7 @@ use crate::{
     application::{Dispatcher, Functions},
     bootstrap::{Deadline, Listener, Terms, Wires, connect_neighbours, in_switch},
     caller::Caller,
+    disks::DiskThreads,
     group::Shared,
     network::{Link, Network, Wire},
     outbox::events,
@@ -94,13 +95,15 @@ impl ContextSettings {
 
 /// One member's place in the network. Many can live in one process; nothing is global.
 ///
-/// Threads: one accepts connections, one moves transfers on (with [`Progress::Thread`]), and each
-/// group has one for its callbacks; all are gone when [`Context::close`] returns.
+/// Threads: one accepts connections, one moves transfers on (with [`Progress::Thread`]), each group
+/// has one for its callbacks, and each group with messages in files one that reads and writes them;
+/// all are gone when [`Context::close`] returns.
 pub struct Context {
     settings: ContextSettings,
     can_offload: bool,
     listener: Listener,
     commands: Commands,
+    disks: Arc<DiskThreads>,
     groups: Mutex<HashMap<u64, Arc<Shared>>>,
     /// With [`Progress::Caller`].
     caller: Option<Arc<Caller>>,
@@ -137,13 +140,15 @@ impl Context {
         };
         let transport = Network::start(&settings.fabric, settings.listen.ip(), &settings.tcp)?;
         let (offers, can_offload) = (transport.offers(), transport.can_offload());
-        let (worker, commands) = Worker::new(transport, settings.completion);
+        let disks = Arc::new(DiskThreads::new(transport.waker()));
+        let (worker, commands) = Worker::new(transport, settings.completion, Arc::clone(&disks));
         let listener = Listener::start(settings.listen, settings.secret.clone(), offers)?;
         let mut context = Self {
             settings,
             can_offload,
             listener,
             commands,
+            disks,
             groups: Mutex::default(),
             caller: None,
             threads: Threads::default(),
@@ -276,7 +281,8 @@ impl Context {
     /// long as the last of them.
     ///
     /// Errors: [`Error::Timeout`] names what has not ended in time, such as a callback that does not
-    /// return. Its thread is left to itself; it touches nothing but its own group.
+    /// return, or storage that does not answer. Its thread is left to itself, with what it uses; it
+    /// touches nothing but its own group.
     pub fn close(mut self, timeout: Duration) -> Result<(), Error> {
         self.shut_down(Deadline::after(timeout))
     }
@@ -296,6 +302,7 @@ impl Context {
             let open = groups.iter().filter(|(_, shared)| !shared.is_finished());
             late.extend(open.map(|(number, _)| format!("the end of group {number}")));
         }
+        late.extend(self.disks.close(deadline));
         if late.is_empty() { Ok(()) } else { Err(deadline.missed(late.join(", "))) }
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use transport::{
-    Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token, Transport, Waker,
+    Completion, EndpointId, FutureRead, PeerMemory, PostError, ReadLease, Token, Transport, Waker,
     WriteLease,
 };
 #[cfg(feature = "fabric")]
@@ -268,7 +268,12 @@ impl Transport for Network {
         either!(self, transport => transport.can_write())
     }
 
-    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
         either!(self, transport => transport.expose(endpoint, key, memory))
     }
 

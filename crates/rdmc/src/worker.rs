@@ -16,6 +16,7 @@ use transport::{Region, Transport, Waker};
 use crate::{
     Counters, Engine, Error, Event, Failure, FailureKind, GroupSettings, Waited,
     application::{Dispatcher, panic_text},
+    disks::DiskThreads,
     network::{Link, Network},
     outbox::EventSender,
 };
@@ -161,12 +162,16 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// A worker, and what it is told with.
-    pub(crate) fn new(transport: Network, mode: CompletionMode) -> (Self, Commands) {
+    pub(crate) fn new(
+        transport: Network,
+        mode: CompletionMode,
+        disks: Arc<DiskThreads>,
+    ) -> (Self, Commands) {
         let (sender, receiver) = unbounded();
         let failed = Arc::new(OnceLock::new());
         let commands = Commands { sender, waker: transport.waker(), failed: Arc::clone(&failed) };
         let worker = Self {
-            engine: Engine::new(transport),
+            engine: Engine::with_disks(transport, disks),
             commands: receiver,
             failed,
             outlets: HashMap::new(),

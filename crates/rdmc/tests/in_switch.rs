@@ -6,6 +6,7 @@ mod switched;
 
 use std::{
     net::SocketAddr,
+    os::unix::fs::FileExt,
     sync::{
         Arc, Barrier,
         atomic::{AtomicBool, Ordering},
@@ -57,11 +58,12 @@ enum Told {
     Closed,
 }
 
-struct Recorder(Sender<Told>);
+/// Receives into this region, if there is one, or else into memory.
+struct Recorder(Sender<Told>, Option<Region>);
 
 impl Application for Recorder {
     fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
-        Memory::Region(Region::zeroed(bytes as usize))
+        Memory::Region(self.1.take().unwrap_or_else(|| Region::zeroed(bytes as usize)))
     }
 
     fn complete(&mut self, message: u64, region: Region) {
@@ -89,6 +91,17 @@ fn join_as(
     members: usize,
     (number, root): (u64, usize),
 ) -> Result<(Group, Receiver<Told>), Error> {
+    join_into(context, host, members, (number, root), None)
+}
+
+/// The same, receiving the first message into this region.
+fn join_into(
+    context: &Context,
+    host: usize,
+    members: usize,
+    (number, root): (u64, usize),
+    memory: Option<Region>,
+) -> Result<(Group, Receiver<Told>), Error> {
     let schedule = Schedule::new(Algorithm::InSwitch, members as u32, root as u32).unwrap();
     let rank = (host + root) % members;
     let mut settings = GroupSettings::new(number, rank as u32, schedule);
@@ -98,7 +111,7 @@ fn join_as(
     let addresses: Vec<SocketAddr> =
         (0..members).map(|rank| SocketAddr::new(address(host_of(rank)), PORT)).collect();
     let (tell, told) = channel();
-    Ok((context.create_group(settings, &addresses, Recorder(tell))?, told))
+    Ok((context.create_group(settings, &addresses, Recorder(tell, memory))?, told))
 }
 
 /// Messages of these lengths arrive at so many receivers, in order and whole, and each block of them
@@ -214,6 +227,81 @@ fn groups_of_the_same_hosts_do_not_mix() {
             context.close(PATIENCE).unwrap();
         },
     );
+}
+
+/// At the root or at a receiver, at any length.
+#[test]
+fn a_file_that_shrinks_is_an_error_that_names_the_member() {
+    const BYTES: u64 = 20 * BLOCK_BYTES;
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    let shrinks = [0, 1]
+        .into_iter()
+        .flat_map(|culprit| [0, 100, BYTES / 2, BYTES - 1].map(|left| (culprit, left)));
+    for (culprit, left) in shrinks {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(BYTES).unwrap();
+        let failures = run(
+            Plane::Userspace,
+            3,
+            |_| {},
+            |host, switch| {
+                let context = start(host, switch);
+                let region =
+                    (host == culprit).then(|| Region::from_file_writable(&file, BYTES).unwrap());
+                let (group, told) = join_into(&context, host, 3, (1, 0), region.clone()).unwrap();
+                if host == 0 {
+                    file.set_len(left).unwrap();
+                    let memory = || Region::zeroed(BYTES as usize);
+                    group.send(region.unwrap_or_else(memory)).unwrap();
+                }
+                let Told::Failed(failure) = told.recv_timeout(PATIENCE).unwrap() else {
+                    panic!("it was delivered");
+                };
+                drop(group);
+                context.close(PATIENCE).unwrap();
+                failure
+            },
+        );
+        for failure in failures {
+            let who = (failure.member, failure.kind);
+            assert_eq!(who, (Some(culprit as u32), FailureKind::Memory), "{failure}");
+        }
+    }
+}
+
+/// Out of a file, and into one.
+#[test]
+fn files_pass_through_the_switch() {
+    const BYTES: u64 = 1_000_003;
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    let files: Vec<_> = (0..3).map(|_| tempfile::tempfile().unwrap()).collect();
+    files.iter().for_each(|file| file.set_len(BYTES).unwrap());
+    files[0].write_all_at(&contents(0, BYTES), 0).unwrap();
+    run(
+        Plane::Userspace,
+        3,
+        |_| {},
+        |host, switch| {
+            let context = start(host, switch);
+            let region = Region::from_file_writable(&files[host], BYTES).unwrap();
+            let (group, _told) =
+                join_into(&context, host, 3, (1, 0), Some(region.clone())).unwrap();
+            if host == 0 {
+                group.send(region).unwrap();
+            }
+            group.close(PATIENCE).unwrap();
+            context.close(PATIENCE).unwrap();
+        },
+    );
+    for file in files {
+        let mut found = vec![0; BYTES as usize];
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert!(found == contents(0, BYTES));
+    }
 }
 
 #[test]
@@ -369,7 +457,9 @@ fn members_of_one_machine_have_no_switch() {
                     let schedule = Schedule::new(Algorithm::InSwitch, 2, 0).unwrap();
                     let settings = GroupSettings::new(1, rank, schedule);
                     let (tell, _told) = channel();
-                    context.create_group(settings, &addresses, Recorder(tell)).map(drop)
+                    context
+                        .create_group(settings, &addresses, Recorder(tell, Option::None))
+                        .map(drop)
                 })
             })
             .collect();
@@ -392,7 +482,7 @@ fn what_no_switch_could_do_is_refused_before_anybody_is_asked() {
         let addresses = vec![context.address(); members as usize];
         let (tell, _told) = channel();
         let settings = GroupSettings::new(1, rank, schedule);
-        context.create_group(settings, &addresses, Recorder(tell)).map(drop).unwrap_err()
+        context.create_group(settings, &addresses, Recorder(tell, None)).map(drop).unwrap_err()
     };
     let error = create(0, 3);
     assert!(error.to_string().contains("ContextSettings::switches"), "{error}");

@@ -6,7 +6,7 @@ mod world;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rdmc::{Algorithm, FailureKind, SmallMessages, Waited, Window, slowness::worst};
+use rdmc::{Algorithm, FailureKind, Region, SmallMessages, Waited, Window, slowness::worst};
 use transport_sim::{Jitter, LinkConfig, SimConfig};
 use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
 
@@ -341,6 +341,37 @@ fn a_slow_member_stands_out() {
         if algorithm != Algorithm::Chain {
             let (found, share) = worst_of(algorithm, 16, None);
             assert!(share < 0.15, "{algorithm}: {found}, {share}");
+        }
+    }
+}
+
+/// Member 0, the root, or a receiver has its message in a file, which shrinks before the first block
+/// passes through it, to any length.
+#[test]
+fn a_file_that_shrinks_is_an_error_that_names_the_member() {
+    const BYTES: u64 = 20 * BLOCK_BYTES;
+    let lengths = [0, 1, BLOCK_BYTES, BYTES / 2, BYTES - 1, BYTES];
+    for (culprit, left) in (0..4).flat_map(|culprit| lengths.map(|left| (culprit, left))) {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(BYTES).unwrap();
+        let region = Region::from_file_writable(&file, BYTES).unwrap();
+        let schedule = schedule(Algorithm::BinomialPipeline, 4, 0);
+        let mut world = World::new(&schedule, SimConfig::IDEAL, 1, |_| {});
+        world.members[culprit].patience = usize::MAX;
+        file.set_len(left).unwrap();
+        let source = if culprit == 0 { region.clone() } else { Region::zeroed(BYTES as usize) };
+        world.members[0].engine.send(1, source).unwrap();
+        world.progress(0);
+        world.run(u64::MAX);
+        if culprit != 0 {
+            world.members[culprit].engine.accept(1, 0, region).unwrap();
+            world.progress(culprit);
+            world.run(u64::MAX);
+        }
+        for (rank, member) in world.members.iter().enumerate() {
+            let who = member.failure.as_ref().map(|failure| (failure.member, failure.kind));
+            let expected = (left < BYTES).then_some((Some(culprit as u32), FailureKind::Memory));
+            assert_eq!(who, expected, "member {rank}, {left} bytes left at {culprit}");
         }
     }
 }

@@ -106,8 +106,8 @@ pub enum Action {
         /// Length of the message.
         bytes: u64,
     },
-    /// Copy the block of this [`Action::PostFirst`] to its place in the message's memory; the
-    /// spare memory is free again.
+    /// Copy the block of this [`Action::PostFirst`] to its place in the message's memory, after
+    /// which the spare memory is free again; answer by [`crate::Relay::placed`], at any later time.
     PlaceFirst {
         /// The receive that holds it.
         id: ReceiveId,

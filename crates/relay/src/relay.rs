@@ -63,6 +63,8 @@ struct Receive {
     transfer: Option<Transfer>,
     in_spare_memory: bool,
     arrived: Option<Arrival>,
+    /// Its block is being copied out of spare memory.
+    is_being_placed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -316,16 +318,38 @@ impl Relay {
         if !message.has_memory() {
             return Ok(());
         }
-        message.hold(transfer.block);
-        self.bringing.remove(&(number, transfer.block));
-        self.receives.remove(&id);
-        let (offset, bytes) = (range.offset, range.bytes);
-        if spare {
+        if !spare {
+            self.hold(id, number, transfer.block);
+        } else if let Some(receive) = self.receives.get_mut(&id)
+            && !std::mem::replace(&mut receive.is_being_placed, true)
+        {
+            let (offset, bytes) = (range.offset, range.bytes);
             self.actions.push_back(Action::PlaceFirst { id, message: number, offset, bytes });
         }
-        let block = transfer.block;
-        self.actions.push_back(Action::BlockReady { message: number, block, offset, bytes });
         Ok(())
+    }
+
+    /// The block of [`Action::PlaceFirst`] is in its place.
+    ///
+    /// Errors: [`RelayError::Unknown`].
+    pub fn placed(&mut self, id: ReceiveId) -> Result<(), RelayError> {
+        let unknown = RelayError::Unknown { what: "receive", number: id.0 };
+        let receive = self.receives.get(&id).filter(|receive| receive.is_being_placed);
+        let placed = receive.and_then(|receive| Some((receive.message, receive.transfer?.block)));
+        let (message, block) = placed.ok_or(unknown)?;
+        self.hold(id, message, block);
+        self.advance()
+    }
+
+    /// A block is where it belongs, and its receive is done.
+    fn hold(&mut self, id: ReceiveId, number: u64, block: u32) {
+        self.receives.remove(&id);
+        self.bringing.remove(&(number, block));
+        let Some(message) = self.message(number) else { return };
+        message.hold(block);
+        let range = message.blocks.range(block);
+        let (offset, bytes) = (range.offset, range.bytes);
+        self.actions.push_back(Action::BlockReady { message: number, block, offset, bytes });
     }
 
     /// Posts receives in the order of messages and steps, as far as the window goes.
@@ -392,7 +416,14 @@ impl Relay {
         in_spare_memory: bool,
     ) {
         self.receives_posted += 1;
-        let receive = Receive { source, message, transfer, in_spare_memory, arrived: None };
+        let receive = Receive {
+            source,
+            message,
+            transfer,
+            in_spare_memory,
+            arrived: None,
+            is_being_placed: false,
+        };
         self.receives.insert(id, receive);
     }
 

@@ -19,6 +19,8 @@ enum Pending {
     Transfer { source: u32, send: Option<SendId>, target: u32, receive: Option<Block> },
     /// Offload: a member looks at a block that its network has taken in and passed on long ago.
     Look { member: u32, id: ReceiveId, bytes: u64, immediate: u32 },
+    /// A member is to copy a first block to its place.
+    Place { member: u32, action: Action },
     /// The application of a member answers.
     Accept { member: u32, message: u64 },
 }
@@ -167,6 +169,12 @@ impl World {
                 self.relays[member as usize].received(id, bytes, immediate).unwrap();
                 self.carry_out(member);
             }
+            Pending::Place { member, action } => {
+                let Action::PlaceFirst { id, .. } = action else { panic!("{action:?}") };
+                self.members[member as usize].note(action);
+                self.relays[member as usize].placed(id).unwrap();
+                self.carry_out(member);
+            }
             Pending::Accept { member, message } => {
                 self.relays[member as usize].accepted(message).unwrap();
                 self.carry_out(member);
@@ -270,6 +278,9 @@ impl World {
                     let memory = vec![None; bytes as usize];
                     self.members[rank as usize].memory.insert(message, memory);
                     self.pending.push(Pending::Accept { member: rank, message });
+                }
+                action @ Action::PlaceFirst { .. } => {
+                    self.pending.push(Pending::Place { member: rank, action });
                 }
                 other => self.members[rank as usize].note(other),
             }
@@ -495,6 +506,8 @@ fn memory_that_is_known_in_time_saves_the_copy() {
     relay.received(first, 10, 0).unwrap();
     done.extend(actions(&mut relay));
     assert!(done.iter().any(|action| matches!(action, Action::PlaceFirst { message: 0, .. })));
+    relay.placed(first).unwrap();
+    done.extend(actions(&mut relay));
     // Two blocks make room for the last of message 0 and the only one of message 1.
     for action in done {
         if let Action::PostReceive { id, offset, bytes, .. } = action {
@@ -516,6 +529,10 @@ fn a_block_that_arrives_before_its_announcement_waits_for_it() {
     relay.accepted(0).unwrap();
     let placed = Action::PlaceFirst { id, message: 0, offset: 0, bytes: 10 };
     assert_eq!(actions(&mut relay)[0], placed);
+    let ready = Action::BlockReady { message: 0, block: 0, offset: 0, bytes: 10 };
+    relay.placed(id).unwrap();
+    assert_eq!(actions(&mut relay)[0], ready);
+    assert!(relay.placed(id).is_err(), "it is in its place");
 }
 
 #[test]
@@ -534,6 +551,7 @@ fn a_relay_says_why_it_sends_nothing() {
     relay.received(id, 10, 0).unwrap();
     assert_eq!(waits_for(&relay), ("memory", 1, 0));
     relay.accepted(0).unwrap();
+    relay.placed(id).unwrap();
     assert_eq!(waits_for(&relay), ("credit", 3, 0));
     relay.granted(3, 1).unwrap();
     let posted = actions(&mut relay);

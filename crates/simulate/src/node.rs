@@ -8,7 +8,7 @@ use std::{
 };
 
 use transport::{
-    Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token, Transport, Waker,
+    Completion, EndpointId, FutureRead, PeerMemory, PostError, ReadLease, Token, Transport, Waker,
     WriteLease,
 };
 use transport_sim::{SimLink, SimTransport};
@@ -187,7 +187,12 @@ impl Transport for Node {
         self.inner.can_write()
     }
 
-    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
         self.inner.expose(endpoint, key, memory)
     }
 

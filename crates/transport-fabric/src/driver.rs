@@ -9,7 +9,7 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use transport::{
-    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, FutureRead, PostError, ReadLease, Region,
+    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, FutureRead, PeerMemory, PostError, ReadLease,
     Token, Transport, Waker, WriteLease,
 };
 use transport_tcp::{TcpConfig, TcpTransport};
@@ -473,7 +473,12 @@ impl Transport for FabricTransport {
         self.devices[0].info.is_message_endpoint
     }
 
-    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
         if !self.can_write() {
             return Err(PostError::Unsupported("one-sided writes"));
         }

@@ -24,7 +24,7 @@ pub struct FabricSettings {
 /// When blocks pass through copies in memory that devices can reach, which costs memory and time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Copies {
-    /// Where the kernel refuses to pin the application's memory, as it does with some mapped files.
+    /// Where the kernel refuses to pin the application's memory, as it does with mappings of some files.
     #[default]
     WhereNeeded,
     /// Always: a device then never reaches the application's memory.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use transport::{Cause, Completion, EndpointId, ReadLease, Region, Token, WriteLease};
+use transport::{Cause, Completion, EndpointId, PeerMemory, ReadLease, Token, WriteLease};
 
 use crate::{
     config::LinkConfig,
@@ -71,7 +71,7 @@ pub(crate) struct Side {
     /// Posted one-sided writes that have not left, in posting order.
     pub(crate) writes: VecDeque<PostedWrite>,
     /// What the peer may write, by key.
-    pub(crate) exposed: HashMap<u32, Region>,
+    pub(crate) exposed: HashMap<u32, PeerMemory>,
     /// This side has sent a block without credit: what it sends from then on is not looked at.
     pub(crate) in_disgrace: bool,
     /// When what this side has written last, or sent last, arrives at the peer.

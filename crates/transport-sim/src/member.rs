@@ -11,7 +11,7 @@ use std::{
 };
 
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token,
+    CONTROL_BYTES_MAX, Completion, EndpointId, FutureRead, PeerMemory, PostError, ReadLease, Token,
     Transport, Waker, WriteLease,
 };
 
@@ -165,7 +165,12 @@ impl Transport for SimTransport {
         true
     }
 
-    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
         let (mut state, side) = self.open_side(endpoint)?;
         state.expose(side, key, memory)
     }

@@ -1,7 +1,7 @@
 //! One-sided writes. They leave a side one after another at the rate of its port, beside the
 //! blocks: small as they are, they neither wait for ports nor keep them busy.
 
-use transport::{Cause, Completion, PostError, ReadLease, Region, Token};
+use transport::{Cause, Completion, PeerMemory, PostError, ReadLease, Token};
 
 use crate::{
     connection::{Phase, SideId},
@@ -36,10 +36,12 @@ pub(crate) struct Arrival {
 }
 
 impl State {
-    pub(crate) fn expose(&mut self, id: SideId, key: u32, memory: Region) -> Result<(), PostError> {
-        if !memory.is_writable() {
-            return Err(PostError::System("read-only memory cannot be exposed".into()));
-        }
+    pub(crate) fn expose(
+        &mut self,
+        id: SideId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
         let exposed = &mut self.side(id).exposed;
         if exposed.contains_key(&key) {
             return Err(PostError::System(format!("key {key} is in use")));
@@ -98,13 +100,9 @@ impl State {
 }
 
 /// Puts the bytes into exposed memory, or says what is wrong with them.
-fn place(memory: Option<&Region>, arrival: &Arrival) -> Result<(), String> {
+fn place(memory: Option<&PeerMemory>, arrival: &Arrival) -> Result<(), String> {
     let Arrival { contents, key, offset, .. } = arrival;
     let memory = memory.ok_or_else(|| format!("a write to key {key}, which is not exposed"))?;
     let start = usize::try_from(*offset).unwrap_or(usize::MAX);
-    memory
-        .write(start..start.saturating_add(contents.len()))
-        .map_err(|error| format!("a write to key {key}: {error}"))?
-        .copy_from_slice(contents);
-    Ok(())
+    memory.copy_in(start, contents).map_err(|error| format!("a write to key {key}: {error}"))
 }

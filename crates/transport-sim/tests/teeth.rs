@@ -7,7 +7,7 @@ use std::{
 };
 
 use transport::{
-    Cause, Completion, EndpointId, FutureRead, PostError, ReadLease, Region, Token, Transport,
+    Cause, Completion, EndpointId, FutureRead, PeerMemory, PostError, ReadLease, Token, Transport,
     Waker, WriteLease,
     contract::{Harness, Network, clauses},
 };
@@ -41,7 +41,7 @@ struct Flawed {
     late_word: Option<Vec<u8>>,
     /// Offloaded sends that wait for a poll to report their receive.
     unpolled_sends: Vec<OffloadedSend>,
-    kept: Vec<Region>,
+    kept: Vec<PeerMemory>,
 }
 
 struct OffloadedSend {
@@ -165,7 +165,12 @@ impl Transport for Flawed {
         self.inner.can_write()
     }
 
-    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
         if self.flaw == Flaw::KeepsExposedMemory {
             self.kept.push(memory.clone());
         }

@@ -13,7 +13,7 @@ use verbs::{BufferedQueuePair, Connection, Device, Status, VerbsError};
 
 use crate::{
     Member, Root,
-    queue_pair::{Ended, NEVER_READY, NO_ANSWER, unread},
+    queue_pair::{Ended, NEVER_READY, NO_ANSWER},
 };
 
 /// 134 ms without an answer, and all that is open is sent again (`ibv_modify_qp`).
@@ -109,7 +109,7 @@ impl QueuePair {
     pub(crate) fn send(&mut self, id: u64, immediate: u32, from: &ReadLease) -> Result<(), Cause> {
         let lost = |error: VerbsError| Cause::Lost(error.to_string());
         let mut message = self.queue_pair.buffer(from.bytes()).map_err(lost)?;
-        from.copy_to(0, &mut message).map_err(|error| unread(&error))?;
+        message.copy_from_slice(from);
         self.queue_pair.send(id, Some(immediate), message).map_err(lost)?;
         self.sends += 1;
         self.waits_since.get_or_insert_with(Instant::now);

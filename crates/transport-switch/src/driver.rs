@@ -10,7 +10,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use transport::{
-    Completion, EndpointId, PostError, ReadLease, Region, Token, Transport, Waker, WriteLease,
+    Completion, EndpointId, PeerMemory, PostError, ReadLease, Token, Transport, Waker, WriteLease,
 };
 use transport_tcp::{TcpConfig, TcpCounters, TcpTransport};
 
@@ -193,7 +193,12 @@ impl Transport for SwitchTransport {
         self.tcp.can_write()
     }
 
-    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
         self.tcp.expose(endpoint, key, memory)
     }
 

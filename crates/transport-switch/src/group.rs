@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    io,
     os::fd::BorrowedFd,
     time::{Duration, Instant},
 };
@@ -183,8 +182,9 @@ impl Group {
     }
 }
 
-/// Puts a block where it belongs. Errors: that is a file that cannot be written.
+/// Puts a block where it belongs. Errors: it is longer than that.
 fn place(mut into: WriteLease, block: &[u8]) -> Result<(), Cause> {
-    let failed = |error: io::Error| Cause::Memory { access: "written", error: error.to_string() };
-    into.copy_from(0, block).map_err(failed)
+    let longer = || Cause::Protocol("a block longer than the memory posted for it".into());
+    into.get_mut(..block.len()).ok_or_else(longer)?.copy_from_slice(block);
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! One end of a group's queue pair: of an RDMA device, or in userspace.
 
-use std::{io, net::IpAddr, os::fd::BorrowedFd, time::Duration};
+use std::{net::IpAddr, os::fd::BorrowedFd, time::Duration};
 
 use mcrdma::Mac;
 use transport::{Cause, ReadLease};
@@ -227,9 +227,4 @@ impl QueuePair {
             Kind::Userspace(pair) => (!pair.gathers()).then(|| pair.as_fd()),
         }
     }
-}
-
-/// A block is in a file that cannot be read.
-pub(crate) fn unread(error: &io::Error) -> Cause {
-    Cause::Memory { access: "read", error: error.to_string() }
 }

@@ -17,7 +17,7 @@ use transport::{Cause, ReadLease};
 
 use crate::{
     MTUS_BYTES, Member, OpenError, Root,
-    queue_pair::{Ended, NEVER_READY, NO_ANSWER, unread},
+    queue_pair::{Ended, NEVER_READY, NO_ANSWER},
 };
 
 /// What a packet of a SEND has besides: IPv6, UDP, BTH, immediate, ICRC. IPv4 has less.
@@ -121,7 +121,7 @@ pub(crate) struct QueuePair {
 
 impl QueuePair {
     pub(crate) fn send(&mut self, id: u64, immediate: u32, from: &ReadLease) -> Result<(), Cause> {
-        let bytes = copy(from)?;
+        let bytes: Arc<[u8]> = Arc::from(&**from);
         let length = u32::try_from(bytes.len());
         let length = length.map_err(|_| Cause::Lost("a block of 4 GiB".into()))?;
         let work = Work { id, kind: Kind::Send, bytes: length, immediate: Some(immediate) };
@@ -170,14 +170,6 @@ impl QueuePair {
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.endpoint.as_fd()
     }
-}
-
-/// The bytes of a block. Errors: it is in a file that cannot be read.
-fn copy(from: &ReadLease) -> Result<Arc<[u8]>, Cause> {
-    let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, from.bytes()).collect();
-    let room = Arc::get_mut(&mut bytes).unwrap_or_default();
-    from.copy_to(0, room).map_err(|error| unread(&error))?;
-    Ok(bytes)
 }
 
 fn in_words(status: Status) -> String {

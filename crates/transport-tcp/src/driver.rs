@@ -10,7 +10,7 @@ use std::{
 
 use mio::{Interest, net::TcpStream};
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, PostError, ReadLease, Region, Token, Transport,
+    CONTROL_BYTES_MAX, Completion, EndpointId, PeerMemory, PostError, ReadLease, Token, Transport,
     Waker, WriteLease,
 };
 
@@ -321,7 +321,12 @@ impl Transport for TcpTransport {
         true
     }
 
-    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
         self.open_endpoint(endpoint)?.expose(key, memory)
     }
 

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use transport::{Cause, Completion, EndpointId, PostError, ReadLease, Region, Token, WriteLease};
+use transport::{
+    Cause, Completion, EndpointId, PeerMemory, PostError, ReadLease, Token, WriteLease,
+};
 
 use crate::{
     config::TcpConfig,
@@ -62,7 +64,7 @@ impl Endpoint {
     }
 
     /// Writes all travel on the first stream, which keeps them in order.
-    pub(crate) fn expose(&mut self, key: u32, memory: Region) -> Result<(), PostError> {
+    pub(crate) fn expose(&mut self, key: u32, memory: PeerMemory) -> Result<(), PostError> {
         self.streams[0].incoming.expose(key, memory)
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use socket2::SockRef;
-use transport::{Completion, EndpointId, Region, Token, Transport};
+use transport::{Completion, EndpointId, PeerMemory, Region, Token, Transport};
 
 use crate::{
     StreamKeys, TcpConfig, TcpLink, TcpTransport,
@@ -59,7 +59,7 @@ pub fn frames(bytes: &[u8]) -> bool {
         transport.post_receive(endpoint, lease, Token(token)).expect("the endpoint is open");
     }
     if kind & EXPOSED != 0 {
-        let memory = Region::zeroed(EXPOSED_BYTES);
+        let memory = PeerMemory::zeroed(EXPOSED_BYTES);
         transport.expose(endpoint, KEY, memory).expect("the endpoint is open");
     }
     let sealed =

@@ -8,7 +8,7 @@ use std::{
 use mio::net::TcpStream;
 use rustix::io::{Errno, readv};
 use transport::{
-    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, PostError, Region, Token, WriteLease,
+    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, PeerMemory, PostError, Token, WriteLease,
 };
 
 use crate::{
@@ -19,8 +19,9 @@ use crate::{
 /// Room for frames that are not data. A heap of small control words is read by one system call.
 const LOOKAHEAD_BYTES: usize = 512;
 
-/// The same where the peer may write: a heap of small writes is read by one system call, too.
-const LOOKAHEAD_OF_WRITES_BYTES: usize = 16 << 10;
+/// The same where the peer may write: what it writes goes through here, a heap of small writes or a
+/// good part of a large one by each system call.
+const LOOKAHEAD_OF_WRITES_BYTES: usize = 64 << 10;
 
 /// Where payload goes that nobody wants any more.
 const DISCARD_BYTES: usize = 16 << 10;
@@ -53,8 +54,9 @@ enum Into {
     },
     /// Exposed memory's. The write ends here if there is an immediate to report.
     Exposed {
-        lease: WriteLease,
-        filled_bytes: usize,
+        memory: PeerMemory,
+        /// Where the rest of the payload goes.
+        at: usize,
         ends: Option<u32>,
     },
     Nobody,
@@ -66,14 +68,15 @@ enum Into {
 /// The rule that keeps the payload of blocks out of the lookahead: it is only given as much room as
 /// frames other than data are known to fill, unless no memory is posted, when no data can come (a
 /// peer that sends it all the same breaks the protocol). Where memory is exposed the lookahead is
-/// longer, and always used whole: small writes are many, and what payload it holds is copied.
+/// longer, and always used whole: small writes are many, and what payload it holds is copied. The
+/// payload of writes always is, since nothing gives a reference to exposed memory.
 ///
 /// With `records` it is they that are read, and the lookahead stays empty: payload is copied to its
 /// place once its record is known to be what the peer sent.
 pub(crate) struct Incoming {
     receives: VecDeque<PostedReceive>,
     segment: Option<Segment>,
-    exposed: HashMap<u32, Region>,
+    exposed: HashMap<u32, PeerMemory>,
     records: Option<Opener>,
     lookahead: Box<[u8]>,
     /// Bytes of `lookahead` that are read and not yet understood: always less than one frame
@@ -118,10 +121,7 @@ impl Incoming {
     }
 
     /// Lets the peer write into memory until the endpoint ends.
-    pub(crate) fn expose(&mut self, key: u32, memory: Region) -> Result<(), PostError> {
-        if !memory.is_writable() {
-            return Err(PostError::System("read-only memory cannot be exposed".into()));
-        }
+    pub(crate) fn expose(&mut self, key: u32, memory: PeerMemory) -> Result<(), PostError> {
         if self.exposed.contains_key(&key) {
             return Err(PostError::System(format!("key {key} is in use")));
         }
@@ -160,7 +160,8 @@ impl Incoming {
             return records.read(socket);
         }
         let ahead_room = self.ahead_room();
-        let Some(segment) = &mut self.segment else {
+        let is_direct = |segment: &&mut Segment| !matches!(segment.into, Into::Exposed { .. });
+        let Some(segment) = self.segment.as_mut().filter(is_direct) else {
             let room = &mut self.lookahead[self.ahead_bytes..][..ahead_room];
             let bytes = readv(socket, &mut [IoSliceMut::new(room)])?;
             self.ahead_bytes += bytes;
@@ -170,9 +171,6 @@ impl Incoming {
         let part_bytes = rest_bytes.min(budget_bytes.max(READ_BYTES_MIN));
         let mut discarded;
         let payload: &mut [u8] = match (&mut segment.into, self.receives.front_mut()) {
-            (Into::Exposed { lease, filled_bytes, .. }, _) => {
-                &mut lease[*filled_bytes..][..part_bytes]
-            }
             (Into::Receive { .. }, Some(receive)) => {
                 &mut receive.lease[receive.filled_bytes..][..part_bytes]
             }
@@ -218,7 +216,7 @@ impl Incoming {
         let Some(segment) = &mut self.segment else { return };
         segment.rest_bytes -= bytes;
         match (&mut segment.into, self.receives.front_mut()) {
-            (Into::Exposed { filled_bytes, .. }, _) => *filled_bytes += bytes,
+            (Into::Exposed { at, .. }, _) => *at += bytes,
             (Into::Receive { .. }, Some(receive)) => receive.filled_bytes += bytes,
             _ => {}
         }
@@ -356,12 +354,8 @@ impl Incoming {
                     memory.len()
                 ));
             }
-            let start = offset as usize;
-            let lease = memory
-                .write(start..start + bytes)
-                .map_err(|error| format!("a write to key {key}: {error}"))?;
             let ends = (bytes as u64 == rest_bytes).then_some(immediate);
-            into = Into::Exposed { lease, filled_bytes: 0, ends };
+            into = Into::Exposed { memory: memory.clone(), at: offset as usize, ends };
         }
         self.segment = Some(Segment { rest_bytes: bytes, into });
         Ok(())
@@ -393,8 +387,7 @@ impl Incoming {
                     });
                 }
             }
-            Into::Exposed { lease, ends: Some(immediate), .. } => {
-                drop(lease);
+            Into::Exposed { ends: Some(immediate), .. } => {
                 completed.push(Completion::Written { endpoint, immediate });
             }
             _ => {}
@@ -405,16 +398,15 @@ impl Incoming {
     fn take_payload(&mut self, ahead: &[u8]) -> Result<usize, Cause> {
         let Some(segment) = &mut self.segment else { return Ok(0) };
         let payload = &ahead[..segment.rest_bytes.min(ahead.len())];
-        let copied = match (&mut segment.into, self.receives.front_mut()) {
-            (Into::Exposed { lease, filled_bytes, .. }, _) => {
-                lease.copy_from(*filled_bytes, payload)
+        match (&mut segment.into, self.receives.front_mut()) {
+            (Into::Exposed { memory, at, .. }, _) => {
+                memory.copy_in(*at, payload).map_err(|error| Cause::Protocol(error.to_string()))?;
             }
             (Into::Receive { .. }, Some(receive)) => {
-                receive.lease.copy_from(receive.filled_bytes, payload)
+                receive.lease[receive.filled_bytes..][..payload.len()].copy_from_slice(payload);
             }
-            _ => Ok(()),
-        };
-        copied.map_err(|error| Cause::Memory { access: "written", error: error.to_string() })?;
+            _ => {}
+        }
         let bytes = payload.len();
         self.fill(bytes);
         Ok(bytes)

@@ -250,10 +250,7 @@ impl Outgoing {
             }
             let (head, range) = send.segment(from, rest_bytes.min(piece_bytes));
             self.staged.extend_from_slice(head.as_slice());
-            let start = self.staged.len();
-            self.staged.resize(start + range.len(), 0);
-            // The stream says which memory it was.
-            send.lease.copy_to(from, &mut self.staged[start..]).map_err(|_| Errno::FAULT)?;
+            self.staged.extend_from_slice(&send.lease[range.clone()]);
             send.sent_bytes = range.end;
             if range.end == send.lease.bytes()
                 && let Some(send) = self.sends.pop_front()

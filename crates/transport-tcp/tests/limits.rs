@@ -188,53 +188,6 @@ fn blocks_that_are_sent_arrive_although_their_sender_closes() {
     assert!(regions.into_iter().all(|region| region.try_into_vec().unwrap() == [9; 100_000]));
 }
 
-#[test]
-fn a_source_file_that_shrinks_is_an_error_of_its_endpoint() {
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(&vec![5; 4 << 20]).unwrap();
-    let region = Region::map_file(&file, 4 << 20).unwrap();
-    for left_bytes in [0, 70_000] {
-        file.set_len(4 << 20).unwrap();
-        let (mut transport, endpoint, mut raw) = facing_raw(&patient());
-        post_send(&mut transport, endpoint, &region, 1);
-        file.set_len(left_bytes).unwrap();
-        let drained = thread::spawn(move || drop(raw.read_to_end(&mut Vec::new())));
-        let completions = poll_until(&mut transport, ended);
-        let [Completion::Cancelled { .. }, Completion::Broken { cause, .. }] = &completions[..]
-        else {
-            panic!("{completions:?}");
-        };
-        assert!(matches!(cause, Cause::Memory { access: "read", .. }), "{cause:?}");
-        drained.join().unwrap();
-    }
-}
-
-#[test]
-fn a_target_file_that_shrinks_is_an_error_of_its_endpoint() {
-    let file = tempfile::tempfile().unwrap();
-    for left_bytes in [0, 70_000] {
-        file.set_len(4 << 20).unwrap();
-        let region = Region::map_file_writable(&file, 4 << 20).unwrap();
-        let (mut transport, endpoint, mut raw) = facing_raw(&patient());
-        post_receive(&mut transport, endpoint, &region, 1);
-        file.set_len(left_bytes).unwrap();
-        let mut bytes = frame(DATA, LAST, 1 << 20, 0, 0);
-        bytes.extend(vec![7; 1 << 20]);
-        let writer = thread::spawn(move || {
-            // Fails when the transport has given up; then keep still, but stay connected.
-            let _ = raw.write_all(&bytes);
-            raw
-        });
-        let completions = poll_until(&mut transport, ended);
-        let [Completion::Cancelled { .. }, Completion::Broken { cause, .. }] = &completions[..]
-        else {
-            panic!("{completions:?}");
-        };
-        assert!(matches!(cause, Cause::Memory { access: "written", .. }), "{cause:?}");
-        drop(writer.join().unwrap());
-    }
-}
-
 /// One endpoint whose peer never stops sending, and one that wants an answer now and then.
 #[test]
 fn an_endless_sender_starves_nobody() {

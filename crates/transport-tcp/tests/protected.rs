@@ -283,36 +283,3 @@ proptest! {
         prop_assert!(corrupt);
     }
 }
-
-/// The bytes of a mapped file are touched by nobody but the kernel, also under protection.
-#[test]
-fn files_that_shrink_are_errors_of_their_endpoints() {
-    const BYTES: usize = 4 << 20;
-    for protection in PROTECTED {
-        for at_source in [true, false] {
-            let [shrinking, other] = [(); 2].map(|()| {
-                let file = tempfile::tempfile().unwrap();
-                file.set_len(BYTES as u64).unwrap();
-                file
-            });
-            let region = Region::map_file_writable(&shrinking, BYTES as u64).unwrap();
-            let whole = Region::map_file_writable(&other, BYTES as u64).unwrap();
-            let (source, target) = if at_source { (&region, &whole) } else { (&whole, &region) };
-            let (left, right) = protected_pair("127.0.0.1", 1, protection).unwrap();
-            let (mut from, mut to) = (transport(&patient()), transport(&patient()));
-            let (sending, receiving) = (from.open(left).unwrap(), to.open(right).unwrap());
-            post_receive(&mut to, receiving, target, 1);
-            post_send(&mut from, sending, source, 1);
-            shrinking.set_len(70_000).unwrap();
-            let other = thread::spawn(move || poll_until(&mut to, ended));
-            let (sent, received) = (poll_until(&mut from, ended), other.join().unwrap());
-            let (failed, access) = if at_source { (sent, "read") } else { (received, "written") };
-            let Some(Completion::Broken { cause: Cause::Memory { access: which, .. }, .. }) =
-                failed.last()
-            else {
-                panic!("{failed:?}");
-            };
-            assert_eq!(*which, access);
-        }
-    }
-}

@@ -89,7 +89,7 @@ pub enum Cause {
     /// the way, or somebody else put it there. Nothing of it was believed.
     #[error("bytes were damaged on their way ({0})")]
     Corrupt(String),
-    /// Local memory could not be read or written: a mapped file that shrank, a disk that failed.
+    /// Local memory could not be read or written: a file that shrank, a disk that failed.
     #[error("local memory could not be {access} ({error})")]
     Memory {
         /// `"read"` or `"written"`.

@@ -1,9 +1,8 @@
 //! Leases: who may touch which bytes of a region right now.
 
 use std::{
-    fmt, io,
+    fmt,
     ops::{Deref, DerefMut, Range},
-    os::unix::fs::FileExt,
     slice,
     sync::Arc,
 };
@@ -15,8 +14,8 @@ use crate::region::{Inner, Memory};
 /// Each operation pushes, removes or refuses as a whole: there is no half-changed state.
 #[derive(Default)]
 pub(crate) struct Leases {
-    readers: Vec<Range<usize>>,
-    writers: Vec<Range<usize>>,
+    pub(crate) readers: Vec<Range<usize>>,
+    pub(crate) writers: Vec<Range<usize>>,
 }
 
 /// Why a lease was refused.
@@ -34,6 +33,12 @@ pub enum LeaseError {
     /// A write lease of read-only memory.
     #[error("the region is read-only")]
     ReadOnly,
+    /// A lease of memory of a region whose bytes are in a file.
+    #[error("the region's bytes are in a file; copy them by its own leases")]
+    Stored,
+    /// A lease of a file of a region that is memory.
+    #[error("the region is memory")]
+    NotStored,
     /// Somebody else holds a lease that excludes this one.
     #[error("bytes {}..{} are in use", range.start, range.end)]
     InUse {
@@ -93,7 +98,7 @@ fn check(range: &Range<usize>, bytes: usize) -> Result<(), LeaseError> {
     Ok(())
 }
 
-fn give_back(held: &mut Vec<Range<usize>>, range: &Range<usize>) {
+pub(crate) fn give_back(held: &mut Vec<Range<usize>>, range: &Range<usize>) {
     if let Some(index) = held.iter().position(|other| other == range) {
         held.swap_remove(index);
     }
@@ -172,55 +177,6 @@ impl ReadLease {
     pub fn bytes(&self) -> usize {
         self.range.len()
     }
-}
-
-impl ReadLease {
-    /// Copies the bytes from `at` on. Those of a mapped file are read from the file, so that one
-    /// that has shrunk is an error and not a signal.
-    ///
-    /// Errors: the file is too short or cannot be read; `at` is out of range.
-    pub fn copy_to(&self, at: usize, into: &mut [u8]) -> io::Result<()> {
-        part(at, into.len(), self.range.len())?;
-        match self.region.file() {
-            Some(file) => file.read_exact_at(into, (self.range.start + at) as u64),
-            None => {
-                into.copy_from_slice(&self[at..at + into.len()]);
-                Ok(())
-            }
-        }
-    }
-}
-
-impl WriteLease {
-    /// Copies `bytes` to the place that begins at `at`. Those of a mapped file are written to the
-    /// file, so that one that has shrunk, or a full disk, is an error and not a signal.
-    ///
-    /// Errors: the file is too short or cannot be written; `at` is out of range.
-    pub fn copy_from(&mut self, at: usize, bytes: &[u8]) -> io::Result<()> {
-        part(at, bytes.len(), self.range.len())?;
-        let start = self.range.start + at;
-        match self.region.file() {
-            Some(file) => {
-                // A write would make it longer again, with a hole where bytes have been.
-                if file.metadata()?.len() < (start + bytes.len()) as u64 {
-                    return Err(io::Error::other("the file has shrunk"));
-                }
-                file.write_all_at(bytes, start as u64)
-            }
-            None => {
-                self[at..at + bytes.len()].copy_from_slice(bytes);
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Whether `bytes` bytes from `at` on lie in a lease of `leased` bytes.
-fn part(at: usize, bytes: usize, leased: usize) -> io::Result<()> {
-    if at.checked_add(bytes).is_some_and(|end| end <= leased) {
-        return Ok(());
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "outside of the lease"))
 }
 
 impl WriteLease {

@@ -12,13 +12,17 @@ mod completion;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod lease;
+mod peer_memory;
 mod pool;
 mod region;
+mod stored;
 
 pub use completion::{Cause, Completion, PostError};
 pub use lease::{FutureRead, LeaseError, ReadLease, WriteLease};
+pub use peer_memory::PeerMemory;
 pub use pool::RegionPool;
 pub use region::{Attachment, Memory, Region, RegionError};
+pub use stored::{Storage, StoredRead, StoredWrite};
 
 use std::{sync::Arc, time::Duration};
 
@@ -113,13 +117,16 @@ pub trait Transport {
     }
 
     /// Lets the peer of `endpoint` write into `memory` under the name `key`, until the endpoint
-    /// ends; then the memory is let go. It belongs to both sides by turns as they agree: a
-    /// network may write it without asking anybody, so while a peer that breaks the agreement
-    /// writes, the bytes under a lease change. Copy them out once, then check the copy.
+    /// ends; then the memory is let go. It belongs to both sides by turns as they agree. A network
+    /// may write it without asking anybody: copy its bytes out once, then check the copy.
     ///
-    /// Errors: the endpoint is gone, the key is in use, the region is read-only, or the network
-    /// has no one-sided writes.
-    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+    /// Errors: the endpoint is gone, the key is in use, or the network has no one-sided writes.
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
         let _ = (endpoint, key, memory);
         Err(PostError::Unsupported("one-sided writes"))
     }

@@ -2,29 +2,32 @@
 
 use std::{
     any::Any,
-    fmt,
-    fs::File,
-    io,
+    fmt, io,
     ops::Range,
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use rustix::{
-    fs::OFlags,
-    mm::{Advice, madvise},
-};
+use rustix::mm::{Advice, madvise};
 
-use crate::lease::{FutureRead, LeaseError, Leases, ReadLease, WriteLease};
+use crate::{
+    lease::{FutureRead, LeaseError, Leases, ReadLease, WriteLease},
+    stored::Storage,
+};
 
 /// Of x86-64, and of arm64 with pages of 4 KiB; where they are larger, asking does no harm.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// A piece of memory that the application, the library and the network share by turns.
+/// A piece of memory that the application, the library and the network share by turns; or a part of
+/// a file that stands in its place.
 ///
 /// A `Region` is a cheap handle (clones share the memory). Nobody reads or writes the memory
 /// but through leases of byte ranges ([`ReadLease`], [`WriteLease`]), which are checked when they
 /// are taken: writers exclude everybody, readers share. That makes "nobody can touch it" a fact
 /// instead of a promise, for some 50 ns a lease against the microseconds that a block takes.
+///
+/// What is in a file ([`Region::from_file`], [`Region::is_stored`]) can be changed by others at any
+/// time, so it has leases of its own ([`crate::StoredRead`], [`crate::StoredWrite`]), which copy and
+/// give no references.
 #[derive(Clone)]
 pub struct Region {
     inner: Arc<Inner>,
@@ -80,8 +83,8 @@ enum Access {
 enum Owner {
     /// A boxed slice turned into a raw pointer; freed, or given back, as a whole.
     Heap,
-    /// A mapping, and the file that is mapped from its start.
-    Map(#[allow(dead_code, reason = "keeps the mapping alive")] memmap2::MmapRaw, File),
+    /// No memory at all: the bytes lie elsewhere.
+    Stored(Arc<dyn Storage>),
     Shared(#[allow(dead_code, reason = "keeps the memory alive")] Arc<dyn Any + Send + Sync>),
     Foreign(#[allow(dead_code, reason = "keeps the memory alive")] Box<dyn Any + Send + Sync>),
 }
@@ -96,14 +99,9 @@ unsafe impl Sync for Inner {}
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
-    /// The file could not be mapped.
-    #[error("cannot map {bytes} bytes of the file into memory: {error}")]
-    Map {
-        /// Length that was asked for.
-        bytes: u64,
-        /// The system's answer.
-        error: io::Error,
-    },
+    /// The file cannot be used.
+    #[error("the file cannot be read and written in blocks: {0}")]
+    File(io::Error),
     /// The object does not fit into this machine's address space.
     #[error("{0} bytes do not fit into this machine's address space")]
     TooLarge(u64),
@@ -152,44 +150,17 @@ impl Region {
         Self::new(start, bytes, access, Owner::Foreign(owner))
     }
 
-    /// Maps the first `bytes` bytes of a file that is open for reading; for a root.
+    /// Bytes that lie elsewhere: `bytes` of them, from the start of `storage`.
     ///
-    /// The file may change or shrink meanwhile: transports hand mapped memory to the kernel,
-    /// which answers with an error ([`crate::Cause::Memory`]) where the file has shrunk. Code of
-    /// this process that dereferences a lease would get a SIGBUS instead, so read the file with
-    /// ordinary reads where its contents are needed.
-    pub fn map_file(file: &File, bytes: u64) -> Result<Self, RegionError> {
-        Self::map(file, bytes, Access::Read)
-    }
-
-    /// Maps the first `bytes` bytes of a file that is open for reading and writing, and already
-    /// has that length; for a receiver. What is received appears in the file without a copy.
-    pub fn map_file_writable(file: &File, bytes: u64) -> Result<Self, RegionError> {
-        Self::map(file, bytes, Access::ReadWrite)
-    }
-
-    fn map(file: &File, bytes: u64, access: Access) -> Result<Self, RegionError> {
+    /// Errors: more than this machine can address.
+    pub fn from_storage(
+        storage: Arc<dyn Storage>,
+        bytes: u64,
+        writable: bool,
+    ) -> Result<Self, RegionError> {
         let length = usize::try_from(bytes).map_err(|_| RegionError::TooLarge(bytes))?;
-        if length == 0 {
-            // mmap(2) refuses an empty mapping; an empty region needs no memory.
-            return Ok(Self::new(
-                std::ptr::dangling_mut(),
-                0,
-                access,
-                Owner::Foreign(Box::new(())),
-            ));
-        }
-        let refused = |error| RegionError::Map { bytes, error };
-        check_flags(file).map_err(refused)?;
-        let mut options = memmap2::MmapOptions::new();
-        options.len(length);
-        let map = match access {
-            Access::Read => options.map_raw_read_only(file),
-            Access::ReadWrite => options.map_raw(file),
-        }
-        .map_err(refused)?;
-        let file = file.try_clone().map_err(refused)?;
-        Ok(Self::new(map.as_mut_ptr(), length, access, Owner::Map(map, file)))
+        let access = if writable { Access::ReadWrite } else { Access::Read };
+        Ok(Self::new(std::ptr::dangling_mut(), length, access, Owner::Stored(storage)))
     }
 
     fn new(start: *mut u8, bytes: usize, access: Access, owner: Owner) -> Self {
@@ -206,6 +177,16 @@ impl Region {
     /// Whether there is not a single byte.
     pub fn is_empty(&self) -> bool {
         self.part.is_empty()
+    }
+
+    /// Whether its bytes lie in a file or the like, and not in memory: then it has no leases of
+    /// memory.
+    pub fn is_stored(&self) -> bool {
+        self.storage().is_some()
+    }
+
+    pub(crate) fn storage(&self) -> Option<&dyn Storage> {
+        self.inner.storage()
     }
 
     /// Whether blocks may be received into it.
@@ -231,8 +212,9 @@ impl Region {
 
     /// Leases a range for reading; shared with other readers.
     ///
-    /// Errors: out of range, or somebody holds a write lease of a part.
+    /// Errors: out of range, somebody holds a write lease of a part, or the bytes are in a file.
     pub fn read(&self, range: Range<usize>) -> Result<ReadLease, LeaseError> {
+        self.check_memory()?;
         let range = self.locate(range)?;
         self.inner.leases().take_read(range.clone(), self.inner.bytes)?;
         Ok(ReadLease::new(Arc::clone(&self.inner), range))
@@ -240,8 +222,9 @@ impl Region {
 
     /// Leases a range for being read by the network after the writer that has it now, if any.
     ///
-    /// Errors: out of range.
+    /// Errors: out of range, or the bytes are in a file.
     pub fn future_read(&self, range: Range<usize>) -> Result<FutureRead, LeaseError> {
+        self.check_memory()?;
         let range = self.locate(range)?;
         self.inner.leases().take_future_read(range.clone(), self.inner.bytes)?;
         Ok(FutureRead::new(Arc::clone(&self.inner), range))
@@ -249,8 +232,9 @@ impl Region {
 
     /// Leases a range for writing; excludes everybody else.
     ///
-    /// Errors: out of range, read-only, or somebody holds a lease of a part.
+    /// Errors: out of range, read-only, somebody holds a lease of a part, or the bytes are in a file.
     pub fn write(&self, range: Range<usize>) -> Result<WriteLease, LeaseError> {
+        self.check_memory()?;
         if self.inner.access == Access::Read {
             return Err(LeaseError::ReadOnly);
         }
@@ -277,27 +261,31 @@ impl Region {
         Ok(unsafe { Vec::from_raw_parts(inner.start, inner.bytes, inner.bytes) })
     }
 
-    /// Tells the system that a range of a mapped file is not needed in memory for now; its
-    /// contents stay. Keeps the resident size of a large transfer small. Does nothing elsewhere.
-    pub fn trim(&self, range: Range<usize>) {
-        if !matches!(self.inner.owner, Owner::Map(..)) {
-            return;
+    fn check_memory(&self) -> Result<(), LeaseError> {
+        if self.is_stored() { Err(LeaseError::Stored) } else { Ok(()) }
+    }
+
+    /// What [`crate::StoredRead`] and [`crate::StoredWrite`] are made of.
+    pub(crate) fn lease_stored(
+        &self,
+        range: Range<usize>,
+        writing: bool,
+    ) -> Result<(Arc<Inner>, Range<usize>), LeaseError> {
+        if !self.is_stored() {
+            return Err(LeaseError::NotStored);
         }
-        let Ok(range) = self.locate(range) else { return };
-        let page = rustix::param::page_size();
-        let (first, last) = (range.start.next_multiple_of(page), range.end / page * page);
-        if first >= last {
-            return;
+        if writing && self.inner.access == Access::Read {
+            return Err(LeaseError::ReadOnly);
         }
-        // SAFETY: whole pages inside our own shared file mapping. Dropping them from the page
-        // table loses nothing: the next touch maps the same page of the file again.
-        let _ = unsafe {
-            rustix::mm::madvise(
-                self.inner.start.add(first).cast(),
-                last - first,
-                rustix::mm::Advice::LinuxDontNeed,
-            )
-        };
+        let range = self.locate(range)?;
+        let mut leases = self.inner.leases();
+        if writing {
+            leases.take_write(range.clone(), self.inner.bytes)?;
+        } else {
+            leases.take_read(range.clone(), self.inner.bytes)?;
+        }
+        drop(leases);
+        Ok((Arc::clone(&self.inner), range))
     }
 }
 
@@ -323,11 +311,10 @@ impl Inner {
         self.bytes
     }
 
-    /// The file that is mapped here from its start, if any: for reading and writing bytes of the
-    /// region that this process must not touch itself.
-    pub(crate) fn file(&self) -> Option<&File> {
+    /// Where the bytes lie, if not in memory.
+    pub(crate) fn storage(&self) -> Option<&dyn Storage> {
         match &self.owner {
-            Owner::Map(_, file) => Some(file),
+            Owner::Stored(storage) => Some(&**storage),
             _ => None,
         }
     }
@@ -349,16 +336,6 @@ impl Drop for Inner {
     }
 }
 
-/// Ordinary reads and writes stand in for the mapping: they must go where it does.
-fn check_flags(file: &File) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(file)?;
-    if flags.intersects(OFlags::APPEND | OFlags::DIRECT) {
-        let words = "open it without O_APPEND and O_DIRECT";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
-    }
-    Ok(())
-}
-
 /// Zeros that nobody has touched, in huge pages if the system has them to give: fewer page faults,
 /// and fewer pages to walk for whoever pins or registers them.
 pub(crate) fn zeros(bytes: usize) -> Vec<u8> {
@@ -378,7 +355,6 @@ pub(crate) fn zeros(bytes: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     #[test]
     fn a_vector_comes_back_as_it_was_written() {
@@ -476,61 +452,5 @@ mod tests {
     fn an_inline_array_does_not_move_under_its_region() {
         let region = Region::from_shared([5_u8; 32]);
         assert_eq!(&*region.read(0..32).unwrap(), &[5; 32]);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "Miri knows no files in memory")]
-    fn mapped_files_are_read_written_and_trimmed() {
-        let mut file = tempfile_of(&vec![3; 10_000]);
-        let readable = Region::map_file(&file, 10_000).unwrap();
-        assert!(readable.write(0..1).is_err());
-        let writable = Region::map_file_writable(&file, 10_000).unwrap();
-        writable.write(9_999..10_000).unwrap()[0] = 4;
-        writable.trim(0..10_000);
-        assert_eq!(readable.read(0..10_000).unwrap()[9_998..], [3, 4]);
-        file.flush().unwrap();
-        assert!(Region::map_file(&file, 0).unwrap().is_empty());
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "Miri knows no files in memory")]
-    fn copies_go_where_the_mapping_goes_and_never_beyond_the_file() {
-        let file = tempfile_of(&[3; 10_000]);
-        let region = Region::map_file_writable(&file, 10_000).unwrap();
-        region.write(5_000..9_000).unwrap().copy_from(1_000, &[4; 10]).unwrap();
-        let mut copy = [0; 12];
-        region.read(5_000..9_000).unwrap().copy_to(999, &mut copy).unwrap();
-        assert_eq!(copy, [3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3]);
-        assert_eq!(region.read(6_000..6_001).unwrap()[0], 4);
-        file.set_len(6_005).unwrap();
-        assert!(region.read(5_000..9_000).unwrap().copy_to(999, &mut copy).is_err());
-        assert!(region.write(5_000..9_000).unwrap().copy_from(1_000, &[5; 10]).is_err());
-        assert_eq!(file.metadata().unwrap().len(), 6_005);
-
-        let heap = Region::zeroed(4);
-        heap.write(1..4).unwrap().copy_from(1, &[7; 2]).unwrap();
-        heap.read(0..4).unwrap().copy_to(1, &mut copy[..3]).unwrap();
-        assert_eq!(copy[..3], [0, 7, 7]);
-        assert!(heap.read(0..4).unwrap().copy_to(2, &mut copy[..3]).is_err());
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "Miri knows no files in memory")]
-    fn a_file_whose_writes_would_go_elsewhere_is_refused() {
-        let path = std::env::temp_dir().join(format!("rdmc-append-{}", std::process::id()));
-        let file = File::options().read(true).append(true).create(true).open(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        file.set_len(10).unwrap();
-        let error = Region::map_file_writable(&file, 10).unwrap_err();
-        assert!(error.to_string().contains("without O_APPEND"), "{error}");
-    }
-
-    fn tempfile_of(contents: &[u8]) -> File {
-        let path = std::env::temp_dir().join(format!("rdmc-region-{}", std::process::id()));
-        let mut file =
-            File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        file.write_all(contents).unwrap();
-        file
     }
 }

@@ -30,19 +30,18 @@ impl Group {
                 self.post_receive(transport, source, id, lease);
             }
             Action::PostReceive { source, id, message, offset, bytes } => {
-                let lease = self.region(message).write(range(offset, bytes))?;
+                let region = self.region(message);
+                let lease = match region.is_stored() {
+                    true => self.land(id, message, offset, bytes)?,
+                    false => region.write(range(offset, bytes))?,
+                };
                 self.post_receive(transport, source, id, lease);
             }
             Action::PostSend { target, id, message, block, offset, bytes } => {
-                let lease = self.region(message).read(range(offset, bytes))?;
                 counters.blocks_sent += 1;
                 counters.bytes_sent += bytes;
-                self.note_moved(bytes);
                 self.note_send("send", target, id, bytes);
-                if let Some(endpoint) = self.peer(target) {
-                    let posted = transport.post_send(endpoint, lease, block, Token(id.0));
-                    self.is_posted(target, posted);
-                }
+                self.queue_send(transport, target, (id, block), message, (offset, bytes))?;
             }
             Action::Announce { target, bytes } => {
                 let told = self.announced.entry(target).or_default();
@@ -57,7 +56,7 @@ impl Group {
                 let facts =
                     |group: &Self| Facts::default().relayed(group, message).bytes(bytes).post(id.0);
                 self.note("copy", facts);
-                self.place_first(id, message, offset, bytes)?;
+                self.place_first(id, message, (offset, bytes), transport.now())?;
                 self.note("copied", facts);
             }
             Action::Incoming { message, bytes } => {
@@ -71,7 +70,9 @@ impl Group {
             }
             Action::Received { message } => self.order.received(self.number_of(message)),
             Action::Complete { message } => {
-                self.order.complete(self.number_of(message));
+                let number = self.number_of(message);
+                self.staging.forget(number);
+                self.order.complete(number);
                 self.order.retire();
             }
             offloaded => self.act_offloaded(transport, counters, offloaded)?,
@@ -99,20 +100,5 @@ impl Group {
             self.credits.posted(source);
             self.note_receive("grant", source, id, None);
         }
-    }
-
-    fn place_first(
-        &mut self,
-        id: ReceiveId,
-        message: u64,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<(), LeaseError> {
-        let Some(spare) = self.spare_used.remove(&id) else { return Ok(()) };
-        let source = spare.read(range(0, bytes))?;
-        self.region(message).write(range(offset, bytes))?.copy_from_slice(&source);
-        drop(source);
-        self.spare.put(spare);
-        Ok(())
     }
 }

@@ -2,21 +2,29 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
-use relay::{Obstacle, ReceiveId, Relay, RelayError, SendId, Settings, Wait};
-use transport::{Cause, Completion, EndpointId, PostError, Region, RegionPool, Transport};
+use relay::{Obstacle, ReceiveId, Relay, RelayError, SendId, Settings, Wait, Window};
+use transport::{
+    Cause, Completion, EndpointId, LeaseError, PostError, Region, RegionPool, Transport,
+};
 
 use super::{
-    Counters, Event, Offload, close::Closing, credits::Credits, order::Order, pace::Pace,
-    small::Small, stalls::Stalls, timeline::Facts, words::Word,
+    Counters, Event, Offload,
+    close::Closing,
+    credits::Credits,
+    jobs::{Disks, Lane},
+    order::Order,
+    pace::Pace,
+    small::Small,
+    staging::{HAND_BACK_TIMEOUT, Staging},
+    stalls::Stalls,
+    timeline::Facts,
+    words::Word,
 };
 use crate::{Error, Failure, FailureKind, GroupSettings, settings::check_region};
-
-/// After this many bytes moved, pages of mapped files are given back to the system, so that the
-/// resident size stays far below the size of the object.
-const TRIM_AFTER_BYTES: u64 = 64 << 20;
 
 pub(super) struct Group {
     pub(super) settings: GroupSettings,
@@ -35,6 +43,8 @@ pub(super) struct Group {
     /// Memory for first blocks of messages whose own is not known yet.
     pub(super) spare: RegionPool,
     pub(super) spare_used: BTreeMap<ReceiveId, Region>,
+    /// Blocks on their way between files and the network.
+    pub(super) staging: Staging,
     /// Posts that have not completed: while there are any, the transport may touch memory.
     pub(super) posts_open: usize,
     /// The first post that the transport has refused, and why.
@@ -43,7 +53,9 @@ pub(super) struct Group {
     pub(super) events: VecDeque<Event>,
     pub(super) stalls: Stalls,
     pub(super) pace: Pace,
-    moved_bytes: u64,
+    /// Set when jobs of a failed group are not waited for any more.
+    gave_up_jobs: bool,
+    failed_at: Duration,
     /// What was last said of it on the timeline.
     pub(super) waiting: Option<Wait>,
 }
@@ -64,6 +76,7 @@ impl Group {
         settings: GroupSettings,
         offload: Offload,
         now: Duration,
+        disks: (Arc<dyn Disks>, u64),
     ) -> Result<Self, Error> {
         let relay = Relay::new(Settings {
             schedule: settings.schedule.clone(),
@@ -76,7 +89,12 @@ impl Group {
         // At most one spare block for each message in flight waits for its memory; the root and
         // algorithms that announce the size first use them only while the application decides.
         let spare_count = if settings.is_root() { 0 } else { settings.messages_in_flight as usize };
+        let (disks, id) = disks;
+        let lane = Lane { group: settings.number, id };
+        let Window { receives, sends } = settings.window;
+        let blocks = receives.saturating_add(sends) as usize;
         Ok(Self {
+            staging: Staging::new(disks, lane, settings.block_bytes, blocks),
             closing: Closing::new(&settings.schedule, settings.rank),
             spare: RegionPool::new(spare_count, settings.block_bytes as usize),
             small: Small::new(&settings),
@@ -95,7 +113,8 @@ impl Group {
             phase: Phase::Running,
             events: VecDeque::new(),
             stalls: Stalls::new(now),
-            moved_bytes: 0,
+            gave_up_jobs: false,
+            failed_at: Duration::ZERO,
             waiting: None,
         })
     }
@@ -117,17 +136,21 @@ impl Group {
         self.settings.neighbours().into_iter().find(|rank| !self.peers.contains_key(rank))
     }
 
-    pub(super) fn send(&mut self, region: Region) -> Result<u64, Error> {
+    pub(super) fn send(&mut self, region: Region, now: Duration) -> Result<u64, Error> {
         self.check_running()?;
         if self.closing.is_asked() {
             return Err(Error::Closed(self.settings.number));
         }
         let bytes = region.len() as u64;
         let number = match &mut self.small {
-            Some(small) if self.settings.is_root() && small.takes(bytes) => {
+            // What is in a file is read block by block: it is relayed whatever its length.
+            Some(small) if self.settings.is_root() && small.takes(bytes) && !region.is_stored() => {
                 let number = self.order.number(false);
                 small.send(number);
                 number
+            }
+            _ if self.settings.is_root() && self.offload.is_used() => {
+                self.send_shadowed(&region, now)?
             }
             _ => {
                 self.relay.send(bytes)?;
@@ -144,10 +167,11 @@ impl Group {
         message: u64,
         region: Region,
         counters: &mut Counters,
+        now: Duration,
     ) -> Result<(), Error> {
         self.check_running()?;
         self.note("accepted", |_| Facts::default().message(message));
-        if let Some(answer) = self.accept_small(message, &region, counters) {
+        if let Some(answer) = self.accept_small(message, &region, counters, now) {
             return answer;
         }
         let group = self.settings.number;
@@ -213,11 +237,11 @@ impl Group {
                 self.credits.used(rank);
                 counters.blocks_received += 1;
                 counters.bytes_received += bytes;
-                self.note_moved(bytes);
                 self.note_receive("received", rank, ReceiveId(token.0), Some((bytes, immediate)));
-                self.relay.received(ReceiveId(token.0), bytes, immediate)
+                self.landed(ReceiveId(token.0), bytes, immediate, now)
             }
-            Completion::Cancelled { .. } => {
+            Completion::Cancelled { token, .. } => {
+                self.missed(ReceiveId(token.0));
                 self.posts_open -= 1;
                 Ok(())
             }
@@ -331,7 +355,7 @@ impl Group {
     }
 
     /// Goes on after an event, or fails the group if the event was impossible.
-    fn go_on<T: Transport>(
+    pub(super) fn go_on<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
@@ -354,9 +378,7 @@ impl Group {
         while matches!(self.phase, Phase::Running) {
             let Some(action) = self.relay.poll_action() else { break };
             if let Err(error) = self.act(transport, counters, action) {
-                let rank = self.settings.rank;
-                let detail = format!("while {}, {error}", self.occupation());
-                self.fail(transport, Some(rank), FailureKind::Memory, detail);
+                self.fail_memory(transport, &error);
             }
         }
         if self.is_running() {
@@ -369,18 +391,29 @@ impl Group {
         self.note_wait();
         match self.carry_out_small(transport, counters) {
             Ok(()) => self.go_on_closing(transport),
-            Err(error) => {
-                let rank = self.settings.rank;
-                let detail = format!("while {}, {error}", self.occupation());
-                self.fail(transport, Some(rank), FailureKind::Memory, detail);
-            }
+            Err(error) => self.fail_memory(transport, &error),
         }
     }
 
+    /// Memory that the application gave cannot be leased.
+    pub(super) fn fail_memory<T: Transport>(&mut self, transport: &mut T, error: &LeaseError) {
+        let detail = format!("while {}, {error}", self.occupation());
+        self.fail(transport, Some(self.settings.rank), FailureKind::Memory, detail);
+    }
+
     /// What is in the way of this member now. Of a block that switches copy nobody can tell who has
-    /// not taken it; only who has not posted a receive for the next.
+    /// not taken it; only who has not posted a receive for the next. While blocks are on their way
+    /// to or from files here, nobody else is.
     fn obstacle(&self) -> Option<Obstacle> {
         let obstacle = self.relay.obstacle();
+        let is_own = match obstacle {
+            Some(Obstacle::Take(_)) => self.staging.holds_sends_back(),
+            Some(Obstacle::Give(_)) => self.staging.is_busy(),
+            _ => false,
+        };
+        if is_own {
+            return Some(Obstacle::Own);
+        }
         if !self.settings.is_in_switch() || !matches!(obstacle, Some(Obstacle::Take(_))) {
             return obstacle;
         }
@@ -463,14 +496,6 @@ impl Group {
         }
     }
 
-    pub(super) fn note_moved(&mut self, bytes: u64) {
-        self.moved_bytes += bytes;
-        if self.moved_bytes >= TRIM_AFTER_BYTES {
-            self.moved_bytes = 0;
-            self.memory.values().for_each(|region| region.trim(0..region.len()));
-        }
-    }
-
     /// What this member is doing, for error messages: first in them, since what others hear of a
     /// failure is cut.
     pub(super) fn occupation(&self) -> String {
@@ -507,6 +532,8 @@ impl Group {
         let word = Word::of_failure(&failure);
         // From here on nothing fails the group again: not even that somebody cannot be told.
         self.phase = Phase::Failed(failure);
+        self.failed_at = transport.now();
+        self.staging.clear();
         self.write_to_all(transport, &word, None);
         self.abandon(transport);
     }
@@ -530,9 +557,26 @@ impl Group {
     /// Whether the last event is due: nothing is in use any more.
     fn is_over(&self) -> bool {
         match self.phase {
-            Phase::Failed(_) => self.posts_open == 0,
+            Phase::Failed(_) => {
+                self.posts_open == 0 && (!self.staging.is_busy() || self.gave_up_jobs)
+            }
             Phase::Closed => self.peers.is_empty(),
             Phase::Running | Phase::Ended => false,
+        }
+    }
+
+    /// When a failed group ends though jobs are under way, if it waits for that alone.
+    pub(super) fn gives_up_at(&self) -> Option<Duration> {
+        let waits = matches!(self.phase, Phase::Failed(_)) && self.staging.is_busy();
+        (waits && !self.gave_up_jobs).then(|| self.failed_at + HAND_BACK_TIMEOUT)
+    }
+
+    /// Gives up on jobs if it is time. Their memory is not handed back: it goes with them.
+    pub(super) fn check_jobs(&mut self, now: Duration) {
+        if self.gives_up_at().is_some_and(|at| now >= at) {
+            let what = self.staging.occupation();
+            tracing::warn!(group = self.settings.number, what, "storage does not answer");
+            self.gave_up_jobs = true;
         }
     }
 
@@ -544,7 +588,8 @@ impl Group {
         }
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Failed(failure) => {
-                let regions = std::mem::take(&mut self.memory).into_iter().collect();
+                let mut regions: Vec<_> = std::mem::take(&mut self.memory).into_iter().collect();
+                regions.retain(|&(message, _)| !self.staging.uses(message));
                 events.push(Event::Failed { failure, regions });
             }
             _ => events.push(Event::Closed { group: self.settings.number }),

@@ -9,16 +9,19 @@ mod actions;
 mod close;
 mod credits;
 mod group;
+pub(crate) mod jobs;
 mod offload;
 mod order;
 mod pace;
 mod small;
+mod staging;
 mod stalls;
 mod timeline;
 pub(crate) mod words;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
@@ -26,6 +29,7 @@ use transport::{Completion, EndpointId, Region, Transport, Waker};
 
 use crate::{Error, Failure, GroupSettings};
 use group::Group;
+use jobs::{AtOnce, Disks, Done};
 pub use offload::Offload;
 pub use pace::Waited;
 
@@ -112,6 +116,10 @@ pub struct Engine<T: Transport> {
     /// Which neighbour of which group an endpoint leads to.
     neighbours: HashMap<EndpointId, (u64, u32)>,
     completions: Vec<Completion>,
+    /// Reads and writes messages that are in files.
+    disks: Arc<dyn Disks>,
+    done: Vec<Done>,
+    groups_made: u64,
     /// Groups that something was asked of, or that something has completed for, since events were
     /// last taken: with hundreds of groups most are idle and cost nothing.
     touched: BTreeSet<u64>,
@@ -121,13 +129,22 @@ pub struct Engine<T: Transport> {
 }
 
 impl<T: Transport> Engine<T> {
-    /// An engine without groups.
+    /// An engine without groups. Blocks of messages that are in files are read and written within
+    /// the calls of this engine.
     pub fn new(transport: T) -> Self {
+        Self::with_disks(transport, Arc::new(AtOnce::default()))
+    }
+
+    /// One that leaves files to others. They wake its transport when something is done.
+    pub(crate) fn with_disks(transport: T, disks: Arc<dyn Disks>) -> Self {
         Self {
             transport,
             groups: BTreeMap::new(),
             neighbours: HashMap::new(),
             completions: Vec::new(),
+            disks,
+            done: Vec::new(),
+            groups_made: 0,
             touched: BTreeSet::new(),
             next_check: None,
             counters: Counters::default(),
@@ -162,7 +179,9 @@ impl<T: Transport> Engine<T> {
         if !self.transport.can_write() {
             settings.small = None;
         }
-        let mut group = Group::new(settings, offload, self.transport.now())?;
+        self.groups_made += 1;
+        let disks = (Arc::clone(&self.disks), self.groups_made);
+        let mut group = Group::new(settings, offload, self.transport.now(), disks)?;
         let connected = self.connect(&mut group, links);
         if let Err(error) = connected.and_then(|()| group.expose_ring(&mut self.transport)) {
             group.abandon(&mut self.transport);
@@ -197,7 +216,7 @@ impl<T: Transport> Engine<T> {
     /// Errors: not the root, too many blocks, group closed or failed; nothing is queued then.
     pub fn send(&mut self, group: u64, region: Region) -> Result<u64, Error> {
         self.with_group(group, |group, transport, counters| {
-            let number = group.send(region)?;
+            let number = group.send(region, transport.now())?;
             group.carry_out(transport, counters);
             Ok(number)
         })
@@ -209,7 +228,7 @@ impl<T: Transport> Engine<T> {
     /// asked for.
     pub fn accept(&mut self, group: u64, message: u64, region: Region) -> Result<(), Error> {
         self.with_group(group, |group, transport, counters| {
-            group.accept(message, region, counters)?;
+            group.accept(message, region, counters, transport.now())?;
             group.carry_out(transport, counters);
             Ok(())
         })
@@ -243,12 +262,13 @@ impl<T: Transport> Engine<T> {
         let now = self.transport.now();
         let wait = self.next_check.map_or(wait, |check| wait.min(check.saturating_sub(now)));
         let has_events = |number| self.groups.get(number).is_some_and(Group::has_events);
-        let wait = if self.touched.iter().any(has_events) { Duration::ZERO } else { wait };
+        let is_due = self.touched.iter().any(has_events) || self.disks.has_done();
+        let wait = if is_due { Duration::ZERO } else { wait };
         let refused = self.refused();
 
         let mut completions = std::mem::take(&mut self.completions);
         self.transport.poll(&mut completions, wait);
-        let (now, count) = (self.transport.now(), completions.len());
+        let (now, mut count) = (self.transport.now(), completions.len());
         for completion in completions.drain(..) {
             self.route(completion, now);
         }
@@ -258,6 +278,7 @@ impl<T: Transport> Engine<T> {
                 group.fail_refused(&mut self.transport);
             }
         }
+        count += self.take_done(now);
 
         if self.next_check.is_some_and(|check| now >= check) {
             for (&number, group) in &mut self.groups {
@@ -273,6 +294,8 @@ impl<T: Transport> Engine<T> {
             if group.is_refused() {
                 again.push(number);
             }
+            let gives_up_at = group.gives_up_at().into_iter();
+            self.next_check = gives_up_at.chain(self.next_check).min();
             if group.has_ended()
                 && let Some(group) = self.groups.remove(&number)
             {
@@ -287,6 +310,26 @@ impl<T: Transport> Engine<T> {
     fn refused(&self) -> Vec<u64> {
         let is_refused = |number: &u64| self.groups.get(number).is_some_and(Group::is_refused);
         self.touched.iter().copied().filter(is_refused).collect()
+    }
+
+    /// Takes in what has been read and written; with [`AtOnce`], also what follows from it.
+    fn take_done(&mut self, now: Duration) -> usize {
+        let mut count = 0;
+        while self.disks.has_done() {
+            let mut done = std::mem::take(&mut self.done);
+            self.disks.take_done(&mut done);
+            count += done.len();
+            for done in done.drain(..) {
+                let group = self.groups.get_mut(&done.lane.group);
+                let Some(group) = group.filter(|group| group.staging.lane == done.lane) else {
+                    continue;
+                };
+                self.touched.insert(done.lane.group);
+                group.job_done(&mut self.transport, &mut self.counters, done, now);
+            }
+            self.done = done;
+        }
+        count
     }
 
     /// What connections of a group that has ended still report concerns nobody, least of all a new

@@ -73,7 +73,11 @@ impl Group {
     ) -> Result<(), LeaseError> {
         match action {
             Action::PostOffloadedReceive { source, id, message, immediate, offset, bytes } => {
-                let lease = self.region(message).write(range(offset, bytes))?;
+                let region = self.region(message);
+                let lease = match region.is_stored() {
+                    true => self.land(id, message, offset, bytes)?,
+                    false => region.write(range(offset, bytes))?,
+                };
                 if let Some(endpoint) = self.peer(source) {
                     let posted =
                         transport.post_offloaded_receive(endpoint, lease, immediate, Token(id.0));
@@ -93,8 +97,15 @@ impl Group {
                 after_receive,
                 after_send,
             } => {
-                let from = self.region(message).future_read(range(offset, bytes))?;
-                let receive = after_receive.map(|(source, id)| (source, Token(id.0)));
+                let region = self.region(message);
+                let memory = match region.is_stored() {
+                    true => self.shadow(self.number_of(message), &region),
+                    false => region,
+                };
+                let from = memory.future_read(range(offset, bytes))?;
+                // The network may have forgotten what is done; what has landed is in memory.
+                let open = after_receive.filter(|&(_, id)| !self.staging.has_landed(id));
+                let receive = open.map(|(source, id)| (source, Token(id.0)));
                 let send = after_send.map(|(target, id)| (target, Token(id.0)));
                 let mut after = Vec::with_capacity(2);
                 for (rank, token) in receive.into_iter().chain(send) {
@@ -104,7 +115,6 @@ impl Group {
                 }
                 counters.blocks_sent += 1;
                 counters.bytes_sent += bytes;
-                self.note_moved(bytes);
                 if let Some(endpoint) = self.peer(target) {
                     let token = Token(id.0);
                     let posted =

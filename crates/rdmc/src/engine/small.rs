@@ -10,10 +10,13 @@
 //! Cost of a message to n members: n-1 writes, and 4(n-1)/slots words. The root copies the message
 //! once into a ring of its own, so its memory comes back at once; receivers copy it once out.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use relay::RelayError;
-use transport::{LeaseError, PostError, Region, Token, Transport};
+use transport::{LeaseError, PeerMemory, PostError, Region, Token, Transport};
 
 use super::{Counters, Event, group::Group, order::Due, words::Word};
 use crate::{Error, GroupSettings, SmallMessages, settings::check_region};
@@ -31,13 +34,13 @@ const TOKEN: Token = Token(1 << 63);
 pub(super) struct Small {
     limits: SmallMessages,
     slot_bytes: usize,
-    /// At the root what is being written, at a receiver what the root writes into.
-    ring: Region,
     end: End,
 }
 
 enum End {
     Root {
+        /// What is being written.
+        ring: Region,
         /// Messages that have no slot yet, in order.
         waiting: VecDeque<u64>,
         /// How many were written.
@@ -47,6 +50,8 @@ enum End {
     },
     Receiver {
         root: u32,
+        /// What the root writes into.
+        ring: PeerMemory,
         /// What lies in slots, in order.
         arrived: VecDeque<Arrived>,
         freed: u64,
@@ -67,18 +72,20 @@ impl Small {
         let limits = settings.small_messages()?;
         let slot_bytes = HEAD_BYTES + limits.bytes_max as usize;
         let receivers = (0..settings.schedule.members()).filter(|&rank| rank != settings.rank);
+        let ring_bytes = slot_bytes * limits.slots as usize;
         let end = if settings.is_root() {
             End::Root {
+                ring: Region::zeroed(ring_bytes),
                 waiting: VecDeque::new(),
                 written: 0,
                 freed: receivers.map(|rank| (rank, None)).collect(),
             }
         } else {
             let root = settings.schedule.root();
-            End::Receiver { root, arrived: VecDeque::new(), freed: 0, told: 0 }
+            let ring = PeerMemory::zeroed(ring_bytes);
+            End::Receiver { root, ring, arrived: VecDeque::new(), freed: 0, told: 0 }
         };
-        let ring = Region::zeroed(slot_bytes * limits.slots as usize);
-        Some(Self { limits, slot_bytes, ring, end })
+        Some(Self { limits, slot_bytes, end })
     }
 
     /// Whether a post was made by this path.
@@ -136,25 +143,25 @@ impl Small {
     fn arrived(&mut self, rank: u32, immediate: u32) -> Result<(u64, u64), RelayError> {
         let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
         let slots = u64::from(self.limits.slots);
-        let index = match &self.end {
-            End::Receiver { root, arrived, freed, .. }
+        let (index, ring) = match &self.end {
+            End::Receiver { root, ring, arrived, freed, .. }
                 if *root == rank && (arrived.len() as u64) < slots =>
             {
-                freed + arrived.len() as u64
+                (freed + arrived.len() as u64, ring)
             }
             _ => return Err(wrong("wrote a small message for which there is no room")),
         };
         if u64::from(immediate) != index % slots {
             return Err(wrong("wrote small messages out of order"));
         }
-        let start = self.slot_start(index);
-        let head = self.ring.read(start..start + HEAD_BYTES);
-        let head = head.map_err(|_| wrong("writes a slot that it has written"))?;
+        // Copied once, then checked: the root may write it again.
+        let mut head = [0; HEAD_BYTES];
+        let copied = ring.copy_out(self.slot_start(index), &mut head);
+        copied.map_err(|_| wrong("wrote a small message where there is no slot"))?;
         let number_at = |at: usize| {
             head[at..at + 8].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
         };
         let (number, bytes) = (number_at(0), number_at(8));
-        drop(head);
         if !self.takes(bytes) {
             return Err(wrong("wrote a small message that is too long"));
         }
@@ -179,7 +186,7 @@ impl Small {
 
     /// Frees the slots of messages below `completed`. Answers what to tell the root, if it is time.
     fn free(&mut self, completed: u64) -> Option<(u32, Word)> {
-        let End::Receiver { root, arrived, freed, told } = &mut self.end else { return None };
+        let End::Receiver { root, arrived, freed, told, .. } = &mut self.end else { return None };
         while arrived.front().is_some_and(|message| message.taken && message.number < completed) {
             arrived.pop_front();
             *freed += 1;
@@ -195,7 +202,7 @@ impl Small {
     /// written before it.
     fn next_to_write(&mut self) -> Option<(u64, u64)> {
         let slots = u64::from(self.limits.slots);
-        let End::Root { waiting, written, freed } = &mut self.end else { return None };
+        let End::Root { waiting, written, freed, .. } = &mut self.end else { return None };
         // `None`, of a receiver without a ring, comes first.
         let least = (*freed.values().min()?)?;
         if *written - least >= slots {
@@ -215,7 +222,7 @@ impl Small {
 impl Group {
     /// Lets the root write, and tells it so. Errors: the transport refuses.
     pub(super) fn expose_ring<T: Transport>(&mut self, transport: &mut T) -> Result<(), Error> {
-        let Some(Small { ring, end: End::Receiver { root, .. }, .. }) = &self.small else {
+        let Some(Small { end: End::Receiver { root, ring, .. }, .. }) = &self.small else {
             return Ok(());
         };
         let Some(&endpoint) = self.peers.get(root) else { return Ok(()) };
@@ -248,6 +255,7 @@ impl Group {
         number: u64,
         region: &Region,
         counters: &mut Counters,
+        now: Duration,
     ) -> Option<Result<(), Error>> {
         let small = self.small.as_mut()?;
         let (index, start, bytes) = small.find(number)?;
@@ -257,26 +265,32 @@ impl Group {
         if let Err(error) = check_region(self.settings.number, number, bytes, region) {
             return Some(Err(error));
         }
-        let copied = small.ring.read(start..start + bytes as usize).and_then(|source| {
-            region.write(0..bytes as usize)?.copy_from_slice(&source);
-            Ok(())
-        });
-        if let Err(error) = copied {
-            return Some(Err(Error::Setting(format!("memory for message {number}: {error}"))));
-        }
+        let End::Receiver { ring, arrived, .. } = &mut small.end else { return None };
+        let taken = if region.is_stored() {
+            let mut contents = vec![0; bytes as usize];
+            let copied = ring.copy_out(start, &mut contents);
+            copied.map(|()| Some(contents))
+        } else {
+            let into = region.write(0..bytes as usize);
+            into.and_then(|mut into| ring.copy_out(start, &mut into)).map(|()| None)
+        };
+        let refused =
+            |error: LeaseError| Error::Setting(format!("memory for message {number}: {error}"));
+        let contents = match taken {
+            Ok(contents) => contents,
+            Err(error) => return Some(Err(refused(error))),
+        };
+        arrived[index].taken = true;
         counters.small_received += 1;
         counters.bytes_copied += bytes;
-        if let End::Receiver { arrived, .. } = &mut small.end {
-            arrived[index].taken = true;
-        }
-        if self.settings.report_blocks {
-            let group = self.settings.number;
-            let block = Event::Block { group, message: number, offset: 0, bytes };
-            self.events.push_back(block);
-        }
         self.memory.insert(number, region.clone());
-        self.order.received(number);
-        self.order.complete(number);
+        match contents {
+            Some(contents) => {
+                let stored = self.store_small(number, contents, region, now);
+                return Some(stored.map_err(refused));
+            }
+            None => self.small_taken(number, bytes),
+        }
         Some(Ok(()))
     }
 
@@ -308,13 +322,14 @@ impl Group {
         let range = start..start + HEAD_BYTES + bytes;
         // A slot that is free at every receiver may still be in the transport's hands here, until
         // its sends are reported.
-        let Ok(mut slot) = small.ring.write(range.clone()) else { return Ok(false) };
+        let End::Root { ring, .. } = &small.end else { return Ok(false) };
+        let Ok(mut slot) = ring.write(range.clone()) else { return Ok(false) };
         slot[..8].copy_from_slice(&number.to_le_bytes());
         slot[8..HEAD_BYTES].copy_from_slice(&(bytes as u64).to_le_bytes());
         slot[HEAD_BYTES..].copy_from_slice(&message.read(0..bytes)?);
         drop(slot);
         let immediate = (index % u64::from(small.limits.slots)) as u32;
-        let leases = self.peers.iter().map(|peer| Ok((peer, small.ring.read(range.clone())?)));
+        let leases = self.peers.iter().map(|peer| Ok((peer, ring.read(range.clone())?)));
         let leases = leases.collect::<Result<Vec<_>, LeaseError>>()?;
         let post = |((&rank, &endpoint), from)| {
             let posted = transport.post_write(endpoint, from, KEY, start as u64, immediate, TOKEN);
@@ -363,9 +378,10 @@ mod tests {
 
     fn put(small: &Small, slot: usize, number: u64, bytes: u64) {
         let start = slot * small.slot_bytes;
-        let mut head = small.ring.write(start..start + HEAD_BYTES).unwrap();
-        head[..8].copy_from_slice(&number.to_le_bytes());
-        head[8..].copy_from_slice(&bytes.to_le_bytes());
+        let End::Receiver { ring, .. } = &small.end else {
+            panic!("only receivers are written to")
+        };
+        ring.copy_in(start, &[number.to_le_bytes(), bytes.to_le_bytes()].concat()).unwrap();
     }
 
     fn wrong<T: std::fmt::Debug>(outcome: Result<T, RelayError>, member_wanted: u32) -> String {

@@ -10,7 +10,7 @@
 //! Who waits for somebody who waits, too, must not blame that one. So members with whom nothing has
 //! moved for half of the timeout say who has to do something ([`Word::Held`]): whom the one that
 //! they wait for has named, or that one itself, or they themselves if their application has given
-//! no memory. Whoever says nothing is the one.
+//! no memory or their own storage has not answered. Whoever says nothing is the one.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -70,15 +70,21 @@ impl Group {
         (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms))
     }
 
-    /// When this member gives up, if it waits for somebody.
+    /// When this member gives up, if it waits for somebody, or for its own storage.
     fn deadline(&self) -> Option<Duration> {
         let timeout = self.stall_timeout()?;
-        let waits = self.is_running() && self.waited_for().is_some();
-        waits.then(|| self.stalls.last_progress + timeout)
+        // A little earlier than others who wait for this member: it alone knows why.
+        let stuck = self.staging.stuck_since().map(|since| since + timeout / 8 * 7);
+        let waits = self.waited_for().map(|_| self.stalls.last_progress + timeout);
+        let deadline = stuck.into_iter().chain(waits).min()?;
+        self.is_running().then_some(deadline)
     }
 
     /// When [`Group::check_stall`] wants to be called at the latest; `None` if it need not be.
     pub(super) fn next_check(&self, now: Duration) -> Option<Duration> {
+        if let Some(at) = self.gives_up_at() {
+            return Some(at);
+        }
         let regular = now + self.stall_timeout()? / CHECKS_PER_TIMEOUT;
         Some(self.deadline().map_or(regular, |deadline| deadline.min(regular)))
     }
@@ -86,20 +92,33 @@ impl Group {
     /// Gives up if it is time; else tells neighbours if something has moved, or who has to do
     /// something if nothing has for long.
     pub(super) fn check_stall<T: Transport>(&mut self, transport: &mut T, now: Duration) {
+        self.check_jobs(now);
         if self.deadline().is_none_or(|deadline| now < deadline) {
             self.tell_of_progress(transport, now);
             let idle = now.saturating_sub(self.stalls.last_progress);
-            if self.stall_timeout().is_some_and(|timeout| idle >= timeout / 2) {
+            let is_idle = self.stall_timeout().is_some_and(|timeout| idle >= timeout / 2);
+            if is_idle || self.waits_for_storage(now) {
                 self.name(transport);
             }
             return;
+        }
+        if self.waits_for_storage(now)
+            && let (Some(since), Some(what)) =
+                (self.staging.stuck_since(), self.staging.occupation())
+        {
+            // First what others have to hear: their copy of it is cut.
+            let waited_ms = now.saturating_sub(since).as_millis();
+            let doing = self.occupation();
+            let detail =
+                format!("it waits for its storage: {what} since {waited_ms} ms, while {doing}");
+            return self.fail(transport, Some(self.settings.rank), FailureKind::Stalled, detail);
         }
         let detail = format!(
             "while {}, nothing has moved for {} ms",
             self.occupation(),
             self.settings.stall_timeout_ms
         );
-        let member = self.suspect();
+        let member = self.suspect(now);
         self.fail(transport, member, FailureKind::Stalled, detail);
     }
 
@@ -152,7 +171,7 @@ impl Group {
 
     /// Tells neighbours who has to do something, if that is news.
     fn name<T: Transport>(&mut self, transport: &mut T) {
-        let suspect = self.suspect().filter(|_| self.is_running());
+        let suspect = self.suspect(transport.now()).filter(|_| self.is_running());
         let Some(by) = suspect.filter(|&by| self.stalls.named != Some(by)) else { return };
         if self.stalls.named_times == NAMED_MAX {
             return;
@@ -163,9 +182,9 @@ impl Group {
     }
 
     /// Who has to do something before anything can move here, as far as is known.
-    fn suspect(&self) -> Option<u32> {
+    fn suspect(&self, now: Duration) -> Option<u32> {
         let own = self.settings.rank;
-        if self.owes_memory() {
+        if self.owes_memory() || self.waits_for_storage(now) {
             return Some(own);
         }
         let named = |rank: u32| self.stalls.held.get(&rank).copied().unwrap_or(rank);
@@ -173,6 +192,12 @@ impl Group {
         // other.
         let elsewhere = self.all_waited_for().map(named).find(|&by| by != own);
         elsewhere.or_else(|| self.waited_for())
+    }
+
+    /// Whether this member's own storage has not answered for half of the timeout.
+    fn waits_for_storage(&self, now: Duration) -> bool {
+        let idle = self.staging.stuck_since().map(|since| now.saturating_sub(since));
+        idle.zip(self.stall_timeout()).is_some_and(|(idle, timeout)| idle >= timeout / 2)
     }
 
     /// Whether this member's application has not given memory for the message that is next.

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use transport::{Cause, Completion, EndpointId, ReadLease, Region, Token, WriteLease};
+use transport::{Cause, Completion, EndpointId, PeerMemory, ReadLease, Token, WriteLease};
 
 use crate::{
     buffer::Buffer,
@@ -111,7 +111,7 @@ pub struct Link {
     // Endpoints are closed before what they use goes: fields are dropped in this order.
     /// The control path first, then the rails; `None` until connected or accepted.
     paths: Vec<Option<Path>>,
-    exposed_here: HashMap<u32, (Registration, Region)>,
+    exposed_here: HashMap<u32, (Registration, PeerMemory)>,
     slots: Buffer,
     staging: Buffer,
     pub id: EndpointId,

@@ -24,27 +24,25 @@ impl Link {
         self.writes.push_back(Write { from, name, offset, immediate, token });
     }
 
-    /// Lets the peer write into a region. Errors: in words.
+    /// Lets the peer write into memory. Errors: in words.
     pub fn expose(
         &mut self,
         name: u32,
-        region: Region,
+        memory: PeerMemory,
         devices: &[Device],
     ) -> Result<Lifeline, String> {
         if self.exposed_here.contains_key(&name) || self.exposed_here.len() >= EXPOSED_MAX {
             return Err(format!("memory is exposed as {name} already, or in too many pieces"));
         }
-        let (device, bytes) = (&devices[0], region.len());
+        let (device, bytes) = (&devices[0], memory.len());
         let access = Access::Peers { key: wanted_key(self.number(), name.into()) };
-        let lease = region.write(0..bytes).map_err(|error| error.to_string())?;
-        let start = lease.memory().start();
-        drop(lease);
-        // SAFETY: the region is kept beside the registration and dropped after it.
+        let start = memory.start();
+        // SAFETY: the memory is kept beside the registration and dropped after it.
         let registration = unsafe { sys::register(&device.domain, start, bytes, access) }
             .map_err(|error| registration::explain(error, bytes))?;
         let address = if device.info.virtual_addresses { start as u64 } else { 0 };
         let (key, bytes) = (registration.key, bytes as u64);
-        self.exposed_here.insert(name, (registration, region));
+        self.exposed_here.insert(name, (registration, memory));
         Ok(Lifeline::Exposed { name, key, address, bytes })
     }
 

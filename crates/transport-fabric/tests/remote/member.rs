@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use transport::{Completion, EndpointId, Region, Token, Transport, Waker};
+use transport::{Completion, EndpointId, PeerMemory, Region, Token, Transport, Waker};
 use transport_fabric::{FabricLink, FabricTransport, Offer, Role};
 
 use super::protocol::{self, Event, Reply, Request};
@@ -83,7 +83,7 @@ struct Member {
     listening: Option<(Offer, TcpListener)>,
     /// Memory of posts, until they complete.
     posts: HashMap<Token, Region>,
-    exposed: HashMap<EndpointId, Vec<(u32, Region)>>,
+    exposed: HashMap<EndpointId, Vec<(u32, PeerMemory)>>,
     /// What goes with the answer.
     payload: Vec<u8>,
 }
@@ -146,12 +146,11 @@ impl Member {
                 let posted = self.transport.post_write(to, from, key, offset, immediate, called);
                 self.posted(posted, token, region)
             }
-            Request::Expose { endpoint, key, is_writable } => {
-                let region =
-                    if is_writable { Region::from_vec(bytes) } else { Region::from_shared(bytes) };
-                let exposed = self.transport.expose(id(endpoint), key, region.clone());
+            Request::Expose { endpoint, key } => {
+                let memory = PeerMemory::from_vec(bytes);
+                let exposed = self.transport.expose(id(endpoint), key, memory.clone());
                 if exposed.is_ok() {
-                    self.exposed.entry(id(endpoint)).or_default().push((key, region));
+                    self.exposed.entry(id(endpoint)).or_default().push((key, memory));
                 }
                 Reply::Posted(exposed.map_err(Into::into))
             }
@@ -212,8 +211,8 @@ impl Member {
                     self.payload.extend(received(region, *bytes as usize));
                 }
                 Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } => {
-                    for (key, region) in self.exposed.remove(endpoint).unwrap_or_default() {
-                        let alone = region.try_into_vec().is_ok();
+                    for (key, memory) in self.exposed.remove(endpoint).unwrap_or_default() {
+                        let alone = memory.try_into_vec().is_ok();
                         assert!(alone, "{completion:?}, but memory {key} was not let go");
                     }
                 }
@@ -231,8 +230,9 @@ impl Member {
             if !completions.iter().any(here) {
                 continue;
             }
-            for (key, region) in memory {
-                let contents = region.read(0..region.len()).expect("nobody else has it");
+            for (key, memory) in memory {
+                let mut contents = vec![0; memory.len()];
+                memory.copy_out(0, &mut contents).expect("it is all of it");
                 self.payload.extend_from_slice(&contents);
                 let bytes = contents.len() as u64;
                 events.push(Event::Memory { endpoint: endpoint.0, key: *key, bytes });

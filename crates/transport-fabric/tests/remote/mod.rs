@@ -16,7 +16,7 @@ use std::{
 };
 
 use transport::{
-    Completion, EndpointId, PostError, ReadLease, Region, Token, Transport, Waker, WriteLease,
+    Completion, EndpointId, PeerMemory, PostError, ReadLease, Token, Transport, Waker, WriteLease,
 };
 
 use crate::common::Place;
@@ -33,7 +33,7 @@ pub struct Remote {
     can_write: bool,
     sends: HashMap<Token, ReadLease>,
     receives: HashMap<Token, WriteLease>,
-    exposed: HashMap<(EndpointId, u32), Region>,
+    exposed: HashMap<(EndpointId, u32), PeerMemory>,
 }
 
 impl Remote {
@@ -131,9 +131,8 @@ impl Remote {
                 Completion::Control { endpoint: id(endpoint), word }
             }
             Event::Memory { endpoint, key, bytes } => {
-                let region = &self.exposed[&(id(endpoint), key)];
-                let mut memory = region.write(0..region.len()).expect("the test does not look now");
-                memory.copy_from_slice(take(bytes));
+                let memory = &self.exposed[&(id(endpoint), key)];
+                memory.copy_in(0, take(bytes)).expect("it is as long");
                 return None;
             }
             Event::Written { endpoint, immediate } => {
@@ -219,10 +218,15 @@ impl Transport for Remote {
         self.can_write
     }
 
-    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
-        let contents = memory.read(0..memory.len()).expect("nobody writes").to_vec();
-        let is_writable = memory.is_writable();
-        self.post(&Request::Expose { endpoint: endpoint.0, key, is_writable }, &contents)?;
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
+        let mut contents = vec![0; memory.len()];
+        memory.copy_out(0, &mut contents).expect("it is all of it");
+        self.post(&Request::Expose { endpoint: endpoint.0, key }, &contents)?;
         self.exposed.insert((endpoint, key), memory);
         Ok(())
     }

@@ -48,7 +48,6 @@ pub enum Request {
     Expose {
         endpoint: u64,
         key: u32,
-        is_writable: bool,
     },
     /// The word.
     Word {

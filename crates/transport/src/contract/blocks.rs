@@ -1,12 +1,6 @@
 //! Clauses about blocks: matching, lengths, memory.
 
-use std::{
-    collections::VecDeque,
-    fs::File,
-    io::Write,
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
 use super::{
     Harness,
@@ -254,7 +248,8 @@ pub fn a_block_over_the_limit_is_refused<H: Harness>(harness: &mut H) {
     if bytes > TESTABLE_BYTES_MAX || usize::try_from(bytes).is_err() {
         return;
     }
-    let region = sparse(bytes);
+    // Address space alone: nobody touches it.
+    let region = Region::zeroed(bytes as usize);
     let whole = 0..region.len();
     let expected = PostError::TooLarge { bytes, bytes_max };
     assert_eq!(rig.try_send(0, 1, &region, whole.clone(), 0), Err(expected.clone()));
@@ -265,13 +260,11 @@ pub fn a_block_over_the_limit_is_refused<H: Harness>(harness: &mut H) {
     rig.pump("a block of a lawful size", |rig| rig.succeeded(1, received));
 }
 
-/// Blocks are sent out of a file that is mapped for reading only, as a root does.
-pub fn blocks_of_a_read_only_file_arrive<H: Harness>(harness: &mut H) {
+/// Blocks are sent out of memory that may only be read.
+pub fn blocks_of_read_only_memory_arrive<H: Harness>(harness: &mut H) {
     const BYTES: usize = 100_003;
     let mut rig = Rig::new(harness, 2);
-    let mut file = temporary_file();
-    file.write_all(&pattern(1, BYTES)).expect("it can be written");
-    let source = Region::map_file(&file, BYTES as u64).expect("it can be mapped");
+    let source = Region::from_shared(pattern(1, BYTES));
     let into = poisoned(BYTES);
     let receives: Vec<_> = [0..70_001, 70_001..BYTES]
         .map(|range| {
@@ -282,27 +275,4 @@ pub fn blocks_of_a_read_only_file_arrive<H: Harness>(harness: &mut H) {
         .into();
     rig.pump("both blocks", |rig| receives.iter().all(|&token| rig.succeeded(1, token)));
     assert_pattern(&into, 0..BYTES, 1);
-}
-
-/// So many bytes without memory for them: a file that is all hole.
-fn sparse(bytes: u64) -> Region {
-    let file = temporary_file();
-    file.set_len(bytes).expect("it can have a hole");
-    Region::map_file_writable(&file, bytes).expect("it can be mapped")
-}
-
-/// A file without a name.
-fn temporary_file() -> File {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("rdmc-contract-{}-{count}", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&path)
-        .expect("a temporary file can be made");
-    std::fs::remove_file(&path).expect("it can be unlinked");
-    file
 }

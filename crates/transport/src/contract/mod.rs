@@ -84,7 +84,7 @@ pub mod clauses {
     pub use super::{
         blocks::{
             a_block_over_the_limit_is_refused, a_short_block_leaves_the_rest_of_the_memory_alone,
-            blocks_match_receives_in_posting_order, blocks_of_a_read_only_file_arrive,
+            blocks_match_receives_in_posting_order, blocks_of_read_only_memory_arrive,
             every_length_arrives_exactly, everybody_sends_to_everybody,
             large_blocks_posted_all_at_once, many_small_blocks_through_a_window_of_two,
             memory_is_held_until_it_is_handed_back, one_block_to_several_peers_at_once,
@@ -155,7 +155,7 @@ macro_rules! contract_tests {
             a_wake_before_the_wait_counts
             an_offloaded_send_after_a_receive_that_is_done
             blocks_match_receives_in_posting_order
-            blocks_of_a_read_only_file_arrive
+            blocks_of_read_only_memory_arrive
             both_sides_may_close_at_once
             closing_twice_is_harmless
             completions_are_appended

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    Completion, EndpointId, PostError, Region, Token, Transport,
+    Completion, EndpointId, PeerMemory, PostError, Region, Token, Transport,
     contract::{Harness, Network},
 };
 
@@ -236,9 +236,9 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.posted(member, token, answer, endpoint, Kind::Send, region, range, false)
     }
 
-    /// Lets `peer` write into a region of `member`.
-    pub(super) fn expose(&mut self, member: usize, peer: usize, key: u32, region: &Region) {
-        self.try_expose(member, peer, key, region).expect("memory may be exposed");
+    /// Lets `peer` write into memory of `member`.
+    pub(super) fn expose(&mut self, member: usize, peer: usize, key: u32, memory: &PeerMemory) {
+        self.try_expose(member, peer, key, memory).expect("memory may be exposed");
     }
 
     pub(super) fn try_expose(
@@ -246,10 +246,10 @@ impl<'h, H: Harness> Rig<'h, H> {
         member: usize,
         peer: usize,
         key: u32,
-        region: &Region,
+        memory: &PeerMemory,
     ) -> Result<(), PostError> {
         let endpoint = self.endpoint(member, peer);
-        let answer = self.transport(member).expose(endpoint, key, region.clone());
+        let answer = self.transport(member).expose(endpoint, key, memory.clone());
         self.note(format_args!("member {member} exposes {key} on {endpoint:?}: {answer:?}"));
         answer
     }
@@ -562,19 +562,41 @@ pub(super) fn poisoned(bytes: usize) -> Region {
     Region::from_vec(vec![POISON; bytes])
 }
 
+/// Memory that holds poison, for a peer to write.
+pub(super) fn poisoned_for_peers(bytes: usize) -> PeerMemory {
+    PeerMemory::from_vec(vec![POISON; bytes])
+}
+
+/// What the suite looks into after a transfer.
+pub(super) trait Contents {
+    fn contents(&self, range: Range<usize>) -> Vec<u8>;
+}
+
+impl Contents for Region {
+    fn contents(&self, range: Range<usize>) -> Vec<u8> {
+        self.read(range).expect("nobody writes").to_vec()
+    }
+}
+
+impl Contents for PeerMemory {
+    fn contents(&self, range: Range<usize>) -> Vec<u8> {
+        let mut copy = vec![0; range.len()];
+        self.copy_out(range.start, &mut copy).expect("it is in range");
+        copy
+    }
+}
+
 /// Checks that the range holds the pattern of `seed`.
 #[track_caller]
-pub(super) fn assert_pattern(region: &Region, range: Range<usize>, seed: u64) {
-    let bytes = range.len();
-    let contents = region.read(range.clone()).expect("nobody writes");
+pub(super) fn assert_pattern(memory: &impl Contents, range: Range<usize>, seed: u64) {
     // Not assert_eq: nobody wants to read a megabyte.
-    assert!(*contents == pattern(seed, bytes), "bytes {range:?} are not those of block {seed}");
+    let is_it = memory.contents(range.clone()) == pattern(seed, range.len());
+    assert!(is_it, "bytes {range:?} are not those of block {seed}");
 }
 
 /// Checks that nothing was written to the range.
 #[track_caller]
-pub(super) fn assert_poison(region: &Region, range: Range<usize>) {
-    let contents = region.read(range.clone()).expect("nobody writes");
-    let wrong = contents.iter().position(|&byte| byte != POISON);
+pub(super) fn assert_poison(memory: &impl Contents, range: Range<usize>) {
+    let wrong = memory.contents(range.clone()).iter().position(|&byte| byte != POISON);
     assert!(wrong.is_none(), "byte {wrong:?} of {range:?} was written");
 }

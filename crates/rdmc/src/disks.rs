@@ -1,0 +1,127 @@
+//! Threads that wait for disks: one for each group that has messages in files, so that a disk that
+//! stalls holds up that group alone.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use transport::Waker;
+
+use crate::{
+    bootstrap::Deadline,
+    engine::jobs::{Disks, Done, Job, Lane, What},
+    threads::Threads,
+};
+
+/// [`Disks`] with a thread for each lane, which begins with its first job and ends when the lane
+/// does.
+pub(crate) struct DiskThreads {
+    shared: Arc<Shared>,
+    lanes: Mutex<HashMap<Lane, Sender<Job>>>,
+    threads: Threads,
+}
+
+struct Shared {
+    done: Mutex<Vec<Done>>,
+    /// What is being carried out, and since when.
+    running: Mutex<HashMap<Lane, (What, Instant)>>,
+    waker: Waker,
+}
+
+impl DiskThreads {
+    /// Starts nothing. `waker` wakes whoever takes in what is done.
+    pub(crate) fn new(waker: Waker) -> Self {
+        let shared = Shared { done: Mutex::default(), running: Mutex::default(), waker };
+        Self { shared: Arc::new(shared), lanes: Mutex::default(), threads: Threads::default() }
+    }
+
+    fn start(&self, lane: Lane) -> std::io::Result<Sender<Job>> {
+        let (sender, jobs) = unbounded();
+        let shared = Arc::clone(&self.shared);
+        let name = format!("rdmc-storage-{}", lane.group);
+        let what = format!("storage of group {}", lane.group);
+        self.threads.spawn(&name, what, move || shared.work(lane, &jobs))?;
+        Ok(sender)
+    }
+
+    /// The jobs that have not ended, in words.
+    fn stuck(&self) -> Vec<String> {
+        let running = lock(&self.shared.running);
+        let stuck = running.values().map(|(what, since)| {
+            format!("a {what}, which has gone on for {} ms", since.elapsed().as_millis())
+        });
+        stuck.collect()
+    }
+
+    /// Ends all threads, once the groups have ended. Answers what a disk does not come to an end with
+    /// by the deadline: its thread is left to itself, with the memory and the file that it uses.
+    pub(crate) fn close(&self, deadline: Deadline) -> Vec<String> {
+        lock(&self.lanes).clear();
+        let late = self.threads.join(deadline);
+        if late.is_empty() {
+            return late;
+        }
+        let stuck = self.stuck();
+        if stuck.is_empty() { late } else { stuck }
+    }
+}
+
+impl Shared {
+    fn work(&self, lane: Lane, jobs: &Receiver<Job>) {
+        for job in jobs {
+            lock(&self.running).insert(lane, (job.what.clone(), Instant::now()));
+            let done = job.run();
+            lock(&self.running).remove(&lane);
+            self.report(done);
+        }
+    }
+
+    fn report(&self, done: Done) {
+        let mut all = lock(&self.done);
+        all.push(done);
+        let is_news = all.len() == 1;
+        drop(all);
+        if is_news {
+            (self.waker)();
+        }
+    }
+}
+
+impl Disks for DiskThreads {
+    fn submit(&self, job: Job) {
+        let mut lanes = lock(&self.lanes);
+        let known = lanes.get(&job.lane).cloned();
+        let sender = known.map_or_else(|| self.start(job.lane), Ok);
+        match sender {
+            Ok(sender) => {
+                lanes.insert(job.lane, sender.clone());
+                // The thread ends only when the lane does.
+                let _ = sender.send(job);
+            }
+            Err(error) => {
+                let (lane, number) = (job.lane, job.number);
+                drop(job);
+                self.shared.report(Done { lane, number, outcome: Err(error) });
+            }
+        }
+    }
+
+    fn has_done(&self) -> bool {
+        !lock(&self.shared.done).is_empty()
+    }
+
+    fn take_done(&self, done: &mut Vec<Done>) {
+        done.append(&mut lock(&self.shared.done));
+    }
+
+    fn end(&self, lane: Lane) {
+        lock(&self.lanes).remove(&lane);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,463 @@
+//! Messages in files: whole, once and in order; and what happens when a file shrinks or its disk
+//! stalls. The process that a signal ends is this one.
+
+mod common;
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, Write},
+    sync::{
+        Arc, Condvar, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::{Duration, Instant},
+};
+
+use common::{PATIENCE, World, contents};
+use rdmc::{
+    Algorithm, Application, Error, Fabric, Failure, FailureKind, Group, GroupSettings, Memory,
+    Protection, Region, SmallMessages, Storage,
+};
+
+const MEMBERS: u32 = 3;
+
+fn file_of(contents: &[u8]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(contents).unwrap();
+    file
+}
+
+fn contents_of(mut file: &File) -> Vec<u8> {
+    let mut contents = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut contents).unwrap();
+    contents
+}
+
+/// What an application was told.
+#[derive(Debug)]
+enum Told {
+    Block(u64),
+    Complete,
+    Failed(Failure, Vec<u64>),
+}
+
+/// Receives every message into what `memory` gives.
+struct Receiving<M> {
+    memory: M,
+    told: Sender<Told>,
+}
+
+impl<M: FnMut(u64, u64) -> Region + Send + 'static> Application for Receiving<M> {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
+        Memory::Region((self.memory)(message, bytes))
+    }
+
+    fn block(&mut self, _: u64, offset: u64, _: u64) {
+        let _ = self.told.send(Told::Block(offset));
+    }
+
+    fn complete(&mut self, _: u64, _: Region) {
+        let _ = self.told.send(Told::Complete);
+    }
+
+    fn failed(&mut self, failure: &Failure, regions: Vec<(u64, Region)>) {
+        let messages = regions.into_iter().map(|(message, _)| message).collect();
+        let _ = self.told.send(Told::Failed(failure.clone(), messages));
+    }
+}
+
+type Joined = Vec<(Group, Receiver<Told>)>;
+
+/// Every member joins; receivers take messages into what `memory` gives for their rank.
+fn join<M>(
+    world: &World,
+    settings: impl Fn(u32) -> GroupSettings + Sync,
+    memory: impl Fn(u32) -> M + Sync,
+) -> Joined
+where
+    M: FnMut(u64, u64) -> Region + Send + 'static,
+{
+    let (settings, memory) = (&settings, &memory);
+    std::thread::scope(|scope| {
+        let joining: Vec<_> = (0..)
+            .zip(&world.contexts)
+            .map(|(rank, context)| {
+                scope.spawn(move || {
+                    let (told, heard) = channel();
+                    let application = Receiving { memory: memory(rank), told };
+                    let group = context.create_group(settings(rank), &world.addresses, application);
+                    (group.unwrap(), heard)
+                })
+            })
+            .collect();
+        joining.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn close_all(groups: &Joined, case: &str) {
+    std::thread::scope(|scope| {
+        for (group, _) in groups {
+            scope.spawn(move || {
+                group.close(PATIENCE).unwrap_or_else(|error| panic!("{case}: {error}"))
+            });
+        }
+    });
+}
+
+fn failure_of(told: &Receiver<Told>) -> (Failure, Vec<u64>) {
+    loop {
+        if let Told::Failed(failure, regions) = told.recv_timeout(PATIENCE).unwrap() {
+            return (failure, regions);
+        }
+    }
+}
+
+/// What this host can carry blocks over, with what protects them.
+fn networks() -> Vec<(Fabric, Protection)> {
+    let mut networks: Vec<_> = Protection::ALL.map(|how| (Fabric::Tcp, how)).into();
+    for name in ["ofi-tcp", "sockets"] {
+        let fabric: Fabric = name.parse().unwrap();
+        let mut settings = common::context_settings(&rdmc::Secret::random().unwrap());
+        settings.fabric = fabric.clone();
+        match rdmc::Context::start(settings) {
+            Ok(context) => {
+                context.close(PATIENCE).unwrap();
+                networks.push((fabric, Protection::None));
+            }
+            Err(error) => eprintln!("SKIPPED: over {name}, which needs libfabric: {error}"),
+        }
+    }
+    networks
+}
+
+fn world_over((fabric, protection): &(Fabric, Protection)) -> World {
+    World::start_with(MEMBERS as usize, |settings| {
+        settings.fabric = fabric.clone();
+        settings.protection = *protection;
+    })
+}
+
+fn in_heap(_: u64, bytes: u64) -> Region {
+    Region::zeroed(bytes as usize)
+}
+
+#[test]
+fn files_arrive_whole_in_every_algorithm_over_every_network() {
+    let lengths = [0, 1, 999, 1_000, 1_001, 50_500, 3];
+    let sent: Vec<Vec<u8>> =
+        (0..).zip(lengths).map(|(message, bytes)| contents(message, bytes)).collect();
+    for network in networks() {
+        let world = world_over(&network);
+        let algorithms = Algorithm::ALL.into_iter().filter(|&it| it != Algorithm::InSwitch);
+        for (number, algorithm) in (0..).zip(algorithms) {
+            for (offload, small) in
+                [(false, None), (false, Some(SmallMessages::default())), (true, None)]
+            {
+                let files: Vec<Vec<File>> = (0..MEMBERS)
+                    .map(|_| lengths.iter().map(|&bytes| file_of(&vec![9; bytes])).collect())
+                    .collect();
+                let settings = |rank| {
+                    let mut settings = common::group(number, algorithm, MEMBERS, 0)(rank);
+                    (settings.offload, settings.small) = (offload, small);
+                    settings
+                };
+                let groups = join(&world, settings, |rank| {
+                    let files: Vec<File> =
+                        files[rank as usize].iter().map(|file| file.try_clone().unwrap()).collect();
+                    move |message, bytes| {
+                        Region::from_file_writable(&files[message as usize], bytes).unwrap()
+                    }
+                });
+                for (index, message) in sent.iter().enumerate() {
+                    // By turns out of a file and out of memory: their order is kept.
+                    let region = if index % 3 == 1 {
+                        Region::from_vec(message.clone())
+                    } else {
+                        Region::from_file(&file_of(message), message.len() as u64).unwrap()
+                    };
+                    groups[0].0.send(region).unwrap();
+                }
+                let case = format!("{network:?} {algorithm} offload {offload} {small:?}");
+                close_all(&groups, &case);
+                for files in &files[1..] {
+                    for (file, message) in files.iter().zip(&sent) {
+                        assert!(contents_of(file) == *message, "{case}");
+                    }
+                }
+            }
+        }
+        world.close();
+    }
+}
+
+/// When a file shrinks, and to how many bytes.
+const BYTES: usize = 2_000_000;
+const SHRINKS: [(&str, Option<u64>, u64); 6] = [
+    ("before the first block", None, 0),
+    ("in the first block", None, 500),
+    ("in the middle", None, BYTES as u64 / 2),
+    ("in the last block", None, BYTES as u64 - 1),
+    ("on the way, to nothing", Some(100_000), 0),
+    ("on the way, by one block", Some(100_000), BYTES as u64 - 1_000),
+];
+
+/// Truncates a file that the root sends, or that member 1 receives into: all members hear of an
+/// error of memory at that member. Nobody is killed by a signal.
+fn assert_shrinking_is_named(
+    world: &World,
+    (number, settings): (u64, &(dyn Fn(u32) -> GroupSettings + Sync)),
+    bytes: usize,
+    culprit: u32,
+    (when, at, left): (&str, Option<u64>, u64),
+) {
+    let file = file_of(&contents(1, bytes));
+    let shrink = || file.set_len(left).unwrap();
+    let groups = join(
+        world,
+        |rank| GroupSettings { report_blocks: true, number, ..settings(rank) },
+        |rank| {
+            let file = file.try_clone().unwrap();
+            move |message, bytes| {
+                if rank != culprit {
+                    return in_heap(message, bytes);
+                }
+                let region = Region::from_file_writable(&file, bytes).unwrap();
+                if at.is_none() {
+                    file.set_len(left).unwrap();
+                }
+                region
+            }
+        },
+    );
+    let source = match culprit {
+        0 => Region::from_file(&file, bytes as u64).unwrap(),
+        _ => Region::from_vec(contents(1, bytes)),
+    };
+    if culprit == 0 && at.is_none() {
+        shrink();
+    }
+    groups[0].0.send(source).unwrap();
+    if let Some(at) = at {
+        // What member 1 has is far from all: windows are some blocks.
+        while !matches!(groups[1].1.recv_timeout(PATIENCE).unwrap(), Told::Block(offset) if offset >= at)
+        {
+        }
+        shrink();
+    }
+    for (group, told) in &groups {
+        let (failure, _) = failure_of(told);
+        let case = format!("at member {culprit}, {when}: {failure}");
+        assert_eq!((failure.member, failure.kind), (Some(culprit), FailureKind::Memory), "{case}");
+        if group.settings().rank == culprit {
+            // A receiver may also read back what it relays.
+            let words = ["read", "written"]
+                .map(|access| format!("memory could not be {access} (the file has shrunk)"));
+            assert!(words.iter().any(|words| failure.detail.contains(words)), "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_fails_its_group_with_an_error_that_names_the_member() {
+    for network in networks() {
+        let world = world_over(&network);
+        let mut number = 0;
+        for culprit in [0, 1] {
+            for shrink in SHRINKS {
+                number += 1;
+                let settings = common::group(number, Algorithm::Chain, MEMBERS, 0);
+                assert_shrinking_is_named(&world, (number, &settings), BYTES, culprit, shrink);
+            }
+        }
+        world.close();
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_before_a_small_message_is_an_error_too() {
+    for network in networks() {
+        let world = world_over(&network);
+        for (number, culprit) in [(1, 0), (2, 1)] {
+            let settings = |rank| GroupSettings {
+                small: Some(SmallMessages::default()),
+                ..common::group(number, Algorithm::Chain, MEMBERS, 0)(rank)
+            };
+            let shrink = ("before a small message", None, 10);
+            assert_shrinking_is_named(&world, (number, &settings), 300, culprit, shrink);
+        }
+        world.close();
+    }
+}
+
+/// A disk that answers when it is let.
+struct Gate {
+    bytes: Mutex<Vec<u8>>,
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    is_open: bool,
+    was_used: bool,
+}
+
+impl Gate {
+    fn closed(contents: Vec<u8>) -> Arc<Self> {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { bytes: Mutex::new(contents), state, changed })
+    }
+
+    fn open(&self) {
+        self.state.lock().unwrap().is_open = true;
+        self.changed.notify_all();
+    }
+
+    /// Until somebody waits for the disk.
+    fn wait_for_somebody(&self) {
+        let state = self.state.lock().unwrap();
+        let nobody = |state: &mut GateState| !state.was_used;
+        let (state, waited) = self.changed.wait_timeout_while(state, PATIENCE, nobody).unwrap();
+        assert!(state.was_used, "nobody uses the disk, {waited:?}");
+    }
+
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.was_used = true;
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |state| !state.is_open).unwrap());
+    }
+}
+
+impl Storage for Gate {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        self.pass();
+        into.copy_from_slice(&self.bytes.lock().unwrap()[offset as usize..][..into.len()]);
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.pass();
+        self.bytes.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "the disk of this test".into()
+    }
+}
+
+/// Groups 1, whose root or first receiver has its message behind the gate.
+fn join_behind(
+    world: &World,
+    gate: &Arc<Gate>,
+    culprit: u32,
+    bytes: usize,
+    stall_timeout_ms: u64,
+) -> Joined {
+    let region = Region::from_storage(Arc::clone(gate) as Arc<dyn Storage>, bytes as u64, true);
+    let region = region.unwrap();
+    let groups = join(
+        world,
+        |rank| GroupSettings {
+            stall_timeout_ms,
+            ..common::group(1, Algorithm::BinomialPipeline, MEMBERS, 0)(rank)
+        },
+        |rank| {
+            let region = region.clone();
+            move |message, bytes| {
+                if rank == culprit { region.clone() } else { in_heap(message, bytes) }
+            }
+        },
+    );
+    let source = if culprit == 0 { region } else { Region::from_vec(contents(1, bytes)) };
+    groups[0].0.send(source).unwrap();
+    groups
+}
+
+/// A disk that does not answer for many times as long as a silent member is borne holds up what is
+/// in its own group, and nothing else.
+#[test]
+fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
+    const BYTES: usize = 300_000;
+    const SILENCE_MS: u64 = 400;
+    for culprit in [0, 1] {
+        let world = World::start_with(MEMBERS as usize, |settings| {
+            settings.tcp.silence_timeout_ms = SILENCE_MS;
+        });
+        let gate = Gate::closed(if culprit == 0 { contents(1, BYTES) } else { vec![0; BYTES] });
+        let groups = join_behind(&world, &gate, culprit, BYTES, 600_000);
+        gate.wait_for_somebody();
+        let others = join(&world, common::group(2, Algorithm::Chain, MEMBERS, 2), |_| in_heap);
+        let (since, mut message) = (Instant::now(), 0);
+        while since.elapsed() < Duration::from_millis(4 * SILENCE_MS) {
+            others[2].0.send(Region::from_vec(contents(2, 5_000))).unwrap();
+            message += 1;
+            for (group, _) in &others {
+                group.wait_complete(message, PATIENCE).unwrap();
+            }
+        }
+        assert!(groups.iter().all(|(group, _)| group.failure().is_none()), "member {culprit}");
+        gate.open();
+        close_all(&groups, "behind the gate");
+        close_all(&others, "others");
+        assert!(*gate.bytes.lock().unwrap() == contents(1, BYTES));
+        world.close();
+    }
+}
+
+/// Where the stall timeout ends the group, everybody hears whose storage it is; what the disk uses
+/// is not handed back, and closing says what it does not come to an end with.
+#[test]
+fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
+    const BYTES: usize = 300_000;
+    for culprit in [0, 1] {
+        let world = World::start_with(MEMBERS as usize, |_| {});
+        let gate = Gate::closed(vec![1; BYTES]);
+        let groups = join_behind(&world, &gate, culprit, BYTES, 4_000);
+        let access = if culprit == 0 { "read" } else { "write" };
+        for (rank, (_, told)) in (0..).zip(&groups) {
+            let (failure, regions) = failure_of(told);
+            let who = (failure.member, failure.kind);
+            assert_eq!(who, (Some(culprit), FailureKind::Stalled), "{failure}");
+            if rank == culprit {
+                let words = format!("it waits for its storage: {access} of 1000 bytes of the disk");
+                assert!(failure.detail.contains(&words), "{failure}");
+                assert_eq!(regions, [], "memory was handed back that the disk uses");
+            }
+        }
+        drop(groups);
+        for (rank, context) in (0..).zip(world.contexts) {
+            let closed = context.close(Duration::from_secs(5));
+            if rank == culprit {
+                let Err(Error::Timeout { what, .. }) = &closed else { panic!("{closed:?}") };
+                let words = format!("a {access} of 1000 bytes of the disk of this test");
+                assert!(what.contains(&words), "{what}");
+            } else {
+                closed.unwrap();
+            }
+        }
+        gate.open();
+    }
+}
+
+/// Nobody waits for ever for a disk that a failed group still uses.
+#[test]
+fn a_group_that_is_given_up_ends_without_its_disk() {
+    const BYTES: usize = 300_000;
+    for culprit in [0, 1] {
+        let world = World::start_with(MEMBERS as usize, |_| {});
+        let gate = Gate::closed(vec![1; BYTES]);
+        let groups = join_behind(&world, &gate, culprit, BYTES, 0);
+        gate.wait_for_somebody();
+        groups[2].0.abort("enough");
+        for (_, told) in &groups {
+            let (failure, _) = failure_of(told);
+            assert_eq!((failure.member, failure.kind), (Some(2), FailureKind::Application));
+        }
+        gate.open();
+        drop(groups);
+        world.close();
+    }
+}
