@@ -4,7 +4,7 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 
 use rdmc::{Algorithm, Engine, Event, Failure, FailureKind, GroupSettings, Region, Schedule};
 use transport::{
-    Completion, EndpointId, PostError, ReadLease, Token, Transport, Waker, WriteLease,
+    Completion, EndpointId, PeerMemory, PostError, ReadLease, Token, Transport, Waker, WriteLease,
 };
 use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
 
@@ -84,7 +84,12 @@ impl Transport for Refusing {
         self.inner.can_write()
     }
 
-    fn expose(&mut self, endpoint: EndpointId, key: u32, memory: Region) -> Result<(), PostError> {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
         self.inner.expose(endpoint, key, memory)
     }
 
