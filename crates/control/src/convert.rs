@@ -60,6 +60,7 @@ pub(crate) fn group(group: Option<&proto::Group>) -> Result<Group, ControlError>
         psn_first: Serial::new(serial("packet number", group.psn_first)?),
         virtual_address: address(&group.virtual_address)?,
         virtual_mac: mac(&group.virtual_mac)?,
+        proof: group.proof.clone(),
         all_notifications: group.all_notifications,
         members: members(&group.members)?,
     })
@@ -104,6 +105,7 @@ pub(crate) fn group_told(group: &Group) -> proto::Group {
         psn_first: group.psn_first.get(),
         virtual_address: group.virtual_address.to_string(),
         virtual_mac: group.virtual_mac.to_string(),
+        proof: group.proof.clone(),
         all_notifications: group.all_notifications,
         members: group.members.iter().map(member_told).collect(),
     }

@@ -58,6 +58,7 @@ mod tests {
             psn_first: Serial::new(77),
             virtual_address: members[0].parse().unwrap(),
             virtual_mac: Mac([2, 0, 0, 0, 0, 9]),
+            proof: Vec::new(),
             all_notifications: false,
             members: members.iter().map(member).collect(),
         };

@@ -7,6 +7,10 @@
 //!
 //! They talk by gRPC (`proto/switch.proto`) over TLS, with certificates at both ends.
 
+#[cfg(test)]
+#[path = "../../rdmc/tests/common/authority.rs"]
+mod authority;
+
 pub mod agent;
 mod client;
 mod convert;
@@ -15,6 +19,7 @@ mod error;
 pub mod fuzzing;
 pub mod host;
 mod keeper;
+mod lent;
 /// What travels, made of `proto/`.
 #[allow(missing_docs, clippy::all, reason = "made by a generator")]
 pub mod proto;

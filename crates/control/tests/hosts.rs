@@ -86,6 +86,7 @@ fn a_group_replicates_and_is_closed() {
         assert_eq!(made.members, [address(1), address(2), address(3)]);
         assert_eq!(made.virtual_address, address(1));
         Flow::new(1, 40).run(&mut world, &group, &receivers).await;
+        assert!(world.resolved() > 0, "the first member has lent its addresses");
         let known = world.host(0).groups().await.unwrap().groups;
         assert_eq!(known[0].key.as_ref().unwrap().id, made.id);
         assert_eq!(known[0].members[1].daemon, daemon(2));

@@ -129,7 +129,7 @@ mod tests {
             let merging = Merging {
                 psn_first: Serial::new(0),
                 virtual_address: peer,
-                virtual_mac: peer_mac,
+                virtual_mac: Some(peer_mac),
                 members: vec![Source { address: own, psn_offset: 0, ports: Vec::new() }],
                 all_notifications: false,
             };

@@ -214,7 +214,7 @@ fn tables(
     let merging = Merging {
         psn_first: Serial::new(PSN_FIRST),
         virtual_address: address(200),
-        virtual_mac: Mac([2, 0, 0, 0, 9, 9]),
+        virtual_mac: Some(Mac([2, 0, 0, 0, 9, 9])),
         members: joined.iter().map(source).collect(),
         all_notifications: false,
     };

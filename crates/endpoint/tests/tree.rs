@@ -103,6 +103,7 @@ impl World {
             psn_first: Serial::new(psn_first),
             virtual_address,
             virtual_mac: Mac([2, 4, 0, 0, 9, number as u8]),
+            proof: Vec::new(),
             all_notifications: false,
             members: Vec::new(),
         };

@@ -88,7 +88,7 @@ fn insert(
     let merging = Merging {
         psn_first: Serial::new(PSN_FIRST),
         virtual_address,
-        virtual_mac: Mac([2, 0, 0, 7, 0, 201]),
+        virtual_mac: Some(Mac([2, 0, 0, 7, 0, 201])),
         members: members.iter().map(source).collect(),
         all_notifications: false,
     };

@@ -268,6 +268,7 @@ impl Network {
             psn_first,
             virtual_address: virtual_address(self.groups),
             virtual_mac: Mac([0; 6]),
+            proof: Vec::new(),
             all_notifications: self.config.all_notifications,
             members,
         }

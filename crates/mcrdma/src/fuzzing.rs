@@ -50,7 +50,7 @@ fn switch() -> Switch {
         let merging = Merging {
             psn_first: Serial::new(Serial::COUNT - 2),
             virtual_address: address(is_v6, 9),
-            virtual_mac: Mac([2, 0, 0, 0, 0, 9]),
+            virtual_mac: Some(Mac([2, 0, 0, 0, 0, 9])),
             members: (2..5).map(source).collect(),
             all_notifications: false,
         };

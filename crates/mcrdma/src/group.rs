@@ -117,8 +117,8 @@ pub struct Merging {
     pub psn_first: Serial,
     /// What the sender takes for its peer.
     pub virtual_address: IpAddr,
-    /// Ethernet address that the switch gives for it.
-    pub virtual_mac: Mac,
+    /// Ethernet address that the switch gives for it. `None`: it answers nobody who asks for that.
+    pub virtual_mac: Option<Mac>,
     /// 1 to [`MEMBERS_MAX`].
     pub members: Vec<Source>,
     /// Each congestion notification goes to the sender, as the paper has it.

@@ -103,8 +103,11 @@ impl Tables {
             let Entry::Vacant(place) = self.senders.entry((sender, qpn)) else {
                 return Err(Refused::QueuePairTaken { key, sender, qpn });
             };
-            let address = self.addresses.entry(merging.virtual_address);
-            address.or_insert((merging.virtual_mac, 0)).1 += 1;
+            if let Some(mac) = merging.virtual_mac {
+                let place = self.addresses.entry(merging.virtual_address).or_insert((mac, 0));
+                // What was said last holds.
+                *place = (mac, place.1 + 1);
+            }
             self.members += merging.members.len();
             place.insert(Sender { key, merger: Merger::new(&merging), merging });
         }
@@ -149,7 +152,9 @@ impl Tables {
             && let Some(sender) = self.senders.remove(&address)
         {
             self.members -= sender.merging.members.len();
-            if let Entry::Occupied(mut place) = self.addresses.entry(sender.merging.virtual_address)
+            if sender.merging.virtual_mac.is_some()
+                && let Entry::Occupied(mut place) =
+                    self.addresses.entry(sender.merging.virtual_address)
             {
                 place.get_mut().1 -= 1;
                 if place.get().1 == 0 {

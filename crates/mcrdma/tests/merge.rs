@@ -18,7 +18,7 @@ fn merging(members: u8, first: u32) -> Merging {
     Merging {
         psn_first: Serial::new(first),
         virtual_address: IpAddr::from([10, 9, 9, 9]),
-        virtual_mac: Mac([2, 0, 0, 0, 0, 9]),
+        virtual_mac: Some(Mac([2, 0, 0, 0, 0, 9])),
         members: (1..=members).map(source).collect(),
         all_notifications: false,
     }

@@ -42,7 +42,7 @@ fn merging(hosts: &[u8]) -> Merging {
     Merging {
         psn_first: Serial::new(0),
         virtual_address: address(250),
-        virtual_mac: Mac([2, 0, 0, 0, 9, 9]),
+        virtual_mac: Some(Mac([2, 0, 0, 0, 9, 9])),
         members: hosts.iter().map(source).collect(),
         all_notifications: false,
     }

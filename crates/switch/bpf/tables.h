@@ -79,7 +79,8 @@ struct sender {
 	__u32 tells_all;
 	/* The group's, for the agent alone: others may have the same queue pair, and only be copied here. */
 	__u32 id;
-	__u32 unused;
+	/* Whether who asks for the virtual address is answered: for the agent alone. */
+	__u32 is_answered;
 };
 
 struct member_key {

@@ -137,7 +137,8 @@ impl Groups {
     /// The virtual address of a group that is not, or no longer, told is answered for no more, unless
     /// another group has it.
     fn forget_address(plane: &mut KernelPlane, told: &Tables, merging: Option<&Merging>) {
-        if let Some(address) = merging.map(|merging| merging.virtual_address)
+        let answered = merging.filter(|merging| merging.virtual_mac.is_some());
+        if let Some(address) = answered.map(|merging| merging.virtual_address)
             && told.mac(address).is_none()
         {
             plane.remove_address(address);

@@ -32,7 +32,7 @@ fn group(sender_qpn: u32, members: &[u8]) -> (Replication, Merging) {
     let merging = Merging {
         psn_first: Serial::new(100),
         virtual_address: address(200),
-        virtual_mac: Mac([2, 0, 0, 0, 0, 200]),
+        virtual_mac: Some(Mac([2, 0, 0, 0, 0, 200])),
         members: members
             .iter()
             .map(|&host| Source {

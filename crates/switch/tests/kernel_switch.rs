@@ -213,7 +213,7 @@ fn group(ports: &[u32], is_v6: bool) -> (Replication, Merging) {
     let merging = Merging {
         psn_first: Serial::new(0xff_fff0),
         virtual_address: address(is_v6, VIRTUAL),
-        virtual_mac: mac(VIRTUAL),
+        virtual_mac: Some(mac(VIRTUAL)),
         members: members.clone().map(source).collect(),
         all_notifications: false,
     };

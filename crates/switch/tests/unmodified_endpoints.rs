@@ -124,7 +124,7 @@ impl Group {
         let merging = Merging {
             psn_first: Serial::new(PSN_FIRST),
             virtual_address,
-            virtual_mac: VIRTUAL_MAC,
+            virtual_mac: Some(VIRTUAL_MAC),
             members: sources,
             all_notifications: false,
         };

@@ -81,6 +81,7 @@ fn group(root: (IpAddr, u32), members: &[(&Place, u32)]) -> plan::Group {
         psn_first: Serial::new(PSN_FIRST),
         virtual_address: members[0].0.address,
         virtual_mac: members[0].0.mac(),
+        proof: Vec::new(),
         all_notifications: false,
         members: members.iter().map(member).collect(),
     }

@@ -73,6 +73,10 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(2..=3600))]
     stale_after: u64,
 
+    /// Groups that there may be of one sending host
+    #[arg(long, value_name = "COUNT", default_value_t = agent::GROUPS_PER_HOST_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    groups_per_host: u32,
+
     /// Where the kernel keeps the groups: a directory in a BPF file system, one for each switch
     #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
     pin: PathBuf,
@@ -110,6 +114,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         next: args.next.clone(),
         trusted: args.trust.clone(),
         stale_after: Duration::from_secs(args.stale_after),
+        groups_per_host_max: args.groups_per_host as usize,
     };
     let served = super::runtime()?.block_on(async {
         let stopped = super::until(|| {

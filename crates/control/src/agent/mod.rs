@@ -36,6 +36,8 @@ use sight::Sight;
 
 /// Groups of which nothing is heard for so long are forgotten, unless something else is said.
 pub const STALE_AFTER: Duration = Duration::from_secs(60);
+/// Groups of one sender that a switch takes, unless something else is said: 1 in 64 of what it has room for.
+pub const GROUPS_PER_HOST_MAX: usize = mcrdma::GROUPS_MAX / 64;
 /// Calls that are under way when an agent is to end are answered within this time, or not at all.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Calls of one connection at the same time.
@@ -57,6 +59,8 @@ pub struct AgentSettings {
     pub trusted: Vec<String>,
     /// Groups of which nothing is heard for so long are forgotten.
     pub stale_after: Duration,
+    /// Groups that there may be of one sender's address: others are to find room, too.
+    pub groups_per_host_max: usize,
 }
 
 /// What copies the packets.
@@ -100,8 +104,7 @@ pub fn prepare(
         }
     };
     let interval = sight.interval();
-    let registry =
-        Registry::new(settings.name, settings.stale_after, behind, certificates, (sight, groups))?;
+    let registry = Registry::new(&settings, behind, certificates, (sight, groups))?;
     let registry = Arc::new(registry);
     let service = Service {
         registry: Arc::clone(&registry),

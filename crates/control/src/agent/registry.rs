@@ -6,7 +6,7 @@
 mod upkeep;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -18,15 +18,17 @@ use mcrdma::{
 };
 use rdmc::bootstrap::Certificates;
 use routes::Station;
+use rustls::RootCertStore;
 use switch::{Groups, MemberState, PlaneError};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{
+    AgentSettings,
     next::Behind,
     sight::{self, Sight, Unseen},
     split::{Split, Way, ports},
 };
-use crate::{Agent, Claim, ControlError, ErrorKind, proto::PlannedSwitch};
+use crate::{Agent, Claim, ControlError, ErrorKind, lent::Lent, proto::PlannedSwitch};
 
 /// The switches behind have answered within this time: less than who asks here waits for.
 const BEHIND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,12 +41,14 @@ pub(crate) struct Registry {
     pub(crate) name: String,
     pub(crate) stale_after: Duration,
     pub(crate) behind: Behind,
+    groups_per_host_max: usize,
+    authorities: Arc<RootCertStore>,
     agents: BTreeMap<String, Agent>,
     sight: Sight,
     plane: Mutex<Groups>,
-    held: Mutex<HashMap<GroupKey, Entry>>,
+    held: Mutex<BTreeMap<GroupKey, Entry>>,
     /// In the data plane from an agent before, and since when nobody has wanted them.
-    orphans: Mutex<HashMap<GroupKey, Instant>>,
+    orphans: Mutex<BTreeMap<GroupKey, Instant>>,
 }
 
 type Entry = Arc<tokio::sync::Mutex<Held>>;
@@ -56,6 +60,8 @@ pub(crate) struct Held {
     is_gone: bool,
     instance: u64,
     pub(crate) is_first: bool,
+    /// The switch may answer who asks for the virtual address.
+    is_proven: bool,
     hops_left: u32,
     /// By their names.
     pub(crate) callers: BTreeMap<String, Wanted>,
@@ -92,8 +98,7 @@ impl Held {
 
 impl Registry {
     pub(crate) fn new(
-        name: String,
-        stale_after: Duration,
+        settings: &AgentSettings,
         behind: Behind,
         certificates: &Certificates,
         (sight, plane): (Sight, Groups),
@@ -103,9 +108,11 @@ impl Registry {
         let now = Instant::now();
         let orphans = plane.all().into_iter().map(|group| (group.key, now)).collect();
         Ok(Self {
-            name,
-            stale_after,
+            name: settings.name.clone(),
+            stale_after: settings.stale_after,
             behind,
+            groups_per_host_max: settings.groups_per_host_max,
+            authorities: certificates.authorities(),
             agents,
             sight,
             plane: Mutex::new(plane),
@@ -173,7 +180,51 @@ impl Registry {
         if held.len() >= GROUPS_MAX && !held.contains_key(&key) {
             return Err(self.refused(ErrorKind::Limit, Refused::TableFull { key }));
         }
+        let (others, most) = (self.others_of(&held, key), self.groups_per_host_max);
+        if others >= most {
+            let why = format!(
+                "{key}: there are {others} groups of {} here already, and may be {most} of one host (--groups-per-host); remove groups that are no longer used",
+                key.sender
+            );
+            return Err(self.refused(ErrorKind::Limit, why));
+        }
         Ok(Arc::clone(held.entry(key).or_default()))
+    }
+
+    /// How many other groups there are of this one's sender, also from an agent before.
+    fn others_of(&self, held: &BTreeMap<GroupKey, Entry>, key: GroupKey) -> usize {
+        let first = GroupKey { id: 0, ..key };
+        let all = first..=GroupKey { id: u32::MAX, ..key };
+        let orphans = lock(&self.orphans);
+        let left = orphans.range(all.clone()).map(|(key, _)| key);
+        let left = left.filter(|other| !held.contains_key(other) && **other != key).count();
+        left + held.range(all).filter(|(other, _)| **other != key).count()
+    }
+
+    /// What the sender takes for its peer is a member's, so that nobody's packets are drawn to another
+    /// host; and the switch answers who asks for it only if that member has agreed. Whether it has.
+    fn check_virtual_peer(&self, group: &Group) -> Result<bool, ControlError> {
+        if !group.proof.is_empty() {
+            let proven = Lent::to(group).check(&self.authorities, group);
+            return proven.map(|()| true).map_err(|why| {
+                let (address, mac) = (group.virtual_address, group.virtual_mac);
+                let why = format!("{}: {address} at {mac} is not proven: {why}", group.key);
+                self.refused(ErrorKind::Denied, why)
+            });
+        }
+        let (address, mac) = (group.virtual_address, group.virtual_mac);
+        let is_members = group.members.iter().any(|m| (m.address, m.mac) == (address, Some(mac)));
+        // The member whose it was may have been taken out since.
+        let told = self.plane().get(group.key).and_then(|(_, merging)| merging);
+        let is_there = told.is_some_and(|told| told.virtual_address == address);
+        if is_members || is_there {
+            return Ok(false);
+        }
+        let why = format!(
+            "{}: {address} at {mac}, which the sender takes for its peer's, are no member's, and no member has lent them",
+            group.key
+        );
+        Err(self.refused(ErrorKind::Denied, why))
     }
 
     async fn insert_into(
@@ -205,6 +256,9 @@ impl Registry {
                 );
                 return Err(self.refused(ErrorKind::Invalid, why));
             }
+        }
+        if is_first {
+            held.is_proven = self.check_virtual_peer(&group)?;
         }
         held.hops_left = hops_left;
         let wanted = Wanted { group, heard: Instant::now() };
@@ -328,7 +382,7 @@ impl Registry {
         let before = held.behind.clone();
         let told = self.tell_behind(held, &wanted).await.and_then(|()| {
             let replication = split.is_told(held.is_first).then(|| split.replication(&group));
-            let merging = held.is_first.then(|| split.merging(&group));
+            let merging = held.is_first.then(|| split.merging(&group, held.is_proven));
             self.tell_plane(group.key, replication, merging)
         });
         if let Err(error) = told {

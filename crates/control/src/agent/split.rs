@@ -94,8 +94,9 @@ impl Split {
     }
 
     /// What the data plane of the sender's first switch is told of its answers.
-    pub(crate) fn merging(&self, group: &Group) -> Merging {
+    pub(crate) fn merging(&self, group: &Group, is_proven: bool) -> Merging {
         let mut merging = group.merging();
+        merging.virtual_mac = merging.virtual_mac.filter(|_| is_proven);
         for (member, ports) in merging.members.iter_mut().zip(&self.answers) {
             member.ports.clone_from(ports);
         }

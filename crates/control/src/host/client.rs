@@ -257,7 +257,7 @@ impl Listener {
 
     /// Accepts an offer. The queue pair has to be ready for packets by now.
     pub async fn accept(&self, offer: u64, accepted: &Acceptance) -> Result<(), ControlError> {
-        let proto::Joined { address, mac, qpn, regions } = accepted.told();
+        let proto::Joined { address, mac, qpn, regions, .. } = accepted.told();
         let accept = proto::Accept { offer, address, mac, qpn, regions };
         self.say(listen_request::Say::Accept(accept)).await
     }

@@ -104,7 +104,8 @@ async fn insert(
     let caller = new.sender.to_string();
     for draw in 1.. {
         let reserved = daemon.groups.reserve();
-        let Some(group) = new.group(reserved.id, psn_first, &accepted) else { break };
+        let Some(mut group) = new.group(reserved.id, psn_first, &accepted) else { break };
+        group.proof = members.proof();
         let claim = Claim { key: group.key, caller: caller.clone(), instance };
         match daemon.agent.insert(&group, &claim, INSERT_TIMEOUT).await {
             Ok(stale_after) => {

@@ -185,6 +185,7 @@ impl Application {
             mac: accept.mac.clone(),
             qpn: accept.qpn,
             regions: accept.regions.clone(),
+            proof: Vec::new(),
         };
         let accepted = Acceptance::of(&joined)?;
         self.answer(accept.offer, |terms| terms.check(&accepted).map(|()| Ok(accepted)))

@@ -37,6 +37,8 @@ pub(crate) struct Members {
 struct Member {
     invited: Invited,
     accepted: Acceptance,
+    /// That its addresses are its own.
+    proof: Vec<u8>,
     /// Until it is no longer a member.
     tell: Option<Tell>,
 }
@@ -46,6 +48,7 @@ type Tell = mpsc::Sender<JoinRequest>;
 /// Who has accepted.
 struct Joined {
     accepted: Acceptance,
+    proof: Vec<u8>,
     tell: Tell,
     events: Streaming<JoinEvent>,
 }
@@ -121,10 +124,11 @@ impl Members {
         let mut readers = JoinSet::new();
         let mut members = Vec::with_capacity(joined.len());
         for (invited, joined) in invited.iter().zip(joined) {
-            let Some(Joined { accepted, tell, events }) = joined else { continue };
+            let Some(Joined { accepted, proof, tell, events }) = joined else { continue };
             let (place, daemon) = (members.len(), invited.daemon.clone());
             readers.spawn(read(place, daemon, events, ended.clone()));
-            members.push(Member { invited: invited.clone(), accepted, tell: Some(tell) });
+            let invited = invited.clone();
+            members.push(Member { invited, accepted, proof, tell: Some(tell) });
         }
         Self { members, ends, readers }
     }
@@ -149,6 +153,11 @@ impl Members {
     /// What they have answered.
     pub(crate) fn accepted(&self) -> Vec<Acceptance> {
         self.members.iter().map(|member| member.accepted.clone()).collect()
+    }
+
+    /// What proves that the first member's addresses, which the sender takes for its peer's, are its own.
+    pub(crate) fn proof(&self) -> Vec<u8> {
+        self.members.first().map(|member| member.proof.clone()).unwrap_or_default()
     }
 
     /// The switches know the group.
@@ -266,7 +275,7 @@ async fn join(
     };
     let accepted = Acceptance::of(&joined)?;
     terms.check(&accepted)?;
-    Ok(Joined { accepted, tell, events })
+    Ok(Joined { accepted, proof: joined.proof, tell, events })
 }
 
 fn daemon(address: &str) -> String {

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     ControlError, ErrorKind,
+    lent::Lent,
     proto::{
         self, JoinEvent, JoinRequest, ListenEvent, ListenRequest, join_event::Event,
         join_request::Say, listen_request,
@@ -89,6 +90,7 @@ pub(crate) async fn join(
     };
     let terms = Terms::of(invitation.terms.as_ref())?;
     daemon.check_sender(&request, terms.sender)?;
+    let lent = Lent::of(&terms);
     let service = name("service's name", &invitation.service)?;
     let place = daemon.memberships.place()?;
     let mut offer = daemon.listeners.offer(&service, terms)?;
@@ -107,7 +109,7 @@ pub(crate) async fn join(
         }
     };
     let (tell, events) = mpsc::channel(JOIN_EVENTS_MAX);
-    let joined = JoinEvent { event: Some(Event::Joined(accepted.told())) };
+    let joined = JoinEvent { event: Some(Event::Joined(joined(daemon, &lent, &accepted))) };
     // There is room for it.
     let _ = tell.try_send(Ok(joined));
     tokio::spawn(async move {
@@ -125,6 +127,12 @@ pub(crate) async fn join(
         }
     });
     Ok(ReceiverStream::new(events))
+}
+
+/// The sender may take this member for its peer.
+fn joined(daemon: &Daemon, lent: &Lent, accepted: &Acceptance) -> proto::Joined {
+    let proof = lent.prove(&daemon.certificates, accepted.address, accepted.mac);
+    proto::Joined { proof: proof.unwrap_or_default(), ..accepted.told() }
 }
 
 /// What the application answers.

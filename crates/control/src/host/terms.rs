@@ -234,6 +234,7 @@ impl Acceptance {
             mac: self.mac.to_string(),
             qpn: self.qpn,
             regions: self.regions.iter().map(memory).collect(),
+            proof: Vec::new(),
         }
     }
 
@@ -318,6 +319,7 @@ impl NewGroup {
             psn_first: Serial::new(psn_first),
             virtual_address: first.address,
             virtual_mac: first.mac,
+            proof: Vec::new(),
             all_notifications: self.all_notifications,
             members: accepted.iter().map(|accepted| accepted.member(&self.regions)).collect(),
         })

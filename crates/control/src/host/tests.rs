@@ -1,9 +1,6 @@
 //! A daemon on this machine, and an agent that only pretends: what goes wrong between them, and what
 //! hostile applications and daemons say.
 
-#[path = "../../../rdmc/tests/common/authority.rs"]
-mod authority;
-
 use std::{
     net::TcpListener as StdListener,
     sync::{
@@ -25,6 +22,7 @@ use super::{
     client::{Group, GroupEvent, Heard, Host, Listener},
     *,
 };
+use crate::authority::Authority;
 use crate::proto::{
     self, CreateRequest, InsertRequest, JoinRequest, ListenRequest, create_request,
     host_client::HostClient,
@@ -32,7 +30,6 @@ use crate::proto::{
     peer_client::PeerClient,
     switch_server::{Switch, SwitchServer},
 };
-use authority::Authority;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -88,6 +88,71 @@ fn agents_part_groups_as_late_as_possible_and_forget_them() {
     }
 }
 
+/// Otherwise who has a certificate could draw anybody's packets to any host.
+#[test]
+fn what_the_sender_takes_for_its_peer_is_a_members_and_answered_for_if_that_has_signed_it() {
+    if !world::is_possible() {
+        return;
+    }
+    let mut world = racks();
+    let (group, queue_pairs) = world.connect(0, &["a1", "b1", "b2"]);
+    let gateway = "10.4.9.9".parse().unwrap();
+    let mac_of_b2 = group.members[1].mac.unwrap();
+    let mut proof_of_another = group.clone();
+    proof_of_another.proof = b"no proof".to_vec();
+    for forged in [
+        mcrdma::plan::Group { virtual_address: gateway, ..group.clone() },
+        mcrdma::plan::Group { virtual_mac: mac_of_b2, ..group.clone() },
+        proof_of_another,
+    ] {
+        let error = world.insert(&forged, "tor-a").unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Denied, "{error}");
+        let named = forged.virtual_address.to_string();
+        assert!(
+            error.message.contains(&named) && error.message.contains("switch tor-a"),
+            "{error}"
+        );
+    }
+    assert_eq!(groups(&world, "tor-a"), []);
+    world.insert(&group, "tor-a").unwrap();
+    flow::run(&mut [Flow::new(0, queue_pairs)], &mut world.endpoints);
+    let counts =
+        world.ask(world.find("a1"), "tor-a", async |agent| agent.counters().await.unwrap());
+    let resolved = counts.iter().find(|count| count.name == "resolved").unwrap();
+    assert_eq!(resolved.count, 0, "the member itself has said where it is");
+}
+
+#[test]
+fn one_host_cannot_take_all_groups() {
+    if !world::is_possible() {
+        return;
+    }
+    let mut world = racks();
+    let (group, _) = world.connect(0, &["a1", "a2", "b1"]);
+    let (other, _) = world.connect(1, &["a2", "b1", "b2"]);
+    let number = |number: u32| {
+        let mut next = group.clone();
+        (next.key.id, next.sender_qpn) = (0x90_0000 + number, 0x1000 + number);
+        next
+    };
+    let most = world::GROUPS_PER_HOST_MAX as u32;
+    for group in (0..most).map(number) {
+        world.insert(&group, "tor-a").unwrap();
+    }
+    let error = world.insert(&number(most), "tor-a").unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Limit, "{error}");
+    assert!(error.message.contains("10.4.0.3") && error.message.contains("8 groups"), "{error}");
+    world.insert(&number(0), "tor-a").unwrap();
+    world.insert(&other, "tor-a").unwrap();
+    // Also when an agent has found them in the kernel.
+    let tor_a = world.find("tor-a");
+    world.stop_agent(tor_a);
+    world.start_agent(tor_a);
+    assert_eq!(world.insert(&number(most), "tor-a").unwrap_err().kind, ErrorKind::Limit);
+    world.insert(&number(1), "tor-a").unwrap();
+    assert_eq!(groups(&world, "tor-a").len(), most as usize + 1);
+}
+
 /// Agents tell their data planes where each group comes in.
 #[test]
 fn packets_in_the_senders_name_from_another_port_are_not_copied() {

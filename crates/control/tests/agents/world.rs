@@ -31,6 +31,8 @@ use switch::{Groups, KernelPlane};
 use crate::authority::Authority;
 
 const PORT: u16 = 4790;
+/// Few, so that a test may have too many.
+pub const GROUPS_PER_HOST_MAX: usize = 8;
 const INSERT_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub fn link(from: Node, to: Node) -> String {
@@ -208,6 +210,7 @@ impl World {
                 next: told.next.iter().map(|next| next.parse().unwrap()).collect(),
                 trusted: told.trusted,
                 stale_after: told.stale_after,
+                groups_per_host_max: GROUPS_PER_HOST_MAX,
             };
             std::thread::spawn(move || {
                 runtime().block_on(async {
@@ -274,6 +277,7 @@ impl World {
             psn_first: Serial::new(psn_first),
             virtual_address,
             virtual_mac,
+            proof: Vec::new(),
             all_notifications: false,
             members: Vec::new(),
         };

@@ -182,6 +182,7 @@ impl World {
                 next: Vec::new(),
                 trusted: Vec::new(),
                 stale_after,
+                groups_per_host_max: control::agent::GROUPS_PER_HOST_MAX,
             };
             // Made here, as its routes are those of this thread's network.
             Running::start(move |stopped| async move {
@@ -245,12 +246,22 @@ impl World {
 
     /// The groups that the switch has.
     pub fn groups(&self) -> Vec<proto::GroupReport> {
+        self.ask(async |agent| agent.groups().await.unwrap())
+    }
+
+    /// How often the switch has answered who asked for a virtual address.
+    pub fn resolved(&self) -> u64 {
+        let counts = self.ask(async |agent| agent.counters().await.unwrap());
+        counts.iter().find(|count| count.name == "resolved").unwrap().count
+    }
+
+    fn ask<T: Send + 'static>(&self, ask: impl AsyncFnOnce(Agent) -> T + Send + 'static) -> T {
         let files = self.authority.issue(&address(0).to_string());
         self.networks[0].run(move || {
             let certificates = Certificates::read(&files, &[]).unwrap();
             runtime().block_on(async {
                 let agent = SocketAddr::new(SWITCH, AGENT_PORT).to_string();
-                Agent::new(&agent, &certificates).unwrap().groups().await.unwrap()
+                ask(Agent::new(&agent, &certificates).unwrap()).await
             })
         })
     }

@@ -37,6 +37,9 @@ pub struct Group {
     pub virtual_address: IpAddr,
     /// Its Ethernet address.
     pub virtual_mac: Mac,
+    /// Signed by the member that lends them, if the switch is to answer who asks for the virtual address:
+    /// for the agent at the sender's first switch.
+    pub proof: Vec<u8>,
     /// Each congestion notification goes to the sender.
     pub all_notifications: bool,
     /// Who receives.
@@ -66,7 +69,7 @@ impl Group {
         Merging {
             psn_first: self.psn_first,
             virtual_address: self.virtual_address,
-            virtual_mac: self.virtual_mac,
+            virtual_mac: Some(self.virtual_mac),
             members: self.members.iter().map(source).collect(),
             all_notifications: self.all_notifications,
         }

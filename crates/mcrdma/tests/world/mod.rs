@@ -135,6 +135,7 @@ impl World {
             psn_first,
             virtual_address,
             virtual_mac: Mac([2, 9, 9, 9, 9, number as u8]),
+            proof: Vec::new(),
             all_notifications: false,
             members: Vec::new(),
         };

@@ -94,6 +94,7 @@ pub struct CertificateFiles {
 pub struct Certificates {
     connecting: Arc<ClientConfig>,
     listening: Arc<ServerConfig>,
+    authorities: Arc<RootCertStore>,
 }
 
 impl fmt::Debug for Certificates {
@@ -117,6 +118,7 @@ impl Certificates {
         Ok(Self {
             connecting: connecting(&own, &authorities).map_err(refused)?,
             listening: listening(&own, &authorities, allowed).map_err(refused)?,
+            authorities,
         })
     }
 
@@ -124,6 +126,12 @@ impl Certificates {
     #[must_use]
     pub fn connecting(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.connecting)
+    }
+
+    /// The authorities of which one has to have issued others' certificates.
+    #[must_use]
+    pub fn authorities(&self) -> Arc<RootCertStore> {
+        Arc::clone(&self.authorities)
     }
 
     /// What TLS needs of them at the end that listens.

@@ -254,6 +254,7 @@ fn as_switches_know(
         psn_first: Serial::new(psn_first),
         virtual_address: receivers[0].address,
         virtual_mac: receivers[0].mac,
+        proof: Vec::new(),
         all_notifications: false,
         members: receivers.iter().map(member).collect(),
     }

@@ -228,6 +228,7 @@ pub fn sender(id: u32, merging: &Merging) -> SenderBytes {
     put_u32(&mut bytes, 24, count as u32);
     put_u32(&mut bytes, 28, merging.all_notifications.into());
     put_u32(&mut bytes, 32, id);
+    put_u32(&mut bytes, 36, merging.virtual_mac.is_some().into());
     bytes
 }
 
@@ -245,6 +246,11 @@ pub fn remove_member(bytes: &mut SenderBytes, index: u32) -> bool {
 /// The identifier of the group whose sender it is.
 pub fn sender_group(bytes: &SenderBytes) -> u32 {
     read_u32(bytes, 32)
+}
+
+/// Whether who asks for its virtual address is answered.
+pub fn is_answered(bytes: &SenderBytes) -> bool {
+    read_u32(bytes, 36) != 0
 }
 
 pub fn virtual_address(bytes: &SenderBytes) -> IpAddr {
@@ -277,7 +283,7 @@ pub fn read_record(bytes: &AnswersBytes, index: u32) -> (Serial, Serial) {
 pub fn read_merging(
     sender: &SenderBytes,
     answers: &AnswersBytes,
-    virtual_mac: Mac,
+    virtual_mac: Option<Mac>,
     mut members: Vec<(u32, IpAddr, Vec<Port>)>,
 ) -> Merging {
     members.sort_unstable();

@@ -31,7 +31,7 @@ use aya::{
     },
     sys::{Stats, enable_stats},
 };
-use mcrdma::{Counters, GroupKey, Mac, Merging, Replication, Source};
+use mcrdma::{Counters, GroupKey, Merging, Replication, Source};
 use roce::ShiftTables;
 
 use crate::{MemberState, PlaneError, Statistics};
@@ -248,8 +248,9 @@ impl KernelPlane {
                 }
                 self.senders.insert(sender, layout::sender(key.id, merging), 0)?;
                 let address = layout::address(merging.virtual_address);
-                let mac = layout::mac(merging.virtual_mac);
-                if self.addresses.get(&address, 0).ok() != Some(mac) {
+                if let Some(mac) = merging.virtual_mac.map(layout::mac)
+                    && self.addresses.get(&address, 0).ok() != Some(mac)
+                {
                     self.is_unsettled = true;
                     self.addresses.insert(address, mac, 0)?;
                 }
@@ -452,7 +453,8 @@ impl KernelPlane {
         }
         let answers = self.answers.get(&key, 0).ok()?;
         let address = layout::address(layout::virtual_address(&told));
-        let mac = self.addresses.get(&address, 0).map_or(Mac::default(), layout::read_mac);
+        let mac = self.addresses.get(&address, 0).ok().map(layout::read_mac);
+        let mac = mac.filter(|_| layout::is_answered(&told));
         let members = members.get(&(group.sender, qpn)).cloned().unwrap_or_default();
         Some(layout::read_merging(&told, &answers, mac, members))
     }

@@ -41,7 +41,9 @@ impl KernelPlane {
             let group = self.groups.get(&group, 0).ok();
             if group.is_some_and(|group| layout::group_sender_qpn(&group) == qpn) {
                 senders.insert(key);
-                addresses.insert(layout::address(layout::virtual_address(&told)));
+                if layout::is_answered(&told) {
+                    addresses.insert(layout::address(layout::virtual_address(&told)));
+                }
             } else {
                 self.senders.remove(&key)?;
             }
