@@ -150,8 +150,11 @@ impl Caller {
                 let due = std::mem::take(&mut state.due);
                 drop(state);
                 // Applications go with them: not under the lock.
-                drop((worker, due));
+                drop(due);
                 self.changed.notify_all();
+                if let Some(worker) = worker.filter(|worker| worker.has_stopped()) {
+                    worker.finish();
+                }
                 return;
             }
             if state.driver.is_some() {

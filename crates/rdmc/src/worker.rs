@@ -200,6 +200,9 @@ impl Worker {
             let wait = if polling { Duration::ZERO } else { SLEEP_MAX };
             running = worker.attempt(&mut due, |worker, due| worker.turn(wait, due));
         }
+        if let Some(worker) = running {
+            worker.finish();
+        }
     }
 
     /// Acts. If that panics all groups fail, connections close, and the worker is gone: nothing is
@@ -233,6 +236,12 @@ impl Worker {
             let regions = regions.remove(&group).unwrap_or_default();
             outlet.tell(Event::Failed { failure, regions }, due);
         }
+        self.finish();
+    }
+
+    /// Ends the transport, once stopped.
+    pub(crate) fn finish(self) {
+        self.engine.into_transport().finish();
     }
 
     /// Carries out commands, moves everything on, and hands out events; waits up to `wait` if

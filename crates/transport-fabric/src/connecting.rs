@@ -115,8 +115,8 @@ fn turn_requests_away(device: &Device) {
 }
 
 impl FabricTransport {
-    /// Turns everybody away whose request was not answered, also those that have not been read: a
-    /// request that nobody answers keeps its socket for ever. Blocks for [`LAST_CALL`] at most.
+    /// Turns everybody away whose request was not answered by now, also those that have not been
+    /// read: a request that nobody answers keeps its socket for ever.
     pub(crate) fn turn_all_away(&mut self) {
         for opening in std::mem::take(&mut self.openings) {
             if let Opening::Accept(_, path, info) = opening {
@@ -125,15 +125,20 @@ impl FabricTransport {
         }
         // Nobody waits for longer than this.
         self.requests.expire(Instant::now() + self.requests.patience, &self.devices);
+        self.devices.iter().for_each(turn_requests_away);
+    }
+
+    /// Ends the transport in order: hands back all memory, then waits for requests that may still
+    /// come in for links that have ended half made, 200 ms at most, and turns them away. Dropping
+    /// the transport does not wait; each such request may then keep a socket of this process.
+    pub fn finish(mut self) {
         if self.links.values().any(Link::misses_requests) {
             self.requests.last_half_made = Some(Instant::now());
         }
-        let last_call = self.requests.last_half_made.map(|ended| ended + LAST_CALL);
-        loop {
+        self.end_links();
+        let Some(ended) = self.requests.last_half_made else { return };
+        while ended.elapsed() < LAST_CALL {
             self.devices.iter().for_each(turn_requests_away);
-            if last_call.is_none_or(|until| Instant::now() >= until) {
-                return;
-            }
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -35,7 +35,7 @@ pub(crate) const NAP: Duration = Duration::from_micros(100);
 /// [`Transport`] over libfabric. No thread of its own (a provider may have some): all work is done
 /// in `poll`, by the thread that calls it.
 ///
-/// Dropping it closes all endpoints at once; peers see [`Cause::Lost`].
+/// Dropping it closes all endpoints at once, without waiting; peers see [`Cause::Lost`].
 pub struct FabricTransport {
     // Links go before the devices that they are open on.
     pub(crate) links: HashMap<EndpointId, Link>,
@@ -370,6 +370,13 @@ impl FabricTransport {
         });
     }
 
+    /// Endpoints are closed while nothing can start on them any more, then memory is handed back.
+    pub(crate) fn end_links(&mut self) {
+        self.offload.disarm_all();
+        self.turn_all_away();
+        self.links.clear();
+    }
+
     pub(crate) fn break_all(&mut self, why: &str) {
         for (&id, link) in &mut self.links {
             link.break_by(Cause::Lost(why.to_owned()));
@@ -379,11 +386,9 @@ impl FabricTransport {
 }
 
 impl Drop for FabricTransport {
-    /// Endpoints are closed while nothing can start on them any more, then memory is handed back.
+    /// Does not wait; [`FabricTransport::finish`] does.
     fn drop(&mut self) {
-        self.offload.disarm_all();
-        self.turn_all_away();
-        self.links.clear();
+        self.end_links();
     }
 }
 

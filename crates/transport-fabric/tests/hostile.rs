@@ -120,6 +120,28 @@ fn a_peer_that_never_connects() {
     heart.join().unwrap();
 }
 
+/// Though the peer of a link that is half made may still ask for connections, for which only an
+/// ordered end waits.
+#[test]
+fn dropping_a_transport_hands_back_memory_and_does_not_wait() {
+    let drops = (0..5).map(|_| {
+        let (mut transport, endpoint, _peer) = after(&[]);
+        let region = Region::zeroed(100);
+        transport.post_receive(endpoint, region.write(0..100).unwrap(), Token(1)).unwrap();
+        transport.poll(&mut Vec::new(), Duration::ZERO);
+        let begin = Instant::now();
+        drop(transport);
+        let taken = begin.elapsed();
+        assert!(region.try_into_vec().is_ok(), "a lease is still out");
+        taken
+    });
+    let quickest = drops.min().unwrap();
+    let (transport, ..) = after(&[]);
+    let begin = Instant::now();
+    transport.finish();
+    assert!(quickest < begin.elapsed() / 2, "{quickest:?}");
+}
+
 /// The lifeline's peer is not silent yet, but nothing moves over the fabric.
 #[test]
 fn a_fabric_that_carries_nothing() {

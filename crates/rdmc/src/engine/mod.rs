@@ -379,6 +379,11 @@ impl<T: Transport> Engine<T> {
         self.transport.waker()
     }
 
+    /// Gives the transport back, to be ended. Groups that have not ended do so with it.
+    pub(crate) fn into_transport(self) -> T {
+        self.transport
+    }
+
     /// The transport below, for its own counters.
     pub fn transport(&self) -> &T {
         &self.transport
