@@ -562,7 +562,6 @@ pub(super) fn poisoned(bytes: usize) -> Region {
     Region::from_vec(vec![POISON; bytes])
 }
 
-/// Memory that holds poison, for a peer to write.
 pub(super) fn poisoned_for_peers(bytes: usize) -> PeerMemory {
     PeerMemory::from_vec(vec![POISON; bytes])
 }
@@ -589,7 +588,6 @@ impl Contents for PeerMemory {
 /// Checks that the range holds the pattern of `seed`.
 #[track_caller]
 pub(super) fn assert_pattern(memory: &impl Contents, range: Range<usize>, seed: u64) {
-    // Not assert_eq: nobody wants to read a megabyte.
     let is_it = memory.contents(range.clone()) == pattern(seed, range.len());
     assert!(is_it, "bytes {range:?} are not those of block {seed}");
 }
