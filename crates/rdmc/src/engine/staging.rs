@@ -519,3 +519,67 @@ impl Group {
         self.order.complete(message);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use transport::Storage;
+    use transport_sim::{SimConfig, SimNet};
+
+    use super::*;
+    use crate::{Algorithm, Engine, GroupSettings, Schedule, Window};
+
+    struct Bytes(Mutex<Vec<u8>>);
+
+    impl Storage for Bytes {
+        fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+            into.copy_from_slice(&self.0.lock().unwrap()[offset as usize..][..into.len()]);
+            Ok(())
+        }
+
+        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            self.0.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+
+        fn name(&self) -> String {
+            String::new()
+        }
+    }
+
+    #[test]
+    fn no_more_blocks_are_in_memory_than_the_windows_allow() {
+        let network = SimNet::new(SimConfig::IDEAL, 1);
+        let mut engines: Vec<_> = (0..3).map(|_| Engine::new(network.member())).collect();
+        let ((first, second), (third, fourth)) = (network.connect(0, 1), network.connect(1, 2));
+        let links = [vec![(1, first)], vec![(0, second), (2, third)], vec![(1, fourth)]];
+        for ((rank, engine), links) in (0..).zip(&mut engines).zip(links) {
+            let schedule = Schedule::new(Algorithm::Chain, 3, 0).unwrap();
+            let mut settings = GroupSettings::new(1, rank, schedule);
+            (settings.block_bytes, settings.small) = (10, None);
+            settings.window = Window { receives: 3, sends: 2 };
+            engine.create(settings, links).unwrap();
+        }
+        let disks = [9, 0, 0].map(|byte| Arc::new(Bytes(Mutex::new(vec![byte; 1_000]))));
+        let region = |rank: usize| Region::from_storage(disks[rank].clone(), 1_000, true).unwrap();
+        engines[0].send(1, region(0)).unwrap();
+        loop {
+            for (rank, engine) in engines.iter_mut().enumerate() {
+                let mut events = Vec::new();
+                engine.progress(Duration::ZERO, &mut events);
+                for event in events {
+                    if let Event::Incoming { message, .. } = event {
+                        engine.accept(1, message, region(rank)).unwrap();
+                    }
+                }
+                let staging = &engine.groups[&1].staging;
+                assert!(staging.made <= 5, "{} blocks at member {rank}", staging.made);
+            }
+            if network.step().is_none() && !engines.iter().any(|engine| engine.disks.has_done()) {
+                break;
+            }
+        }
+        assert!(disks.iter().all(|disk| *disk.0.lock().unwrap() == [9; 1_000]));
+    }
+}
