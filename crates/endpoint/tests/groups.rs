@@ -1,7 +1,5 @@
 //! Groups of endpoints in network namespaces, through the switch in the kernel and the one in
 //! userspace, with faults at every end. Needs root.
-//!
-//! RDMC_TEST_PACKETS: about so many packets go out in each test.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -29,6 +27,7 @@ const BYTES_MAX: u64 = 20_000;
 /// Messages that may be open; each WRITE has its own place among so many.
 const OPEN: u64 = 8;
 const PLACE_BYTES: u64 = 32 << 10;
+/// Without a message that is done for so long it is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn own_network() {
@@ -154,7 +153,7 @@ fn receive(
 /// Sends so many messages, some at a time.
 fn send(endpoint: &mut Endpoint, qpn: u32, messages: u64) {
     let (mut posted, mut done) = (0, 0);
-    let deadline = Instant::now() + PATIENCE;
+    let mut deadline = Instant::now() + PATIENCE;
     while done < messages {
         assert!(Instant::now() < deadline, "{done} of {messages}: {:?}", endpoint.counts());
         while posted < messages && posted < done + OPEN {
@@ -173,6 +172,7 @@ fn send(endpoint: &mut Endpoint, qpn: u32, messages: u64) {
         while let Some(event) = endpoint.completed() {
             assert_eq!(event, Event::Sent { qpn, id: done, status: Status::Done });
             done += 1;
+            deadline = Instant::now() + PATIENCE;
         }
     }
 }
@@ -355,10 +355,9 @@ fn in_the_kernel(ports: &[String]) -> Inserting {
 }
 
 /// Messages whose packets are about so many as were asked for.
-fn messages(packets: u64) -> u64 {
-    let packets = std::env::var("RDMC_TEST_PACKETS").map_or(packets, |text| text.parse().unwrap());
+const fn messages(packets: u64) -> u64 {
     // On average 3/4 of them have 10 packets.
-    (packets / 8).max(1)
+    packets / 8
 }
 
 fn check(outcome: &Outcome, receivers: usize, is_harmed: bool) {
@@ -427,4 +426,32 @@ fn harm_at_every_end_through_the_switch_in_the_kernel() {
         return;
     }
     check(&run(3, messages(16_000), HARM, in_the_kernel), 3, true);
+}
+
+/// As [`Outcome`] is checked, and the switch has made at least a million copies; members compare every
+/// byte that arrives.
+fn check_million(outcome: &Outcome) {
+    const COPIES_MIN: u64 = 1_000_000;
+    check(outcome, 3, true);
+    let copies = outcome.counters.counted(Counter::Copy);
+    assert!(copies >= COPIES_MIN, "{copies} copies");
+    println!("no wrong byte in {copies} packets, some of which were lost at every place");
+}
+
+#[test]
+#[ignore = "takes minutes; for every night"]
+fn a_million_packets_with_harm_at_every_end_through_the_switch_in_userspace() {
+    if skipped() {
+        return;
+    }
+    check_million(&run(3, messages(400_000), HARM, in_userspace));
+}
+
+#[test]
+#[ignore = "takes minutes; for every night"]
+fn a_million_packets_with_harm_at_every_end_through_the_switch_in_the_kernel() {
+    if skipped() || no_kernel_plane() {
+        return;
+    }
+    check_million(&run(3, messages(400_000), HARM, in_the_kernel));
 }
