@@ -120,7 +120,10 @@ fn what_ran_is_counted_by_kind() {
         ("rows", report),
         ("files", "dev: results: wrote a.json\\ndev: results: wrote b.json\\n"),
         ("verdicts", machine),
-        ("packets", "test a ... 40 requests, 3 repeated\\n2 requests, 0 repeated\\n"),
+        (
+            "packets",
+            "test a ... 45 requests, 5 repeated, 9 a second\\n2 requests, 0 repeated, 1\\n",
+        ),
     ] {
         table.step(name, name, &format!("printf '{said}'"));
     }
