@@ -30,6 +30,9 @@ use crate::{
 /// network or memory does not answer the system.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long neighbours of groups that have failed may take to hear why when a context closes.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How long dropping a context may take.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -291,7 +294,8 @@ impl Context {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
-        let _ = self.commands.give(Command::Stop);
+        let patience = (deadline.left() / 2).min(LEAVE_TIMEOUT);
+        let _ = self.commands.give(Command::Stop { patience });
         let mut late = self.listener.close(deadline);
         if let Some(caller) = &self.caller {
             caller.stop(deadline);

@@ -16,6 +16,7 @@ use transport::{Region, Transport, Waker};
 use crate::{
     Counters, Engine, Error, Event, Failure, FailureKind, GroupSettings, Waited,
     application::{Dispatcher, panic_text},
+    bootstrap::Deadline,
     disks::DiskThreads,
     network::{Link, Network},
     outbox::EventSender,
@@ -99,8 +100,11 @@ pub(crate) enum Command {
     Waited {
         reply: Sender<Vec<(u64, Vec<Waited>)>>,
     },
-    /// Makes all groups fail, and ends the worker when they have.
-    Stop,
+    /// Makes all groups fail, and ends the worker when they have, and when their neighbours have heard
+    /// it: those have this long at most.
+    Stop {
+        patience: Duration,
+    },
 }
 
 /// Where a group's events go.
@@ -157,7 +161,8 @@ pub(crate) struct Worker {
     mode: CompletionMode,
     last_completion: Instant,
     events: Vec<Event>,
-    stopping: bool,
+    /// Set when it is to stop: how long it may take leave of neighbours.
+    stopping: Option<Duration>,
 }
 
 impl Worker {
@@ -178,7 +183,7 @@ impl Worker {
             mode,
             last_completion: Instant::now(),
             events: Vec::new(),
-            stopping: false,
+            stopping: None,
         };
         (worker, commands)
     }
@@ -236,11 +241,15 @@ impl Worker {
             let regions = regions.remove(&group).unwrap_or_default();
             outlet.tell(Event::Failed { failure, regions }, due);
         }
-        self.finish();
     }
 
-    /// Ends the transport, once stopped.
-    pub(crate) fn finish(self) {
+    /// Ends the transport, once stopped: first neighbours of groups that have failed hear why. What a
+    /// connection has not delivered when it is cut is lost, and they would blame this member.
+    pub(crate) fn finish(mut self) {
+        let deadline = Deadline::after(self.stopping.unwrap_or_default());
+        while self.engine.is_leaving() && !deadline.left().is_zero() {
+            self.engine.progress(deadline.left(), &mut self.events);
+        }
         self.engine.into_transport().finish();
     }
 
@@ -288,7 +297,7 @@ impl Worker {
 
     /// Stopped, and no group is left.
     pub(crate) fn has_stopped(&self) -> bool {
-        self.stopping && self.engine.groups().next().is_none() && self.outlets.is_empty()
+        self.stopping.is_some() && self.engine.groups().next().is_none() && self.outlets.is_empty()
     }
 
     fn carry_out(&mut self, command: Command) {
@@ -313,8 +322,8 @@ impl Worker {
                 let _ = reply.send(self.engine.waited());
                 Ok(())
             }
-            Command::Stop => {
-                self.stopping = true;
+            Command::Stop { patience } => {
+                self.stopping = Some(patience);
                 let groups: Vec<u64> = self.engine.groups().collect();
                 for group in groups {
                     let _ = self.engine.abort(group, "its context was closed");
@@ -333,7 +342,7 @@ impl Worker {
         links: Vec<(u32, Link)>,
         outlet: Outlet,
     ) -> Result<(), Error> {
-        if self.stopping {
+        if self.stopping.is_some() {
             return Err(Error::ContextClosed);
         }
         let (number, rank) = (settings.number, settings.rank);

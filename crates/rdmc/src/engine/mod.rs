@@ -20,7 +20,7 @@ mod timeline;
 pub(crate) mod words;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -115,6 +115,9 @@ pub struct Engine<T: Transport> {
     groups: BTreeMap<u64, Group>,
     /// Which neighbour of which group an endpoint leads to.
     neighbours: HashMap<EndpointId, (u64, u32)>,
+    /// Endpoints of groups that have ended, which are not closed yet: what was written last may not
+    /// have arrived.
+    leaving: HashSet<EndpointId>,
     completions: Vec<Completion>,
     /// Reads and writes messages that are in files.
     disks: Arc<dyn Disks>,
@@ -141,6 +144,7 @@ impl<T: Transport> Engine<T> {
             transport,
             groups: BTreeMap::new(),
             neighbours: HashMap::new(),
+            leaving: HashSet::new(),
             completions: Vec::new(),
             disks,
             done: Vec::new(),
@@ -336,8 +340,16 @@ impl<T: Transport> Engine<T> {
     /// group of the same number.
     fn forget(&mut self, group: &Group) {
         for endpoint in group.peers.values() {
-            self.neighbours.remove(endpoint);
+            if self.neighbours.remove(endpoint).is_some() {
+                self.leaving.insert(*endpoint);
+            }
         }
+    }
+
+    /// Whether neighbours of groups that have ended may not have heard the last word yet, such as why
+    /// a group has failed.
+    pub(crate) fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
     }
 
     /// When [`Engine::progress`] wants to be called at the latest, by the transport's clock, even if
@@ -411,7 +423,12 @@ impl<T: Transport> Engine<T> {
             }
             _ => return,
         };
-        let Some(&(number, rank)) = self.neighbours.get(&endpoint) else { return };
+        let Some(&(number, rank)) = self.neighbours.get(&endpoint) else {
+            if last {
+                self.leaving.remove(&endpoint);
+            }
+            return;
+        };
         if last {
             self.neighbours.remove(&endpoint);
         }
