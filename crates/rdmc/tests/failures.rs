@@ -64,6 +64,27 @@ fn a_context_that_goes_away_fails_its_groups_at_all_members() {
 }
 
 #[test]
+fn a_context_that_closes_right_after_a_failure_lets_others_hear_the_cause() {
+    for number in 0..10 {
+        let mut world = World::start(3);
+        let mut groups = world.join(group(number, Algorithm::Chain, 3, 0));
+        // Sockets hold what has not been read when the connections are cut.
+        groups[0].0.send(Region::zeroed(8 << 20)).unwrap();
+        let (middle, told) = groups.remove(1);
+        middle.abort("the disk is full");
+        while !matches!(told.recv_timeout(PATIENCE).expect("a failure"), Told::Failed(..)) {}
+        drop(middle);
+        world.contexts.remove(1).close(PATIENCE).unwrap();
+        for (_, told) in &groups {
+            let failure = failure_of(told);
+            let cause = (failure.member, failure.kind);
+            assert_eq!(cause, (Some(1), FailureKind::Application), "{failure}");
+        }
+        world.close();
+    }
+}
+
+#[test]
 fn dropping_a_group_fails_it_for_everybody() {
     let world = World::start(3);
     let mut groups = world.join(pipeline(1, 3));
