@@ -8,6 +8,7 @@
 //! let invited = |daemon: &str| Invited { daemon: daemon.into(), service: "weights".into() };
 //! let mut group = host.create(&NewGroup {
 //!     sender: [10, 0, 0, 1].into(),
+//!     sender_mac: None,
 //!     sender_qpn: 0x4_0001,
 //!     mtu_bytes: 1024,
 //!     members: vec![invited("10.0.0.2:4791"), invited("10.0.0.3:4791")],

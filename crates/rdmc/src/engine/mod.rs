@@ -13,6 +13,7 @@ pub(crate) mod jobs;
 mod offload;
 mod order;
 mod pace;
+mod refused;
 mod small;
 mod staging;
 mod stalls;
