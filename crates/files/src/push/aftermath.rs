@@ -89,7 +89,7 @@ impl Coordinator<'_> {
         if !std::mem::replace(&mut self.is_reading_again, true) {
             return stage.digest();
         }
-        if self.second_digest.is_some() {
+        if self.reads_the_same {
             let reason = "its copy differs from the source, which reads as it did before: it was written \
                           to while it was sent, and its modification time was kept; or that machine's \
                           memory or network is bad. Run it again";

@@ -19,7 +19,6 @@ use super::{
     attempt::Attempt,
     host::{Host, Step},
     parts::{Holder, Part, parts},
-    patience::VERIFY_TIMEOUT,
 };
 use crate::{
     leftover::Leftover,
@@ -75,8 +74,8 @@ pub struct Coordinator<'a> {
     digest: Option<blake3::Hash>,
     /// It was asked for a second time: some copy differs.
     pub(super) is_reading_again: bool,
-    /// What the second reading has found, then.
-    pub(super) second_digest: Option<blake3::Hash>,
+    /// It was read a second time, and was the same.
+    pub(super) reads_the_same: bool,
     fabric: Option<Fabric>,
     first_sent: Option<Duration>,
     /// How often groups were started; those of one round often fail together, of one cause.
@@ -109,7 +108,7 @@ impl<'a> Coordinator<'a> {
             first_prepared: None,
             digest: None,
             is_reading_again: false,
-            second_digest: None,
+            reads_the_same: false,
             fabric: None,
             first_sent: None,
             rounds: 0,
@@ -194,7 +193,7 @@ impl<'a> Coordinator<'a> {
     ) -> Result<(), PushError> {
         match *self.digest.get_or_insert(digest) {
             first if first != digest => return Err(stage.reads_differently()),
-            _ if self.is_reading_again => self.second_digest = Some(digest),
+            _ if self.is_reading_again => self.reads_the_same = true,
             _ => {}
         }
         Ok(())
@@ -463,7 +462,7 @@ impl<'a> Coordinator<'a> {
                 self.note_whole(stage, host);
                 if let Some(digest) = self.digest {
                     stage.tell(host, &ToReceiver::Digest { digest: *digest.as_bytes() });
-                    self.set(stage, host, Step::Comparing(self.now + VERIFY_TIMEOUT));
+                    self.set(stage, host, Step::Comparing(self.now + Self::verify_timeout()));
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::{
 /// [`DISK_BYTES_PER_S_MIN`]: reserving space and reading what is there tell nothing of how far they are.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(1800);
 /// How long digesting may take to get on.
-pub(super) const VERIFY_TIMEOUT: Duration = Duration::from_secs(300);
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(300);
 /// The same as for preparing, for writing to disk.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(900);
 const DISK_BYTES_PER_S_MIN: u64 = 20 << 20;
@@ -27,6 +27,11 @@ impl Coordinator<'_> {
     /// How long a host may take to prepare its target.
     pub(super) fn prepare_timeout(&self) -> Duration {
         PREPARE_TIMEOUT + Duration::from_secs(self.bytes / DISK_BYTES_PER_S_MIN)
+    }
+
+    /// How long a host that verifies its copy may take to get on.
+    pub(super) const fn verify_timeout() -> Duration {
+        VERIFY_TIMEOUT
     }
 
     /// How long a host may take to write its copy to disk.
