@@ -3,7 +3,7 @@
 use crate::{hosts, invitation::Invitation};
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../tools/fuzz/replay.rs"]
 mod replay;
 
 /// Reads a text, of which the first byte says the kind. True if it is one.

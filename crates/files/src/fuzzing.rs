@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../tools/fuzz/replay.rs"]
 mod replay;
 
 /// Decodes a message, to the root if the first byte is 0, and otherwise to a receiver, which then

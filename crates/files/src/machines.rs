@@ -1,5 +1,5 @@
 //! The decisions of both ends of a push, for whoever drives them without threads, clocks and
-//! connections: the simulator (`crates/simulate`). Not an interface for anybody else.
+//! connections: the simulator (`tools/simulate`). Not an interface for anybody else.
 
 pub use crate::{
     control::{FAILURE_DEADLINE, silence},

@@ -1,7 +1,7 @@
 //! What fuzzers feed (`./dev fuzz`): files that people open, and parts that other hosts write.
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../tools/fuzz/replay.rs"]
 mod replay;
 
 use crate::{

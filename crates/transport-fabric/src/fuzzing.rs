@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../tools/fuzz/replay.rs"]
 mod replay;
 
 /// Decodes an offer, a word on the lifeline, or the slots of a ring, as the first byte says. True if

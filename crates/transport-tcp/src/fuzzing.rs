@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../tools/fuzz/replay.rs"]
 mod replay;
 
 /// What the peer finds posted, in bytes.

@@ -25,7 +25,7 @@ use crate::{
 pub use neighbours::neighbours;
 
 #[cfg(test)]
-#[path = "../../../../fuzz/replay.rs"]
+#[path = "../../../../tools/fuzz/replay.rs"]
 pub(crate) mod replay;
 
 /// Decodes a message of which the first byte says the kind. True if it is one.

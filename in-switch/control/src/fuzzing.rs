@@ -1,0 +1,83 @@
+//! What fuzzers feed (`./dev fuzz`): what hosts and other agents ask an agent for.
+
+use mcrdma::{Tables, plan::Group};
+use prost::Message;
+
+use crate::{convert, proto};
+
+#[cfg(test)]
+#[path = "../../../tools/fuzz/replay.rs"]
+mod replay;
+
+/// Decodes a request for a group, and gives it to a switch's tables. What is taken for one means the same
+/// when it travels again. True if it is one.
+pub fn requests(bytes: &[u8]) -> bool {
+    let Ok(request) = proto::InsertRequest::decode(bytes) else { return false };
+    let Ok(group) = convert::group(request.group.as_ref()) else { return false };
+    let again = convert::group(Some(&convert::group_told(&group)));
+    assert_eq!(again.as_ref(), Ok(&group));
+    insert(&group);
+    true
+}
+
+/// Each member by a port of its own, as a switch with that many would.
+fn insert(group: &Group) {
+    let hop = |member: usize| (member as u32 + 1, group.members[member].mac.unwrap_or_default());
+    let branches = (0..group.members.len()).map(|member| group.branch(hop(member), &[member]));
+    let replication = mcrdma::Replication {
+        sender_qpn: group.sender_qpn,
+        inputs: Vec::new(),
+        branches: branches.collect(),
+    };
+    let mut tables = Tables::default();
+    if tables.insert(group.key, replication, Some(group.merging())).is_ok() {
+        assert_eq!(tables.merging(group.key), Some(&group.merging()));
+        assert!(tables.remove(group.key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mcrdma::{GroupKey, Mac, Region, plan::Member};
+    use roce::Serial;
+
+    fn request(sender: &str, members: &[&str]) -> Vec<u8> {
+        let region = Region { start: 4096, bytes: 100, member_start: 1 << 40, member_key: 7 };
+        let member = |address: &&str| Member {
+            address: address.parse().unwrap(),
+            mac: Some(Mac([2, 0, 0, 0, 0, 9])),
+            qpn: 33,
+            psn_offset: 5,
+            regions: vec![region],
+        };
+        let group = Group {
+            key: GroupKey { sender: sender.parse().unwrap(), id: 0x80_0001 },
+            sender_mac: Some(Mac([2, 0, 0, 0, 0, 1])),
+            sender_qpn: 18,
+            psn_first: Serial::new(77),
+            virtual_address: members[0].parse().unwrap(),
+            virtual_mac: Mac([2, 0, 0, 0, 0, 9]),
+            proof: Vec::new(),
+            all_notifications: false,
+            members: members.iter().map(member).collect(),
+        };
+        let request = proto::InsertRequest {
+            group: Some(convert::group_told(&group)),
+            caller: "tor-a".to_owned(),
+            instance: 1,
+            is_first: true,
+            hops_left: 3,
+        };
+        request.encode_to_vec()
+    }
+
+    #[test]
+    fn the_corpus_passes() {
+        let seeds = [
+            ("one-v4", request("10.0.0.1", &["10.0.0.2"])),
+            ("two-v6", request("fd00::1", &["fd00::2", "fd00::3"])),
+        ];
+        replay::replay("control_requests", &seeds, requests);
+    }
+}

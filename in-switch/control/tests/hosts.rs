@@ -1,0 +1,340 @@
+//! Daemons at hosts, with an agent at their switch: groups that applications make, and what they hear
+//! when something ends. Needs root.
+
+#[path = "../../../crates/rdmc/tests/common/authority.rs"]
+mod authority;
+#[path = "hosts/flow.rs"]
+mod flow;
+#[allow(dead_code, reason = "what its own command line does")]
+#[path = "../examples/replicate.rs"]
+mod replicate;
+#[path = "hosts/world.rs"]
+mod world;
+
+use std::time::{Duration, Instant};
+
+use control::{
+    ErrorKind,
+    host::client::{Group, GroupEvent, Heard, Listener},
+};
+use flow::{Connected, Flow, Receiver, new_group};
+use world::{World, address, daemon, is_possible, runtime};
+
+const PATIENCE: Duration = Duration::from_secs(40);
+const STALE_AFTER: Duration = Duration::from_secs(3);
+
+/// What has to come comes in time.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("it has come in time")
+}
+
+async fn listening(world: &World, hosts: &[usize]) -> Vec<Receiver> {
+    let mut all = Vec::new();
+    for &host in hosts {
+        all.push(Receiver::new(world, host, "weights").await);
+    }
+    all
+}
+
+/// A group of host 0's with all others.
+async fn group_of_all(world: &mut World) -> (Connected, Vec<Receiver>) {
+    let mut receivers = listening(world, &[1, 2, 3]).await;
+    let group = flow::connect(world, 0, &mut receivers).await.unwrap();
+    (group, receivers)
+}
+
+async fn ended(listener: &mut Listener) -> String {
+    loop {
+        match soon(listener.next()).await.unwrap() {
+            Heard::Ended { reason, .. } => return reason,
+            Heard::Begun { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn failed(group: &mut Group) -> (usize, String, bool) {
+    loop {
+        match soon(group.next()).await.unwrap() {
+            GroupEvent::MemberFailed { member, reason, goes_on } => {
+                return (member, reason, goes_on);
+            }
+            GroupEvent::Trouble(_) => {}
+            GroupEvent::Ended(why) => panic!("{why}"),
+        }
+    }
+}
+
+fn wait_for_groups(world: &World, count: usize) {
+    let deadline = Instant::now() + PATIENCE;
+    while world.groups().len() != count {
+        assert!(Instant::now() < deadline, "{:?}", world.groups());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_group_replicates_and_is_closed() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(STALE_AFTER);
+    runtime().block_on(async {
+        let (group, mut receivers) = group_of_all(&mut world).await;
+        let made = group.group.made().clone();
+        assert!((0x80_0000..=0xff_ffff).contains(&made.id), "{made:?}");
+        assert_eq!(made.members, [address(1), address(2), address(3)]);
+        assert_eq!(made.virtual_address, address(1));
+        Flow::new(1, 40).run(&mut world, &group, &receivers).await;
+        assert!(world.resolved() > 0, "the first member has lent its addresses");
+        let known = world.host(0).groups().await.unwrap().groups;
+        assert_eq!(known[0].key.as_ref().unwrap().id, made.id);
+        assert_eq!(known[0].members[1].daemon, daemon(2));
+        let services = world.host(1).groups().await.unwrap().services;
+        assert_eq!((&*services[0].name, services[0].offers), ("weights", 1));
+        let copies = &world.groups()[0].copies;
+        assert_eq!(copies.len(), 3);
+        group.group.close().await.unwrap();
+        assert!(world.groups().is_empty());
+        assert!(world.host(0).groups().await.unwrap().groups.is_empty());
+        for receiver in &mut receivers {
+            let why = ended(&mut receiver.listener).await;
+            assert_eq!(why, "the sending application has closed it");
+        }
+    });
+}
+
+#[test]
+fn two_groups_of_one_sender_at_once() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(STALE_AFTER);
+    runtime().block_on(async {
+        let mut one = listening(&world, &[1, 2]).await;
+        let mut two = listening(&world, &[3]).await;
+        two.push(Receiver::new(&world, 1, "others").await);
+        let first = flow::connect(&mut world, 0, &mut one).await.unwrap();
+        let second = flow::connect(&mut world, 0, &mut two).await.unwrap();
+        assert_ne!(first.group.made().id, second.group.made().id);
+        assert_eq!(world.groups().len(), 2);
+        let (mut to_one, mut to_two) = (Flow::new(1, 30), Flow::new(2, 30));
+        let deadline = Instant::now() + PATIENCE;
+        while !(to_one.is_over() && to_two.is_over()) {
+            assert!(Instant::now() < deadline, "{to_one:?} {to_two:?}");
+            to_one.post(&mut world, &first, &one);
+            to_two.post(&mut world, &second, &two);
+            for event in flow::progress(&mut world).await {
+                let is_ones = to_one.take(&world, &event, &first, &one);
+                assert!(is_ones || to_two.take(&world, &event, &second, &two), "{event:?}");
+            }
+        }
+        first.group.close().await.unwrap();
+        assert_eq!(world.groups().len(), 1);
+    });
+}
+
+#[test]
+fn a_group_goes_on_without_an_application_that_dies() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(STALE_AFTER);
+    runtime().block_on(async {
+        let (mut group, mut receivers) = group_of_all(&mut world).await;
+        Flow::new(1, 20).run(&mut world, &group, &receivers).await;
+        // It takes its queue pair along, so that packets are no longer acknowledged.
+        let dead = receivers.remove(1);
+        world.endpoints[dead.host].remove(dead.qpn);
+        let mut flow = Flow::new(2, 20);
+        flow.post(&mut world, &group, &receivers);
+        drop(dead);
+        let (member, reason, goes_on) = failed(&mut group.group).await;
+        assert_eq!((member, &*reason, goes_on), (1, "its application has ended", true));
+        flow.run(&mut world, &group, &receivers).await;
+        // One leaves on its own, and one is removed: it was the last.
+        let gone = receivers.remove(0);
+        soon(gone.listener.leave(gone.offer, "enough")).await.unwrap();
+        let (member, reason, goes_on) = failed(&mut group.group).await;
+        assert_eq!((member, &*reason, goes_on), (0, "its application has left: enough", true));
+        Flow::new(3, 20).run(&mut world, &group, &receivers).await;
+        group.group.remove_member(2).await.unwrap();
+        let (member, _, goes_on) = failed(&mut group.group).await;
+        assert_eq!((member, goes_on), (2, false));
+        let GroupEvent::Ended(why) = soon(group.group.next()).await.unwrap() else { panic!() };
+        assert!(why.contains(&daemon(3)), "{why}");
+        let why = ended(&mut receivers[0].listener).await;
+        assert_eq!(why, "the sending application has removed it");
+        assert!(world.groups().is_empty());
+    });
+}
+
+#[test]
+fn a_host_that_is_cut_off_is_noticed() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(STALE_AFTER);
+    runtime().block_on(async {
+        let (mut group, mut receivers) = group_of_all(&mut world).await;
+        world.cut(3);
+        let dead = receivers.pop().unwrap();
+        let (member, reason, goes_on) = failed(&mut group.group).await;
+        assert_eq!((member, goes_on), (2, true));
+        assert!(reason.contains("its host or its daemon is gone"), "{reason}");
+        drop(dead);
+        Flow::new(1, 10).run(&mut world, &group, &receivers).await;
+    });
+}
+
+#[test]
+fn an_agent_that_starts_again_harms_nobody() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(STALE_AFTER);
+    runtime().block_on(async {
+        let (group, receivers) = group_of_all(&mut world).await;
+        Flow::new(1, 20).run(&mut world, &group, &receivers).await;
+        world.end_agent();
+        Flow::new(2, 20).run(&mut world, &group, &receivers).await;
+        world.start_agent();
+        Flow::new(3, 20).run(&mut world, &group, &receivers).await;
+        let deadline = Instant::now() + PATIENCE;
+        while world.groups().first().is_none_or(|group| group.callers.is_empty()) {
+            assert!(Instant::now() < deadline, "{:?}", world.groups());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(STALE_AFTER + Duration::from_secs(1)).await;
+        assert_eq!(world.groups().len(), 1);
+        Flow::new(4, 20).run(&mut world, &group, &receivers).await;
+    });
+}
+
+#[test]
+fn groups_end_with_their_sender() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(STALE_AFTER);
+    runtime().block_on(async {
+        // Its application is killed.
+        let (group, mut receivers) = group_of_all(&mut world).await;
+        drop(group);
+        for receiver in &mut receivers {
+            let why = ended(&mut receiver.listener).await;
+            assert_eq!(why, "the sending application has ended");
+        }
+        wait_for_groups(&world, 0);
+        // Its daemon ends.
+        let mut group = flow::connect(&mut world, 0, &mut receivers).await.unwrap();
+        world.end_daemon(0);
+        assert!(world.groups().is_empty());
+        let GroupEvent::Ended(why) = soon(group.group.next()).await.unwrap() else { panic!() };
+        assert_eq!(why, "the daemon of the sender's host ends");
+        for receiver in &mut receivers {
+            assert_eq!(ended(&mut receiver.listener).await, why);
+        }
+        // Its daemon is killed: the agent forgets the group by itself.
+        world.start_daemon(0);
+        let mut group = flow::connect(&mut world, 0, &mut receivers).await.unwrap();
+        world.kill_daemon(0);
+        let error = soon(group.group.next()).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+        for receiver in &mut receivers {
+            let why = ended(&mut receiver.listener).await;
+            assert_eq!(why, "the daemon of the sender's host has hung up, or is gone");
+        }
+        wait_for_groups(&world, 0);
+    });
+}
+
+#[test]
+fn who_cannot_be_a_member_is_named() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(STALE_AFTER);
+    runtime().block_on(async {
+        let mut receivers = listening(&world, &[1, 2]).await;
+        let taken = world.host(1).listen("weights").await.unwrap_err();
+        assert_eq!(taken.kind, ErrorKind::Taken);
+        // One refuses: the other hears that nothing comes of it.
+        let (first, second) = receivers.split_at_mut(1);
+        let (first, second) = (&mut first[0], &mut second[0]);
+        let group = new_group(0, 0x77, &[(1, "weights"), (2, "weights")]);
+        let host = world.host(0);
+        let (made, ()) = tokio::join!(host.create(&group), async {
+            first.accept(&mut world.endpoints[1]).await;
+            let (offer, terms) = second.offered().await;
+            assert_eq!(terms.words, b"words");
+            second.listener.refuse(offer, "no room").await.unwrap();
+        });
+        let error = made.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Denied);
+        for words in [&*daemon(2), "weights", "no room"] {
+            assert!(error.message.contains(words), "{error}");
+        }
+        let why = ended(&mut first.listener).await;
+        assert!(why.contains("not made") && why.contains("no room"), "{why}");
+        // Nobody listens; another sender's address; nobody is there.
+        let missing = new_group(0, 0x77, &[(1, "weights"), (2, "other")]);
+        let foreign = new_group(3, 0x77, &[(1, "weights")]);
+        world.kill_daemon(3);
+        let absent = new_group(0, 0x77, &[(3, "weights")]);
+        for (group, kind, words) in [
+            (missing, ErrorKind::Unknown, "no application listens as \"other\""),
+            (foreign, ErrorKind::Denied, "not for the sender's address 10.5.0.4"),
+            (absent, ErrorKind::Unavailable, "cannot be reached"),
+        ] {
+            let error = soon(host.create(&group)).await.unwrap_err();
+            assert_eq!(error.kind, kind, "{error}");
+            assert!(error.message.contains(words), "{error}");
+        }
+        // The offers that came meanwhile have ended, and nothing is left.
+        assert!(world.groups().is_empty() && host.groups().await.unwrap().groups.is_empty());
+        let services = world.host(1).groups().await.unwrap().services;
+        assert_eq!(services[0].offers, 0);
+        // The same application can be in a group that works.
+        let listener = &mut receivers[0].listener;
+        while tokio::time::timeout(Duration::from_millis(200), listener.next()).await.is_ok() {}
+        let group = flow::connect(&mut world, 0, &mut receivers).await.unwrap();
+        Flow::new(5, 10).run(&mut world, &group, &receivers).await;
+    });
+}
+
+/// What the example does.
+#[test]
+fn files_are_replicated() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new(STALE_AFTER);
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let contents: Vec<u8> = (0..3_000_001_u32).map(|at| (at * 7 + at / 251) as u8).collect();
+    std::fs::write(path("object"), &contents).unwrap();
+    let mut own = std::mem::take(&mut world.endpoints).into_iter().zip((0..).map(address));
+    let sender = own.next().unwrap();
+    runtime().block_on(async {
+        let receivers = (1..).zip(own).map(|(host, own)| {
+            let (daemon, directory) = (world.host(host), path(&host.to_string()));
+            std::fs::create_dir(&directory).unwrap();
+            async move { replicate::receive(&daemon, own, &directory).await.unwrap() }
+        });
+        let [one, two, three] = receivers.collect::<Vec<_>>().try_into().ok().unwrap();
+        let send = async {
+            while world.host(3).groups().await.unwrap().services.is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let daemons = [1, 2, 3].map(daemon).to_vec();
+            replicate::send(&world.host(0), sender, &path("object"), daemons).await.unwrap()
+        };
+        let (paths, sent) =
+            soon(async { tokio::join!(async { tokio::join!(one, two, three) }, send) }).await;
+        assert_eq!(sent, (3, Vec::new()));
+        for copy in [paths.0, paths.1, paths.2] {
+            assert!(std::fs::read(&copy).unwrap() == contents, "{}", copy.display());
+        }
+    });
+}

@@ -1,0 +1,483 @@
+/* A switch that copies, in the kernel: what in-switch/mcrdma/src/switch.rs does, for frames that come in
+ * at a port (tc, clsact, ingress). Tests give both the same frames and compare what comes out.
+ */
+#include "merge.h"
+#include "packet.h"
+#include "resolve.h"
+#include "tables.h"
+
+/* The fields of a packet that a copy or an answer changes. */
+struct change {
+	struct address target;
+	struct address source;
+	__u32 target_qpn;
+	__u32 psn;
+	__u32 extended[3];
+	__u8 has_target;
+	__u8 has_source;
+	/* It becomes a copy, which one router less may pass on. */
+	__u8 passes_on;
+	__u8 unused;
+};
+
+/* What does not fit the stack; one packet at a time is looked at on a processor. */
+struct scratch {
+	struct packet packet;
+	struct packet answer;
+	struct change change;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+/* Writes an address and IPv4's checksum, or IPv6's address alone. */
+static __always_inline int store_address(struct __sk_buff *skb, const struct packet *packet, __u32 *checksum,
+					 int is_target, const struct address *address)
+{
+	__u32 old = is_target ? packet->ip[4] : packet->ip[3];
+	__u16 sum;
+
+	if (packet->ip_bytes == 40)
+		return bpf_skb_store_bytes(skb, ETHERNET_BYTES + (is_target ? 24 : 8), address, 16, 0);
+	sum = *checksum = checksum_after(*checksum, old, address->words[3]);
+	if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 10, &sum, 2, 0))
+		return -1;
+	return bpf_skb_store_bytes(skb, ETHERNET_BYTES + (is_target ? 16 : 12), &address->words[3], 4, 0);
+}
+
+/* One router less may pass it on; with IPv4's checksum. The CRC does not cover that. */
+static __always_inline int store_hop_limit(struct __sk_buff *skb, const struct packet *packet, __u32 *checksum)
+{
+	__u8 left = hop_limit(packet) - 1;
+	__u16 sum;
+
+	if (packet->ip_bytes == 40)
+		return bpf_skb_store_bytes(skb, ETHERNET_BYTES + 7, &left, 1, 0);
+	sum = *checksum = checksum_after(*checksum, packet->ip[2] & 0xffff, (packet->ip[2] & 0xff00) | left);
+	if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 10, &sum, 2, 0))
+		return -1;
+	return bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, &left, 1, 0);
+}
+
+/* What the CRC changes by when an address does. Both lie before the UDP header. */
+static __always_inline __u32 crc_addresses(const struct packet *packet, const struct change *change)
+{
+	__u32 crc = 0, word;
+	int i;
+
+	if (packet->ip_bytes == 20) {
+		crc = crc_word(crc, change->has_source ? packet->ip[3] ^ change->source.words[3] : 0);
+		return crc_word(crc, change->has_target ? packet->ip[4] ^ change->target.words[3] : 0);
+	}
+	for (i = 0; i < 8; i++) {
+		word = i < 4 ? change->source.words[i] : change->target.words[i - 4];
+		word ^= packet->ip[i + 2];
+		if (i < 4 ? !change->has_source : !change->has_target)
+			word = 0;
+		crc = crc_word(crc, word);
+	}
+	return crc;
+}
+
+/* Changes a packet where it lies, with its checksums; from what it was when it came. */
+static __noinline int apply(struct __sk_buff *skb, const struct packet *packet, const struct change *change)
+{
+	__u32 bth[2], crc, checksum, extended_words, i;
+	__u16 none = 0;
+
+	if (!packet || !change)
+		return -1;
+	bth[0] = (packet->bth[1] & 0xff) | bpf_htonl(change->target_qpn & NUMBERS);
+	bth[1] = (packet->bth[2] & 0xff) | bpf_htonl(change->psn & NUMBERS);
+	crc = crc_addresses(packet, change);
+	/* UDP and the first word of the BTH stay. */
+	crc = crc_zeros(crc, UDP_BYTES + 4);
+	crc = crc_word(crc, bth[0] ^ packet->bth[1]);
+	crc = crc_word(crc, bth[1] ^ packet->bth[2]);
+	extended_words = packet->extended_bytes / 4;
+	for (i = 0; i < 3; i++)
+		if (i < extended_words)
+			crc = crc_word(crc, change->extended[i] ^ packet->extended[i]);
+	if (extended_words > 3)
+		crc = crc_zeros(crc, packet->extended_bytes - 12);
+	crc = crc_zeros(crc, packet->bytes_after) ^ packet->icrc;
+
+	checksum = packet->ip[2] >> 16;
+	if (change->passes_on && store_hop_limit(skb, packet, &checksum))
+		return -1;
+	if ((change->has_source && store_address(skb, packet, &checksum, 0, &change->source)) ||
+	    (change->has_target && store_address(skb, packet, &checksum, 1, &change->target)))
+		return -1;
+	if ((packet->udp[1] >> 16) &&
+	    bpf_skb_store_bytes(skb, ETHERNET_BYTES + packet->ip_bytes + 6, &none, 2, 0))
+		return -1;
+	if (bpf_skb_store_bytes(skb, bth_at(packet) + 4, bth, sizeof(bth), 0))
+		return -1;
+	if (packet->extended_bytes == 4 &&
+	    bpf_skb_store_bytes(skb, bth_at(packet) + BTH_BYTES, change->extended, 4, 0))
+		return -1;
+	if (has_reth(packet->opcode) &&
+	    bpf_skb_store_bytes(skb, bth_at(packet) + BTH_BYTES, change->extended, 12, 0))
+		return -1;
+	return bpf_skb_store_bytes(skb, icrc_at(packet), &crc, ICRC_BYTES, 0);
+}
+
+static __always_inline void unchanged(const struct packet *packet, struct change *change)
+{
+	change->target_qpn = packet->target_qpn;
+	change->psn = packet->psn;
+	__builtin_memcpy(change->extended, packet->extended, sizeof(change->extended));
+}
+
+/* What a copy loop needs to know. */
+struct copying {
+	struct __sk_buff *skb;
+	struct scratch *scratch;
+	const struct group *group;
+	/* The first branch that does not know the memory of a WRITE; MEMBERS_MAX: all do. */
+	__u32 unknown;
+};
+
+/* Where a WRITE goes at a branch's member. Whether its memory is known. */
+static __always_inline int translate(const struct copying *copying, __u32 index, const struct branch *branch,
+				     __u32 *extended)
+{
+	const struct packet *packet = &copying->scratch->packet;
+	struct regions_key key = { .generation = copying->group->generation, .branch = index };
+	__u64 address, bytes, offset;
+	struct regions *found;
+	int i;
+
+	bytes = bpf_ntohl(packet->extended[3]);
+	if (!has_reth(packet->opcode) || !branch->rewrites || !bytes)
+		return 1;
+	found = bpf_map_lookup_elem(&regions, &key);
+	if (!found)
+		return 0;
+	address = (__u64)bpf_ntohl(packet->extended[0]) << 32 | bpf_ntohl(packet->extended[1]);
+	for (i = 0; i < REGIONS_MAX; i++) {
+		const struct region *region = &found->all[i];
+
+		if (i >= branch->regions)
+			break;
+		offset = address - region->start;
+		if (address < region->start || offset >= region->bytes || bytes > region->bytes - offset)
+			continue;
+		address = region->member_start + offset;
+		extended[0] = bpf_htonl(address >> 32);
+		extended[1] = bpf_htonl((__u32)address);
+		extended[2] = bpf_htonl(region->member_key);
+		return 1;
+	}
+	return 0;
+}
+
+static long find_unknown(__u32 index, void *context)
+{
+	struct copying *copying = context;
+	__u32 extended[3];
+
+	if (!translate(copying, index, &copying->group->branches[index & (MEMBERS_MAX - 1)], extended)) {
+		copying->unknown = index;
+		return 1;
+	}
+	return 0;
+}
+
+static long copy(__u32 index, void *context)
+{
+	struct copying *copying = context;
+	const struct packet *packet = &copying->scratch->packet;
+	const struct branch *branch = &copying->group->branches[index & (MEMBERS_MAX - 1)];
+	struct change *change = &copying->scratch->change;
+
+	unchanged(packet, change);
+	change->has_source = 0;
+	change->has_target = 1;
+	change->passes_on = 1;
+	change->target = branch->target;
+	if (branch->rewrites) {
+		change->target_qpn = branch->qpn;
+		change->psn = packet->psn + branch->psn_offset;
+		/* It was found before the first copy. */
+		if (!translate(copying, index, branch, change->extended)) {
+			count(COPY_FAILED);
+			return 0;
+		}
+	}
+	if (bpf_skb_store_bytes(copying->skb, 0, branch->mac, 6, 0) || apply(copying->skb, packet, change) ||
+	    bpf_clone_redirect(copying->skb, branch->port, 0))
+		count(COPY_FAILED);
+	else
+		count(COPY);
+	return 0;
+}
+
+/* A member's answer goes into its group's, under their lock. `member`: null if it is none. */
+static __always_inline void merge_answer(const struct sender_key *key, const struct sender *sender,
+					 const struct member *member, struct merged *merged)
+{
+	__u64 now_ns = time_ns();
+	struct answers *state;
+
+	merged->counter = ANSWER_REFUSED;
+	state = bpf_map_lookup_elem(&answers, key);
+	if (!member || !state || !(sender->present >> (member->index & 63) & 1))
+		return;
+	/* Reserved ones say nothing. A CNP has no syndrome. */
+	if (merged->syndrome != CNP << 8) {
+		__u32 kind = merged->syndrome & SYNDROME_KIND, value = merged->syndrome & 31;
+
+		if (kind != SYNDROME_ACK && kind != SYNDROME_NOT_READY && (kind != SYNDROME_NAK || value > 3))
+			return;
+		bpf_spin_lock(&state->lock);
+		merge(state, sender, now_ns, member->index, merged);
+		bpf_spin_unlock(&state->lock);
+		return;
+	}
+	bpf_spin_lock(&state->lock);
+	merged->counter = notify(state, sender, now_ns, member->index);
+	bpf_spin_unlock(&state->lock);
+}
+
+/* The CRC over what is behind the headers, 16 bytes a time. */
+struct checking {
+	struct __sk_buff *skb;
+	__u32 at;
+	__u32 bytes;
+	__u32 crc;
+};
+
+static long check_words(__u32 index, void *context)
+{
+	struct checking *checking = context;
+	__u32 words[4], i, at = index * 16;
+
+	if (at + 16 <= checking->bytes) {
+		if (bpf_skb_load_bytes(checking->skb, checking->at + at, words, 16))
+			return 1;
+		for (i = 0; i < 4; i++)
+			checking->crc = crc_word(checking->crc, words[i]);
+		return 0;
+	}
+	for (i = 0; i < 3; i++) {
+		if (at + 4 * i + 4 > checking->bytes ||
+		    bpf_skb_load_bytes(checking->skb, checking->at + at + 4 * i, words, 4))
+			return 1;
+		checking->crc = crc_word(checking->crc, words[0]);
+	}
+	return 1;
+}
+
+static __always_inline int is_intact(struct __sk_buff *skb, const struct packet *packet)
+{
+	struct checking checking = {
+		.skb = skb,
+		.at = icrc_at(packet) - packet->bytes_after,
+		.bytes = packet->bytes_after,
+		.crc = crc_headers(packet),
+	};
+	__u32 immediate = packet->extended_bytes & 4;
+
+	/* The immediate of a WRITE is not among the words that were read. */
+	if (packet->extended_bytes == 20) {
+		checking.at -= immediate;
+		checking.bytes += immediate;
+	}
+	bpf_loop(65536 / 16, check_words, &checking, 0);
+	return ~checking.crc == packet->icrc;
+}
+
+/* Answers a WRITE to unknown memory in the member's place. */
+static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch, const struct group *group,
+				  __u32 unknown)
+{
+	const struct packet *asked = &scratch->packet;
+	struct packet *answer = &scratch->answer;
+	const struct branch *branch = &group->branches[unknown & (MEMBERS_MAX - 1)];
+	__u32 psn = asked->psn + (branch->rewrites ? branch->psn_offset : 0), sum, bytes;
+	struct merged merged = { .psn = psn & NUMBERS, .syndrome = SYNDROME_NAK | 2 };
+	struct member_key member = { .sender = asked->source, .qpn = group->sender_qpn, .member = branch->target };
+	struct sender_key key = { .sender = asked->source, .qpn = group->sender_qpn };
+	struct address source = branch->target;
+	struct sender *sender;
+	__u8 *ip = (__u8 *)answer->ip;
+
+	if (!is_intact(skb, asked)) {
+		count(DAMAGED);
+		return TC_ACT_SHOT;
+	}
+	sender = bpf_map_lookup_elem(&senders, &key);
+	if (sender) {
+		merge_answer(&key, sender, bpf_map_lookup_elem(&members, &member), &merged);
+		if (merged.counter == NAK_TOLD) {
+			count(NAK_TOLD);
+			source = sender->virtual_address;
+		}
+	}
+	__builtin_memcpy(answer->ip, asked->ip, sizeof(answer->ip));
+	answer->ip_bytes = asked->ip_bytes;
+	answer->extended_bytes = 4;
+	bytes = UDP_BYTES + BTH_BYTES + 4 + ICRC_BYTES;
+	if (asked->ip_bytes == 20) {
+		answer->ip[0] = (asked->ip[0] & 0xffff) | (__u32)bpf_htons(20 + bytes) << 16;
+		/* May not be fragmented. */
+		answer->ip[1] = (asked->ip[1] & 0xffff) | 0x00400000;
+		answer->ip[2] = asked->ip[2] & 0xffff;
+		answer->ip[3] = source.words[3];
+		answer->ip[4] = asked->ip[3];
+		sum = sum_words(0, answer->ip, 5);
+		sum = (sum & 0xffff) + (sum >> 16);
+		sum = (sum & 0xffff) + (sum >> 16);
+		answer->ip[2] |= ~sum << 16;
+	} else {
+		ip[4] = 0;
+		ip[5] = bytes;
+		__builtin_memcpy(&answer->ip[6], &asked->ip[2], 16);
+		__builtin_memcpy(&answer->ip[2], &source, 16);
+	}
+	answer->udp[0] = asked->udp[0];
+	answer->udp[1] = bpf_htons(bytes);
+	answer->bth[0] = bpf_htonl(ACKNOWLEDGE << 24 | 0x40 << 16 | 0xffff);
+	answer->bth[1] = bpf_htonl(group->sender_qpn & NUMBERS);
+	answer->bth[2] = bpf_htonl(merged.psn & NUMBERS);
+	answer->extended[0] = bpf_htonl(merged.syndrome << 24 | (merged.msn & NUMBERS));
+	answer->icrc = ~crc_headers(answer);
+	if (bpf_skb_change_tail(skb, ETHERNET_BYTES + answer->ip_bytes + bytes, 0) || turn_addresses(skb, 0) ||
+	    bpf_skb_store_bytes(skb, ETHERNET_BYTES, answer->ip, 20, 0) ||
+	    (answer->ip_bytes == 40 && bpf_skb_store_bytes(skb, ETHERNET_BYTES + 20, answer->ip + 5, 20, 0)) ||
+	    bpf_skb_store_bytes(skb, bth_at(answer) - UDP_BYTES, answer->udp, UDP_BYTES + BTH_BYTES + 4, 0) ||
+	    bpf_skb_store_bytes(skb, bth_at(answer) + BTH_BYTES + 4, &answer->icrc, ICRC_BYTES, 0))
+		return TC_ACT_SHOT;
+	return turn(skb);
+}
+
+static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scratch)
+{
+	struct copying copying = { .skb = skb, .scratch = scratch, .unknown = MEMBERS_MAX };
+	const struct packet *packet = &scratch->packet;
+	struct group_key key = { .sender = packet->source, .id = packet->target_qpn };
+	struct group *group;
+
+	group = bpf_map_lookup_elem(&groups, &key);
+	if (!group) {
+		count(FOREIGN);
+		return TC_ACT_UNSPEC;
+	}
+	if (!is_among(group->inputs, skb->ifindex)) {
+		count(REQUEST_MISPLACED);
+		return TC_ACT_SHOT;
+	}
+	if (hop_limit(packet) <= 1) {
+		count(REQUEST_EXPIRED);
+		return TC_ACT_SHOT;
+	}
+	count(REQUEST);
+	copying.group = group;
+	if (has_reth(packet->opcode))
+		bpf_loop(group->count, find_unknown, &copying, 0);
+	if (copying.unknown != MEMBERS_MAX) {
+		count(REGION_UNKNOWN);
+		return refuse(skb, scratch, group, copying.unknown);
+	}
+	bpf_loop(group->count, copy, &copying, 0);
+	return TC_ACT_STOLEN;
+}
+
+static __always_inline int differ_addresses(const struct address *one, const struct address *other)
+{
+	return ((one->words[0] ^ other->words[0]) | (one->words[1] ^ other->words[1]) |
+		(one->words[2] ^ other->words[2]) | (one->words[3] ^ other->words[3])) != 0;
+}
+
+static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch)
+{
+	const struct packet *packet = &scratch->packet;
+	struct change *change = &scratch->change;
+	__u32 aeth = bpf_ntohl(packet->extended[0]);
+	struct merged merged = { .psn = packet->psn, .syndrome = aeth >> 24, .msn = aeth & NUMBERS };
+	struct member_key member = { .sender = packet->target, .qpn = packet->target_qpn, .member = packet->source };
+	struct sender_key key = { .sender = packet->target, .qpn = packet->target_qpn };
+	struct sender *sender;
+	struct member *found;
+
+	sender = bpf_map_lookup_elem(&senders, &key);
+	if (!sender) {
+		count(FOREIGN);
+		return TC_ACT_UNSPEC;
+	}
+	/* Others' may be of a connection that has got the number of the sender's queue pair since. */
+	found = bpf_map_lookup_elem(&members, &member);
+	if (!found && differ_addresses(&packet->source, &sender->virtual_address)) {
+		count(ANSWER_FOREIGN);
+		return TC_ACT_UNSPEC;
+	}
+	if (!found || !is_among(found->ports, skb->ifindex)) {
+		count(ANSWER_REFUSED);
+		return TC_ACT_SHOT;
+	}
+	/* What is believed here has to be checked here. */
+	if (~crc_headers(packet) != packet->icrc) {
+		count(DAMAGED);
+		return TC_ACT_SHOT;
+	}
+	if (packet->opcode == CNP)
+		merged.syndrome = CNP << 8;
+	merge_answer(&key, sender, found, &merged);
+	count(merged.counter);
+	if (merged.counter == ANSWER_HELD || merged.counter == ANSWER_REFUSED ||
+	    merged.counter == NOTIFICATION_HELD)
+		return TC_ACT_STOLEN;
+	unchanged(packet, change);
+	change->has_source = 1;
+	change->has_target = 0;
+	change->passes_on = 0;
+	change->source = sender->virtual_address;
+	if (packet->opcode != CNP) {
+		change->psn = merged.psn;
+		change->extended[0] = bpf_htonl(merged.syndrome << 24 | (merged.msn & NUMBERS));
+	}
+	return apply(skb, packet, change) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+SEC("classifier")
+int mcrdma(struct __sk_buff *skb)
+{
+	int verdict = TC_ACT_UNSPEC;
+	struct scratch *scratch;
+	__u32 first = 0;
+
+	scratch = bpf_map_lookup_elem(&scratches, &first);
+	if (!scratch)
+		return TC_ACT_UNSPEC;
+	if (skb->vlan_present) {
+		count(FOREIGN);
+		return TC_ACT_UNSPEC;
+	}
+	if (skb->protocol == bpf_htons(ETH_P_IP) || skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		switch (parse(skb, &scratch->packet)) {
+		case IS_PACKET:
+			return is_request(scratch->packet.opcode) ? replicate(skb, scratch) : answer(skb, scratch);
+		case IS_MALFORMED:
+			count(MALFORMED);
+			return TC_ACT_UNSPEC;
+		case IS_FRAGMENT:
+			count(FRAGMENT);
+			return TC_ACT_UNSPEC;
+		}
+	}
+	if (skb->protocol == bpf_htons(ETH_P_ARP))
+		verdict = resolve_arp(skb);
+	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		verdict = resolve_neighbour(skb);
+	if (verdict == TC_ACT_UNSPEC)
+		count(FOREIGN);
+	return verdict;
+}
+
+/* No helper asks for another one. */
+char LICENSE[] SEC("license") = "Apache-2.0";

@@ -1,0 +1,216 @@
+/* Many members' answers as those of one peer: in-switch/mcrdma/src/merge.rs, line by line. */
+#pragma once
+
+#include "packet.h"
+
+#define HOLD_NS 200000ULL
+#define WINDOW_NS 1000000ULL
+#define CREDITS_UNLIMITED 31
+
+#define SYNDROME_KIND 0xe0
+#define SYNDROME_ACK 0x00
+#define SYNDROME_NOT_READY 0x20
+#define SYNDROME_NAK 0x60
+
+/* The codes of times after which to try again, in units of 10 us (IBA table 46). */
+const __u16 not_ready_units[32] = {
+	0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
+	3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+};
+
+static __always_inline __u64 not_ready_ns(__u32 timer)
+{
+	timer &= 31;
+	return timer ? not_ready_units[timer] * 10000ULL : 655360000ULL;
+}
+
+/* How far a number of 24 bits is ahead of another. */
+static __always_inline __s32 ahead_of(__u32 number, __u32 other)
+{
+	return (__s32)((number - other) << 8) >> 8;
+}
+
+/* What becomes of an answer: a counter says which. */
+struct merged {
+	__u32 counter;
+	__u32 psn;
+	__u32 syndrome;
+	__u32 msn;
+};
+
+/* What all members together expect. */
+struct state {
+	__u32 expected;
+	__u32 slowest;
+	__u32 credits;
+	__u32 is_nak_held;
+};
+
+/* The compiler is not to make a branch of it: the verifier would follow both ways, in each turn of a
+ * loop. For the same reason loops have no other end than their last turn.
+ */
+#define NO_BRANCH(value) asm volatile("" : "+r"(value))
+#define FEW_MEMBERS 8
+
+/* All ones for a member whose answers count. */
+static __always_inline __u32 counts(const struct sender *sender, __u32 i)
+{
+	__u32 mask = (__s64)(sender->present << (63 - i)) >> 63;
+
+	NO_BRANCH(mask);
+	return mask;
+}
+
+/* All ones if a number is behind another. */
+static __always_inline __u32 is_behind(__u32 number, __u32 other)
+{
+	__u32 mask = ahead_of(number, other) >> 31;
+
+	NO_BRANCH(mask);
+	return mask;
+}
+
+static __always_inline __u32 differ(__u32 number, __u32 other)
+{
+	return is_behind(number, other) | is_behind(other, number);
+}
+
+static __always_inline void look_at(struct answers *answers, const struct sender *sender, struct state *state,
+				    __u32 members)
+{
+	/* Far ahead of everybody. */
+	__u32 expected = answers->told + 0x3fffff, slowest = 0, credits = CREDITS_UNLIMITED, held = 0;
+	__u32 i, mask;
+
+	for (i = 0; i < members; i++) {
+		const struct record *record = &answers->records[i];
+
+		mask = is_behind(record->expected, expected) & counts(sender, i);
+		expected ^= (expected ^ record->expected) & mask;
+		slowest ^= (slowest ^ i) & mask;
+		mask = is_behind(record->credits, credits) & counts(sender, i);
+		credits ^= (credits ^ record->credits) & mask;
+	}
+	expected &= NUMBERS;
+	for (i = 0; i < members; i++) {
+		const struct record *record = &answers->records[i];
+
+		held |= record->is_nak_held & ~differ(record->expected, expected) & counts(sender, i);
+	}
+	state->expected = expected;
+	state->slowest = slowest;
+	state->credits = credits;
+	state->is_nak_held = held & 1;
+}
+
+static __always_inline void look(struct answers *answers, const struct sender *sender, struct state *state)
+{
+	if (sender->count <= FEW_MEMBERS)
+		look_at(answers, sender, state, FEW_MEMBERS);
+	else
+		look_at(answers, sender, state, MEMBERS_MAX);
+}
+
+static __always_inline void release_held(struct answers *answers, __u32 expected, __u32 members)
+{
+	__u32 i;
+
+	for (i = 0; i < members; i++)
+		answers->records[i].is_nak_held &= differ(answers->records[i].expected, expected);
+}
+
+static __always_inline void nak_is_told(struct answers *answers, const struct sender *sender, __u64 now_ns,
+					__u32 expected)
+{
+	answers->nak_number = expected;
+	answers->nak_until_ns = now_ns + HOLD_NS;
+	if (sender->count <= FEW_MEMBERS)
+		release_held(answers, expected, FEW_MEMBERS);
+	else
+		release_held(answers, expected, MEMBERS_MAX);
+}
+
+/* Under the lock. `psn` and `syndrome` are as they came, but by the sender's numbers. */
+static __always_inline void merge(struct answers *answers, const struct sender *sender, __u64 now_ns, __u32 index,
+				  struct merged *merged)
+{
+	__u32 kind = merged->syndrome & SYNDROME_KIND, value = merged->syndrome & 31;
+	struct record *record = &answers->records[index & (MEMBERS_MAX - 1)];
+	__u32 is_ack = kind == SYNDROME_ACK, is_repeated = 0, is_nak = 0;
+	__u32 number = (merged->psn - record->psn_offset + is_ack) & NUMBERS;
+	__u32 is_other = kind == SYNDROME_NAK && value;
+	struct state state = {};
+	__s32 ahead;
+
+	if (!is_other) {
+		ahead = ahead_of(number, record->expected);
+		is_repeated = !ahead;
+		if (is_ack)
+			record->credits = value;
+		if (ahead > 0) {
+			record->expected = number;
+			if (ahead_of(merged->msn, record->msn) > 0)
+				record->msn = merged->msn;
+			record->is_nak_held = 0;
+		}
+		is_nak = kind == SYNDROME_NAK && number == record->expected;
+		record->is_nak_held |= is_nak;
+	}
+	look(answers, sender, &state);
+	if (is_other) {
+		merged->counter = NAK_TOLD;
+	} else if (kind == SYNDROME_NOT_READY) {
+		__u64 until_ns = now_ns + not_ready_ns(value);
+
+		if (answers->wait_number == state.expected && now_ns < answers->wait_until_ns &&
+		    until_ns <= answers->wait_until_ns + HOLD_NS) {
+			merged->counter = ANSWER_HELD;
+			return;
+		}
+		answers->wait_number = state.expected;
+		answers->wait_until_ns = until_ns;
+		merged->counter = NOT_READY_TOLD;
+	} else if (is_nak && (ahead_of(state.expected, answers->told) > 0 ||
+			      answers->nak_number != state.expected || now_ns >= answers->nak_until_ns)) {
+		merged->counter = NAK_TOLD;
+	} else if (ahead_of(state.expected, answers->told) > 0 ||
+		   (is_repeated && number == state.expected && !is_nak)) {
+		/* A NAK that was held is told when the group has come there. */
+		merged->counter = state.is_nak_held ? NAK_TOLD : ACK_TOLD;
+	} else {
+		merged->counter = ANSWER_HELD;
+		return;
+	}
+	if (merged->counter == NAK_TOLD && !is_other) {
+		nak_is_told(answers, sender, now_ns, state.expected);
+		merged->syndrome = SYNDROME_NAK;
+	}
+	if (merged->counter == ACK_TOLD)
+		merged->syndrome = state.credits;
+	if (ahead_of(state.expected, answers->told) > 0)
+		answers->told = state.expected;
+	merged->msn = answers->records[state.slowest & (MEMBERS_MAX - 1)].msn;
+	merged->psn = (state.expected - (merged->counter == ACK_TOLD)) & NUMBERS;
+}
+
+/* Under the lock: whether the sender hears of a member's congestion. */
+static __always_inline __u32 notify(struct answers *answers, const struct sender *sender, __u64 now_ns, __u32 index)
+{
+	struct record *record = &answers->records[index & (MEMBERS_MAX - 1)];
+	__u64 window = now_ns / WINDOW_NS;
+	__u32 is_most;
+
+	if (record->notified_window != window) {
+		record->notified_window = window;
+		record->notified = 0;
+	}
+	if (answers->notified_window != window) {
+		answers->notified_window = window;
+		answers->notified = 0;
+	}
+	record->notified += 1;
+	is_most = record->notified > answers->notified;
+	if (is_most)
+		answers->notified = record->notified;
+	return is_most || sender->tells_all ? NOTIFICATION_TOLD : NOTIFICATION_HELD;
+}

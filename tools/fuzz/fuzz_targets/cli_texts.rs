@@ -1,0 +1,16 @@
+//! Lists of hosts, invitations, and what else the command reads from people and roots. The command
+//! has no library, so its sources are part of this program.
+#![no_main]
+
+#[path = "../../../crates/cli/src/fuzzing.rs"]
+mod fuzzing;
+#[allow(dead_code, reason = "the command uses the rest")]
+#[path = "../../../crates/cli/src/hosts.rs"]
+mod hosts;
+#[allow(dead_code, reason = "the command uses the rest")]
+#[path = "../../../crates/cli/src/invitation.rs"]
+mod invitation;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    fuzzing::texts(bytes);
+});

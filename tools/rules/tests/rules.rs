@@ -1,0 +1,457 @@
+//! Rules of this repository that a compiler does not check. Each failure lists every place.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+const SOURCE_LINES_MAX: usize = 600;
+const TEST_LINES_MAX: usize = 800;
+
+/// Crates of this workspace that each crate may use in what it ships. Tests may use more.
+const MAY_USE: [(&str, &[&str]); 24] = [
+    ("schedule", &[]),
+    ("relay", &["schedule"]),
+    ("transport", &[]),
+    ("transport-sim", &["transport"]),
+    ("transport-tcp", &["transport"]),
+    ("transport-fabric", &["transport", "transport-tcp"]),
+    (
+        "transport-switch",
+        &["transport", "transport-tcp", "endpoint", "mcrdma", "roce", "routes", "verbs"],
+    ),
+    ("trace", &[]),
+    ("roce", &[]),
+    ("mcrdma", &["roce"]),
+    ("mcrdma-sim", &["mcrdma", "roce"]),
+    ("packet", &[]),
+    ("verbs", &[]),
+    ("switch", &["mcrdma", "packet", "roce"]),
+    ("routes", &["mcrdma"]),
+    ("control", &["mcrdma", "rdmc", "roce", "routes", "switch"]),
+    ("endpoint", &["mcrdma", "packet", "roce"]),
+    ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
+    (
+        "rdmc",
+        &[
+            "schedule",
+            "relay",
+            "transport",
+            "transport-tcp",
+            "transport-fabric",
+            "transport-switch",
+            "mcrdma",
+            "roce",
+        ],
+    ),
+    ("files", &["rdmc"]),
+    ("cli", &["control", "files", "mcrdma", "rdmc", "schedule", "switch", "trace"]),
+    ("lab", &[]),
+    ("rules", &[]),
+    (
+        "bench",
+        &[
+            "rdmc",
+            "schedule",
+            "transport",
+            "transport-sim",
+            "transport-tcp",
+            "files",
+            "lab",
+            "mcrdma",
+            "mcrdma-sim",
+            "trace",
+            "packet",
+            "roce",
+            "switch",
+        ],
+    ),
+];
+
+/// Where the crates are: what replicates, what switches that copy add, what developers use.
+const FLOORS: [&str; 3] = ["crates", "in-switch", "tools"];
+/// Workspaces of their own.
+const APART: [&str; 2] = ["tools/fuzz", "tools/generate"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All files below a directory that end like this, by their path from the repository's root.
+fn files(directory: &str, ending: &str) -> Vec<PathBuf> {
+    let root = root();
+    let mut found = Vec::new();
+    let mut directories = vec![root.join(directory)];
+    while let Some(directory) = directories.pop() {
+        let entries =
+            fs::read_dir(&directory).unwrap_or_else(|error| panic!("{directory:?}: {error}"));
+        for entry in entries {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                directories.push(path);
+            } else if name.ends_with(ending) {
+                found.push(path.strip_prefix(&root).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// All files of crates that end like this.
+fn crate_files(ending: &str) -> Vec<PathBuf> {
+    FLOORS.iter().flat_map(|floor| files(floor, ending)).collect()
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    crate_files(".rs").into_iter().map(|path| (path.clone(), read(&root().join(path)))).collect()
+}
+
+fn documents() -> Vec<(PathBuf, String)> {
+    let top = fs::read_dir(root()).unwrap().filter_map(|entry| {
+        let name = PathBuf::from(entry.unwrap().file_name());
+        name.extension().is_some_and(|ending| ending == "md").then_some(name)
+    });
+    top.chain(files("docs", ".md")).map(|path| (path.clone(), read(&root().join(path)))).collect()
+}
+
+/// The manifests of all packages of this workspace.
+fn manifests() -> Vec<PathBuf> {
+    let mut manifests = crate_files("Cargo.toml");
+    manifests.retain(|path| !APART.iter().any(|apart| path.starts_with(apart)));
+    manifests
+}
+
+/// The keys of a table of a Cargo.toml, such as `[dependencies]`.
+fn keys(manifest: &str, table: &str) -> BTreeSet<String> {
+    let mut inside = false;
+    let mut keys = BTreeSet::new();
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            inside = line == format!("[{table}]");
+        } else if inside && !line.starts_with('#') && line.contains('=') {
+            let key = line.split(['=', '.', ' ']).next().unwrap_or_default();
+            keys.insert(key.to_owned());
+        }
+    }
+    keys
+}
+
+fn assert_none(broken: &[String], rule: &str) {
+    assert!(broken.is_empty(), "{rule}:\n  {}", broken.join("\n  "));
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let broken: Vec<String> = sources()
+        .iter()
+        .filter_map(|(path, text)| {
+            // What a generator has made is nobody's to read.
+            if text.starts_with("// Made of ") {
+                return None;
+            }
+            let is_test = path.components().any(|part| part.as_os_str() == "tests");
+            let most = if is_test { TEST_LINES_MAX } else { SOURCE_LINES_MAX };
+            let lines = text.lines().count();
+            (lines > most).then(|| format!("{}: {lines} lines, at most {most}", path.display()))
+        })
+        .collect();
+    assert_none(&broken, "split long files, so that each has one reason to change");
+}
+
+#[test]
+fn unsafe_code_stays_in_the_transports() {
+    let word = ["uns", "afe"].concat();
+    let transports = [
+        "crates/transport",
+        "crates/transport-tcp",
+        "crates/transport-fabric",
+        "in-switch/packet",
+        "in-switch/verbs",
+    ];
+    let broken: Vec<String> = sources()
+        .iter()
+        .filter(|(path, _)| !transports.iter().any(|transport| path.starts_with(transport)))
+        .flat_map(|(path, text)| {
+            let code = |line: &&str| !line.trim_start().starts_with("//");
+            let lines = text.lines().zip(1..).filter(|(line, _)| code(line));
+            let uses = |line: &str| {
+                line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word)
+            };
+            lines
+                .filter(|(line, _)| uses(line))
+                .map(|(line, number)| format!("{}:{number}: {line}", path.display()))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert_none(&broken, "memory is shared with the network and the kernel in the transports only");
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let marks = [
+        ["TO", "DO"],
+        ["FIX", "ME"],
+        ["XX", "X:"],
+        ["todo", "!("],
+        ["unimplemented", "!("],
+        ["dbg", "!("],
+    ]
+    .map(|halves| halves.concat());
+    let broken: Vec<String> = sources()
+        .iter()
+        .flat_map(|(path, text)| {
+            let marked = |line: &str| marks.iter().any(|mark| line.contains(mark.as_str()));
+            text.lines()
+                .zip(1..)
+                .filter(|(line, _)| marked(line))
+                .map(|(line, number)| format!("{}:{number}: {}", path.display(), line.trim()))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert_none(&broken, "do it, or write an issue");
+}
+
+#[test]
+fn crates_use_only_the_rooms_below_them() {
+    let allowed: BTreeMap<_, _> = MAY_USE.into_iter().collect();
+    let mut broken = Vec::new();
+    for manifest in manifests() {
+        let path = root().join(&manifest).with_file_name("");
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let Some(rooms) = allowed.get(name.as_str()) else {
+            broken.push(format!("{name}: say in this test which crates it may use"));
+            continue;
+        };
+        let used = keys(&read(&path.join("Cargo.toml")), "dependencies");
+        let own = used.iter().filter(|used| allowed.contains_key(used.as_str()));
+        broken.extend(
+            own.filter(|used| !rooms.contains(&used.as_str()))
+                .map(|used| format!("{name} uses {used}")),
+        );
+    }
+    assert_none(&broken, "data flows one way, and so do dependencies (ARCHITECTURE.md)");
+}
+
+#[test]
+fn every_dependency_has_a_reason() {
+    let manifest = read(&root().join("Cargo.toml"));
+    let own: BTreeSet<&str> = MAY_USE.iter().map(|&(name, _)| name).collect();
+    let used: BTreeSet<String> = keys(&manifest, "workspace.dependencies")
+        .into_iter()
+        .filter(|name| !own.contains(name.as_str()))
+        .collect();
+    let explained: BTreeSet<String> = read(&root().join("docs/dependencies.md"))
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned()))
+        .collect();
+    let broken: Vec<String> = used
+        .symmetric_difference(&explained)
+        .map(|name| match used.contains(name) {
+            true => format!("{name} has no line"),
+            false => format!("{name} is explained, but not used"),
+        })
+        .collect();
+    assert_none(
+        &broken,
+        "docs/dependencies.md gives the reason of each dependency of the workspace",
+    );
+}
+
+#[test]
+fn versions_are_chosen_once_and_used() {
+    let known = keys(&read(&root().join("Cargo.toml")), "workspace.dependencies");
+    let mut used = BTreeSet::new();
+    let mut broken = Vec::new();
+    for path in manifests() {
+        let manifest = read(&root().join(&path));
+        for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let keys = keys(&manifest, table);
+            let stray = keys.difference(&known);
+            broken.extend(
+                stray.map(|name| format!("{}: {name} has its own version", path.display())),
+            );
+            used.extend(keys);
+        }
+    }
+    broken.extend(known.difference(&used).map(|name| format!("Cargo.toml: no crate uses {name}")));
+    assert_none(&broken, "versions of dependencies stand in the workspace's Cargo.toml");
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let mut broken = Vec::new();
+    for (path, text) in documents() {
+        let here = root().join(&path);
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap_or_default();
+            let elsewhere = target.contains("://") || target.starts_with("mailto:");
+            if !elsewhere && !file.is_empty() && !here.with_file_name(file).exists() {
+                broken.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert_none(&broken, "links to files that do not exist");
+}
+
+/// Paths of this repository as sources and documents write them, such as `docs/x.md`.
+#[test]
+fn files_that_are_named_exist() {
+    let all = documents().into_iter().chain(sources());
+    let mut broken = Vec::new();
+    for (path, text) in all {
+        let part_of_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        for word in text.split(|c: char| !part_of_path(c)).map(|word| word.trim_end_matches('.')) {
+            let ours = ["docs/", "crates/", "in-switch/", "tools/"]
+                .iter()
+                .any(|place| word.starts_with(place));
+            let is_file =
+                [".md", ".rs", ".toml", ".svg"].iter().any(|ending| word.ends_with(ending));
+            if ours
+                && is_file
+                && !word.contains("*")
+                && word != "docs/x.md"
+                && !root().join(word).exists()
+            {
+                broken.push(format!("{}: {word}", path.display()));
+            }
+        }
+    }
+    broken.dedup();
+    assert_none(&broken, "files that are named and do not exist");
+}
+
+/// The table of measurements in `dev`: page, file, what `./dev bench` is told.
+fn measurements() -> Vec<(String, String)> {
+    let dev = read(&root().join("dev"));
+    let table = dev.split("results_table() {").nth(1).and_then(|rest| rest.split("\nEND\n").next());
+    let lines = table.expect("dev has a table").lines().skip(2);
+    let measurement = |line: &str| {
+        let mut words = line.splitn(3, ' ').map(str::to_owned);
+        words.next().zip(words.nth(1)).expect("page, file and arguments")
+    };
+    lines.map(measurement).collect()
+}
+
+#[test]
+fn results_are_made_as_their_pages_say() {
+    let all = measurements();
+    let overview = read(&root().join("docs/results/README.md"));
+    let mut broken = Vec::new();
+    for (page, arguments) in &all {
+        let text = read(&root().join(format!("docs/results/{page}.md")));
+        let text = text.replace('\\', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        if !text.contains(&format!("./dev bench {arguments}")) {
+            broken.push(format!("docs/results/{page}.md does not have: ./dev bench {arguments}"));
+        }
+        if !overview.contains(&format!("]({page}.md)")) {
+            broken.push(format!("docs/results/README.md has no link to {page}.md"));
+        }
+    }
+    for path in files("docs/results", ".md") {
+        let page = path.file_stem().unwrap_or_default().to_string_lossy();
+        if page != "README" && !all.iter().any(|(known, _)| *known == page) {
+            broken.push(format!("{}: dev does not know how to make it", path.display()));
+        }
+    }
+    assert_none(&broken, "`./dev bench results` and the pages in docs/results say the same");
+}
+
+#[test]
+fn commands_in_documents_exist() {
+    let help = read(&root().join("dev"));
+    let known: BTreeSet<&str> = help
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .filter(|word| !word.is_empty())
+        .collect();
+    let mut broken = Vec::new();
+    for (path, text) in documents() {
+        for rest in text.split("./dev ").skip(1) {
+            let command = rest.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+            if !known.contains(command) {
+                broken.push(format!("{}: ./dev {command}", path.display()));
+            }
+        }
+    }
+    assert_none(&broken, "commands that ./dev does not have");
+    let ci = read(&root().join(".ci/run"));
+    for command in ["./dev lint", "./dev test"] {
+        assert!(ci.lines().any(|line| line == command), ".ci/run does not call {command}");
+    }
+}
+
+/// The test programs of all packages.
+fn test_programs() -> BTreeSet<(String, String)> {
+    let mut programs = BTreeSet::new();
+    for manifest in manifests() {
+        let text = read(&root().join(&manifest));
+        let package =
+            text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+        let package = package.expect("a package has a name");
+        let Ok(entries) = fs::read_dir(root().join(&manifest).with_file_name("tests")) else {
+            continue;
+        };
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            let is_program = path.extension().is_some_and(|ending| ending == "rs")
+                || path.join("main.rs").is_file();
+            if is_program {
+                let name = path.file_stem().unwrap_or_default().to_string_lossy();
+                programs.insert((package.to_owned(), name.into_owned()));
+            }
+        }
+    }
+    programs
+}
+
+#[test]
+fn test_programs_are_chosen_by_package_and_name() {
+    let known = test_programs();
+    let mut broken = Vec::new();
+    let mut check = |place: &str, package: &str, name: &str| {
+        if !known.contains(&(package.to_owned(), name.to_owned())) {
+            broken.push(format!("{place}: {package} has no test program {name}"));
+        }
+    };
+    // The virtual machine's steps.
+    for line in read(&root().join("tools/rdma-vm/guest/steps.list")).lines() {
+        match line.split_whitespace().nth(4) {
+            Some(_) if line.starts_with('#') => {}
+            Some("-" | "rdmc" | "rdmc-bench") | None => {}
+            Some(program) => {
+                let (package, name) = program.split_once('/').unwrap_or(("no package", program));
+                check("tools/rdma-vm/guest/steps.list", package, name);
+            }
+        }
+    }
+    // Commands, in scripts and documents.
+    let scripts =
+        ["dev", ".ci/run", "tools/nightly/run", "tools/nightly/steps", "tools/rdma-vm/run"];
+    let scripts = scripts.map(|path| (PathBuf::from(path), read(&root().join(path))));
+    for (path, text) in documents().into_iter().chain(scripts) {
+        for line in text.replace("\\\n", " ").lines() {
+            let after = |option: &'static str| {
+                let words = line.split_whitespace();
+                words.clone().zip(words.skip(1)).filter_map(move |pair| {
+                    let name = pair.1.trim_matches(['`', ';', ')', ',', '.']);
+                    (pair.0.trim_matches('`') == option).then_some(name)
+                })
+            };
+            let packages: Vec<&str> = after("-p").collect();
+            for name in after("--test") {
+                let package = match packages[..] {
+                    [package] => package,
+                    _ => "not one package alone",
+                };
+                check(&path.display().to_string(), package, name);
+            }
+        }
+    }
+    assert_none(&broken, "two packages may have test programs of one name");
+}

@@ -1,0 +1,80 @@
+//! The command, as people call it.
+
+use std::process::{Command, Output};
+
+fn simulate(arguments: &str) -> (Output, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_rdmc-simulate"))
+        .args(arguments.split_whitespace())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    (output, text)
+}
+
+#[test]
+fn seeds_are_run_and_summed_up() {
+    let (output, text) = simulate("--seed 5 --count 20 --members 2..4");
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("20 runs, ") && text.contains("runs per second"), "{text}");
+}
+
+#[test]
+fn a_failure_is_shown_with_the_command_that_replays_it() {
+    let (output, text) = simulate("--canary misplaces-block --count 300 --jobs 1");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
+    assert!(text.contains("VIOLATION: ") && text.contains("simulated network"), "{text}");
+    let (output, repeated) = simulate(again);
+    assert_eq!(output.status.code(), Some(1), "{repeated}");
+    let violation =
+        |text: &str| text.lines().find(|it| it.starts_with("VIOLATION")).map(str::to_owned);
+    assert_eq!(violation(&text), violation(&repeated));
+}
+
+#[test]
+fn one_run_can_be_looked_at() {
+    let (output, text) = simulate("--seed 0 --trace 50");
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("the last 50 events") && text.contains("application at 0"), "{text}");
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    for arguments in [
+        "--canary none",
+        "--pushes --canary misplaces-block",
+        "--members 0..3",
+        "--members 5..3",
+        "--scenario nowhere.json",
+    ] {
+        let (output, text) = simulate(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {text}");
+    }
+}
+
+#[test]
+fn pushes_are_run_shown_and_replayed() {
+    let (output, text) = simulate("--pushes --count 20 --members 2..4");
+    assert!(output.status.success() && text.contains("20 runs, "), "{text}");
+    let (output, text) = simulate("--pushes --canary forgets-publish --count 10 --jobs 1");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
+    let (output, repeated) = simulate(again);
+    assert_eq!(output.status.code(), Some(1), "{repeated}");
+    assert!(again.contains("--pushes") && repeated.contains("VIOLATION: "), "{repeated}");
+}
+
+/// With `--help` behind it, a command is only read.
+#[test]
+fn the_nightly_commands_are_understood() {
+    let steps = concat!(env!("CARGO_MANIFEST_DIR"), "/../nightly/steps");
+    let steps = std::fs::read_to_string(steps).unwrap();
+    let commands: Vec<&str> =
+        steps.lines().filter_map(|it| Some(it.split_once("./dev sim ")?.1)).collect();
+    assert_eq!(commands.len(), 2, "groups and pushes");
+    for command in commands {
+        let command = command.replace("{}", "7").replace("{seed}", "7");
+        let (output, text) = simulate(&format!("{command} --help"));
+        assert!(output.status.success(), "{command}: {text}");
+    }
+}
