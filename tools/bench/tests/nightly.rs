@@ -167,13 +167,16 @@ fn check_command(name: &str, words: &[&str]) {
     assert!(!words.join(" ").contains(['{', '}']), "{name}: {words:?}");
     match words {
         ["./dev", "sanitize", step] => {
-            assert!(read("dev").contains(&format!("\nsanitize_{step}() {{")), "{name}");
+            assert!(
+                read("tools/dev/sanitize").contains(&format!("\nsanitize_{step}() {{")),
+                "{name}"
+            );
         }
         // Which there are, the next test knows.
         ["./dev", "fuzz", _, "--seconds", seconds] => assert!(seconds.parse::<u32>().is_ok()),
         ["./dev", "bench", "results", "--output", directory, pages @ ..] => {
             assert!(directory.ends_with("/logs/results"), "{name}: not over what is committed");
-            let table = read("dev");
+            let table = read("tools/dev/results");
             let known = |page: &&str| table.contains(&format!("\n{page} {page} "));
             assert!(!pages.is_empty() && pages.iter().all(known), "{name}: {pages:?}");
         }
@@ -206,7 +209,10 @@ fn check_command(name: &str, words: &[&str]) {
             filter,
         ] => {
             let directory = package.strip_prefix("rdmc-").expect("a package of ours");
-            let source = read(&format!("crates/{directory}/tests/{test}.rs"));
+            let floors = ["crates", "in-switch", "tools"].into_iter();
+            let place = floors.map(|floor| format!("{floor}/{directory}/tests/{test}.rs"));
+            let place = place.into_iter().find(|place| root().join(place).is_file());
+            let source = read(&place.unwrap_or_else(|| panic!("{name}: no {package}")));
             let is_ignored = format!("#[ignore = \"takes minutes; for every night\"]\nfn {filter}");
             assert!(source.contains(&is_ignored), "{name}");
         }
@@ -227,8 +233,9 @@ fn nothing_that_can_be_run_is_left_out() {
     let fuzz = read("tools/fuzz/Cargo.toml");
     let targets = fuzz.split("[[bin]]\nname = \"").skip(1).filter_map(|bin| bin.split('"').next());
     assert_eq!(parts(&all, "fuzz-"), targets.map(str::to_owned).collect());
-    let dev = read("dev");
-    let sanitizers = dev.split("steps=(").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
+    let script = read("tools/dev/sanitize");
+    let sanitizers =
+        script.split("steps=(").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
     let sanitizers = sanitizers.split(' ').map(str::to_owned).collect();
     assert_eq!(parts(&all, "sanitize-"), sanitizers);
     let help = Command::new(env!("CARGO_BIN_EXE_rdmc-bench")).args(["chaos", "-h"]).output();

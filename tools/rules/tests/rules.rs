@@ -327,11 +327,12 @@ fn files_that_are_named_exist() {
     assert_none(&broken, "files that are named and do not exist");
 }
 
-/// The table of measurements in `dev`: page, file, what `./dev bench` is told.
+/// The table of measurements in `tools/dev/results`: page, file, what `./dev bench` is told.
 fn measurements() -> Vec<(String, String)> {
-    let dev = read(&root().join("dev"));
-    let table = dev.split("results_table() {").nth(1).and_then(|rest| rest.split("\nEND\n").next());
-    let lines = table.expect("dev has a table").lines().skip(2);
+    let script = read(&root().join("tools/dev/results"));
+    let table =
+        script.split("results_table() {").nth(1).and_then(|rest| rest.split("\nEND\n").next());
+    let lines = table.expect("there is a table").lines().skip(2);
     let measurement = |line: &str| {
         let mut words = line.splitn(3, ' ').map(str::to_owned);
         words.next().zip(words.nth(1)).expect("page, file and arguments")
@@ -357,7 +358,10 @@ fn results_are_made_as_their_pages_say() {
     for path in files("docs/results", ".md") {
         let page = path.file_stem().unwrap_or_default().to_string_lossy();
         if page != "README" && !all.iter().any(|(known, _)| *known == page) {
-            broken.push(format!("{}: dev does not know how to make it", path.display()));
+            broken.push(format!(
+                "{}: tools/dev/results does not know how to make it",
+                path.display()
+            ));
         }
     }
     assert_none(&broken, "`./dev bench results` and the pages in docs/results say the same");
@@ -431,8 +435,14 @@ fn test_programs_are_chosen_by_package_and_name() {
         }
     }
     // Commands, in scripts and documents.
-    let scripts =
-        ["dev", ".ci/run", "tools/nightly/run", "tools/nightly/steps", "tools/rdma-vm/run"];
+    let scripts = [
+        ".ci/run",
+        "tools/dev/test",
+        "tools/dev/sanitize",
+        "tools/nightly/run",
+        "tools/nightly/steps",
+        "tools/rdma-vm/run",
+    ];
     let scripts = scripts.map(|path| (PathBuf::from(path), read(&root().join(path))));
     for (path, text) in documents().into_iter().chain(scripts) {
         for line in text.replace("\\\n", " ").lines() {
