@@ -9,8 +9,8 @@ use std::{
 use transport::{
     Cause, Completion, EndpointId, FutureRead, PeerMemory, PostError, ReadLease, Token, Transport,
     Waker, WriteLease,
-    contract::{Harness, Network, clauses},
 };
+use transport_contract::{Harness, Network, clauses};
 use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,12 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Harness,
+use transport::{Completion, Transport};
+
+use crate::{
     ends::exchange,
+    harness::Harness,
     rig::{Rig, assert_pattern, patterned, poisoned},
 };
-use crate::{Completion, Transport};
 
 /// What a call that does not wait takes at the most, on a machine that is busy with other tests.
 const AT_ONCE: Duration = Duration::from_secs(3);

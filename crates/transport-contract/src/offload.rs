@@ -1,12 +1,13 @@
 //! Clauses about sends that the network starts by itself. Skipped, with a word about it, where it
 //! cannot.
 
-use super::{
-    Harness,
+use transport::{Completion, EndpointId, PostError, Region, Token, Transport};
+
+use crate::{
     ends::{assert_cancelled, exchange},
+    harness::Harness,
     rig::{Rig, assert_pattern, assert_poison, patterned, poisoned},
 };
-use crate::{Completion, EndpointId, PostError, Region, Token, Transport};
 
 const BYTES: usize = 70_000;
 

@@ -2,11 +2,12 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{
-    Harness,
+use transport::{Completion, PostError, Region, Token, Transport};
+
+use crate::{
+    harness::Harness,
     rig::{Rig, assert_pattern, assert_poison, pattern, patterned, poisoned},
 };
-use crate::{Completion, PostError, Region, Token, Transport};
 
 /// Bytes before and after posted memory, which nobody may write.
 const MARGIN_BYTES: usize = 64;
