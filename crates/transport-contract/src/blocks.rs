@@ -6,7 +6,8 @@ use transport::{Completion, PostError, Region, Token, Transport};
 
 use crate::{
     harness::Harness,
-    rig::{Rig, assert_pattern, assert_poison, pattern, patterned, poisoned},
+    patterns::{assert_pattern, assert_poison, pattern, patterned, poisoned},
+    rig::Rig,
 };
 
 /// Bytes before and after posted memory, which nobody may write.

@@ -6,7 +6,8 @@ use transport::{CONTROL_BYTES_MAX, Completion, PostError};
 
 use crate::{
     harness::Harness,
-    rig::{Rig, assert_pattern, pattern, patterned, poisoned},
+    patterns::{assert_pattern, pattern, patterned, poisoned},
+    rig::Rig,
 };
 
 /// Words of every length arrive whole, once and in order, in both directions at once.

@@ -6,7 +6,8 @@ use transport::{Cause, Completion, EndpointId, PostError, Token, Transport};
 
 use crate::{
     harness::Harness,
-    rig::{Rig, assert_pattern, assert_poison, patterned, poisoned},
+    patterns::{assert_pattern, assert_poison, patterned, poisoned},
+    rig::Rig,
 };
 
 /// Long enough that what must not come would have come.

@@ -17,6 +17,7 @@ mod ends;
 mod failures;
 mod harness;
 mod offload;
+mod patterns;
 mod rig;
 mod waiting;
 mod writes;

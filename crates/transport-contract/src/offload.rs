@@ -6,7 +6,8 @@ use transport::{Completion, EndpointId, PostError, Region, Token, Transport};
 use crate::{
     ends::{assert_cancelled, exchange},
     harness::Harness,
-    rig::{Rig, assert_pattern, assert_poison, patterned, poisoned},
+    patterns::{assert_pattern, assert_poison, patterned, poisoned},
+    rig::Rig,
 };
 
 const BYTES: usize = 70_000;
@@ -15,7 +16,7 @@ const BYTES: usize = 70_000;
 /// more; `None` if this network cannot offload.
 fn offloading_rig<H: Harness>(harness: &mut H, members: usize) -> Option<Rig<'_, H>> {
     let mut rig = Rig::new(harness, members);
-    if !rig.transport(0).can_offload() {
+    if rig.transport(0).triggered().is_none() {
         eprintln!("SKIPPED: this transport cannot offload");
         return None;
     }

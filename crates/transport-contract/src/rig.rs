@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use transport::{Completion, EndpointId, PeerMemory, PostError, Region, Token, Transport};
+use transport::{
+    Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, Region, Token, Transport,
+    TriggeredSends,
+};
 
 use crate::harness::{Harness, Network};
 
@@ -19,9 +22,6 @@ const TURN: Duration = Duration::from_millis(1);
 
 /// So many of the last posts and completions are printed when a clause fails.
 const TRACE_LINES_MAX: usize = 100;
-
-/// What memory is filled with before anything is received into it.
-pub(crate) const POISON: u8 = 0xA7;
 
 /// What a post was for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,6 +86,15 @@ impl<'h, H: Harness> Rig<'h, H> {
 
     pub(crate) fn transport(&mut self, member: usize) -> &mut H::Transport {
         self.network.members[member].as_mut().expect("the member is alive")
+    }
+
+    /// Of a transport that has them.
+    pub(crate) fn writes(&mut self, member: usize) -> &mut dyn OneSidedWrites {
+        self.transport(member).one_sided().expect("the transport has one-sided writes")
+    }
+
+    fn triggered(&mut self, member: usize) -> &mut dyn TriggeredSends {
+        self.transport(member).triggered().expect("the transport has triggered sends")
     }
 
     pub(crate) fn endpoint(&self, member: usize, peer: usize) -> EndpointId {
@@ -199,8 +208,8 @@ impl<'h, H: Harness> Rig<'h, H> {
         let endpoint = self.endpoint(member, peer);
         let token = self.take_token();
         let lease = region.write(range.clone()).expect("the memory is free");
-        let answer =
-            self.transport(member).post_offloaded_receive(endpoint, lease, immediate, token);
+        let sends = self.triggered(member);
+        let answer = sends.post_offloaded_receive(endpoint, lease, immediate, token);
         self.posted(member, token, answer, endpoint, Kind::Receive, region, range, false)
     }
 
@@ -230,8 +239,8 @@ impl<'h, H: Harness> Rig<'h, H> {
         let endpoint = self.endpoint(member, peer);
         let token = self.take_token();
         let from = region.future_read(range.clone()).expect("the range is in the region");
-        let answer =
-            self.transport(member).post_offloaded_send(endpoint, from, immediate, token, after);
+        let sends = self.triggered(member);
+        let answer = sends.post_offloaded_send(endpoint, from, immediate, token, after);
         self.posted(member, token, answer, endpoint, Kind::Send, region, range, false)
     }
 
@@ -248,7 +257,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         memory: &PeerMemory,
     ) -> Result<(), PostError> {
         let endpoint = self.endpoint(member, peer);
-        let answer = self.transport(member).expose(endpoint, key, memory.clone());
+        let answer = self.writes(member).expose(endpoint, key, memory.clone());
         self.note(format_args!("member {member} exposes {key} on {endpoint:?}: {answer:?}"));
         answer
     }
@@ -264,8 +273,8 @@ impl<'h, H: Harness> Rig<'h, H> {
         let (endpoint, range) = (self.endpoint(member, peer), 0..region.len());
         let token = self.take_token();
         let lease = region.read(range.clone()).expect("readers share");
-        let transport = self.transport(member);
-        let answer = transport.post_write(endpoint, lease, key, offset, immediate, token);
+        let writes = self.writes(member);
+        let answer = writes.post_write(endpoint, lease, key, offset, immediate, token);
         self.posted(member, token, answer, endpoint, Kind::Send, region, range, false)
             .expect("a write is accepted")
     }
@@ -529,63 +538,4 @@ impl<H: Harness> Drop for Rig<'_, H> {
             eprintln!("{}", self.harness.describe());
         }
     }
-}
-
-/// Bytes that tell blocks, and places in blocks, apart.
-pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..bytes)
-        .map(|_| {
-            // The step of a linear congruential generator; its high bits are good enough.
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 56) as u8
-        })
-        .collect()
-}
-
-/// Memory that holds the pattern of `seed`.
-pub(crate) fn patterned(seed: u64, bytes: usize) -> Region {
-    Region::from_vec(pattern(seed, bytes))
-}
-
-/// Memory that holds poison.
-pub(crate) fn poisoned(bytes: usize) -> Region {
-    Region::from_vec(vec![POISON; bytes])
-}
-
-pub(crate) fn poisoned_for_peers(bytes: usize) -> PeerMemory {
-    PeerMemory::from_vec(vec![POISON; bytes])
-}
-
-/// What the suite looks into after a transfer.
-pub(crate) trait Contents {
-    fn contents(&self, range: Range<usize>) -> Vec<u8>;
-}
-
-impl Contents for Region {
-    fn contents(&self, range: Range<usize>) -> Vec<u8> {
-        self.read(range).expect("nobody writes").to_vec()
-    }
-}
-
-impl Contents for PeerMemory {
-    fn contents(&self, range: Range<usize>) -> Vec<u8> {
-        let mut copy = vec![0; range.len()];
-        self.copy_out(range.start, &mut copy).expect("it is in range");
-        copy
-    }
-}
-
-/// Checks that the range holds the pattern of `seed`.
-#[track_caller]
-pub(crate) fn assert_pattern(memory: &impl Contents, range: Range<usize>, seed: u64) {
-    let is_it = memory.contents(range.clone()) == pattern(seed, range.len());
-    assert!(is_it, "bytes {range:?} are not those of block {seed}");
-}
-
-/// Checks that nothing was written to the range.
-#[track_caller]
-pub(crate) fn assert_poison(memory: &impl Contents, range: Range<usize>) {
-    let wrong = memory.contents(range.clone()).iter().position(|&byte| byte != POISON);
-    assert!(wrong.is_none(), "byte {wrong:?} of {range:?} was written");
 }

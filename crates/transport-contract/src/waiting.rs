@@ -11,7 +11,8 @@ use transport::{Completion, Transport};
 use crate::{
     ends::exchange,
     harness::Harness,
-    rig::{Rig, assert_pattern, patterned, poisoned},
+    patterns::{assert_pattern, patterned, poisoned},
+    rig::Rig,
 };
 
 /// What a call that does not wait takes at the most, on a machine that is busy with other tests.

@@ -12,7 +12,9 @@
 
 mod completion;
 mod endpoint;
+mod one_sided;
 mod transport;
+mod triggered;
 
 pub use completion::{Cause, Completion, PostError};
 pub use endpoint::{CONTROL_BYTES_MAX, EndpointId, Token};
@@ -20,4 +22,6 @@ pub use memory::{
     Attachment, FutureRead, LeaseError, Memory, PeerMemory, ReadLease, Region, RegionError,
     RegionPool, Storage, StoredRead, StoredWrite, WriteLease,
 };
+pub use one_sided::OneSidedWrites;
 pub use transport::{Transport, Waker};
+pub use triggered::TriggeredSends;

@@ -2,11 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use memory::{FutureRead, PeerMemory, ReadLease, WriteLease};
+use memory::{ReadLease, WriteLease};
 
 use crate::{
     completion::{Completion, PostError},
     endpoint::{EndpointId, Token},
+    one_sided::OneSidedWrites,
+    triggered::TriggeredSends,
 };
 
 /// Wakes a transport that sleeps in [`Transport::poll`]; callable from any thread, never blocks.
@@ -35,9 +37,6 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 ///   never delays another endpoint.
 /// - **Dropping** the transport hands back all memory at once; peers see [`crate::Cause::Lost`] or
 ///   [`crate::Cause::Silent`].
-/// - **One-sided writes** ([`Transport::post_write`]) of one endpoint are placed and reported in
-///   posting order. They are not ordered against blocks or control words. A write outside of what
-///   the peer exposed breaks the connection ([`crate::Cause::Protocol`]) and writes nothing.
 /// - **Silence.** A peer that stops answering is reported as [`crate::Cause::Silent`] within the
 ///   transport's configured time.
 ///
@@ -73,8 +72,8 @@ pub trait Transport {
         token: Token,
     ) -> Result<(), PostError>;
 
-    /// Writes a small word (at most [`crate::CONTROL_BYTES_MAX`] bytes) to the peer, where it appears as
-    /// [`Completion::Control`]: the one-sided write by which a receiver says that it is ready (DSN
+    /// Writes a small word (at most [`crate::CONTROL_BYTES_MAX`] bytes) to the peer, where it
+    /// appears as [`Completion::Control`]: the one-sided write by which a receiver says that it is ready (DSN
     /// 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local completion.
     /// An empty word is refused.
     ///
@@ -83,84 +82,14 @@ pub trait Transport {
     /// give the peer up.
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError>;
 
-    /// Whether [`Transport::expose`] and [`Transport::post_write`] work here.
-    fn can_write(&self) -> bool {
-        false
+    /// One-sided writes, if this network has them: always or never.
+    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
+        None
     }
 
-    /// Lets the peer of `endpoint` write into `memory` under the name `key`, until the endpoint
-    /// ends; then the memory is let go. It belongs to both sides by turns as they agree. A network
-    /// may write it without asking anybody: copy its bytes out once, then check the copy.
-    ///
-    /// Errors: the endpoint is gone, the key is in use, or the network has no one-sided writes.
-    fn expose(
-        &mut self,
-        endpoint: EndpointId,
-        key: u32,
-        memory: PeerMemory,
-    ) -> Result<(), PostError> {
-        let _ = (endpoint, key, memory);
-        Err(PostError::Unsupported("one-sided writes"))
-    }
-
-    /// Writes into memory that the peer has exposed under `key`, at `offset` bytes from its start:
-    /// [`Completion::Sent`] here, [`Completion::Written`] with `immediate` there. The caller knows
-    /// from the peer (a control word, say) that it has exposed that memory.
-    fn post_write(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        key: u32,
-        offset: u64,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        let _ = (endpoint, from, key, offset, immediate, token);
-        Err(PostError::Unsupported("one-sided writes"))
-    }
-
-    /// Whether the network can start sends by itself: [`Transport::post_offloaded_send`].
-    fn can_offload(&self) -> bool {
-        false
-    }
-
-    /// As [`Transport::post_receive`], for the block that the peer sends with
-    /// [`Transport::post_offloaded_send`] and this `immediate`. Offloaded sends and receives match
-    /// by their immediate, not by order, so no two that are open on one endpoint may share it (the
-    /// second is refused); and they are apart from other sends and receives.
-    fn post_offloaded_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        let _ = (endpoint, into, immediate, token);
-        Err(PostError::Unsupported("offload"))
-    }
-
-    /// Posts a send that the network starts by itself, with nobody polling, once all offloaded
-    /// operations `after` (at most two, each by the endpoint and the token that it was posted with)
-    /// are done: receives hold their blocks, sends have been sent. At once if they are, or if there
-    /// are none (DSN 2018 section 2, `CORE-Direct`). Completes as a send does. If one of `after` is
-    /// cancelled, so is the send.
-    ///
-    /// The peer has posted the offloaded receive with this immediate before the send may be posted.
-    /// An operation can be named until the poll after the one that reported it; whoever has seen
-    /// its completion has no need to.
-    ///
-    /// Errors: as for a send; an operation that is not known; with nothing to wait for, somebody
-    /// writes to the memory.
-    fn post_offloaded_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: FutureRead,
-        immediate: u32,
-        token: Token,
-        after: &[(EndpointId, Token)],
-    ) -> Result<(), PostError> {
-        let _ = (endpoint, from, immediate, token, after);
-        Err(PostError::Unsupported("offload"))
+    /// Sends that the network starts by itself, if it has them: always or never.
+    fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
+        None
     }
 
     /// Starts an ordered close. Posted receives and sends that have not begun are cancelled;
