@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use super::{
-    Harness,
-    rig::{Rig, assert_pattern, pattern, patterned, poisoned},
+use transport::{CONTROL_BYTES_MAX, Completion, PostError};
+
+use crate::{
+    harness::Harness,
+    patterns::{assert_pattern, pattern, patterned, poisoned},
+    rig::Rig,
 };
-use crate::{CONTROL_BYTES_MAX, Completion, PostError};
 
 /// Words of every length arrive whole, once and in order, in both directions at once.
 pub fn control_words_arrive_whole_and_in_order<H: Harness>(harness: &mut H) {

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use super::{
-    Harness,
-    rig::{Rig, assert_pattern, assert_poison, patterned, poisoned},
+use transport::{Cause, Completion, EndpointId, PostError, Token, Transport};
+
+use crate::{
+    harness::Harness,
+    patterns::{assert_pattern, assert_poison, patterned, poisoned},
+    rig::Rig,
 };
-use crate::{Cause, Completion, EndpointId, PostError, Token, Transport};
 
 /// Long enough that what must not come would have come.
 const SETTLE: Duration = Duration::from_millis(30);
 
 #[track_caller]
-pub(super) fn assert_closed<H: Harness>(rig: &Rig<'_, H>, member: usize, peer: usize) {
+pub(crate) fn assert_closed<H: Harness>(rig: &Rig<'_, H>, member: usize, peer: usize) {
     let endpoint = rig.endpoint(member, peer);
     assert_eq!(rig.end(member, peer), Some(&Completion::Closed { endpoint }));
 }
@@ -25,7 +27,7 @@ fn assert_closed_by_peer<H: Harness>(rig: &Rig<'_, H>, member: usize, peer: usiz
 }
 
 #[track_caller]
-pub(super) fn assert_cancelled<H: Harness>(
+pub(crate) fn assert_cancelled<H: Harness>(
     rig: &Rig<'_, H>,
     member: usize,
     peer: usize,
@@ -36,7 +38,7 @@ pub(super) fn assert_cancelled<H: Harness>(
 }
 
 /// Sends one block and waits for it: the endpoint works.
-pub(super) fn exchange<H: Harness>(rig: &mut Rig<'_, H>, from: usize, to: usize, seed: u64) {
+pub(crate) fn exchange<H: Harness>(rig: &mut Rig<'_, H>, from: usize, to: usize, seed: u64) {
     let (source, into) = (patterned(seed, 1_000), poisoned(1_000));
     let received = rig.receive(to, from, &into, 0..1_000);
     rig.send(from, to, &source, 0..1_000, 9);

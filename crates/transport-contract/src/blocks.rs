@@ -2,11 +2,13 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{
-    Harness,
-    rig::{Rig, assert_pattern, assert_poison, pattern, patterned, poisoned},
+use transport::{Completion, PostError, Region, Token, Transport};
+
+use crate::{
+    harness::Harness,
+    patterns::{assert_pattern, assert_poison, pattern, patterned, poisoned},
+    rig::Rig,
 };
-use crate::{Completion, PostError, Region, Token, Transport};
 
 /// Bytes before and after posted memory, which nobody may write.
 const MARGIN_BYTES: usize = 64;

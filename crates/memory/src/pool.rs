@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::{Region, region::zeros};
+use crate::{region::Region, zeros::zeros};
 
 /// A bounded stock of equal regions, made (and touched) when the pool is made, so that no memory
 /// is allocated while a transfer runs (DSN 2018 section 4.6, "Memory management").

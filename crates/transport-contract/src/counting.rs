@@ -8,7 +8,7 @@ use std::{
 /// The system's allocator, which counts. A test program makes it its own:
 ///
 /// ```
-/// use transport::contract::CountingAllocator;
+/// use transport_contract::CountingAllocator;
 ///
 /// #[global_allocator]
 /// static MEMORY: CountingAllocator = CountingAllocator::new();

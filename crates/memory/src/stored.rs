@@ -1,140 +1,26 @@
-//! Regions whose bytes lie in a file: read and written by copies only, never mapped.
-//!
-//! Other processes may change or shorten a file at any time. A mapping of it would change under a
-//! reference, and kill the process that touches what is gone; a copy is a copy, or an error.
+//! Leases of regions whose bytes lie in a file: they copy, and give no references.
 
-use std::{fmt, fs::File, io, ops::Range, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
+use std::{fmt, io, ops::Range, sync::Arc};
 
-use rustix::fs::OFlags;
-
-use crate::{
-    lease::{LeaseError, give_back},
-    region::{Inner, Region, RegionError},
-};
-
-/// What holds the bytes of a region that is not memory: a file, or what stands for one in tests.
-///
-/// Both calls block for as long as the device takes, and may be made from any thread.
-pub trait Storage: Send + Sync {
-    /// Fills `into` with the bytes from `offset` on.
-    ///
-    /// Errors: the device's; there are fewer bytes.
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
-
-    /// Writes all of `bytes` from `offset` on.
-    ///
-    /// Errors: the device's; the object has become shorter.
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-
-    /// What errors call it. Does not wait for the device.
-    fn name(&self) -> String;
-}
-
-/// The first bytes of a file.
-struct Part {
-    file: File,
-    bytes: u64,
-}
-
-impl Part {
-    /// A write behind the end of a file that has shrunk would make it longer again, with a hole
-    /// where bytes have been.
-    fn check_length(&self) -> io::Result<()> {
-        if self.file.metadata()?.len() < self.bytes {
-            return Err(io::Error::other("the file has shrunk"));
-        }
-        Ok(())
-    }
-}
-
-impl Storage for Part {
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(into, offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => io::Error::other("the file has shrunk"),
-            _ => error,
-        })
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.check_length()?;
-        self.file.write_all_at(bytes, offset)?;
-        // It may have shrunk since; of the last block alone this cannot tell.
-        self.check_length()
-    }
-
-    /// By the kernel's notes on the open file.
-    fn name(&self) -> String {
-        use std::os::fd::AsRawFd;
-        let link = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        std::fs::read_link(link).map_or_else(|_| "a file".into(), |path| path.display().to_string())
-    }
-}
-
-impl Region {
-    /// The first `bytes` bytes of a file that is open for reading; for a root.
-    ///
-    /// The file may change meanwhile: what is sent is what is there when a block is read. One that
-    /// has become shorter fails the group with [`crate::Cause::Memory`]'s kind of error.
-    ///
-    /// Errors: it is open with `O_DIRECT`, or the process has no descriptors left.
-    pub fn from_file(file: &File, bytes: u64) -> Result<Self, RegionError> {
-        Self::of_part(file, bytes, false)
-    }
-
-    /// The first `bytes` bytes of a file that is open for reading and writing, and already has that
-    /// length; for a receiver.
-    ///
-    /// Errors: as [`Region::from_file`]; or it is open with `O_APPEND`.
-    pub fn from_file_writable(file: &File, bytes: u64) -> Result<Self, RegionError> {
-        Self::of_part(file, bytes, true)
-    }
-
-    fn of_part(file: &File, bytes: u64, writable: bool) -> Result<Self, RegionError> {
-        let flags =
-            rustix::fs::fcntl_getfl(file).map_err(|error| RegionError::File(error.into()))?;
-        if flags.intersects(OFlags::APPEND | OFlags::DIRECT) {
-            let words = "open it without O_APPEND and O_DIRECT";
-            return Err(RegionError::File(io::Error::new(io::ErrorKind::InvalidInput, words)));
-        }
-        let file = file.try_clone().map_err(RegionError::File)?;
-        Self::from_storage(Arc::new(Part { file, bytes }), bytes, writable)
-    }
-
-    /// What errors call what the bytes lie in; `None` of memory.
-    pub fn stored_name(&self) -> Option<String> {
-        self.storage().map(Storage::name)
-    }
-
-    /// Leases a range of a stored region for reading; shared with other readers.
-    ///
-    /// Errors: out of range, in use by a writer, or the region is memory.
-    pub fn read_stored(&self, range: Range<usize>) -> Result<StoredRead, LeaseError> {
-        let (region, range) = self.lease_stored(range, false)?;
-        Ok(StoredRead { region, range })
-    }
-
-    /// Leases a range of a stored region for writing; excludes everybody else.
-    ///
-    /// Errors: out of range, read-only, in use, or the region is memory.
-    pub fn write_stored(&self, range: Range<usize>) -> Result<StoredWrite, LeaseError> {
-        let (region, range) = self.lease_stored(range, true)?;
-        Ok(StoredWrite { region, range })
-    }
-}
+use crate::{bytes::Bytes, ledger::give_back, storage::Storage};
 
 /// The right to read a range of a stored region until it is dropped.
 pub struct StoredRead {
-    region: Arc<Inner>,
+    region: Arc<Bytes>,
     range: Range<usize>,
 }
 
 /// The right to write a range of a stored region, alone, until it is dropped.
 pub struct StoredWrite {
-    region: Arc<Inner>,
+    region: Arc<Bytes>,
     range: Range<usize>,
 }
 
 impl StoredRead {
+    pub(crate) fn new(region: Arc<Bytes>, range: Range<usize>) -> Self {
+        Self { region, range }
+    }
+
     /// Reads all of the range into `into`, which has its length. Blocks as long as the device takes.
     ///
     /// Errors: [`Storage::read_at`]; another length.
@@ -145,6 +31,10 @@ impl StoredRead {
 }
 
 impl StoredWrite {
+    pub(crate) fn new(region: Arc<Bytes>, range: Range<usize>) -> Self {
+        Self { region, range }
+    }
+
     /// Writes `bytes` to the start of the range, which is at least as long. Blocks as long as the
     /// device takes.
     ///
@@ -155,7 +45,7 @@ impl StoredWrite {
     }
 }
 
-fn storage(region: &Inner) -> io::Result<&dyn Storage> {
+fn storage(region: &Bytes) -> io::Result<&dyn Storage> {
     region.storage().ok_or_else(|| io::Error::other("the region is memory"))
 }
 
@@ -192,9 +82,9 @@ impl fmt::Debug for StoredWrite {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::{fs::File, io::Write};
 
-    use super::*;
+    use crate::{LeaseError, Region};
 
     fn file_of(contents: &[u8]) -> File {
         use std::sync::atomic::{AtomicU32, Ordering};

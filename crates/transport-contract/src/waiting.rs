@@ -6,12 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Harness,
+use transport::{Completion, Transport};
+
+use crate::{
     ends::exchange,
-    rig::{Rig, assert_pattern, patterned, poisoned},
+    harness::Harness,
+    patterns::{assert_pattern, patterned, poisoned},
+    rig::Rig,
 };
-use crate::{Completion, Transport};
 
 /// What a call that does not wait takes at the most, on a machine that is busy with other tests.
 const AT_ONCE: Duration = Duration::from_secs(3);

@@ -10,15 +10,15 @@ use std::{
     },
 };
 
-use crate::{LeaseError, region::zeros};
+use crate::{ledger::LeaseError, zeros::zeros};
 
-/// Memory for one-sided writes of peers ([`crate::Transport::expose`]).
+/// Memory for one-sided writes of peers.
 ///
 /// A network may write it without asking anybody, so nothing gives a reference to its bytes: they
 /// are copied out, and the copy is checked. Clones share the memory. Any thread may copy.
 ///
 /// ```compile_fail
-/// let memory = transport::PeerMemory::zeroed(8);
+/// let memory = memory::PeerMemory::zeroed(8);
 /// let bytes: &[u8] = &memory;
 /// ```
 #[derive(Clone)]

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use super::{
-    Harness,
+use transport::{Cause, Completion};
+
+use crate::{
     ends::{assert_cancelled, exchange},
-    rig::{Rig, assert_poison, patterned, poisoned},
+    harness::Harness,
+    patterns::{assert_poison, patterned, poisoned},
+    rig::Rig,
 };
-use crate::{Cause, Completion};
 
 #[track_caller]
 fn cause<'r, H: Harness>(rig: &'r Rig<'_, H>, member: usize, peer: usize) -> &'r Cause {
@@ -94,7 +96,7 @@ pub fn a_dropped_transport_hands_back_its_memory<H: Harness>(harness: &mut H) {
     assert!(source.write(0..BYTES).is_ok(), "a send of a dropped transport keeps its lease");
     assert!(into.write(0..BYTES).is_ok(), "a receive of a dropped transport keeps its lease");
     // The survivor, which knows nothing yet, writes to memory that is not the dead one's any more.
-    into.write(0..BYTES).expect("just seen").fill(super::rig::POISON);
+    into.write(0..BYTES).expect("just seen").fill(crate::patterns::POISON);
     rig.pump("the survivor's end", |rig| rig.end(0, 1).is_some());
     assert_poison(&into, 0..BYTES);
 }

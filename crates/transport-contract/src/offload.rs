@@ -1,12 +1,14 @@
 //! Clauses about sends that the network starts by itself. Skipped, with a word about it, where it
 //! cannot.
 
-use super::{
-    Harness,
+use transport::{Completion, EndpointId, PostError, Region, Token, Transport};
+
+use crate::{
     ends::{assert_cancelled, exchange},
-    rig::{Rig, assert_pattern, assert_poison, patterned, poisoned},
+    harness::Harness,
+    patterns::{assert_pattern, assert_poison, patterned, poisoned},
+    rig::Rig,
 };
-use crate::{Completion, EndpointId, PostError, Region, Token, Transport};
 
 const BYTES: usize = 70_000;
 
@@ -14,7 +16,7 @@ const BYTES: usize = 70_000;
 /// more; `None` if this network cannot offload.
 fn offloading_rig<H: Harness>(harness: &mut H, members: usize) -> Option<Rig<'_, H>> {
     let mut rig = Rig::new(harness, members);
-    if !rig.transport(0).can_offload() {
+    if rig.transport(0).triggered().is_none() {
         eprintln!("SKIPPED: this transport cannot offload");
         return None;
     }

@@ -7,10 +7,12 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    Completion, EndpointId, PeerMemory, PostError, Region, Token, Transport,
-    contract::{Harness, Network},
+use transport::{
+    Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, Region, Token, Transport,
+    TriggeredSends,
 };
+
+use crate::harness::{Harness, Network};
 
 /// No clause waits longer than this, by the clock of a transport, for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,9 +22,6 @@ const TURN: Duration = Duration::from_millis(1);
 
 /// So many of the last posts and completions are printed when a clause fails.
 const TRACE_LINES_MAX: usize = 100;
-
-/// What memory is filled with before anything is received into it.
-pub(super) const POISON: u8 = 0xA7;
 
 /// What a post was for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,24 +41,24 @@ struct Post {
 }
 
 /// Members under test. All methods name an endpoint by its member and the member at the other end.
-pub(super) struct Rig<'h, H: Harness> {
+pub(crate) struct Rig<'h, H: Harness> {
     harness: &'h mut H,
     network: Network<H::Transport>,
     /// Members that the rig does not poll for now.
     unpolled: HashSet<usize>,
     posts: HashMap<(usize, Token), Post>,
     /// All that has completed, in order, with the member that reported it.
-    pub(super) seen: Vec<(usize, Completion)>,
+    pub(crate) seen: Vec<(usize, Completion)>,
     ended: HashMap<(usize, EndpointId), Completion>,
     done: HashMap<(usize, Token), Completion>,
     trace: VecDeque<String>,
     /// Given to the next post; may be set.
-    pub(super) next_token: u64,
+    pub(crate) next_token: u64,
     next_waiting: usize,
 }
 
 impl<'h, H: Harness> Rig<'h, H> {
-    pub(super) fn new(harness: &'h mut H, members: usize) -> Self {
+    pub(crate) fn new(harness: &'h mut H, members: usize) -> Self {
         let network = harness.network(members);
         assert_eq!(network.members.len(), members, "the harness made the wrong network");
         for (member, row) in network.endpoints.iter().enumerate() {
@@ -81,15 +80,24 @@ impl<'h, H: Harness> Rig<'h, H> {
         }
     }
 
-    pub(super) fn harness(&self) -> &H {
+    pub(crate) fn harness(&self) -> &H {
         self.harness
     }
 
-    pub(super) fn transport(&mut self, member: usize) -> &mut H::Transport {
+    pub(crate) fn transport(&mut self, member: usize) -> &mut H::Transport {
         self.network.members[member].as_mut().expect("the member is alive")
     }
 
-    pub(super) fn endpoint(&self, member: usize, peer: usize) -> EndpointId {
+    /// Of a transport that has them.
+    pub(crate) fn writes(&mut self, member: usize) -> &mut dyn OneSidedWrites {
+        self.transport(member).one_sided().expect("the transport has one-sided writes")
+    }
+
+    fn triggered(&mut self, member: usize) -> &mut dyn TriggeredSends {
+        self.transport(member).triggered().expect("the transport has triggered sends")
+    }
+
+    pub(crate) fn endpoint(&self, member: usize, peer: usize) -> EndpointId {
         self.network.endpoints[member][peer].expect("not its own peer")
     }
 
@@ -101,7 +109,7 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// Posts a receive of a range; nothing else may use that range.
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         member: usize,
         peer: usize,
@@ -111,7 +119,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.try_receive(member, peer, region, range).expect("a receive is accepted")
     }
 
-    pub(super) fn try_receive(
+    pub(crate) fn try_receive(
         &mut self,
         member: usize,
         peer: usize,
@@ -126,7 +134,7 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// Posts a send of a range; nothing else may use that range.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         member: usize,
         peer: usize,
@@ -137,7 +145,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.try_send(member, peer, region, range, immediate).expect("a send is accepted")
     }
 
-    pub(super) fn try_send(
+    pub(crate) fn try_send(
         &mut self,
         member: usize,
         peer: usize,
@@ -149,7 +157,7 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// Posts a send of a range that others send at the same time.
-    pub(super) fn send_shared(
+    pub(crate) fn send_shared(
         &mut self,
         member: usize,
         peer: usize,
@@ -177,7 +185,7 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// Posts an offloaded receive. The range may be what offloaded sends wait for.
-    pub(super) fn offloaded_receive(
+    pub(crate) fn offloaded_receive(
         &mut self,
         member: usize,
         peer: usize,
@@ -189,7 +197,7 @@ impl<'h, H: Harness> Rig<'h, H> {
             .expect("an offloaded receive is accepted")
     }
 
-    pub(super) fn try_offloaded_receive(
+    pub(crate) fn try_offloaded_receive(
         &mut self,
         member: usize,
         peer: usize,
@@ -200,13 +208,13 @@ impl<'h, H: Harness> Rig<'h, H> {
         let endpoint = self.endpoint(member, peer);
         let token = self.take_token();
         let lease = region.write(range.clone()).expect("the memory is free");
-        let answer =
-            self.transport(member).post_offloaded_receive(endpoint, lease, immediate, token);
+        let sends = self.triggered(member);
+        let answer = sends.post_offloaded_receive(endpoint, lease, immediate, token);
         self.posted(member, token, answer, endpoint, Kind::Receive, region, range, false)
     }
 
     /// Posts an offloaded send of a range that may still be received.
-    pub(super) fn offloaded_send(
+    pub(crate) fn offloaded_send(
         &mut self,
         member: usize,
         peer: usize,
@@ -219,7 +227,7 @@ impl<'h, H: Harness> Rig<'h, H> {
             .expect("an offloaded send is accepted")
     }
 
-    pub(super) fn try_offloaded_send(
+    pub(crate) fn try_offloaded_send(
         &mut self,
         member: usize,
         peer: usize,
@@ -231,17 +239,17 @@ impl<'h, H: Harness> Rig<'h, H> {
         let endpoint = self.endpoint(member, peer);
         let token = self.take_token();
         let from = region.future_read(range.clone()).expect("the range is in the region");
-        let answer =
-            self.transport(member).post_offloaded_send(endpoint, from, immediate, token, after);
+        let sends = self.triggered(member);
+        let answer = sends.post_offloaded_send(endpoint, from, immediate, token, after);
         self.posted(member, token, answer, endpoint, Kind::Send, region, range, false)
     }
 
     /// Lets `peer` write into memory of `member`.
-    pub(super) fn expose(&mut self, member: usize, peer: usize, key: u32, memory: &PeerMemory) {
+    pub(crate) fn expose(&mut self, member: usize, peer: usize, key: u32, memory: &PeerMemory) {
         self.try_expose(member, peer, key, memory).expect("memory may be exposed");
     }
 
-    pub(super) fn try_expose(
+    pub(crate) fn try_expose(
         &mut self,
         member: usize,
         peer: usize,
@@ -249,13 +257,13 @@ impl<'h, H: Harness> Rig<'h, H> {
         memory: &PeerMemory,
     ) -> Result<(), PostError> {
         let endpoint = self.endpoint(member, peer);
-        let answer = self.transport(member).expose(endpoint, key, memory.clone());
+        let answer = self.writes(member).expose(endpoint, key, memory.clone());
         self.note(format_args!("member {member} exposes {key} on {endpoint:?}: {answer:?}"));
         answer
     }
 
     /// Writes a whole region, which others may write at the same time, to a key and offset.
-    pub(super) fn write_to(
+    pub(crate) fn write_to(
         &mut self,
         (member, peer): (usize, usize),
         region: &Region,
@@ -265,8 +273,8 @@ impl<'h, H: Harness> Rig<'h, H> {
         let (endpoint, range) = (self.endpoint(member, peer), 0..region.len());
         let token = self.take_token();
         let lease = region.read(range.clone()).expect("readers share");
-        let transport = self.transport(member);
-        let answer = transport.post_write(endpoint, lease, key, offset, immediate, token);
+        let writes = self.writes(member);
+        let answer = writes.post_write(endpoint, lease, key, offset, immediate, token);
         self.posted(member, token, answer, endpoint, Kind::Send, region, range, false)
             .expect("a write is accepted")
     }
@@ -303,11 +311,11 @@ impl<'h, H: Harness> Rig<'h, H> {
         Ok(token)
     }
 
-    pub(super) fn write(&mut self, member: usize, peer: usize, word: &[u8]) {
+    pub(crate) fn write(&mut self, member: usize, peer: usize, word: &[u8]) {
         self.try_write(member, peer, word).expect("a control word is accepted");
     }
 
-    pub(super) fn try_write(
+    pub(crate) fn try_write(
         &mut self,
         member: usize,
         peer: usize,
@@ -322,14 +330,14 @@ impl<'h, H: Harness> Rig<'h, H> {
         answer
     }
 
-    pub(super) fn close(&mut self, member: usize, peer: usize) {
+    pub(crate) fn close(&mut self, member: usize, peer: usize) {
         let endpoint = self.endpoint(member, peer);
         self.note(format_args!("member {member} closes {endpoint:?}"));
         self.transport(member).close(endpoint);
     }
 
     /// Kills a member; its posts are forgotten.
-    pub(super) fn kill(&mut self, member: usize) {
+    pub(crate) fn kill(&mut self, member: usize) {
         self.note(format_args!("member {member} is killed"));
         self.harness.kill(&mut self.network, member);
         assert!(self.network.members[member].is_none(), "the harness did not kill");
@@ -337,7 +345,7 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// See [`Harness::silence`].
-    pub(super) fn silence(&mut self, member: usize) -> Option<Duration> {
+    pub(crate) fn silence(&mut self, member: usize) -> Option<Duration> {
         let within = self.harness.silence(&mut self.network, member)?;
         self.note(format_args!("member {member} falls silent"));
         self.unpolled.insert(member);
@@ -345,7 +353,7 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// Stops, or starts again, polling a member.
-    pub(super) fn set_polled(&mut self, member: usize, polled: bool) {
+    pub(crate) fn set_polled(&mut self, member: usize, polled: bool) {
         self.note(format_args!("member {member} polls: {polled}"));
         if polled {
             self.unpolled.remove(&member);
@@ -355,7 +363,7 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// Polls one member, and takes in what it reports. Answers how much that was.
-    pub(super) fn poll(&mut self, member: usize, wait: Duration) -> usize {
+    pub(crate) fn poll(&mut self, member: usize, wait: Duration) -> usize {
         let mut completions = Vec::new();
         self.transport(member).poll(&mut completions, wait);
         let count = completions.len();
@@ -373,16 +381,7 @@ impl<'h, H: Harness> Rig<'h, H> {
             }
             other => self.note(format_args!("member {member} gets {other:?}")),
         }
-        let endpoint = *match &completion {
-            Completion::Sent { endpoint, .. }
-            | Completion::Received { endpoint, .. }
-            | Completion::Control { endpoint, .. }
-            | Completion::Written { endpoint, .. }
-            | Completion::Cancelled { endpoint, .. }
-            | Completion::Broken { endpoint, .. }
-            | Completion::Halted { endpoint, .. }
-            | Completion::Closed { endpoint } => endpoint,
-        };
+        let endpoint = completion.endpoint();
         let known = self.network.endpoints[member].contains(&Some(endpoint));
         assert!(known, "member {member} has no {endpoint:?}");
         let end = self.ended.get(&(member, endpoint));
@@ -398,7 +397,7 @@ impl<'h, H: Harness> Rig<'h, H> {
                 self.take_back(member, *token, &completion, None);
             }
             Completion::Control { word, .. } => {
-                let fits = (1..=crate::CONTROL_BYTES_MAX).contains(&word.len());
+                let fits = (1..=transport::CONTROL_BYTES_MAX).contains(&word.len());
                 assert!(fits, "a control word of {} bytes", word.len());
             }
             Completion::Written { .. } | Completion::Halted { .. } => {}
@@ -411,6 +410,7 @@ impl<'h, H: Harness> Rig<'h, H> {
                 assert_eq!(open, 0, "member {member}: {completion:?} with posts open");
                 self.ended.insert((member, endpoint), completion.clone());
             }
+            other => panic!("the suite has no rule about {other:?}"),
         }
         self.seen.push((member, completion));
     }
@@ -444,24 +444,24 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// How a post completed, if it has.
-    pub(super) fn outcome(&self, member: usize, token: Token) -> Option<&Completion> {
+    pub(crate) fn outcome(&self, member: usize, token: Token) -> Option<&Completion> {
         self.done.get(&(member, token))
     }
 
     /// Whether a post was carried out. Panics if it was cancelled.
-    pub(super) fn succeeded(&self, member: usize, token: Token) -> bool {
+    pub(crate) fn succeeded(&self, member: usize, token: Token) -> bool {
         let outcome = self.outcome(member, token);
         assert!(!matches!(outcome, Some(Completion::Cancelled { .. })), "{outcome:?}");
         outcome.is_some()
     }
 
     /// The last word of an endpoint, if it has come.
-    pub(super) fn end(&self, member: usize, peer: usize) -> Option<&Completion> {
+    pub(crate) fn end(&self, member: usize, peer: usize) -> Option<&Completion> {
         self.ended.get(&(member, self.endpoint(member, peer)))
     }
 
     /// The control words that have come, in order.
-    pub(super) fn words(&self, member: usize, peer: usize) -> Vec<&[u8]> {
+    pub(crate) fn words(&self, member: usize, peer: usize) -> Vec<&[u8]> {
         let from = self.endpoint(member, peer);
         let of = |(owner, completion): &'_ (usize, Completion)| {
             *owner == member
@@ -478,7 +478,7 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// The immediates of the writes that have come, in order.
-    pub(super) fn written(&self, member: usize, peer: usize) -> Vec<u32> {
+    pub(crate) fn written(&self, member: usize, peer: usize) -> Vec<u32> {
         let from = self.endpoint(member, peer);
         let immediate_of = |(owner, completion): &(usize, Completion)| match completion {
             Completion::Written { endpoint, immediate } => {
@@ -506,13 +506,13 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// The clock that deadlines go by.
-    pub(super) fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         let first = self.polled_members()[0];
         self.network.members[first].as_ref().expect("it is alive").now()
     }
 
     /// Polls all members by turns until `enough`. `what` says what is waited for.
-    pub(super) fn pump(&mut self, what: &str, enough: impl Fn(&Self) -> bool) {
+    pub(crate) fn pump(&mut self, what: &str, enough: impl Fn(&Self) -> bool) {
         let deadline = self.now() + PATIENCE;
         while !enough(self) {
             assert!(self.now() < deadline, "waited {PATIENCE:?} in vain: {what}");
@@ -521,7 +521,7 @@ impl<'h, H: Harness> Rig<'h, H> {
     }
 
     /// Polls all members by turns for a while, to see that nothing more comes.
-    pub(super) fn pump_for(&mut self, while_: Duration) {
+    pub(crate) fn pump_for(&mut self, while_: Duration) {
         let until = self.now() + while_;
         while self.now() < until {
             self.turn();
@@ -538,63 +538,4 @@ impl<H: Harness> Drop for Rig<'_, H> {
             eprintln!("{}", self.harness.describe());
         }
     }
-}
-
-/// Bytes that tell blocks, and places in blocks, apart.
-pub(super) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..bytes)
-        .map(|_| {
-            // The step of a linear congruential generator; its high bits are good enough.
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 56) as u8
-        })
-        .collect()
-}
-
-/// Memory that holds the pattern of `seed`.
-pub(super) fn patterned(seed: u64, bytes: usize) -> Region {
-    Region::from_vec(pattern(seed, bytes))
-}
-
-/// Memory that holds poison.
-pub(super) fn poisoned(bytes: usize) -> Region {
-    Region::from_vec(vec![POISON; bytes])
-}
-
-pub(super) fn poisoned_for_peers(bytes: usize) -> PeerMemory {
-    PeerMemory::from_vec(vec![POISON; bytes])
-}
-
-/// What the suite looks into after a transfer.
-pub(super) trait Contents {
-    fn contents(&self, range: Range<usize>) -> Vec<u8>;
-}
-
-impl Contents for Region {
-    fn contents(&self, range: Range<usize>) -> Vec<u8> {
-        self.read(range).expect("nobody writes").to_vec()
-    }
-}
-
-impl Contents for PeerMemory {
-    fn contents(&self, range: Range<usize>) -> Vec<u8> {
-        let mut copy = vec![0; range.len()];
-        self.copy_out(range.start, &mut copy).expect("it is in range");
-        copy
-    }
-}
-
-/// Checks that the range holds the pattern of `seed`.
-#[track_caller]
-pub(super) fn assert_pattern(memory: &impl Contents, range: Range<usize>, seed: u64) {
-    let is_it = memory.contents(range.clone()) == pattern(seed, range.len());
-    assert!(is_it, "bytes {range:?} are not those of block {seed}");
-}
-
-/// Checks that nothing was written to the range.
-#[track_caller]
-pub(super) fn assert_poison(memory: &impl Contents, range: Range<usize>) {
-    let wrong = memory.contents(range.clone()).iter().position(|&byte| byte != POISON);
-    assert!(wrong.is_none(), "byte {wrong:?} of {range:?} was written");
 }

@@ -1,14 +1,13 @@
 //! The one contract test suite that every transport passes.
 //!
 //! A transport's `tests/contract.rs` implements [`Harness`] and then says
-//! `transport::contract_tests!(MyHarness::new());`, which makes one `#[test]` of each clause of the
-//! contract at [`Transport`]. To test several shapes of one transport, put one invocation into
+//! `transport_contract::contract_tests!(MyHarness::new());`, which makes one `#[test]` of each clause of the
+//! contract at [`transport::Transport`]. To test several shapes of one transport, put one invocation into
 //! each of several modules.
 //!
 //! The path of a clause through the files: a function of `blocks`, `control`, `ends`, `failures`,
 //! `offload`, `waiting` or `writes` posts through a rig (`rig`), which polls all members by turns and
-//! checks each
-//! completion against what holds always: every post completes once and with its own token, memory
+//! checks each completion against what holds always: every post completes once and with its own token, memory
 //! is free by then, and nothing follows the end of an endpoint.
 
 mod blocks;
@@ -16,68 +15,15 @@ mod control;
 mod counting;
 mod ends;
 mod failures;
+mod harness;
 mod offload;
+mod patterns;
 mod rig;
 mod waiting;
 mod writes;
 
-use std::time::Duration;
-
 pub use counting::CountingAllocator;
-
-use crate::{EndpointId, Transport};
-
-/// What a transport gives the suite to be tested with.
-pub trait Harness {
-    /// The transport under test.
-    type Transport: Transport;
-
-    /// A fresh network of `members` transports, every pair connected once. `endpoints[i][j]` is
-    /// member i's endpoint to member j (`None` for i = j).
-    fn network(&mut self, members: usize) -> Network<Self::Transport>;
-
-    /// Kills member `index` the way a crashed process dies: connections are lost without a word.
-    /// Leaves `None` in its place.
-    fn kill(&mut self, network: &mut Network<Self::Transport>, index: usize);
-
-    /// Makes member `index` stop answering while its connections stay, and tells within which time
-    /// its peers must report [`crate::Cause::Silent`]. The suite does not poll it from then on;
-    /// where that is enough, there is nothing left to do here but to tell the time.
-    ///
-    /// `None` (the default) skips the clause, for networks that cannot do this to a member.
-    fn silence(
-        &mut self,
-        _network: &mut Network<Self::Transport>,
-        _index: usize,
-    ) -> Option<Duration> {
-        None
-    }
-
-    /// Whether [`Transport::now`] passes by itself. Where it does not (virtual time), a wait takes
-    /// no time, and no other thread can end it: clauses about that are skipped.
-    fn has_real_time(&self) -> bool {
-        true
-    }
-
-    /// What to print below the trace of a clause that fails: a seed, the network's own trace.
-    fn describe(&self) -> String {
-        String::new()
-    }
-
-    /// Why this clause cannot be kept here, for no fault of the transport's: it is skipped, loudly.
-    fn excuse(&self, clause: &str) -> Option<&'static str> {
-        let _ = clause;
-        None
-    }
-}
-
-/// Connected members, made by [`Harness::network`].
-pub struct Network<T> {
-    /// Each member's transport; `None` once killed.
-    pub members: Vec<Option<T>>,
-    /// `endpoints[i][j]`: member i's endpoint to member j.
-    pub endpoints: Vec<Vec<Option<EndpointId>>>,
-}
+pub use harness::{Harness, Network};
 
 /// The clauses of the contract, one function each; [`crate::contract_tests`] makes tests of them.
 pub mod clauses {
@@ -130,7 +76,7 @@ pub mod clauses {
 }
 
 /// Makes one `#[test]` of each clause of the contract. The argument is an expression that makes a
-/// fresh [`contract::Harness`](crate::contract::Harness); each test evaluates it for itself.
+/// fresh [`Harness`](crate::Harness); each test evaluates it for itself.
 #[macro_export]
 macro_rules! contract_tests {
     ($harness:expr) => {
@@ -195,11 +141,11 @@ macro_rules! contract_tests {
             fn $clause() {
                 let mut harness = $harness;
                 let clause = stringify!($clause);
-                if let Some(why) = $crate::contract::Harness::excuse(&harness, clause) {
+                if let Some(why) = $crate::Harness::excuse(&harness, clause) {
                     eprintln!("SKIPPED: {clause}: {why}");
                     return;
                 }
-                $crate::contract::clauses::$clause(&mut harness);
+                $crate::clauses::$clause(&mut harness);
             }
         )*
     };

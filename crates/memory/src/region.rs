@@ -1,21 +1,17 @@
 //! Memory that blocks are sent from and received into.
 
-use std::{
-    any::Any,
-    fmt, io,
-    ops::Range,
-    sync::{Arc, Mutex, MutexGuard},
-};
+use std::{any::Any, fmt, fs::File, io, ops::Range, sync::Arc};
 
-use rustix::mm::{Advice, madvise};
+use rustix::fs::OFlags;
 
 use crate::{
-    lease::{FutureRead, LeaseError, Leases, ReadLease, WriteLease},
-    stored::Storage,
+    bytes::{Access, Bytes, Owner},
+    lease::{FutureRead, ReadLease, WriteLease},
+    ledger::LeaseError,
+    storage::{Part, Storage},
+    stored::{StoredRead, StoredWrite},
+    zeros::zeros,
 };
-
-/// Of x86-64, and of arm64 with pages of 4 KiB; where they are larger, asking does no harm.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A piece of memory that the application, the library and the network share by turns; or a part of
 /// a file that stands in its place.
@@ -26,74 +22,14 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// instead of a promise, for some 50 ns a lease against the microseconds that a block takes.
 ///
 /// What is in a file ([`Region::from_file`], [`Region::is_stored`]) can be changed by others at any
-/// time, so it has leases of its own ([`crate::StoredRead`], [`crate::StoredWrite`]), which copy and
+/// time, so it has leases of its own ([`StoredRead`], [`StoredWrite`]), which copy and
 /// give no references.
 #[derive(Clone)]
 pub struct Region {
-    inner: Arc<Inner>,
+    inner: Arc<Bytes>,
     /// The part that this region is, of the memory that it was made of.
     part: Range<usize>,
 }
-
-pub(crate) struct Inner {
-    start: *mut u8,
-    bytes: usize,
-    access: Access,
-    leases: Mutex<Leases>,
-    /// Goes before the memory: fields are dropped in this order.
-    attachments: Mutex<Vec<Attachment>>,
-    owner: Owner,
-}
-
-/// Something that a transport keeps with a region as long as its memory exists, such as its
-/// registration with a network.
-pub type Attachment = Box<dyn Any + Send + Sync>;
-
-/// The whole memory that a lease is a part of, as a transport that registers memory sees it.
-pub struct Memory<'a>(&'a Inner);
-
-impl Memory<'_> {
-    /// First byte of the region.
-    pub fn start(&self) -> *mut u8 {
-        self.0.start
-    }
-
-    /// Length of the region.
-    pub fn bytes(&self) -> usize {
-        self.0.bytes
-    }
-
-    /// Whether it may be written.
-    pub fn is_writable(&self) -> bool {
-        self.0.access == Access::ReadWrite
-    }
-
-    /// What transports have attached; dropped just before the memory is let go.
-    pub fn attachments(&self) -> MutexGuard<'_, Vec<Attachment>> {
-        self.0.attachments.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
-    Read,
-    ReadWrite,
-}
-
-enum Owner {
-    /// A boxed slice turned into a raw pointer; freed, or given back, as a whole.
-    Heap,
-    /// No memory at all: the bytes lie elsewhere.
-    Stored(Arc<dyn Storage>),
-    Shared(#[allow(dead_code, reason = "keeps the memory alive")] Arc<dyn Any + Send + Sync>),
-    Foreign(#[allow(dead_code, reason = "keeps the memory alive")] Box<dyn Any + Send + Sync>),
-}
-
-// SAFETY: the memory is reached only through leases, which `Leases` hands out under a mutex and
-// which exclude a writer from everybody else; the owner is Send and is only dropped.
-unsafe impl Send for Inner {}
-// SAFETY: as above.
-unsafe impl Sync for Inner {}
 
 /// Why memory could not be made into a region, or a region could not be given back.
 #[derive(Debug, thiserror::Error)]
@@ -163,9 +99,37 @@ impl Region {
         Ok(Self::new(std::ptr::dangling_mut(), length, access, Owner::Stored(storage)))
     }
 
+    /// The first `bytes` bytes of a file that is open for reading; for a root.
+    ///
+    /// The file may change meanwhile: what is sent is what is there when a block is read. One that
+    /// has become shorter is an error of the read, and fails the group.
+    ///
+    /// Errors: it is open with `O_DIRECT`, or the process has no descriptors left.
+    pub fn from_file(file: &File, bytes: u64) -> Result<Self, RegionError> {
+        Self::of_part(file, bytes, false)
+    }
+
+    /// The first `bytes` bytes of a file that is open for reading and writing, and already has that
+    /// length; for a receiver.
+    ///
+    /// Errors: as [`Region::from_file`]; or it is open with `O_APPEND`.
+    pub fn from_file_writable(file: &File, bytes: u64) -> Result<Self, RegionError> {
+        Self::of_part(file, bytes, true)
+    }
+
+    fn of_part(file: &File, bytes: u64, writable: bool) -> Result<Self, RegionError> {
+        let flags =
+            rustix::fs::fcntl_getfl(file).map_err(|error| RegionError::File(error.into()))?;
+        if flags.intersects(OFlags::APPEND | OFlags::DIRECT) {
+            let words = "open it without O_APPEND and O_DIRECT";
+            return Err(RegionError::File(io::Error::new(io::ErrorKind::InvalidInput, words)));
+        }
+        let file = file.try_clone().map_err(RegionError::File)?;
+        Self::from_storage(Arc::new(Part { file, bytes }), bytes, writable)
+    }
+
     fn new(start: *mut u8, bytes: usize, access: Access, owner: Owner) -> Self {
-        let (leases, attachments) = (Mutex::default(), Mutex::default());
-        let inner = Inner { start, bytes, access, leases, attachments, owner };
+        let inner = Bytes::new(start, bytes, access, owner);
         Self { inner: Arc::new(inner), part: 0..bytes }
     }
 
@@ -185,13 +149,13 @@ impl Region {
         self.storage().is_some()
     }
 
-    pub(crate) fn storage(&self) -> Option<&dyn Storage> {
+    fn storage(&self) -> Option<&dyn Storage> {
         self.inner.storage()
     }
 
     /// Whether blocks may be received into it.
     pub fn is_writable(&self) -> bool {
-        self.inner.access == Access::ReadWrite
+        self.inner.is_writable()
     }
 
     /// A part of the same memory as a region of its own. Leases of both know of each other.
@@ -216,7 +180,7 @@ impl Region {
     pub fn read(&self, range: Range<usize>) -> Result<ReadLease, LeaseError> {
         self.check_memory()?;
         let range = self.locate(range)?;
-        self.inner.leases().take_read(range.clone(), self.inner.bytes)?;
+        self.inner.leases().take_read(range.clone(), self.inner.bytes())?;
         Ok(ReadLease::new(Arc::clone(&self.inner), range))
     }
 
@@ -226,7 +190,7 @@ impl Region {
     pub fn future_read(&self, range: Range<usize>) -> Result<FutureRead, LeaseError> {
         self.check_memory()?;
         let range = self.locate(range)?;
-        self.inner.leases().take_future_read(range.clone(), self.inner.bytes)?;
+        self.inner.leases().take_future_read(range.clone(), self.inner.bytes())?;
         Ok(FutureRead::new(Arc::clone(&self.inner), range))
     }
 
@@ -235,12 +199,33 @@ impl Region {
     /// Errors: out of range, read-only, somebody holds a lease of a part, or the bytes are in a file.
     pub fn write(&self, range: Range<usize>) -> Result<WriteLease, LeaseError> {
         self.check_memory()?;
-        if self.inner.access == Access::Read {
+        if !self.inner.is_writable() {
             return Err(LeaseError::ReadOnly);
         }
         let range = self.locate(range)?;
-        self.inner.leases().take_write(range.clone(), self.inner.bytes)?;
+        self.inner.leases().take_write(range.clone(), self.inner.bytes())?;
         Ok(WriteLease::new(Arc::clone(&self.inner), range))
+    }
+
+    /// What errors call what the bytes lie in; `None` of memory.
+    pub fn stored_name(&self) -> Option<String> {
+        self.storage().map(Storage::name)
+    }
+
+    /// Leases a range of a stored region for reading; shared with other readers.
+    ///
+    /// Errors: out of range, in use by a writer, or the region is memory.
+    pub fn read_stored(&self, range: Range<usize>) -> Result<StoredRead, LeaseError> {
+        let (region, range) = self.lease_stored(range, false)?;
+        Ok(StoredRead::new(region, range))
+    }
+
+    /// Leases a range of a stored region for writing; excludes everybody else.
+    ///
+    /// Errors: out of range, read-only, in use, or the region is memory.
+    pub fn write_stored(&self, range: Range<usize>) -> Result<StoredWrite, LeaseError> {
+        let (region, range) = self.lease_stored(range, true)?;
+        Ok(StoredWrite::new(region, range))
     }
 
     /// Gives back the vector of [`Region::from_vec`] (or the zeros of [`Region::zeroed`]).
@@ -248,41 +233,35 @@ impl Region {
     /// Gives back the region itself if it was not made of a vector or is a part of one, or if a
     /// clone, part or lease of it still exists.
     pub fn try_into_vec(self) -> Result<Vec<u8>, Self> {
-        if !matches!(self.inner.owner, Owner::Heap) || self.part != (0..self.inner.bytes) {
+        if self.part != (0..self.inner.bytes()) {
             return Err(self);
         }
         let part = self.part;
-        let unwrapped = Arc::try_unwrap(self.inner);
-        let mut inner = unwrapped.map_err(|inner| Self { inner, part })?;
-        inner.memory().attachments().clear();
-        // The memory moves to the vector; `Drop` must not free it.
-        inner.owner = Owner::Foreign(Box::new(()));
-        // SAFETY: made by `from_vec` of a boxed slice of this start and length; ours alone now.
-        Ok(unsafe { Vec::from_raw_parts(inner.start, inner.bytes, inner.bytes) })
+        self.inner.try_into_vec().map_err(|inner| Self { inner, part })
     }
 
     fn check_memory(&self) -> Result<(), LeaseError> {
         if self.is_stored() { Err(LeaseError::Stored) } else { Ok(()) }
     }
 
-    /// What [`crate::StoredRead`] and [`crate::StoredWrite`] are made of.
-    pub(crate) fn lease_stored(
+    /// What [`StoredRead`] and [`StoredWrite`] are made of.
+    fn lease_stored(
         &self,
         range: Range<usize>,
         writing: bool,
-    ) -> Result<(Arc<Inner>, Range<usize>), LeaseError> {
+    ) -> Result<(Arc<Bytes>, Range<usize>), LeaseError> {
         if !self.is_stored() {
             return Err(LeaseError::NotStored);
         }
-        if writing && self.inner.access == Access::Read {
+        if writing && !self.inner.is_writable() {
             return Err(LeaseError::ReadOnly);
         }
         let range = self.locate(range)?;
         let mut leases = self.inner.leases();
         if writing {
-            leases.take_write(range.clone(), self.inner.bytes)?;
+            leases.take_write(range.clone(), self.inner.bytes())?;
         } else {
-            leases.take_read(range.clone(), self.inner.bytes)?;
+            leases.take_read(range.clone(), self.inner.bytes())?;
         }
         drop(leases);
         Ok((Arc::clone(&self.inner), range))
@@ -296,60 +275,6 @@ impl fmt::Debug for Region {
             .field("writable", &self.is_writable())
             .finish()
     }
-}
-
-impl Inner {
-    pub(crate) fn start(&self) -> *mut u8 {
-        self.start
-    }
-
-    pub(crate) fn memory(&self) -> Memory<'_> {
-        Memory(self)
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Where the bytes lie, if not in memory.
-    pub(crate) fn storage(&self) -> Option<&dyn Storage> {
-        match &self.owner {
-            Owner::Stored(storage) => Some(&**storage),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn leases(&self) -> MutexGuard<'_, Leases> {
-        // A panic while the list was locked cannot leave it half changed: see `Leases`.
-        self.leases.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.memory().attachments().clear();
-        if matches!(self.owner, Owner::Heap) {
-            // SAFETY: made by `from_vec` of a boxed slice of this start and length, and no lease
-            // is left, since each holds an `Arc` of this.
-            drop(unsafe { Vec::from_raw_parts(self.start, self.bytes, self.bytes) });
-        }
-    }
-}
-
-/// Zeros that nobody has touched, in huge pages if the system has them to give: fewer page faults,
-/// and fewer pages to walk for whoever pins or registers them.
-pub(crate) fn zeros(bytes: usize) -> Vec<u8> {
-    let mut vector = vec![0; bytes];
-    let page_bytes = rustix::param::page_size();
-    let skip = vector.as_ptr().align_offset(page_bytes);
-    let whole_bytes = bytes.saturating_sub(skip) / page_bytes * page_bytes;
-    if whole_bytes >= HUGE_PAGE_BYTES {
-        let start = vector[skip..].as_mut_ptr().cast();
-        // SAFETY: these pages lie inside the vector, and advice changes neither their contents nor
-        // who may use them. A system without huge pages refuses, which changes nothing either.
-        let _ = unsafe { madvise(start, whole_bytes, Advice::LinuxHugepage) };
-    }
-    vector
 }
 
 #[cfg(test)]
@@ -372,7 +297,7 @@ mod tests {
             return;
         }
         let asked =
-            |region: &Region| has_flag(region.inner.start as usize + region.len() / 2, "hg");
+            |region: &Region| has_flag(region.inner.start() as usize + region.len() / 2, "hg");
         assert!(asked(&Region::zeroed(64 << 20)));
         assert!(!asked(&Region::from_vec(vec![0; 64 << 20])));
     }
