@@ -29,7 +29,7 @@ use control::{
         client::{Group, GroupEvent, Heard, Host, Listener},
     },
 };
-use mcrdma::Mac;
+use roce::Mac;
 use tokio::time::timeout;
 use verbs::{Completion, Connection, Device, Event, Memory, Operation, QueuePair, Status};
 
@@ -357,7 +357,7 @@ impl<'a> Receiving<'a> {
         let End { address, mac, memory, .. } = &*self.end;
         let (start, key) = (memory.address(), memory.key());
         let bytes = (KINDS.len() * PLACE_BYTES) as u64;
-        Acceptance::new(*address, *mac, self.queue_pair.number()).with(mcrdma::endpoint::Memory {
+        Acceptance::new(*address, *mac, self.queue_pair.number()).with(roce::rc::MemoryRegion {
             start,
             bytes,
             key,

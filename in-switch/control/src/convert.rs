@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use mcrdma::{
-    GroupKey, MEMBERS_MAX, Mac, REGIONS_MAX, Region,
+    GroupKey, MEMBERS_MAX, REGIONS_MAX, Region,
     plan::{Group, Member},
 };
-use roce::Serial;
+use roce::{Mac, Serial};
 
 use crate::{ControlError, ErrorKind, proto};
 

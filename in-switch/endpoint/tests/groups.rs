@@ -14,10 +14,12 @@ use std::{
 
 use endpoint::{Counts, Endpoint, Event, Faults, Peer};
 use mcrdma::{
-    Branch, Counter, Counters, GroupKey, Mac, Merging, Region, Replication, Rewriting, Source,
-    endpoint::{Kind, RequesterConfig, Status, Work},
+    Branch, Counter, Counters, GroupKey, Merging, Region, Replication, Rewriting, Source,
 };
-use roce::Serial;
+use roce::{
+    Mac, Serial,
+    rc::{Kind, RequesterConfig, Status, Work},
+};
 use switch::{KernelPlane, UserspacePlane};
 
 const ID: u32 = 0x80_0077;
@@ -87,7 +89,7 @@ struct Joined {
     host: usize,
     qpn: u32,
     mac: Mac,
-    memory: mcrdma::endpoint::Memory,
+    memory: roce::rc::MemoryRegion,
 }
 
 fn config() -> RequesterConfig {

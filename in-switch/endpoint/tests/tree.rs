@@ -13,11 +13,13 @@ use endpoint::{Endpoint, Faults, Peer};
 use flow::{BYTES, Flow, OPEN, VIRTUAL_START, run, turn};
 use lab::Network;
 use mcrdma::{
-    Counter, GroupKey, Mac, Region,
-    endpoint::{RateConfig, RequesterConfig},
+    Counter, GroupKey, Region,
     plan::{Device, Group, Member, Node, Topology, plan},
 };
-use roce::Serial;
+use roce::{
+    Mac, Serial,
+    rc::{RateConfig, RequesterConfig},
+};
 use switch::KernelPlane;
 
 fn ip(words: &str) {

@@ -13,12 +13,12 @@ use std::{
 };
 
 use endpoint::{Endpoint, Event, Peer};
-use mcrdma::{
-    Branch, GroupKey, Mac, Merging, Region, Replication, Rewriting, Source,
-    endpoint::{Kind, RequesterConfig, Status, Work},
-};
+use mcrdma::{Branch, GroupKey, Merging, Region, Replication, Rewriting, Source};
 use places::{Place, places};
-use roce::Serial;
+use roce::{
+    Mac, Serial,
+    rc::{Kind, RequesterConfig, Status, Work},
+};
 use switch::KernelPlane;
 use verbs::{Connection, Device, Operation};
 

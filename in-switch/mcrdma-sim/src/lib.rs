@@ -1,7 +1,7 @@
 //! RoCEv2 networks with multicast in the switch, packet by packet in virtual time.
 //!
 //! Switches decide by [`mcrdma::Tables`], groups are planned by [`mcrdma::plan`], and hosts run
-//! [`mcrdma::endpoint`] with DCQCN: the same logic as in real switches and endpoints, on headers
+//! [`roce::rc`] with DCQCN: the same logic as in real switches and endpoints, on headers
 //! without payload. What is modelled besides is what lies between them: links with rate and delay,
 //! output queues with marks of congestion (ECN), pauses (PFC), shared buffers, network cards that
 //! share a link among queue pairs, and the processor time of posts and completions.

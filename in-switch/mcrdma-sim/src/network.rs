@@ -1,11 +1,13 @@
 //! One simulation: what there is, how it is connected, and its clock.
 
 use mcrdma::{
-    GroupKey, Mac, Tables,
-    endpoint::{Requester, Responder},
+    GroupKey, Tables,
     plan::{self, Device, Group, Member, Node, Topology},
 };
-use roce::Serial;
+use roce::{
+    Mac, Serial,
+    rc::{Requester, Responder},
+};
 
 use crate::{
     Config, NoGroup, PS_PER_NS,

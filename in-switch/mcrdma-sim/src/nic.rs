@@ -2,11 +2,11 @@
 
 use std::{collections::VecDeque, net::IpAddr, ops::Range};
 
-use mcrdma::{
-    endpoint::{Arrival, Kind, Requester, Responder, Status, Work},
-    plan::Node,
+use mcrdma::plan::Node;
+use roce::{
+    Aeth, Bth, Headers, IpHeader, Opcode, Serial,
+    rc::{Arrival, Kind, Requester, Responder, Status, Work},
 };
-use roce::{Aeth, Bth, Headers, IpHeader, Opcode, Serial};
 
 use crate::{
     Network, PS_PER_NS, Pair,

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
-use roce::Serial;
+use roce::{Mac, Serial};
 
-use crate::{Mac, Port, Refused};
+use crate::{Port, Refused};
 
 /// Members of a group at one switch.
 pub const MEMBERS_MAX: usize = 64;

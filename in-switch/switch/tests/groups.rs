@@ -4,10 +4,10 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use mcrdma::{
-    Branch, Counter, GroupKey, MEMBERS_MAX, Mac, Merging, PLACES_MAX, Refused, Region, Replication,
+    Branch, Counter, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, Refused, Region, Replication,
     Rewriting, Source,
 };
-use roce::Serial;
+use roce::{Mac, Serial};
 use switch::{Groups, KernelPlane, PlaneError, UserspacePlane};
 
 fn address(host: u8) -> IpAddr {

@@ -11,11 +11,14 @@ use std::{
 };
 
 use mcrdma::{
-    Branch, Counter, ETHERNET_BYTES, GroupKey, MEMBERS_MAX, Mac, Merging, Region, Replication,
-    Rewriting, Source, Switch, Verdict,
+    Branch, Counter, GroupKey, MEMBERS_MAX, Merging, Region, Replication, Rewriting, Source,
+    Switch, Verdict,
 };
 use packet::{Batch, Interface, Offload};
-use roce::{Aeth, Bth, Headers, IpHeader, NakCode, Opcode, Packet, Reth, Serial, Syndrome};
+use roce::{
+    Aeth, Bth, ETHERNET_BYTES, Headers, IpHeader, Mac, NakCode, Opcode, Packet, Reth, Serial,
+    Syndrome,
+};
 use switch::KernelPlane;
 
 const PORTS: usize = 5;

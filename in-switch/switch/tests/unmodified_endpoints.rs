@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcrdma::{Branch, Counter, GroupKey, Mac, Merging, Region, Replication, Rewriting, Source};
+use mcrdma::{Branch, Counter, GroupKey, Merging, Region, Replication, Rewriting, Source};
 use places::{Place, places};
-use roce::Serial;
+use roce::{Mac, Serial};
 use switch::KernelPlane;
 use verbs::{Completion, Connection, Device, Event, Memory, Operation, QueuePair, Status};
 

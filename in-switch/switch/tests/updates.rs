@@ -12,11 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcrdma::{
-    Branch, Counter, ETHERNET_BYTES, GroupKey, Mac, Port, Region, Replication, Rewriting,
-};
+use mcrdma::{Branch, Counter, GroupKey, Port, Region, Replication, Rewriting};
 use packet::{Batch, Interface, Offload};
-use roce::{Bth, Headers, IpHeader, Opcode, Packet, Reth, Serial};
+use roce::{Bth, ETHERNET_BYTES, Headers, IpHeader, Mac, Opcode, Packet, Reth, Serial};
 use switch::{Groups, KernelPlane, UserspacePlane};
 
 const PORTS: usize = 4;

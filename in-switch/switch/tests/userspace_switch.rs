@@ -12,9 +12,9 @@ use std::{
     time::Duration,
 };
 
-use mcrdma::{Branch, Counter, GroupKey, Mac, Replication, Rewriting};
+use mcrdma::{Branch, Counter, GroupKey, Replication, Rewriting};
 use packet::{Batch, Interface, Offload};
-use roce::{Bth, Headers, IpHeader, Opcode, Packet, Serial};
+use roce::{Bth, Headers, IpHeader, Mac, Opcode, Packet, Serial};
 use switch::{UserspacePlane, UserspaceTables};
 
 const PATIENCE: Duration = Duration::from_secs(20);

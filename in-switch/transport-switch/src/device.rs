@@ -7,7 +7,7 @@ use std::{
 };
 
 use if_addrs::Interface;
-use mcrdma::Mac;
+use roce::Mac;
 use transport::{Cause, ReadLease};
 use verbs::{BufferedQueuePair, Connection, Device, Status, VerbsError};
 

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, os::fd::BorrowedFd, time::Duration};
 
-use mcrdma::Mac;
+use roce::Mac;
 use transport::{Cause, ReadLease};
 
 use crate::{device, userspace, way};

@@ -9,9 +9,9 @@ use std::{
 };
 
 use endpoint::{Endpoint, EndpointError, Event, Peer};
-use mcrdma::{
+use roce::{
     Mac,
-    endpoint::{Kind, RequesterConfig, Status, Work},
+    rc::{Kind, RequesterConfig, Status, Work},
 };
 use transport::{Cause, ReadLease};
 

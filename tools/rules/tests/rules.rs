@@ -28,7 +28,7 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("packet", &[]),
     ("verbs", &[]),
     ("switch", &["mcrdma", "packet", "roce"]),
-    ("routes", &["mcrdma"]),
+    ("routes", &["mcrdma", "roce"]),
     ("control", &["mcrdma", "rdmc", "roce", "routes", "switch"]),
     ("endpoint", &["mcrdma", "packet", "roce"]),
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),

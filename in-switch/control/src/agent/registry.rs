@@ -14,10 +14,11 @@ use std::{
 };
 
 use mcrdma::{
-    GROUPS_MAX, GroupKey, Mac, Merging, Port, Refused, Replication, Source,
+    GROUPS_MAX, GroupKey, Merging, Port, Refused, Replication, Source,
     plan::{Group, Member},
 };
 use rdmc::bootstrap::Certificates;
+use roce::Mac;
 use routes::Station;
 use rustls::RootCertStore;
 use switch::{Groups, MemberState, PlaneError};

@@ -20,12 +20,11 @@ use control::{
 use endpoint::{Endpoint, Peer};
 use lab::Network;
 use mcrdma::{
-    GroupKey, Mac,
-    endpoint::RequesterConfig,
+    GroupKey,
     plan::{Device, Group, Member, Node, Topology},
 };
 use rdmc::bootstrap::{CertificateFiles, Certificates};
-use roce::Serial;
+use roce::{Mac, Serial, rc::RequesterConfig};
 use switch::{Groups, KernelPlane};
 
 use crate::authority::Authority;
