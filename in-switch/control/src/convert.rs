@@ -127,7 +127,7 @@ pub(crate) fn member_told(member: &Member) -> proto::Member {
     }
 }
 
-pub(crate) fn member_state(state: &switch::MemberState) -> proto::MemberState {
+pub(crate) fn member_state(state: &data_plane::MemberState) -> proto::MemberState {
     proto::MemberState {
         address: state.address.to_string(),
         expected_psn: state.expected.get(),

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use packet::{Batch, Interface, InterfaceError, Offload};
+use packet_socket::{Batch, Interface, InterfaceError, Offload};
 use roce::{
     Bth, ETHERNET_BYTES, Headers, Mac, Packet, ROCE_PORT, Serial,
     rc::{MemoryRegion, Requester, RequesterConfig, Responder, Work},

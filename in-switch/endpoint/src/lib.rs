@@ -32,7 +32,7 @@ pub use faults::Faults;
 
 use std::{io, net::IpAddr};
 
-use packet::InterfaceError;
+use packet_socket::InterfaceError;
 use roce::rc::{Arrival, Status, WorkRefused};
 
 /// Whom a queue pair talks to.

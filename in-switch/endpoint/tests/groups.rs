@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::{KernelPlane, UserspacePlane};
 use endpoint::{Counts, Endpoint, Event, Faults, Peer};
 use mcrdma::{
     Branch, Counter, Counters, GroupKey, Merging, Region, Replication, Rewriting, Source,
@@ -20,7 +21,6 @@ use roce::{
     Mac, Serial,
     rc::{Kind, RequesterConfig, Status, Work},
 };
-use switch::{KernelPlane, UserspacePlane};
 
 const ID: u32 = 0x80_0077;
 const PSN_FIRST: u32 = 0xff_ff00;

@@ -9,6 +9,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
+use data_plane::KernelPlane;
 use endpoint::{Endpoint, Faults, Peer};
 use flow::{BYTES, Flow, OPEN, VIRTUAL_START, run, turn};
 use lab::Network;
@@ -20,7 +21,6 @@ use roce::{
     Mac, Serial,
     rc::{RateConfig, RequesterConfig},
 };
-use switch::KernelPlane;
 
 fn ip(words: &str) {
     lab::ip(words).unwrap();

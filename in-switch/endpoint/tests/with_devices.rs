@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::KernelPlane;
 use endpoint::{Endpoint, Event, Peer};
 use mcrdma::{Branch, GroupKey, Merging, Region, Replication, Rewriting, Source};
 use places::{Place, places};
@@ -19,7 +20,6 @@ use roce::{
     Mac, Serial,
     rc::{Kind, RequesterConfig, Status, Work},
 };
-use switch::KernelPlane;
 use verbs::{Connection, Device, Operation};
 
 const ID: u32 = 0x80_0456;

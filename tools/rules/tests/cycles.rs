@@ -30,7 +30,7 @@ const UNTIL_MENDED: [&str; 17] = [
     "in-switch/control",
     "in-switch/mcrdma",
     "in-switch/mcrdma-sim",
-    "in-switch/packet",
+    "in-switch/packet-socket",
     "in-switch/transport-switch",
     "tools/bench",
     "tools/lab",

@@ -25,12 +25,12 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("roce", &[]),
     ("mcrdma", &["roce"]),
     ("mcrdma-sim", &["mcrdma", "roce"]),
-    ("packet", &[]),
+    ("packet-socket", &[]),
     ("verbs", &[]),
-    ("switch", &["mcrdma", "packet", "roce"]),
+    ("data-plane", &["mcrdma", "packet-socket", "roce"]),
     ("routes", &["mcrdma", "roce"]),
-    ("control", &["mcrdma", "rdmc", "roce", "routes", "switch"]),
-    ("endpoint", &["mcrdma", "packet", "roce"]),
+    ("control", &["mcrdma", "rdmc", "roce", "routes", "data-plane"]),
+    ("endpoint", &["mcrdma", "packet-socket", "roce"]),
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
     (
         "rdmc",
@@ -46,7 +46,7 @@ const MAY_USE: [(&str, &[&str]); 24] = [
         ],
     ),
     ("files", &["rdmc"]),
-    ("cli", &["control", "files", "mcrdma", "rdmc", "schedule", "switch", "trace"]),
+    ("cli", &["control", "files", "mcrdma", "rdmc", "schedule", "data-plane", "trace"]),
     ("lab", &[]),
     ("rules", &[]),
     (
@@ -62,9 +62,9 @@ const MAY_USE: [(&str, &[&str]); 24] = [
             "mcrdma",
             "mcrdma-sim",
             "trace",
-            "packet",
+            "packet-socket",
             "roce",
-            "switch",
+            "data-plane",
         ],
     ),
 ];
@@ -172,7 +172,7 @@ fn unsafe_code_stays_in_the_transports() {
         "crates/transport",
         "crates/transport-tcp",
         "crates/transport-fabric",
-        "in-switch/packet",
+        "in-switch/packet-socket",
         "in-switch/verbs",
     ];
     let broken: Vec<String> = sources()

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::{Groups, MemberState, PlaneError};
 use mcrdma::{
     GROUPS_MAX, GroupKey, Merging, Port, Refused, Replication, Source,
     plan::{Group, Member},
@@ -21,7 +22,6 @@ use rdmc::bootstrap::Certificates;
 use roce::Mac;
 use routes::Station;
 use rustls::RootCertStore;
-use switch::{Groups, MemberState, PlaneError};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{

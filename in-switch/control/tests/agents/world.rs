@@ -17,6 +17,7 @@ use control::{
     Agent, Claim, ControlError,
     agent::{self, AgentSettings, Plane},
 };
+use data_plane::{Groups, KernelPlane};
 use endpoint::{Endpoint, Peer};
 use lab::Network;
 use mcrdma::{
@@ -25,7 +26,6 @@ use mcrdma::{
 };
 use rdmc::bootstrap::{CertificateFiles, Certificates};
 use roce::{Mac, Serial, rc::RequesterConfig};
-use switch::{Groups, KernelPlane};
 
 use crate::authority::Authority;
 

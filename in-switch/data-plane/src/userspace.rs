@@ -12,7 +12,7 @@ use std::{
 };
 
 use mcrdma::{Port, Switch, Verdict};
-use packet::{Batch, Interface, InterfaceError, Offload};
+use packet_socket::{Batch, Interface, InterfaceError, Offload};
 use roce::{ETHERNET_BYTES, Mac};
 use rustix::event::{PollFd, PollFlags, poll};
 

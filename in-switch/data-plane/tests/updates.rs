@@ -12,10 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::{Groups, KernelPlane, UserspacePlane};
 use mcrdma::{Branch, Counter, GroupKey, Port, Region, Replication, Rewriting};
-use packet::{Batch, Interface, Offload};
+use packet_socket::{Batch, Interface, Offload};
 use roce::{Bth, ETHERNET_BYTES, Headers, IpHeader, Mac, Opcode, Packet, Reth, Serial};
-use switch::{Groups, KernelPlane, UserspacePlane};
 
 const PORTS: usize = 4;
 /// Many, so that making the copies of one packet takes long.
