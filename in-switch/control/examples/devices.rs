@@ -16,7 +16,6 @@
 
 use std::{
     error::Error,
-    fs,
     net::IpAddr,
     path::Path,
     time::{Duration, Instant},
@@ -146,10 +145,9 @@ struct End {
 impl End {
     fn open(socket: &str, device: &str, interface: &str, address: &str) -> Outcome<Self> {
         let address = address.parse()?;
-        let mac = fs::read_to_string(format!("/sys/class/net/{interface}/address"))?;
         let device = Device::open(device, address)?;
         let memory = device.memory(KINDS.len() * PLACE_BYTES)?;
-        let mac = mac.trim().parse().map_err(|error| format!("{interface}: {error}"))?;
+        let mac = Mac(packet_socket::ethernet_address(interface)?);
         Ok(Self { host: Host::at(Path::new(socket)), memory, device, address, mac })
     }
 

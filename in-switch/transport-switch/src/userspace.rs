@@ -17,7 +17,7 @@ use transport::{Cause, ReadLease};
 
 use crate::{
     MTUS_BYTES, Member, OpenError, Root,
-    queue_pair::{Ended, NEVER_READY, NO_ANSWER},
+    completion::{Ended, NEVER_READY, NO_ANSWER},
 };
 
 /// What a packet of a SEND has besides: IPv6, UDP, BTH, immediate, ICRC. IPv4 has less.
