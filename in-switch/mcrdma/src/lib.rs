@@ -16,6 +16,8 @@ mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod group;
+mod key;
+mod limits;
 mod merge;
 pub mod plan;
 mod resolve;
@@ -27,10 +29,9 @@ pub use error::Refused;
 /// Of members and routers, as [`Branch`] names them.
 pub use roce::Mac;
 
-pub use group::{
-    Branch, GROUPS_MAX, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, PORTS_MAX, REGIONS_MAX, Region,
-    Replication, Rewriting, Source,
-};
+pub use group::{Branch, Merging, Region, Replication, Rewriting, Source};
+pub use key::{GroupKey, Port};
+pub use limits::{GROUPS_MAX, MEMBERS_MAX, PLACES_MAX, PORTS_MAX, REGIONS_MAX};
 pub use merge::{HOLD_NS, Merged, Merger, WINDOW_NS};
-pub use switch::{Port, Switch, Verdict};
+pub use switch::{Switch, Verdict};
 pub use tables::{Decision, Tables};

@@ -7,13 +7,10 @@ use roce::{
     ethernet::{self, ETHERNET_BYTES, TYPE_IPV4, TYPE_IPV6},
 };
 
-use crate::{Counter, Decision, Replication, Tables, resolve::resolve};
+use crate::{Counter, Decision, Port, Replication, Tables, resolve::resolve};
 
 /// All switches have the same.
 static SHIFT_TABLES: LazyLock<ShiftTables> = LazyLock::new(ShiftTables::new);
-
-/// A switch's port: on Linux the number of an interface.
-pub type Port = u32;
 
 /// What becomes of a frame when its copies have been made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

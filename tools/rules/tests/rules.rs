@@ -19,7 +19,16 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("transport-fabric", &["transport", "transport-tcp"]),
     (
         "transport-switch",
-        &["transport", "transport-tcp", "endpoint", "mcrdma", "roce", "routes", "verbs"],
+        &[
+            "transport",
+            "transport-tcp",
+            "endpoint",
+            "mcrdma",
+            "packet-socket",
+            "roce",
+            "routes",
+            "verbs",
+        ],
     ),
     ("trace", &[]),
     ("roce", &[]),
