@@ -13,8 +13,8 @@ use std::{
 
 use clap::ValueEnum;
 use control::agent::{self, AgentSettings, Next, Plane};
+use data_plane::{Groups, KernelPlane, UserspacePlane};
 use rustix::system::uname;
-use switch::{Groups, KernelPlane, UserspacePlane};
 
 use crate::{
     credentials::CredentialFiles,

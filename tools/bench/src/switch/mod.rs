@@ -71,7 +71,7 @@ impl Plane {
         match self {
             Self::Logic => None,
             _ if !is_root => Some("needs root (network namespaces, packet sockets)"),
-            Self::Kernel if !switch::HAS_KERNEL_PLANE => {
+            Self::Kernel if !data_plane::HAS_KERNEL_PLANE => {
                 Some("this build has no switch in the kernel (Debian: clang, libbpf-dev)")
             }
             _ => None,

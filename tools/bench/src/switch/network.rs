@@ -8,7 +8,7 @@ use std::{
 };
 
 use mcrdma::{Counter, Counters, Port};
-use packet::{Interface, Offload};
+use packet_socket::{Interface, Offload};
 
 use super::{Args, group::Case};
 use crate::Outcome;

@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::{KernelPlane, UserspacePlane, UserspaceTables};
 use mcrdma::{Port, Switch};
-use switch::{KernelPlane, UserspacePlane, UserspaceTables};
 
 use super::{
     Args, Plane,

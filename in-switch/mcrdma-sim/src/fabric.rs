@@ -1,18 +1,33 @@
-//! Switches and links: what becomes of packets between hosts.
+//! Switches and links, with the clock and the events of the whole simulation. It knows nothing of what
+//! hosts send: they put packets on their links themselves.
 
-use mcrdma::{Decision, Port as PortNumber, plan::Device};
+use mcrdma::{
+    Decision, Port as PortNumber, Tables,
+    plan::{Device, Node, Topology},
+};
 use roce::Headers;
 
 use crate::{
-    Network,
-    event::Event,
+    Config, PS_PER_NS,
+    event::{Event, Events},
     packet::{Packet, chosen, node_of, patched},
     port::Port,
+    random::Random,
+    slab::Slab,
 };
 
-/// A switch's memory.
+/// Packets that switches dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Drops {
+    /// For want of memory.
+    pub no_room: u64,
+    /// For want of a way.
+    pub no_way: u64,
+}
+
+/// A switch's packet memory, which its ports share.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Memory {
+pub struct SharedBuffer {
     pub has_groups: bool,
     /// Of all packets in it, each once, however many copies there are.
     used_bytes: u64,
@@ -20,27 +35,98 @@ pub struct Memory {
 
 /// A packet in a switch, until its last copy has left.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+struct Held {
     /// The port whose link it came by.
     port: usize,
     bytes: u64,
     copies: usize,
 }
 
-impl Network {
+/// Switches and links: what becomes of packets between hosts.
+pub struct Fabric {
+    pub topology: Topology,
+    pub config: Config,
+    pub now_ps: u64,
+    pub events: Events,
+    pub ports: Vec<Port>,
+    /// By node: its ports.
+    ports_of: Vec<Vec<usize>>,
+    /// By node and target: ports that lead nearer to it.
+    routes: Vec<Vec<Vec<usize>>>,
+    pub tables: Vec<Tables>,
+    pub buffers: Vec<SharedBuffer>,
+    pub packets: Slab<Packet>,
+    held: Slab<Held>,
+    pub random: Random,
+    pub drops: Drops,
+}
+
+impl Fabric {
+    /// Without packets; the time is 0.
+    pub fn new(topology: Topology, config: Config) -> Self {
+        let count = topology.len();
+        let is_host = |node: Node| topology.device(node) == Device::Host;
+        let mut ports_of = vec![Vec::new(); count];
+        let mut ports = Vec::new();
+        for (from, to) in topology.links() {
+            let is_access = is_host(from) || is_host(to);
+            let link = if is_access { config.host_link } else { config.switch_link };
+            ports_of[from].push(ports.len());
+            ports.push(Port::new(from, to, link));
+        }
+        let routes = routes(&topology, &ports, &ports_of);
+        Self {
+            now_ps: 0,
+            events: Events::default(),
+            ports,
+            ports_of,
+            routes,
+            tables: (0..count).map(|_| Tables::default()).collect(),
+            buffers: vec![SharedBuffer::default(); count],
+            packets: Slab::new(),
+            held: Slab::new(),
+            random: Random::new(config.seed),
+            drops: Drops::default(),
+            topology,
+            config,
+        }
+    }
+
+    pub const fn now_ns(&self) -> u64 {
+        self.now_ps / PS_PER_NS
+    }
+
+    pub fn is_host(&self, node: Node) -> bool {
+        self.topology.device(node) == Device::Host
+    }
+
+    pub fn port(&self, from: Node, to: Node) -> Option<usize> {
+        self.ports_of.get(from)?.iter().copied().find(|&port| self.ports[port].to == to)
+    }
+
+    /// The port of a host.
+    pub fn uplink(&self, host: Node) -> Option<usize> {
+        self.ports_of[host].first().copied()
+    }
+
+    /// Ports that lead nearer to a target.
+    fn ways(&self, from: Node, target: Node) -> &[usize] {
+        self.routes[from].get(target).map_or(&[], |ports| ports)
+    }
+
     /// A packet has come to a switch.
-    pub(crate) fn forward(&mut self, port: usize, packet: u32) {
+    pub fn forward(&mut self, port: usize, packet: u32) {
         let packet = self.packets.remove(packet);
         let (switch, bytes) = (self.ports[port].to, packet.wire_bytes());
         let out = self.decide(switch, port, &packet.headers);
         if out.is_empty() {
             return;
         }
-        if self.memories[switch].used_bytes + bytes > self.config.buffer_bytes {
+        if self.buffers[switch].used_bytes + bytes > self.config.buffer_bytes {
             self.drops.no_room += 1;
             return;
         }
-        self.memories[switch].used_bytes += bytes;
+        self.buffers[switch].used_bytes += bytes;
         self.ports[port].held_bytes += bytes;
         let held = self.held.insert(Held { port, bytes, copies: out.len() });
         for (to, headers) in out {
@@ -53,7 +139,7 @@ impl Network {
     fn decide(&mut self, switch: usize, port: usize, headers: &Headers) -> Vec<(usize, Headers)> {
         let now_ns = self.now_ns();
         // Without groups the tables say nothing else.
-        let decision = if self.memories[switch].has_groups {
+        let decision = if self.buffers[switch].has_groups {
             self.tables[switch].decide(now_ns, port as PortNumber, headers, || true)
         } else {
             Decision::Pass
@@ -101,35 +187,42 @@ impl Network {
         self.transmit(at);
     }
 
-    /// Sends a port's next packet, if it may; else it will, when it can.
-    pub(crate) fn transmit(&mut self, at: usize) {
-        let port = &mut self.ports[at];
-        if port.is_paused || port.is_scheduled {
+    /// Sends the next packet of a switch's port, if it may; else it will, when it can.
+    pub fn transmit(&mut self, at: usize) {
+        if !self.is_ready(at) {
             return;
         }
-        if self.now_ps < port.free_ps {
-            return self.schedule(at);
-        }
-        let from = port.from;
-        let is_host = self.topology.device(from) == Device::Host;
-        let packet = if is_host { self.next_packet(from) } else { port.queue.pop_front() };
-        let Some(packet) = packet else { return };
-        if !is_host {
-            self.release(at, packet);
-        }
+        let Some(packet) = self.ports[at].queue.pop_front() else { return };
+        self.release(at, packet);
         self.put_on_link(at, packet);
-        if is_host || !self.ports[at].queue.is_empty() {
+        if !self.ports[at].queue.is_empty() {
             self.schedule(at);
         }
     }
 
-    fn schedule(&mut self, at: usize) {
+    /// Whether a port may send a packet now; if only the one before keeps it from that, it will look
+    /// again after that.
+    pub fn is_ready(&mut self, at: usize) -> bool {
+        let port = &self.ports[at];
+        if port.is_paused || port.is_scheduled {
+            return false;
+        }
+        let is_free = self.now_ps >= port.free_ps;
+        if !is_free {
+            self.schedule(at);
+        }
+        is_free
+    }
+
+    /// The port looks for its next packet when it is free.
+    pub fn schedule(&mut self, at: usize) {
         let port = &mut self.ports[at];
         port.is_scheduled = true;
         self.events.push(port.free_ps, Event::Free { port: at });
     }
 
-    fn put_on_link(&mut self, at: usize, packet: u32) {
+    /// A packet of [`Fabric::packets`] leaves by a port that is ready.
+    pub fn put_on_link(&mut self, at: usize, packet: u32) {
         let Packet { headers, payload_bytes, .. } = *self.packets.get(packet);
         let bytes = self.packets.get(packet).wire_bytes();
         let port = &mut self.ports[at];
@@ -157,7 +250,7 @@ impl Network {
             return;
         }
         let Held { port, bytes, .. } = self.held.remove(number);
-        self.memories[switch].used_bytes -= bytes;
+        self.buffers[switch].used_bytes -= bytes;
         self.ports[port].held_bytes -= bytes;
         self.pause(port);
     }
@@ -177,4 +270,20 @@ impl Network {
 
 const fn index(port: PortNumber) -> usize {
     port as usize
+}
+
+fn routes(topology: &Topology, ports: &[Port], ports_of: &[Vec<usize>]) -> Vec<Vec<Vec<usize>>> {
+    let mut routes = vec![vec![Vec::new(); topology.len()]; topology.len()];
+    let hosts = (0..topology.len()).filter(|&node| topology.device(node) == Device::Host);
+    for target in hosts {
+        let distances = topology.distances(target);
+        for (from, ports_of) in ports_of.iter().enumerate() {
+            let nearer = |port: &&usize| match (distances[ports[**port].to], distances[from]) {
+                (Some(there), Some(here)) => there < here,
+                _ => false,
+            };
+            routes[from][target] = ports_of.iter().filter(nearer).copied().collect();
+        }
+    }
+    routes
 }

@@ -1,8 +1,8 @@
 //! The sending end: cuts messages into packets, sends again what was lost, and says what is done.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
-use roce::{Aeth, NakCode, Opcode, Reth, Serial, Syndrome};
+use crate::{Aeth, NakCode, Opcode, Reth, Serial, Syndrome};
 
 use super::{Rate, RateConfig};
 
@@ -338,7 +338,7 @@ impl Requester {
 
     fn advance(&mut self, now_ns: u64, acked: u64) {
         // More than the one packet that was sent again: answers were late, and nothing was lost.
-        let was_late = std::mem::take(&mut self.is_probing) && acked > self.next;
+        let was_late = core::mem::take(&mut self.is_probing) && acked > self.next;
         self.acked = acked;
         self.next = if was_late { self.sent } else { self.next.max(acked) };
         self.retries_left = self.config.retries;
@@ -373,7 +373,7 @@ impl Requester {
         self.has_ended = true;
         self.deadline_ns = None;
         for (open, status) in
-            self.open.drain(..).zip([status].into_iter().chain(std::iter::repeat(Status::Flushed)))
+            self.open.drain(..).zip([status].into_iter().chain(core::iter::repeat(Status::Flushed)))
         {
             self.completions.push_back(Completion { id: open.work.id, status });
         }
@@ -417,7 +417,7 @@ mod tests {
     /// The packets that may go now.
     fn sent(requester: &mut Requester, now_ns: u64) -> Vec<u32> {
         let next = || requester.send(now_ns).map(|request| request.offset / 1024);
-        std::iter::from_fn(next).collect()
+        core::iter::from_fn(next).collect()
     }
 
     fn acknowledge(requester: &mut Requester, now_ns: u64, psn: u32) {

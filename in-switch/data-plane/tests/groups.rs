@@ -3,12 +3,12 @@
 
 use std::{net::IpAddr, path::PathBuf};
 
+use data_plane::{Groups, KernelPlane, PlaneError, UserspacePlane};
 use mcrdma::{
-    Branch, Counter, GroupKey, MEMBERS_MAX, Mac, Merging, PLACES_MAX, Refused, Region, Replication,
+    Branch, Counter, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, Refused, Region, Replication,
     Rewriting, Source,
 };
-use roce::Serial;
-use switch::{Groups, KernelPlane, PlaneError, UserspacePlane};
+use roce::{Mac, Serial};
 
 fn address(host: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, host])

@@ -12,10 +12,10 @@ use std::{
     time::Duration,
 };
 
-use mcrdma::{Branch, Counter, GroupKey, Mac, Replication, Rewriting};
-use packet::{Batch, Interface, Offload};
-use roce::{Bth, Headers, IpHeader, Opcode, Packet, Serial};
-use switch::{UserspacePlane, UserspaceTables};
+use data_plane::{UserspacePlane, UserspaceTables};
+use mcrdma::{Branch, Counter, GroupKey, Replication, Rewriting};
+use packet_socket::{Batch, Interface, Offload};
+use roce::{Bth, Headers, IpHeader, Mac, Opcode, Packet, Serial};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -43,7 +43,7 @@ fn skipped() -> bool {
 /// Runs a switch with so many ports `s0` on in this thread's network, until it is dropped.
 struct Running {
     stop: Arc<AtomicBool>,
-    thread: Option<thread::JoinHandle<switch::Forwarded>>,
+    thread: Option<thread::JoinHandle<data_plane::Forwarded>>,
     tables: UserspaceTables,
 }
 
@@ -61,7 +61,7 @@ impl Running {
         Self { stop, thread: Some(thread), tables }
     }
 
-    fn stop(&mut self) -> switch::Forwarded {
+    fn stop(&mut self) -> data_plane::Forwarded {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
     }

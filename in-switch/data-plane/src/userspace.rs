@@ -11,8 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcrdma::{ETHERNET_BYTES, Mac, Port, Switch, Verdict};
-use packet::{Batch, Interface, InterfaceError, Offload};
+use mcrdma::{Port, Switch, Verdict};
+use packet_socket::{Batch, Interface, InterfaceError, Offload};
+use roce::{ETHERNET_BYTES, Mac};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// Nobody who has been silent for longer is known to be at a port.

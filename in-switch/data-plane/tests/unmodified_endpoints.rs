@@ -12,10 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcrdma::{Branch, Counter, GroupKey, Mac, Merging, Region, Replication, Rewriting, Source};
+use data_plane::KernelPlane;
+use mcrdma::{Branch, Counter, GroupKey, Merging, Region, Replication, Rewriting, Source};
 use places::{Place, places};
-use roce::Serial;
-use switch::KernelPlane;
+use roce::{Mac, Serial};
 use verbs::{Completion, Connection, Device, Event, Memory, Operation, QueuePair, Status};
 
 const BYTES_MAX: usize = 4 << 20;

@@ -10,13 +10,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::KernelPlane;
 use mcrdma::{
-    Branch, Counter, ETHERNET_BYTES, GroupKey, MEMBERS_MAX, Mac, Merging, Region, Replication,
-    Rewriting, Source, Switch, Verdict,
+    Branch, Counter, GroupKey, MEMBERS_MAX, Merging, Region, Replication, Rewriting, Source,
+    Switch, Verdict,
 };
-use packet::{Batch, Interface, Offload};
-use roce::{Aeth, Bth, Headers, IpHeader, NakCode, Opcode, Packet, Reth, Serial, Syndrome};
-use switch::KernelPlane;
+use packet_socket::{Batch, Interface, Offload};
+use roce::{
+    Aeth, Bth, ETHERNET_BYTES, Headers, IpHeader, Mac, NakCode, Opcode, Packet, Reth, Serial,
+    Syndrome,
+};
 
 const PORTS: usize = 5;
 

@@ -12,12 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcrdma::{
-    Branch, Counter, ETHERNET_BYTES, GroupKey, Mac, Port, Region, Replication, Rewriting,
-};
-use packet::{Batch, Interface, Offload};
-use roce::{Bth, Headers, IpHeader, Opcode, Packet, Reth, Serial};
-use switch::{Groups, KernelPlane, UserspacePlane};
+use data_plane::{Groups, KernelPlane, UserspacePlane};
+use mcrdma::{Branch, Counter, GroupKey, Port, Region, Replication, Rewriting};
+use packet_socket::{Batch, Interface, Offload};
+use roce::{Bth, ETHERNET_BYTES, Headers, IpHeader, Mac, Opcode, Packet, Reth, Serial};
 
 const PORTS: usize = 4;
 /// Many, so that making the copies of one packet takes long.

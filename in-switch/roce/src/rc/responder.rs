@@ -1,12 +1,12 @@
 //! The receiving end: takes packets in their order, says where their bytes go, and answers.
 
-use std::collections::VecDeque;
+use alloc::{collections::VecDeque, vec::Vec};
 
-use roce::{Aeth, Headers, NakCode, Serial, Syndrome};
+use crate::{Aeth, Headers, NakCode, Serial, Syndrome};
 
 /// Memory that the peer may write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Memory {
+pub struct MemoryRegion {
     /// Its virtual address.
     pub start: u64,
     /// Its length.
@@ -77,7 +77,7 @@ pub struct Responder {
     has_ended: bool,
     current: Option<Current>,
     receives: VecDeque<(u64, u32)>,
-    memories: Vec<Memory>,
+    memories: Vec<MemoryRegion>,
     not_ready_timer: u8,
     notifies_ns: u64,
 }
@@ -112,7 +112,7 @@ impl Responder {
     }
 
     /// The peer may write there.
-    pub fn register(&mut self, memory: Memory) {
+    pub fn register(&mut self, memory: MemoryRegion) {
         self.memories.push(memory);
     }
 

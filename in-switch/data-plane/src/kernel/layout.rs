@@ -4,10 +4,10 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use mcrdma::{
-    Branch, GroupKey, MEMBERS_MAX, Mac, Merging, PORTS_MAX, Port, REGIONS_MAX, Region, Replication,
+    Branch, GroupKey, MEMBERS_MAX, Merging, PORTS_MAX, Port, REGIONS_MAX, Region, Replication,
     Rewriting, Source,
 };
-use roce::Serial;
+use roce::{Mac, Serial};
 
 pub const ADDRESS_BYTES: usize = 16;
 pub const GROUP_KEY_BYTES: usize = 20;
