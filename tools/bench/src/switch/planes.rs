@@ -15,11 +15,11 @@ use mcrdma::{Port, Switch};
 use switch::{KernelPlane, UserspacePlane, UserspaceTables};
 
 use super::{
-    Args, Plane,
+    args::{Args, Plane},
     group::Case,
     network::{Carried, Network},
 };
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// What one run gave.
 #[derive(Clone, Copy, Debug)]
