@@ -12,10 +12,10 @@ use rdmc::size;
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome,
     chaos::{rdmc_beside_this, write_object},
     chart::{Axis, Chart, Line, Panel, Point},
     interrupt::Interrupt,
+    outcome::Outcome,
     report::{Output, Report, median, number},
     sweep::alternate,
 };

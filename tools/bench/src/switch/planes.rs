@@ -15,11 +15,11 @@ use data_plane::{KernelPlane, UserspacePlane, UserspaceTables};
 use mcrdma::{Port, Switch};
 
 use super::{
-    Args, Plane,
+    args::{Args, Plane},
     group::Case,
     network::{Carried, Network},
 };
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// What one run gave.
 #[derive(Clone, Copy, Debug)]
