@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use mcrdma::Mac;
+use roce::Mac;
 
 /// An RDMA device in software behind a port of the switch.
 pub struct Place {
@@ -34,7 +34,6 @@ pub fn places() -> Option<Vec<Place>> {
 impl Place {
     /// The Ethernet address of its interface.
     pub fn mac(&self) -> Mac {
-        let path = format!("/sys/class/net/{}/address", self.interface);
-        std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+        Mac(packet_socket::ethernet_address(&self.interface).unwrap())
     }
 }

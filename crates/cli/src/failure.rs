@@ -11,6 +11,8 @@ use std::{
 
 use serde::Serialize;
 
+use crate::standard_output;
+
 /// How a command has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
@@ -165,7 +167,7 @@ impl fmt::Display for Failure {
 /// Writes the one JSON object of a command that tells no more than why it failed.
 pub fn refuse(error: &str, exit: Exit) {
     // Standard error has the same.
-    let _ = crate::output::print(|out| {
+    let _ = standard_output::write(|out| {
         serde_json::to_writer(&mut *out, &Refusal { error, exit_code: exit })?;
         writeln!(out)
     });

@@ -3,7 +3,7 @@
 //! A command returns how it has ended and has told it, with `--json` as one object on standard output; or it returns
 //! why it failed and has told nothing there, which is done here. [`failure::Exit`] has the exit codes.
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -20,12 +20,14 @@ mod input;
 mod interrupt;
 mod invitation;
 mod launch;
+mod logging;
 mod output;
 mod plan;
 mod push;
 mod receive;
 mod recording;
 mod replicate;
+mod standard_output;
 mod switch;
 mod way;
 
@@ -87,24 +89,6 @@ fn secret() -> Result<Exit, Failure> {
     let secret = rdmc::Secret::random().map_err(Failure::while_doing("making a secret"))?;
     output::print(|out| writeln!(out, "{}", &*secret.to_hex()))?;
     Ok(Exit::Done)
-}
-
-/// Logs go to standard error: everything of rdmc's with --verbose, else what RUST_LOG asks for.
-/// What belongs on the timeline goes to the trace, if there is one.
-fn start_logging(verbose: bool, trace: Option<&trace::Writer>) {
-    use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
-    let wanted = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
-    let wanted = wanted.or_else(|| verbose.then(|| "debug".to_owned()));
-    if wanted.is_none() && trace.is_none() {
-        return;
-    }
-    let logs = wanted.map(|filter| {
-        tracing_subscriber::fmt::layer()
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(std::io::stderr)
-            .with_filter(EnvFilter::new(filter))
-    });
-    tracing_subscriber::registry().with(logs).with(trace.map(trace::Writer::layer)).init();
 }
 
 /// Many hosts take many descriptors, and the usual soft limit is for programs that use select(2). What

@@ -5,14 +5,14 @@
 
 use std::{
     fs::{self, File, Metadata, OpenOptions},
-    io::{self, ErrorKind, Write},
+    io::{self, ErrorKind},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, standard_output};
 
 /// Files that a command reads or replaces, each with what it is to the command.
 #[derive(Debug, Default)]
@@ -108,21 +108,17 @@ fn check(option: &str, path: &Path, opened: &Metadata, in_use: &InUse) -> Result
     Err(Failure::Usage(format!("{option} {path} would overwrite {what}{same}; name another file")))
 }
 
-/// Writes to standard output. A reader that has gone, as in `rdmc plan ... | head`, has seen what it wanted.
+/// Writes to standard output. A reader that has gone has seen what it wanted.
 ///
 /// Errors: [`Failure::Output`], for any other reason.
 pub fn print(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match write(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::Output("standard output".into(), error))
-        }
-        _ => Ok(()),
-    }
+    standard_output::write(write).map_err(|error| Failure::Output("standard output".into(), error))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use std::os::unix::fs::symlink;
 
     use super::*;

@@ -24,6 +24,7 @@ use crate::{
     failure::{Exit, Failure, say},
     interrupt::{Interrupt, survive_file_size_limits},
     invitation::{Invitation, LINE_BYTES_MAX},
+    logging,
     output::InUse,
     recording,
 };
@@ -153,7 +154,7 @@ fn recorded(
     verbose: bool,
     run: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<Exit, Failure> {
-    crate::start_logging(verbose, writer.as_ref());
+    logging::start(verbose, writer.as_ref());
     let outcome = run();
     let traced = recording::became(writer.map_or(Ok(()), recording::close));
     outcome.map(|()| traced)

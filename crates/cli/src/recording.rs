@@ -16,6 +16,7 @@ use trace::{Part, Process, Trace, Writer};
 
 use crate::{
     failure::{Exit, Failure, say},
+    logging,
     output::{self, InUse},
 };
 
@@ -81,7 +82,7 @@ pub fn around<T>(
 ) -> Result<(T, Exit), Failure> {
     in_use.check_standard_output()?;
     let Some(path) = trace else {
-        crate::start_logging(verbose, None);
+        logging::start(verbose, None);
         return Ok((run(None)?, Exit::Done));
     };
     let failed = || Failure::while_doing(format!("--trace {}", path.display()));
@@ -90,7 +91,7 @@ pub fn around<T>(
     let own = recording.trace.part(0, "root");
     let out = recording.file().map_err(failed())?;
     let writer = Writer::start(out, &own).map_err(failed())?;
-    crate::start_logging(verbose, Some(&writer));
+    logging::start(verbose, Some(&writer));
     let recording = Arc::new(recording);
     let outcome = run(Some(&recording));
     let written = close(writer).and_then(|()| match Arc::into_inner(recording) {

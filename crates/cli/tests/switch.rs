@@ -14,8 +14,8 @@ use std::{
 
 use authority::Authority;
 use common::{Outcome, Place, signal};
+use data_plane::KernelPlane;
 use lab::Network;
-use switch::KernelPlane;
 
 const HOSTS: u8 = 4;
 const BYTES: usize = 6_000_000;

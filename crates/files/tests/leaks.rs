@@ -15,7 +15,7 @@ use files::{
     receiver::{self, Placement, ReceiverSettings},
 };
 use rdmc::Secret;
-use transport::contract::CountingAllocator;
+use transport_contract::CountingAllocator;
 
 #[global_allocator]
 static MEMORY: CountingAllocator = CountingAllocator::new();

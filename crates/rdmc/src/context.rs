@@ -141,8 +141,8 @@ impl Context {
             let what = what.to_owned();
             move |error| Error::System { what, error }
         };
-        let transport = Network::start(&settings.fabric, settings.listen.ip(), &settings.tcp)?;
-        let (offers, can_offload) = (transport.offers(), transport.can_offload());
+        let mut transport = Network::start(&settings.fabric, settings.listen.ip(), &settings.tcp)?;
+        let (offers, can_offload) = (transport.offers(), transport.triggered().is_some());
         let disks = Arc::new(DiskThreads::new(transport.waker()));
         let (worker, commands) = Worker::new(transport, settings.completion, Arc::clone(&disks));
         let listener = Listener::start(settings.listen, settings.secret.clone(), offers)?;

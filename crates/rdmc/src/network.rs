@@ -6,8 +6,8 @@ use std::{
 };
 
 use transport::{
-    Completion, EndpointId, FutureRead, PeerMemory, PostError, ReadLease, Token, Transport, Waker,
-    WriteLease,
+    Completion, EndpointId, OneSidedWrites, PostError, ReadLease, Token, Transport, TriggeredSends,
+    Waker, WriteLease,
 };
 #[cfg(feature = "fabric")]
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
@@ -272,60 +272,12 @@ impl Transport for Network {
         either!(self, transport => transport.write_control(endpoint, word))
     }
 
-    fn can_write(&self) -> bool {
-        either!(self, transport => transport.can_write())
+    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
+        either!(self, transport => transport.one_sided())
     }
 
-    fn expose(
-        &mut self,
-        endpoint: EndpointId,
-        key: u32,
-        memory: PeerMemory,
-    ) -> Result<(), PostError> {
-        either!(self, transport => transport.expose(endpoint, key, memory))
-    }
-
-    fn post_write(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        key: u32,
-        offset: u64,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        either!(self, transport => {
-            transport.post_write(endpoint, from, key, offset, immediate, token)
-        })
-    }
-
-    fn can_offload(&self) -> bool {
-        either!(self, transport => transport.can_offload())
-    }
-
-    fn post_offloaded_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        either!(self, transport => {
-            transport.post_offloaded_receive(endpoint, into, immediate, token)
-        })
-    }
-
-    fn post_offloaded_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: FutureRead,
-        immediate: u32,
-        token: Token,
-        after: &[(EndpointId, Token)],
-    ) -> Result<(), PostError> {
-        either!(self, transport => {
-            transport.post_offloaded_send(endpoint, from, immediate, token, after)
-        })
+    fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
+        either!(self, transport => transport.triggered())
     }
 
     fn close(&mut self, endpoint: EndpointId) {

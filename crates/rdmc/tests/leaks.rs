@@ -12,7 +12,7 @@ use std::{
 
 use common::{PATIENCE, Recorder, Told, World, close_all, contents, group};
 use rdmc::{Algorithm, GroupSettings, Region};
-use transport::contract::CountingAllocator;
+use transport_contract::CountingAllocator;
 
 #[global_allocator]
 static MEMORY: CountingAllocator = CountingAllocator::new();

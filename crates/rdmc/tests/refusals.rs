@@ -4,7 +4,8 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 
 use rdmc::{Algorithm, Engine, Event, Failure, FailureKind, GroupSettings, Region, Schedule};
 use transport::{
-    Completion, EndpointId, PeerMemory, PostError, ReadLease, Token, Transport, Waker, WriteLease,
+    Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease, Token, Transport,
+    Waker, WriteLease,
 };
 use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
 
@@ -80,10 +81,24 @@ impl Transport for Refusing {
         self.inner.write_control(endpoint, word)
     }
 
-    fn can_write(&self) -> bool {
-        self.inner.can_write()
+    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
+        Some(self)
     }
 
+    fn close(&mut self, endpoint: EndpointId) {
+        self.inner.close(endpoint);
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        self.inner.poll(completions, wait);
+    }
+
+    fn waker(&self) -> Waker {
+        self.inner.waker()
+    }
+}
+
+impl OneSidedWrites for Refusing {
     fn expose(
         &mut self,
         endpoint: EndpointId,
@@ -104,18 +119,6 @@ impl Transport for Refusing {
     ) -> Result<(), PostError> {
         self.check(Call::Write)?;
         self.inner.post_write(endpoint, from, key, offset, immediate, token)
-    }
-
-    fn close(&mut self, endpoint: EndpointId) {
-        self.inner.close(endpoint);
-    }
-
-    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
-        self.inner.poll(completions, wait);
-    }
-
-    fn waker(&self) -> Waker {
-        self.inner.waker()
     }
 }
 

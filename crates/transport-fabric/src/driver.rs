@@ -9,8 +9,8 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use transport::{
-    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, FutureRead, PeerMemory, PostError, ReadLease,
-    Token, Transport, Waker, WriteLease,
+    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory,
+    PostError, ReadLease, Token, Transport, TriggeredSends, Waker, WriteLease,
 };
 use transport_tcp::{TcpConfig, TcpTransport};
 
@@ -151,7 +151,7 @@ impl FabricTransport {
     }
 
     fn check_offload(&mut self, endpoint: EndpointId, bytes: usize) -> Result<(), PostError> {
-        if !self.can_offload() {
+        if self.triggered().is_none() {
             return Err(PostError::Unsupported("offload"));
         }
         self.check_length(bytes)?;
@@ -474,77 +474,12 @@ impl Transport for FabricTransport {
         Ok(())
     }
 
-    fn can_write(&self) -> bool {
-        self.devices[0].info.is_message_endpoint
+    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
+        if self.devices[0].info.is_message_endpoint { Some(self) } else { None }
     }
 
-    fn expose(
-        &mut self,
-        endpoint: EndpointId,
-        key: u32,
-        memory: PeerMemory,
-    ) -> Result<(), PostError> {
-        if !self.can_write() {
-            return Err(PostError::Unsupported("one-sided writes"));
-        }
-        self.open_link(endpoint)?;
-        let Some(link) = self.links.get_mut(&endpoint) else {
-            return Err(PostError::EndpointGone(endpoint));
-        };
-        let word = link.expose(key, memory, &self.devices).map_err(PostError::System)?;
-        self.words.push((link.lifeline, word));
-        self.speak();
-        Ok(())
-    }
-
-    fn post_write(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        key: u32,
-        offset: u64,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        if !self.can_write() {
-            return Err(PostError::Unsupported("one-sided writes"));
-        }
-        self.check_length(from.bytes())?;
-        self.open_link(endpoint)?.post_write(from, key, offset, immediate, token);
-        Ok(())
-    }
-
-    fn can_offload(&self) -> bool {
-        self.devices[0].info.has_triggers
-    }
-
-    fn post_offloaded_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        self.check_offload(endpoint, into.bytes())?;
-        self.offload.post_receive(&self.devices[0], (endpoint, token), into, immediate)?;
-        self.start_offloaded(endpoint);
-        Ok(())
-    }
-
-    fn post_offloaded_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: FutureRead,
-        immediate: u32,
-        token: Token,
-        after: &[(EndpointId, Token)],
-    ) -> Result<(), PostError> {
-        self.check_offload(endpoint, from.bytes())?;
-        let (device, completed) = (&self.devices[0], &mut self.completed);
-        let name = (endpoint, token);
-        self.offload.post_send(device, name, from, immediate, after, completed)?;
-        self.start_offloaded(endpoint);
-        Ok(())
+    fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
+        if self.devices[0].info.has_triggers { Some(self) } else { None }
     }
 
     fn close(&mut self, endpoint: EndpointId) {
@@ -579,5 +514,74 @@ impl Transport for FabricTransport {
         Arc::new(move || {
             let _ = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
         })
+    }
+}
+
+impl OneSidedWrites for FabricTransport {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
+        if self.one_sided().is_none() {
+            return Err(PostError::Unsupported("one-sided writes"));
+        }
+        self.open_link(endpoint)?;
+        let Some(link) = self.links.get_mut(&endpoint) else {
+            return Err(PostError::EndpointGone(endpoint));
+        };
+        let word = link.expose(key, memory, &self.devices).map_err(PostError::System)?;
+        self.words.push((link.lifeline, word));
+        self.speak();
+        Ok(())
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        if self.one_sided().is_none() {
+            return Err(PostError::Unsupported("one-sided writes"));
+        }
+        self.check_length(from.bytes())?;
+        self.open_link(endpoint)?.post_write(from, key, offset, immediate, token);
+        Ok(())
+    }
+}
+
+impl TriggeredSends for FabricTransport {
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        self.check_offload(endpoint, into.bytes())?;
+        self.offload.post_receive(&self.devices[0], (endpoint, token), into, immediate)?;
+        self.start_offloaded(endpoint);
+        Ok(())
+    }
+
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: &[(EndpointId, Token)],
+    ) -> Result<(), PostError> {
+        self.check_offload(endpoint, from.bytes())?;
+        let (device, completed) = (&self.devices[0], &mut self.completed);
+        let name = (endpoint, token);
+        self.offload.post_send(device, name, from, immediate, after, completed)?;
+        self.start_offloaded(endpoint);
+        Ok(())
     }
 }

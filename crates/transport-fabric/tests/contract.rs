@@ -10,10 +10,8 @@ mod common;
 
 use std::time::Duration;
 
-use transport::{
-    EndpointId,
-    contract::{Harness, Network},
-};
+use transport::EndpointId;
+use transport_contract::{Harness, Network};
 use transport_fabric::FabricTransport;
 
 use common::{Place, connect, start};
@@ -87,37 +85,37 @@ impl Harness for Fabric {
 }
 
 mod tcp {
-    transport::contract_tests!(super::Fabric::new("tcp"));
+    transport_contract::contract_tests!(super::Fabric::new("tcp"));
 }
 
 mod tcp_by_copies {
-    transport::contract_tests!(super::Fabric::new("tcp").copying());
+    transport_contract::contract_tests!(super::Fabric::new("tcp").copying());
 }
 
 mod tcp_by_rails {
-    transport::contract_tests!(super::Fabric::new("tcp").with_rails("lo"));
+    transport_contract::contract_tests!(super::Fabric::new("tcp").with_rails("lo"));
 }
 
 mod sockets {
-    transport::contract_tests!(super::Fabric::new("sockets"));
+    transport_contract::contract_tests!(super::Fabric::new("sockets"));
 }
 
 mod verbs {
-    transport::contract_tests!(match super::Fabric::verbs() {
+    transport_contract::contract_tests!(match super::Fabric::verbs() {
         Some(fabric) => fabric,
         None => return,
     });
 }
 
 mod verbs_by_copies {
-    transport::contract_tests!(match super::Fabric::verbs() {
+    transport_contract::contract_tests!(match super::Fabric::verbs() {
         Some(fabric) => fabric.copying(),
         None => return,
     });
 }
 
 mod verbs_by_rails {
-    transport::contract_tests!(match super::Fabric::verbs_rails() {
+    transport_contract::contract_tests!(match super::Fabric::verbs_rails() {
         Some(fabric) => fabric,
         None => return,
     });

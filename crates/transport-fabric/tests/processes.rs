@@ -9,10 +9,8 @@ mod remote;
 
 use std::{thread, time::Duration};
 
-use transport::{
-    EndpointId,
-    contract::{Harness, Network},
-};
+use transport::EndpointId;
+use transport_contract::{Harness, Network};
 use transport_fabric::{FabricLink, Role};
 
 use common::Place;
@@ -105,7 +103,7 @@ fn member() {
 macro_rules! tests_of {
     ($($name:ident)*) => {$(
         mod $name {
-            transport::contract_tests!(match super::Processes::$name() {
+            transport_contract::contract_tests!(match super::Processes::$name() {
                 Some(processes) => processes,
                 None => return,
             });

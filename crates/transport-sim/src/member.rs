@@ -11,8 +11,8 @@ use std::{
 };
 
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, FutureRead, PeerMemory, PostError, ReadLease, Token,
-    Transport, Waker, WriteLease,
+    CONTROL_BYTES_MAX, Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory, PostError,
+    ReadLease, Token, Transport, TriggeredSends, Waker, WriteLease,
 };
 
 use crate::{
@@ -131,63 +131,12 @@ impl Transport for SimTransport {
         Ok(())
     }
 
-    /// Always: see the crate's documentation.
-    fn can_offload(&self) -> bool {
-        true
+    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
+        Some(self)
     }
 
-    fn post_offloaded_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        check_length(into.bytes(), self.block_bytes_max())?;
-        let (mut state, side) = self.open_side(endpoint)?;
-        state.post_offloaded_receive(side, into, immediate, token)
-    }
-
-    fn post_offloaded_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: FutureRead,
-        immediate: u32,
-        token: Token,
-        after: &[(EndpointId, Token)],
-    ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
-        let (mut state, side) = self.open_side(endpoint)?;
-        state.post_offloaded_send(side, from, immediate, token, after)
-    }
-
-    fn can_write(&self) -> bool {
-        true
-    }
-
-    fn expose(
-        &mut self,
-        endpoint: EndpointId,
-        key: u32,
-        memory: PeerMemory,
-    ) -> Result<(), PostError> {
-        let (mut state, side) = self.open_side(endpoint)?;
-        state.expose(side, key, memory)
-    }
-
-    fn post_write(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        key: u32,
-        offset: u64,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
-        let (mut state, side) = self.open_side(endpoint)?;
-        state.post_write(side, PostedWrite { from, token, key, offset, immediate });
-        Ok(())
+    fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
+        Some(self)
     }
 
     fn close(&mut self, endpoint: EndpointId) {
@@ -221,6 +170,60 @@ impl Transport for SimTransport {
     fn waker(&self) -> Waker {
         let woken = Arc::clone(&self.woken);
         Arc::new(move || woken.store(true, Ordering::Release))
+    }
+}
+
+impl OneSidedWrites for SimTransport {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.expose(side, key, memory)
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(from.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_write(side, PostedWrite { from, token, key, offset, immediate });
+        Ok(())
+    }
+}
+
+impl TriggeredSends for SimTransport {
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(into.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_offloaded_receive(side, into, immediate, token)
+    }
+
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: &[(EndpointId, Token)],
+    ) -> Result<(), PostError> {
+        check_length(from.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_offloaded_send(side, from, immediate, token, after)
     }
 }
 

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use transport::{
-    EndpointId, Transport,
-    contract::{Harness, Network},
-};
+use transport::{EndpointId, Transport};
+use transport_contract::{Harness, Network};
 use transport_sim::{Fault, Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
 
 struct Simulated {
@@ -58,11 +56,11 @@ impl Harness for Simulated {
 }
 
 mod ideal {
-    transport::contract_tests!(super::Simulated::new(super::SimConfig::IDEAL, 0));
+    transport_contract::contract_tests!(super::Simulated::new(super::SimConfig::IDEAL, 0));
 }
 
 mod data_centre {
-    transport::contract_tests!(super::Simulated::new(super::SimConfig::default(), 1));
+    transport_contract::contract_tests!(super::Simulated::new(super::SimConfig::default(), 1));
 }
 
 /// Slow and far away, with everything random that can be.
@@ -80,5 +78,5 @@ fn unruly() -> SimConfig {
 }
 
 mod unruly_network {
-    transport::contract_tests!(super::Simulated::new(super::unruly(), 2));
+    transport_contract::contract_tests!(super::Simulated::new(super::unruly(), 2));
 }

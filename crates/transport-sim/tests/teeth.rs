@@ -7,10 +7,10 @@ use std::{
 };
 
 use transport::{
-    Cause, Completion, EndpointId, FutureRead, PeerMemory, PostError, ReadLease, Token, Transport,
-    Waker, WriteLease,
-    contract::{Harness, Network, clauses},
+    Cause, Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory, PostError, ReadLease,
+    Token, Transport, TriggeredSends, Waker, WriteLease,
 };
+use transport_contract::{Harness, Network, clauses};
 use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,40 +131,38 @@ impl Transport for Flawed {
         }
     }
 
-    fn can_offload(&self) -> bool {
-        true
+    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
+        Some(self)
     }
 
-    fn post_offloaded_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        self.inner.post_offloaded_receive(endpoint, into, immediate, token)
+    fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
+        Some(self)
     }
 
-    fn post_offloaded_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: FutureRead,
-        immediate: u32,
-        token: Token,
-        after: &[(EndpointId, Token)],
-    ) -> Result<(), PostError> {
-        if self.flaw != Flaw::OffloadsOnlyWhilePolled {
-            return self.inner.post_offloaded_send(endpoint, from, immediate, token, after);
+    fn close(&mut self, endpoint: EndpointId) {
+        self.inner.close(endpoint);
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        let mut good = Vec::new();
+        self.inner.poll(&mut good, wait);
+        for send in std::mem::take(&mut self.unpolled_sends) {
+            let OffloadedSend { endpoint, from, immediate, token, after } = send;
+            // Late, but otherwise right.
+            self.inner.post_offloaded_send(endpoint, from, immediate, token, &after).unwrap();
         }
-        let after = after.to_vec();
-        self.unpolled_sends.push(OffloadedSend { endpoint, from, immediate, token, after });
-        Ok(())
+        if self.flaw == Flaw::ClearsTheList {
+            completions.clear();
+        }
+        completions.extend(good.into_iter().flat_map(|completion| self.distort(completion)));
     }
 
-    fn can_write(&self) -> bool {
-        self.inner.can_write()
+    fn waker(&self) -> Waker {
+        if self.flaw == Flaw::ForgetsWakes { Arc::new(|| {}) } else { self.inner.waker() }
     }
+}
 
+impl OneSidedWrites for Flawed {
     fn expose(
         &mut self,
         endpoint: EndpointId,
@@ -189,27 +187,33 @@ impl Transport for Flawed {
         let offset = if self.flaw == Flaw::MisplacesWrites { 0 } else { offset };
         self.inner.post_write(endpoint, from, key, offset, immediate, token)
     }
+}
 
-    fn close(&mut self, endpoint: EndpointId) {
-        self.inner.close(endpoint);
+impl TriggeredSends for Flawed {
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        self.inner.post_offloaded_receive(endpoint, into, immediate, token)
     }
 
-    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
-        let mut good = Vec::new();
-        self.inner.poll(&mut good, wait);
-        for send in std::mem::take(&mut self.unpolled_sends) {
-            let OffloadedSend { endpoint, from, immediate, token, after } = send;
-            // Late, but otherwise right.
-            self.inner.post_offloaded_send(endpoint, from, immediate, token, &after).unwrap();
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: &[(EndpointId, Token)],
+    ) -> Result<(), PostError> {
+        if self.flaw != Flaw::OffloadsOnlyWhilePolled {
+            return self.inner.post_offloaded_send(endpoint, from, immediate, token, after);
         }
-        if self.flaw == Flaw::ClearsTheList {
-            completions.clear();
-        }
-        completions.extend(good.into_iter().flat_map(|completion| self.distort(completion)));
-    }
-
-    fn waker(&self) -> Waker {
-        if self.flaw == Flaw::ForgetsWakes { Arc::new(|| {}) } else { self.inner.waker() }
+        let after = after.to_vec();
+        self.unpolled_sends.push(OffloadedSend { endpoint, from, immediate, token, after });
+        Ok(())
     }
 }
 

@@ -10,8 +10,8 @@ use std::{
 
 use mio::{Interest, net::TcpStream};
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, PeerMemory, PostError, ReadLease, Token, Transport,
-    Waker, WriteLease,
+    CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease,
+    Token, Transport, Waker, WriteLease,
 };
 
 use crate::{
@@ -317,32 +317,8 @@ impl Transport for TcpTransport {
         Ok(())
     }
 
-    fn can_write(&self) -> bool {
-        true
-    }
-
-    fn expose(
-        &mut self,
-        endpoint: EndpointId,
-        key: u32,
-        memory: PeerMemory,
-    ) -> Result<(), PostError> {
-        self.open_endpoint(endpoint)?.expose(key, memory)
-    }
-
-    fn post_write(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        key: u32,
-        offset: u64,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
-        self.open_endpoint(endpoint)?.post_write(from, key, offset, immediate, token);
-        self.enqueue(endpoint);
-        Ok(())
+    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
+        Some(self)
     }
 
     fn close(&mut self, endpoint: EndpointId) {
@@ -386,6 +362,32 @@ impl Transport for TcpTransport {
         let waker = Arc::clone(&self.waker);
         // It can only fail when the event queue is gone, and then nobody sleeps in it.
         Arc::new(move || drop(waker.wake()))
+    }
+}
+
+impl OneSidedWrites for TcpTransport {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
+        self.open_endpoint(endpoint)?.expose(key, memory)
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(from.bytes(), self.block_bytes_max())?;
+        self.open_endpoint(endpoint)?.post_write(from, key, offset, immediate, token);
+        self.enqueue(endpoint);
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use socket2::SockRef;
-use transport::{Completion, EndpointId, PeerMemory, Region, Token, Transport};
+use transport::{Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Token, Transport};
 
 use crate::{
     StreamKeys, TcpConfig, TcpLink, TcpTransport,

@@ -4,10 +4,8 @@ mod common;
 
 use std::time::Duration;
 
-use transport::{
-    EndpointId, Transport,
-    contract::{Harness, Network},
-};
+use transport::{EndpointId, Transport};
+use transport_contract::{Harness, Network};
 use transport_tcp::{TcpConfig, TcpTransport};
 
 use common::{Protection, protected_pair};
@@ -67,11 +65,11 @@ impl Loopback {
 }
 
 mod one_stream {
-    transport::contract_tests!(super::Loopback::new("127.0.0.1", 1, Default::default()));
+    transport_contract::contract_tests!(super::Loopback::new("127.0.0.1", 1, Default::default()));
 }
 
 mod three_streams {
-    transport::contract_tests!(super::Loopback::new("127.0.0.1", 3, Default::default()));
+    transport_contract::contract_tests!(super::Loopback::new("127.0.0.1", 3, Default::default()));
 }
 
 /// Frames end in the middle of nearly every system call.
@@ -85,7 +83,7 @@ mod small_segments_and_buffers {
         }
     }
 
-    transport::contract_tests!(super::Loopback::new("127.0.0.1", 2, config()));
+    transport_contract::contract_tests!(super::Loopback::new("127.0.0.1", 2, config()));
 }
 
 mod ipv6 {
@@ -98,13 +96,13 @@ mod ipv6 {
         "::1"
     }
 
-    transport::contract_tests!(super::Loopback::new(address(), 1, Default::default()));
+    transport_contract::contract_tests!(super::Loopback::new(address(), 1, Default::default()));
 }
 
 mod authenticated {
     use super::{Loopback, Protection};
 
-    transport::contract_tests!(Loopback::protected(
+    transport_contract::contract_tests!(Loopback::protected(
         1,
         Default::default(),
         Protection::Authenticated
@@ -118,5 +116,5 @@ mod encrypted_in_small_pieces {
         TcpConfig { segment_bytes: 997, send_buffer_bytes: Some(1), ..Default::default() }
     }
 
-    transport::contract_tests!(Loopback::protected(2, config(), Protection::Encrypted));
+    transport_contract::contract_tests!(Loopback::protected(2, config(), Protection::Encrypted));
 }

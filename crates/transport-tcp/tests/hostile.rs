@@ -6,7 +6,9 @@ use std::{io::Write, thread, time::Duration};
 
 use common::*;
 use proptest::prelude::*;
-use transport::{Cause, Completion, EndpointId, PeerMemory, Region, Token, Transport};
+use transport::{
+    Cause, Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Token, Transport,
+};
 use transport_tcp::{SEGMENT_BYTES_MAX, TcpTransport};
 
 const POSTED_BYTES: usize = 100;

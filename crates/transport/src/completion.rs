@@ -1,6 +1,6 @@
 //! What comes out of the completion queue, and why an endpoint or a post failed.
 
-use crate::{EndpointId, Token};
+use crate::endpoint::{EndpointId, Token};
 
 /// One entry of the completion queue. See the contract at [`crate::Transport`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,6 +67,22 @@ pub enum Completion {
         /// The endpoint that is gone.
         endpoint: EndpointId,
     },
+}
+
+impl Completion {
+    /// The endpoint that it is about.
+    pub fn endpoint(&self) -> EndpointId {
+        match self {
+            Self::Sent { endpoint, .. }
+            | Self::Received { endpoint, .. }
+            | Self::Written { endpoint, .. }
+            | Self::Control { endpoint, .. }
+            | Self::Cancelled { endpoint, .. }
+            | Self::Halted { endpoint, .. }
+            | Self::Broken { endpoint, .. }
+            | Self::Closed { endpoint } => *endpoint,
+        }
+    }
 }
 
 /// Why an endpoint broke.

@@ -1,207 +1,27 @@
-//! The seam between rdmc and a network.
+//! What rdmc's engine needs of a network.
 //!
 //! A [`Transport`] is one member's view of a network: it owns every endpoint of a context and one
 //! completion queue (DSN 2018 section 4.2, "a single completion queue and thread"). It moves
 //! blocks between [`Region`]s and small control words between peers, and knows nothing of groups,
 //! schedules or messages. The vocabulary is that of RDMA verbs: post, complete, immediate.
 //!
-//! What every transport promises is written at [`Transport`] and checked by the one contract test
-//! suite in the module `contract` (feature `contract`).
+//! What every transport promises is written at [`Transport`] and checked by the tests of the crate
+//! `transport-contract`.
+
+#![forbid(unsafe_code)]
 
 mod completion;
-#[cfg(feature = "contract")]
-pub mod contract;
-mod lease;
-mod peer_memory;
-mod pool;
-mod region;
-mod stored;
+mod endpoint;
+mod one_sided;
+mod transport;
+mod triggered;
 
 pub use completion::{Cause, Completion, PostError};
-pub use lease::{FutureRead, LeaseError, ReadLease, WriteLease};
-pub use peer_memory::PeerMemory;
-pub use pool::RegionPool;
-pub use region::{Attachment, Memory, Region, RegionError};
-pub use stored::{Storage, StoredRead, StoredWrite};
-
-use std::{sync::Arc, time::Duration};
-
-/// The most bytes that one control word carries.
-pub const CONTROL_BYTES_MAX: usize = 64;
-
-/// One end of a connection to one peer; unique within its transport, never used again after close.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct EndpointId(pub u64);
-
-/// The caller's name for a posted operation; comes back unchanged in its completion.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Token(pub u64);
-
-/// Wakes a transport that sleeps in [`Transport::poll`]; callable from any thread, never blocks.
-pub type Waker = Arc<dyn Fn() + Send + Sync>;
-
-/// One member's access to a network: endpoints, posts, and one completion queue.
-///
-/// # Contract
-/// - **Matching.** Sends on an endpoint match the peer's receives on it in posting order: the i-th
-///   send fills the i-th receive. Completions of one endpoint may come in another order (a
-///   transport may use several streams), so match them by [`Token`].
-/// - **Credit.** A send must not be posted before the peer has posted the matching receive. A peer
-///   that breaks this rule, or sends more bytes than were posted, breaks the connection
-///   ([`Cause::Protocol`]); it never makes the transport buffer or allocate.
-/// - **Control words** arrive whole, once, and in order among themselves. They are not ordered
-///   against blocks. They need no posted receive, and the transport lets them overtake blocks
-///   that wait to be sent.
-/// - **Handing back.** Every accepted post completes exactly once: [`Completion::Sent`],
-///   [`Completion::Received`] or [`Completion::Cancelled`]. The lease is dropped before the
-///   completion is reported, and nothing touches the memory afterwards.
-/// - **Ends.** An endpoint ends exactly once, by [`Completion::Closed`] after [`Transport::close`]
-///   or else by [`Completion::Broken`]; all its posts have completed by then, and nothing of that
-///   endpoint follows. Where blocks have a way of their own, that may end before:
-///   [`Completion::Halted`] then says so, and the endpoint stays until it is closed or breaks.
-/// - **No blocking.** Only [`Transport::poll`] waits. A peer that does not read or does not send
-///   never delays another endpoint.
-/// - **Dropping** the transport hands back all memory at once; peers see [`Cause::Lost`] or
-///   [`Cause::Silent`].
-/// - **One-sided writes** ([`Transport::post_write`]) of one endpoint are placed and reported in
-///   posting order. They are not ordered against blocks or control words. A write outside of what
-///   the peer exposed breaks the connection ([`Cause::Protocol`]) and writes nothing.
-/// - **Silence.** A peer that stops answering is reported as [`Cause::Silent`] within the
-///   transport's configured time.
-///
-/// A transport belongs to one thread at a time; only its [`Waker`] may be used from others.
-pub trait Transport {
-    /// What [`Transport::open`] makes an endpoint of: connected, authenticated, not yet used.
-    type Link: Send + 'static;
-
-    /// Time since an origin of this transport's own: a monotonic clock, or virtual time.
-    fn now(&self) -> Duration;
-
-    /// The most bytes that one post can carry.
-    fn block_bytes_max(&self) -> u64;
-
-    /// Makes an endpoint of a connected link. Does not block.
-    fn open(&mut self, link: Self::Link) -> Result<EndpointId, PostError>;
-
-    /// Offers memory for the next block that the peer sends. The block may be shorter than the
-    /// memory; [`Completion::Received`] tells its length.
-    fn post_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        token: Token,
-    ) -> Result<(), PostError>;
-
-    /// Sends a block, with 32 bits for the receiver's completion.
-    fn post_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError>;
-
-    /// Writes a small word (at most [`CONTROL_BYTES_MAX`] bytes) to the peer, where it appears as
-    /// [`Completion::Control`]: the one-sided write by which a receiver says that it is ready (DSN
-    /// 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local completion.
-    /// An empty word is refused.
-    ///
-    /// Errors: as for a send; also [`PostError::System`] when so many words wait for the peer that there
-    /// is no room for another. The word is lost then, and the endpoint stays: it is for the caller to
-    /// give the peer up.
-    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError>;
-
-    /// Whether [`Transport::expose`] and [`Transport::post_write`] work here.
-    fn can_write(&self) -> bool {
-        false
-    }
-
-    /// Lets the peer of `endpoint` write into `memory` under the name `key`, until the endpoint
-    /// ends; then the memory is let go. It belongs to both sides by turns as they agree. A network
-    /// may write it without asking anybody: copy its bytes out once, then check the copy.
-    ///
-    /// Errors: the endpoint is gone, the key is in use, or the network has no one-sided writes.
-    fn expose(
-        &mut self,
-        endpoint: EndpointId,
-        key: u32,
-        memory: PeerMemory,
-    ) -> Result<(), PostError> {
-        let _ = (endpoint, key, memory);
-        Err(PostError::Unsupported("one-sided writes"))
-    }
-
-    /// Writes into memory that the peer has exposed under `key`, at `offset` bytes from its start:
-    /// [`Completion::Sent`] here, [`Completion::Written`] with `immediate` there. The caller knows
-    /// from the peer (a control word, say) that it has exposed that memory.
-    fn post_write(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        key: u32,
-        offset: u64,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        let _ = (endpoint, from, key, offset, immediate, token);
-        Err(PostError::Unsupported("one-sided writes"))
-    }
-
-    /// Whether the network can start sends by itself: [`Transport::post_offloaded_send`].
-    fn can_offload(&self) -> bool {
-        false
-    }
-
-    /// As [`Transport::post_receive`], for the block that the peer sends with
-    /// [`Transport::post_offloaded_send`] and this `immediate`. Offloaded sends and receives match
-    /// by their immediate, not by order, so no two that are open on one endpoint may share it (the
-    /// second is refused); and they are apart from other sends and receives.
-    fn post_offloaded_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        let _ = (endpoint, into, immediate, token);
-        Err(PostError::Unsupported("offload"))
-    }
-
-    /// Posts a send that the network starts by itself, with nobody polling, once all offloaded
-    /// operations `after` (at most two, each by the endpoint and the token that it was posted with)
-    /// are done: receives hold their blocks, sends have been sent. At once if they are, or if there
-    /// are none (DSN 2018 section 2, `CORE-Direct`). Completes as a send does. If one of `after` is
-    /// cancelled, so is the send.
-    ///
-    /// The peer has posted the offloaded receive with this immediate before the send may be posted.
-    /// An operation can be named until the poll after the one that reported it; whoever has seen
-    /// its completion has no need to.
-    ///
-    /// Errors: as for a send; an operation that is not known; with nothing to wait for, somebody
-    /// writes to the memory.
-    fn post_offloaded_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: FutureRead,
-        immediate: u32,
-        token: Token,
-        after: &[(EndpointId, Token)],
-    ) -> Result<(), PostError> {
-        let _ = (endpoint, from, immediate, token, after);
-        Err(PostError::Unsupported("offload"))
-    }
-
-    /// Starts an ordered close. Posted receives and sends that have not begun are cancelled;
-    /// control words already written are still delivered, within the transport's drain time, to
-    /// a peer that reads. Ends with [`Completion::Closed`]. Closing an endpoint that is closing
-    /// or gone does nothing.
-    fn close(&mut self, endpoint: EndpointId);
-
-    /// Moves bytes, then appends what has completed. With nothing to report it waits up to `wait`
-    /// (zero: not at all), or until the waker is used. May return early with nothing.
-    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration);
-
-    /// The handle by which other threads end a wait in [`Transport::poll`]; used between two
-    /// polls, it ends the next wait.
-    fn waker(&self) -> Waker;
-}
+pub use endpoint::{CONTROL_BYTES_MAX, EndpointId, Token};
+pub use memory::{
+    Attachment, FutureRead, LeaseError, Memory, PeerMemory, ReadLease, Region, RegionError,
+    RegionPool, Storage, StoredRead, StoredWrite, WriteLease,
+};
+pub use one_sided::OneSidedWrites;
+pub use transport::{Transport, Waker};
+pub use triggered::TriggeredSends;

@@ -16,7 +16,6 @@
 
 use std::{
     error::Error,
-    fs,
     net::IpAddr,
     path::Path,
     time::{Duration, Instant},
@@ -29,7 +28,7 @@ use control::{
         client::{Group, GroupEvent, Heard, Host, Listener},
     },
 };
-use mcrdma::Mac;
+use roce::Mac;
 use tokio::time::timeout;
 use verbs::{Completion, Connection, Device, Event, Memory, Operation, QueuePair, Status};
 
@@ -146,10 +145,9 @@ struct End {
 impl End {
     fn open(socket: &str, device: &str, interface: &str, address: &str) -> Outcome<Self> {
         let address = address.parse()?;
-        let mac = fs::read_to_string(format!("/sys/class/net/{interface}/address"))?;
         let device = Device::open(device, address)?;
         let memory = device.memory(KINDS.len() * PLACE_BYTES)?;
-        let mac = mac.trim().parse().map_err(|error| format!("{interface}: {error}"))?;
+        let mac = Mac(packet_socket::ethernet_address(interface)?);
         Ok(Self { host: Host::at(Path::new(socket)), memory, device, address, mac })
     }
 
@@ -357,7 +355,7 @@ impl<'a> Receiving<'a> {
         let End { address, mac, memory, .. } = &*self.end;
         let (start, key) = (memory.address(), memory.key());
         let bytes = (KINDS.len() * PLACE_BYTES) as u64;
-        Acceptance::new(*address, *mac, self.queue_pair.number()).with(mcrdma::endpoint::Memory {
+        Acceptance::new(*address, *mac, self.queue_pair.number()).with(roce::rc::MemoryRegion {
             start,
             bytes,
             key,

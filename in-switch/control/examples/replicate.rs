@@ -24,7 +24,7 @@ use control::host::{
     client::{GroupEvent, Heard, Host, Listener},
 };
 use endpoint::{Endpoint, Event, Peer};
-use mcrdma::endpoint::{Kind, RequesterConfig, Status, Work};
+use roce::rc::{Kind, RequesterConfig, Status, Work};
 use tokio::time::timeout;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;

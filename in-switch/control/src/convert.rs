@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use mcrdma::{
-    GroupKey, MEMBERS_MAX, Mac, REGIONS_MAX, Region,
+    GroupKey, MEMBERS_MAX, REGIONS_MAX, Region,
     plan::{Group, Member},
 };
-use roce::Serial;
+use roce::{Mac, Serial};
 
 use crate::{ControlError, ErrorKind, proto};
 
@@ -127,7 +127,7 @@ pub(crate) fn member_told(member: &Member) -> proto::Member {
     }
 }
 
-pub(crate) fn member_state(state: &switch::MemberState) -> proto::MemberState {
+pub(crate) fn member_state(state: &data_plane::MemberState) -> proto::MemberState {
     proto::MemberState {
         address: state.address.to_string(),
         expected_psn: state.expected.get(),

@@ -39,8 +39,8 @@ fn insert(group: &Group) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mcrdma::{GroupKey, Mac, Region, plan::Member};
-    use roce::Serial;
+    use mcrdma::{GroupKey, Region, plan::Member};
+    use roce::{Mac, Serial};
 
     fn request(sender: &str, members: &[&str]) -> Vec<u8> {
         let region = Region { start: 4096, bytes: 100, member_start: 1 << 40, member_key: 7 };

@@ -4,9 +4,10 @@
 
 use std::net::IpAddr;
 
-use mcrdma::{Mac, plan::Group};
+use mcrdma::plan::Group;
 use prost::Message;
 use rdmc::bootstrap::{Certificates, is_certificate_for};
+use roce::Mac;
 use rustls::{
     RootCertStore, SignatureScheme,
     crypto::{WebPkiSupportedAlgorithms, ring},

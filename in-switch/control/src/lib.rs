@@ -3,7 +3,7 @@
 //! An agent runs at each switch that copies ([`agent::serve`]). Asked for a group ([`Agent::insert`]), it
 //! forks the members by its own routes, as late as possible (the MC-RDMA paper's Algorithm 1), asks the
 //! agents behind its branches for their parts, and then tells its own data plane. What it does when
-//! routes change, and when nobody wants a group any more, is in `docs/decisions/in-switch.md`.
+//! routes change, and when nobody wants a group any more, is in `docs/decisions/in-switch-control.md`.
 //!
 //! They talk by gRPC (`proto/switch.proto`) over TLS, with certificates at both ends.
 

@@ -9,12 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcrdma::{
-    ETHERNET_BYTES, Mac,
-    endpoint::{Memory, Requester, RequesterConfig, Responder, Work},
+use packet_socket::{Batch, Interface, InterfaceError, Offload};
+use roce::{
+    Bth, ETHERNET_BYTES, Headers, Mac, Packet, ROCE_PORT, Serial,
+    rc::{MemoryRegion, Requester, RequesterConfig, Responder, Work},
 };
-use packet::{Batch, Interface, InterfaceError, Offload};
-use roce::{Bth, Headers, Packet, ROCE_PORT, Serial};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use crate::{
@@ -48,7 +47,7 @@ pub struct Endpoint {
     /// RDMA devices in software have the port already, the kernel says nothing.
     _port: Option<OwnedFd>,
     queue_pairs: HashMap<u32, QueuePair>,
-    memories: Vec<(Memory, Vec<u8>)>,
+    memories: Vec<(MemoryRegion, Vec<u8>)>,
     next_start: u64,
     neighbours: Neighbours,
     events: VecDeque<Event>,
@@ -205,9 +204,9 @@ impl Endpoint {
     }
 
     /// Memory of so many bytes, all zeros, that peers of all queue pairs may write.
-    pub fn register(&mut self, bytes: usize) -> Memory {
+    pub fn register(&mut self, bytes: usize) -> MemoryRegion {
         let key = self.memories.len() as u32 + 1;
-        let memory = Memory { start: self.next_start, bytes: bytes as u64, key };
+        let memory = MemoryRegion { start: self.next_start, bytes: bytes as u64, key };
         self.next_start += bytes.next_multiple_of(1 << 32) as u64;
         self.memories.push((memory, vec![0; bytes]));
         let all = self.queue_pairs.values_mut();
@@ -456,7 +455,7 @@ impl AsFd for Endpoint {
 }
 
 /// The state machine has checked that it is in one of them.
-fn write(memories: &mut [(Memory, Vec<u8>)], address: u64, bytes: &[u8]) {
+fn write(memories: &mut [(MemoryRegion, Vec<u8>)], address: u64, bytes: &[u8]) {
     for (memory, room) in memories {
         let place = address.checked_sub(memory.start).filter(|offset| *offset < memory.bytes);
         let room = place.and_then(|offset| room.get_mut(offset as usize..));

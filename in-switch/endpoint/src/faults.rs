@@ -58,10 +58,10 @@ impl Harm {
             mark(&mut marked_frame);
             frame = &marked_frame;
         }
-        if is_damaged && frame.len() > mcrdma::ETHERNET_BYTES {
+        if is_damaged && frame.len() > roce::ETHERNET_BYTES {
             own = frame.to_vec();
             // What is wrong in an Ethernet header reaches nobody.
-            let at = random.random_range(mcrdma::ETHERNET_BYTES..own.len());
+            let at = random.random_range(roce::ETHERNET_BYTES..own.len());
             own[at] ^= 1 << random.random_range(0..8);
             frame = &own;
         }
@@ -82,7 +82,7 @@ impl Harm {
 
 /// Sets both bits of ECN, as a queue does (RFC 3168); the CRC leaves them out.
 fn mark(frame: &mut [u8]) {
-    let Some((ethernet, packet)) = frame.split_at_mut_checked(mcrdma::ETHERNET_BYTES) else {
+    let Some((ethernet, packet)) = frame.split_at_mut_checked(roce::ETHERNET_BYTES) else {
         return;
     };
     match (&ethernet[12..], packet) {

@@ -2,12 +2,12 @@
 //! userspace, on packet sockets. For speed in network namespaces, and to inject faults.
 //!
 //! What is on the wire is what devices say: it talks to the kernel's (rdma_rxe) and to others. The
-//! state machines are those of `mcrdma::endpoint`; here are frames, memory, and neighbours.
+//! state machines are those of `roce::rc`; here are frames, memory, and neighbours.
 //!
 //! ```no_run
 //! use std::time::Duration;
 //! use endpoint::{Endpoint, Peer};
-//! use mcrdma::endpoint::{Kind, RequesterConfig, Work};
+//! use roce::rc::{Kind, RequesterConfig, Work};
 //!
 //! let mut endpoint = Endpoint::open("eth0", "10.0.0.1".parse()?)?;
 //! let peer = Peer { address: "10.0.0.2".parse()?, qpn: 0x80_0001, next_hop: None };
@@ -32,8 +32,8 @@ pub use faults::Faults;
 
 use std::{io, net::IpAddr};
 
-use mcrdma::endpoint::{Arrival, Status, WorkRefused};
-use packet::InterfaceError;
+use packet_socket::InterfaceError;
+use roce::rc::{Arrival, Status, WorkRefused};
 
 /// Whom a queue pair talks to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

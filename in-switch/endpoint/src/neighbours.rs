@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use mcrdma::{ETHERNET_BYTES, Mac, icmpv6_checksum};
+use roce::{ETHERNET_BYTES, Mac, icmpv6_checksum};
 
 /// An unanswered question is asked again after this time.
 const AGAIN_NS: u64 = 100_000_000;

@@ -6,8 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use mcrdma::endpoint::{Place, Request, Requester, Responder};
-use roce::{Aeth, Bth, Headers, IpHeader, Opcode, Serial};
+use roce::{
+    Aeth, Bth, Headers, IpHeader, Opcode, Serial,
+    rc::{Place, Request, Requester, Responder},
+};
 
 use crate::{Event, Peer};
 

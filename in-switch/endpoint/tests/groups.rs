@@ -12,13 +12,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::{KernelPlane, UserspacePlane};
 use endpoint::{Counts, Endpoint, Event, Faults, Peer};
 use mcrdma::{
-    Branch, Counter, Counters, GroupKey, Mac, Merging, Region, Replication, Rewriting, Source,
-    endpoint::{Kind, RequesterConfig, Status, Work},
+    Branch, Counter, Counters, GroupKey, Merging, Region, Replication, Rewriting, Source,
 };
-use roce::Serial;
-use switch::{KernelPlane, UserspacePlane};
+use roce::{
+    Mac, Serial,
+    rc::{Kind, RequesterConfig, Status, Work},
+};
 
 const ID: u32 = 0x80_0077;
 const PSN_FIRST: u32 = 0xff_ff00;
@@ -87,7 +89,7 @@ struct Joined {
     host: usize,
     qpn: u32,
     mac: Mac,
-    memory: mcrdma::endpoint::Memory,
+    memory: roce::rc::MemoryRegion,
 }
 
 fn config() -> RequesterConfig {

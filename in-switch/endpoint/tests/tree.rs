@@ -9,16 +9,18 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
+use data_plane::KernelPlane;
 use endpoint::{Endpoint, Faults, Peer};
 use flow::{BYTES, Flow, OPEN, VIRTUAL_START, run, turn};
 use lab::Network;
 use mcrdma::{
-    Counter, GroupKey, Mac, Region,
-    endpoint::{RateConfig, RequesterConfig},
+    Counter, GroupKey, Region,
     plan::{Device, Group, Member, Node, Topology, plan},
 };
-use roce::Serial;
-use switch::KernelPlane;
+use roce::{
+    Mac, Serial,
+    rc::{RateConfig, RequesterConfig},
+};
 
 fn ip(words: &str) {
     lab::ip(words).unwrap();

@@ -12,14 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::KernelPlane;
 use endpoint::{Endpoint, Event, Peer};
-use mcrdma::{
-    Branch, GroupKey, Mac, Merging, Region, Replication, Rewriting, Source,
-    endpoint::{Kind, RequesterConfig, Status, Work},
-};
+use mcrdma::{Branch, GroupKey, Merging, Region, Replication, Rewriting, Source};
 use places::{Place, places};
-use roce::Serial;
-use switch::KernelPlane;
+use roce::{
+    Mac, Serial,
+    rc::{Kind, RequesterConfig, Status, Work},
+};
 use verbs::{Connection, Device, Operation};
 
 const ID: u32 = 0x80_0456;

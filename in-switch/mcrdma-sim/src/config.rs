@@ -1,6 +1,6 @@
 //! What a simulated network is made of.
 
-use mcrdma::endpoint::{RateConfig, RequesterConfig};
+use roce::rc::{RateConfig, RequesterConfig};
 
 /// A link, the same in both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! RoCEv2 networks with multicast in the switch, packet by packet in virtual time.
 //!
 //! Switches decide by [`mcrdma::Tables`], groups are planned by [`mcrdma::plan`], and hosts run
-//! [`mcrdma::endpoint`] with DCQCN: the same logic as in real switches and endpoints, on headers
+//! [`roce::rc`] with DCQCN: the same logic as in real switches and endpoints, on headers
 //! without payload. What is modelled besides is what lies between them: links with rate and delay,
 //! output queues with marks of congestion (ECN), pauses (PFC), shared buffers, network cards that
 //! share a link among queue pairs, and the processor time of posts and completions.
@@ -20,23 +20,23 @@ mod cpu;
 mod error;
 mod event;
 pub mod experiments;
+mod fabric;
+mod hosts;
 mod network;
-mod nic;
 mod packet;
 mod port;
 mod random;
 mod replicate;
 mod slab;
-mod switching;
+mod units;
 mod workload;
 
 pub use config::{Config, Costs, Ecn, LinkConfig, Pfc};
 pub use error::NoGroup;
-pub use network::{Drops, Network, Notice, Pair, PairCounts, PortCounts};
+pub use fabric::Drops;
+pub use hosts::{Pair, PairCounts};
+pub use network::{Network, Notice};
+pub use port::PortCounts;
 pub use replicate::{Pattern, Replicator};
+pub use units::{PS_PER_NS, PS_PER_S};
 pub use workload::{Distribution, Poisson};
-
-/// Picoseconds in a nanosecond.
-pub const PS_PER_NS: u64 = 1000;
-/// Picoseconds in a second.
-pub const PS_PER_S: u64 = 1_000_000_000_000;

@@ -4,9 +4,24 @@ use std::collections::VecDeque;
 
 use mcrdma::plan::Node;
 
-use crate::{Ecn, LinkConfig, PS_PER_NS, PS_PER_S, Pfc, network::PortCounts, packet::PAUSE_BYTES};
+use crate::{Ecn, LinkConfig, PS_PER_NS, PS_PER_S, Pfc, packet::PAUSE_BYTES};
 
 const REFERENCE_BITS_PER_S: f64 = 1e11;
+
+/// What a link has carried in one direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PortCounts {
+    /// Packets, those that were lost included.
+    pub packets: u64,
+    /// Their bytes, with all headers, preamble and gap.
+    pub bytes: u64,
+    /// Their payload.
+    pub payload_bytes: u64,
+    /// Packets that were lost on it.
+    pub lost: u64,
+    /// How often its sender was stopped.
+    pub pauses: u64,
+}
 
 /// The sending end of one direction of a link, and what is known of its far end.
 #[derive(Clone, Debug)]

@@ -1,10 +1,8 @@
 //! What must be so in any network that is modelled rightly.
 
-use mcrdma::{
-    endpoint::RequesterConfig,
-    plan::{Device, Node, Topology},
-};
+use mcrdma::plan::{Device, Node, Topology};
 use mcrdma_sim::{Config, Costs, Network, Notice, PS_PER_NS, PS_PER_S, Pair, Pattern, Replicator};
+use roce::rc::RequesterConfig;
 
 const HOUR_PS: u64 = 3600 * PS_PER_S;
 const MESSAGE_BYTES: u32 = 1 << 20;

@@ -6,11 +6,10 @@ mod replay;
 
 use std::net::IpAddr;
 
-use roce::{Packet, Serial, Syndrome, icrc};
+use roce::{ETHERNET_BYTES, Mac, Packet, Serial, Syndrome, icrc};
 
 use crate::{
-    Branch, ETHERNET_BYTES, GroupKey, MEMBERS_MAX, Mac, Merging, Region, Replication, Rewriting,
-    Source, Switch, Verdict,
+    Branch, GroupKey, MEMBERS_MAX, Merging, Region, Replication, Rewriting, Source, Switch, Verdict,
 };
 
 const ID: u32 = 0x80_0001;

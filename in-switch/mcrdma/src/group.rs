@@ -1,39 +1,10 @@
 //! What a switch is told of a group.
 
-use std::{collections::BTreeSet, fmt, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr};
 
-use roce::Serial;
+use roce::{Mac, Serial};
 
-use crate::{Mac, Port, Refused};
-
-/// Members of a group at one switch.
-pub const MEMBERS_MAX: usize = 64;
-/// Memory regions of a member.
-pub const REGIONS_MAX: usize = 16;
-/// Equally good ports of a switch at which a group, or a member's answers, may come in.
-pub const PORTS_MAX: usize = 16;
-/// Groups of a switch.
-pub const GROUPS_MAX: usize = 65_536;
-
-/// Copies that a switch makes of all groups' packets together: branches. As many members, of all groups
-/// together, may have their answers merged there.
-pub const PLACES_MAX: usize = 262_144;
-
-/// What all packets of a group have in common: who sends them, and the virtual queue pair that they
-/// are for (the paper's SRC and MC_ID).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct GroupKey {
-    /// The sender's address.
-    pub sender: IpAddr,
-    /// The virtual queue pair number, of 24 bits.
-    pub id: u32,
-}
-
-impl fmt::Display for GroupKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "group {}/{:#x}", self.sender, self.id)
-    }
-}
+use crate::{GroupKey, MEMBERS_MAX, PORTS_MAX, Port, REGIONS_MAX, Refused};
 
 /// Memory of a member, by the address that the sender uses for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -8,17 +8,16 @@
 //! - [`plan`]: where the paths part, given the routes (section IV-B);
 //! - [`Tables`]: what a switch knows, and what that says of a packet; [`Switch`] applies it to frames;
 //! - [`Merger`]: one group's answers at the sender's first switch (section IV-C, IV-D).
-//! - [`endpoint`]: both ends of a connection, for simulations and hosts without RDMA devices.
 //!
 //! Times are nanoseconds since any beginning, told by whoever calls. Nothing here blocks.
 
 mod counter;
-pub mod endpoint;
 mod error;
-mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod group;
+mod key;
+mod limits;
 mod merge;
 pub mod plan;
 mod resolve;
@@ -27,12 +26,12 @@ mod tables;
 
 pub use counter::{Counter, Counters};
 pub use error::Refused;
-pub use frame::{ETHERNET_BYTES, Mac, NoMac};
-pub use group::{
-    Branch, GROUPS_MAX, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, PORTS_MAX, REGIONS_MAX, Region,
-    Replication, Rewriting, Source,
-};
+/// Of members and routers, as [`Branch`] names them.
+pub use roce::Mac;
+
+pub use group::{Branch, Merging, Region, Replication, Rewriting, Source};
+pub use key::{GroupKey, Port};
+pub use limits::{GROUPS_MAX, MEMBERS_MAX, PLACES_MAX, PORTS_MAX, REGIONS_MAX};
 pub use merge::{HOLD_NS, Merged, Merger, WINDOW_NS};
-pub use resolve::icmpv6_checksum;
-pub use switch::{Port, Switch, Verdict};
+pub use switch::{Switch, Verdict};
 pub use tables::{Decision, Tables};

@@ -3,9 +3,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::{
-    ETHERNET_BYTES, Mac,
-    frame::{self, TYPE_ARP, TYPE_IPV6},
+use roce::{
+    Mac,
+    ethernet::{self, ETHERNET_BYTES, TYPE_ARP, TYPE_IPV6},
+    icmpv6_checksum,
 };
 
 /// Ethernet and IPv4, addresses of 6 and 4 bytes, a request.
@@ -26,7 +27,7 @@ const TARGET_OPTION: [u8; 2] = [2, 1];
 
 /// Makes a question for an address that `known` answers for the answer. Whether it was one.
 pub(crate) fn resolve(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>) -> bool {
-    match frame::frame_type(frame) {
+    match ethernet::frame_type(frame) {
         Some(TYPE_ARP) => resolve_arp(frame, known),
         Some(TYPE_IPV6) => resolve_neighbour(frame, known),
         _ => false,
@@ -44,7 +45,7 @@ fn resolve_arp(frame: &mut [u8], known: impl Fn(IpAddr) -> Option<Mac>) -> bool 
     let Some(mac) = known(asked.into()) else {
         return false;
     };
-    frame::turn(frame);
+    ethernet::swap_addresses(frame);
     frame[6..12].copy_from_slice(&mac.0);
     let arp = &mut frame[ETHERNET_BYTES..];
     arp[7] = 2;
@@ -70,7 +71,7 @@ fn resolve_neighbour(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>)
     let Some(mac) = known(asked.into()).filter(|_| !asker.is_unspecified()) else {
         return false;
     };
-    frame::turn(frame);
+    ethernet::swap_addresses(frame);
     frame[6..12].copy_from_slice(&mac.0);
     frame.resize(ETHERNET_BYTES + IPV6_BYTES + ADVERTISEMENT_BYTES, 0);
     let (ip, message) = frame[ETHERNET_BYTES..].split_at_mut(IPV6_BYTES);
@@ -83,14 +84,6 @@ fn resolve_neighbour(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>)
     let checksum = icmpv6_checksum(&ip[8..40], message);
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
     true
-}
-
-/// Of an ICMPv6 message of an even length, which is below 2^16 (RFC 8200, section 8.1). `addresses`:
-/// source and target, as in the IPv6 header.
-#[must_use]
-pub fn icmpv6_checksum(addresses: &[u8], message: &[u8]) -> u16 {
-    let [high, low] = (message.len() as u16).to_be_bytes();
-    roce::internet_checksum([addresses, &[0, 0, high, low, 0, 0, 0, ICMPV6], message])
 }
 
 #[cfg(test)]

@@ -2,19 +2,15 @@
 
 use std::sync::LazyLock;
 
-use roce::{Headers, Malformed, Packet, ShiftTables};
-
-use crate::{
-    Counter, Decision, ETHERNET_BYTES, Replication, Tables,
-    frame::{self, TYPE_IPV4, TYPE_IPV6},
-    resolve::resolve,
+use roce::{
+    Headers, Malformed, Packet, ShiftTables,
+    ethernet::{self, ETHERNET_BYTES, TYPE_IPV4, TYPE_IPV6},
 };
+
+use crate::{Counter, Decision, Port, Replication, Tables, resolve::resolve};
 
 /// All switches have the same.
 static SHIFT_TABLES: LazyLock<ShiftTables> = LazyLock::new(ShiftTables::new);
-
-/// A switch's port: on Linux the number of an interface.
-pub type Port = u32;
 
 /// What becomes of a frame when its copies have been made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +47,7 @@ impl Switch {
         frame: &mut Vec<u8>,
         mut send: impl FnMut(Port, &[u8]) -> bool,
     ) -> Verdict {
-        let decision = match frame::frame_type(frame) {
+        let decision = match ethernet::frame_type(frame) {
             Some(TYPE_IPV4 | TYPE_IPV6) => match Packet::parse(&frame[ETHERNET_BYTES..]) {
                 Ok(packet) => {
                     let headers = packet.headers;
@@ -92,7 +88,7 @@ impl Switch {
                 Verdict::Drop
             }
             Decision::Refuse(answer) => {
-                frame::turn(frame);
+                ethernet::swap_addresses(frame);
                 frame.resize(ETHERNET_BYTES + answer.packet_bytes(0), 0);
                 let written = answer.write(&[], &mut frame[ETHERNET_BYTES..]);
                 if written.is_ok() { Verdict::Turn } else { Verdict::Drop }
@@ -111,7 +107,7 @@ impl Switch {
             let Some(patch) = branch.patch(headers) else { continue };
             self.copy.clear();
             self.copy.extend_from_slice(frame);
-            frame::set_target(&mut self.copy, branch.mac);
+            ethernet::set_target(&mut self.copy, branch.mac);
             let patched = patch.apply(&mut self.copy[ETHERNET_BYTES..], &SHIFT_TABLES);
             let is_sent = patched.is_ok() && send(branch.port, &self.copy);
             let counter = if is_sent { Counter::Copy } else { Counter::CopyFailed };

@@ -6,11 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use roce::{Aeth, Bth, Headers, IpHeader, NakCode, Opcode, Patch, Serial, Syndrome};
+use roce::{Aeth, Bth, Headers, IpHeader, Mac, NakCode, Opcode, Patch, Serial, Syndrome};
 
 use crate::{
-    Branch, Counter, Counters, GROUPS_MAX, GroupKey, Mac, Merged, Merger, Merging, PLACES_MAX,
-    Port, Refused, Replication, Source,
+    Branch, Counter, Counters, GROUPS_MAX, GroupKey, Merged, Merger, Merging, PLACES_MAX, Port,
+    Refused, Replication, Source,
     group::{check_sources, is_among},
 };
 

@@ -4,10 +4,10 @@ mod world;
 
 use mcrdma::{
     Counter,
-    endpoint::{Completion, Kind, RequesterConfig, Status},
     plan::{Device, Node, Topology},
 };
 use proptest::prelude::*;
+use roce::rc::{Completion, Kind, RequesterConfig, Status};
 use world::{Harm, MTU_BYTES, NO_HARM, VIRTUAL_START, World};
 
 fn config() -> RequesterConfig {
@@ -159,7 +159,7 @@ fn a_member_that_is_not_ready_is_waited_for() {
     // One member has posted nothing yet.
     let late = &mut world.receivers[0];
     let peer = late.responder.clone();
-    late.responder = mcrdma::endpoint::Responder::new(MTU_BYTES, first_of(&peer), 1);
+    late.responder = roce::rc::Responder::new(MTU_BYTES, first_of(&peer), 1);
     assert!(!world.run(30_000));
     for (id, receive) in world.receivers[0].receives.clone().iter().enumerate() {
         world.receivers[0].responder.post_receive(id as u64, receive.len() as u32);
@@ -170,7 +170,7 @@ fn a_member_that_is_not_ready_is_waited_for() {
     assert!(world.switches[&switch].tables.counters.counted(Counter::NotReadyTold) > 0);
 }
 
-fn first_of(responder: &mcrdma::endpoint::Responder) -> roce::Serial {
+fn first_of(responder: &roce::rc::Responder) -> roce::Serial {
     responder.expected()
 }
 

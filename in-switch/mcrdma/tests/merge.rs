@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use mcrdma::{HOLD_NS, Mac, Merged, Merger, Merging, Source, WINDOW_NS};
+use mcrdma::{HOLD_NS, Merged, Merger, Merging, Source, WINDOW_NS};
 use proptest::prelude::*;
-use roce::{Aeth, NakCode, Serial, Syndrome};
+use roce::{Aeth, Mac, NakCode, Serial, Syndrome};
 
 const NAK: Syndrome = Syndrome::Nak(NakCode::Sequence);
 const ACK: Syndrome = Syndrome::Ack(31);

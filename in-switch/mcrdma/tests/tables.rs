@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 
 use mcrdma::{
-    Branch, Counter, GROUPS_MAX, GroupKey, MEMBERS_MAX, Mac, Merging, PLACES_MAX, REGIONS_MAX,
-    Refused, Region, Replication, Rewriting, Source, Switch, Verdict,
+    Branch, Counter, GROUPS_MAX, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, REGIONS_MAX, Refused,
+    Region, Replication, Rewriting, Source, Switch, Verdict,
 };
 use proptest::prelude::*;
-use roce::{Aeth, Bth, Headers, IpHeader, Opcode, Packet, Serial, Syndrome, internet_checksum};
+use roce::{
+    Aeth, Bth, Headers, IpHeader, Mac, Opcode, Packet, Serial, Syndrome, internet_checksum,
+};
 
 fn address(host: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, host])

@@ -10,6 +10,7 @@ pub const ROCE_PORT: u16 = 4791;
 pub const UDP_BYTES: usize = 8;
 pub(crate) const IPV4_BYTES: usize = 20;
 pub(crate) const IPV6_BYTES: usize = 40;
+const ICMPV6: u8 = 58;
 const UDP: u8 = 17;
 
 /// What an IP header with a UDP header says. Options and extension headers are not known.
@@ -186,6 +187,14 @@ impl IpHeader {
 #[must_use]
 pub fn internet_checksum<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u16 {
     folded(parts.into_iter().map(|part| sum(part, 0)).sum())
+}
+
+/// The checksum of an ICMPv6 message of an even length, which is below 2^16 (RFC 8200, section 8.1).
+/// `addresses`: source and target, as in the IPv6 header.
+#[must_use]
+pub fn icmpv6_checksum(addresses: &[u8], message: &[u8]) -> u16 {
+    let [high, low] = (message.len() as u16).to_be_bytes();
+    internet_checksum([addresses, &[0, 0, high, low, 0, 0, 0, ICMPV6], message])
 }
 
 /// IPv4's checksum after some of its bytes have become others (RFC 1624, equation 3).

@@ -1,4 +1,4 @@
-//! RoCEv2 packets: parsed and built without allocation, rewritten without a look at their payload.
+//! RoCEv2: packets, parsed, built and rewritten, and the protocol of reliable connections.
 //!
 //! A packet is an IPv4 or IPv6 packet with a UDP datagram to port 4791, in which follow a base
 //! transport header (BTH), the extended headers that its opcode asks for, the payload, up to three
@@ -18,13 +18,18 @@
 //! # Ok::<(), roce::Malformed>(())
 //! ```
 //!
-//! Nothing here blocks, allocates or keeps state, but for [`ShiftTables`], which are made once.
+//! - [`ethernet`]: the frames around them;
+//! - [`rc`]: requester and responder of a reliable connection, and their rate control.
+//!
+//! Nothing blocks and nothing asks for the time. Packets are parsed and written without allocation and
+//! without state, but for [`ShiftTables`], which are made once; [`rc`] keeps a connection's state.
 // Tests replay fuzzers' corpora out of files.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
 mod error;
+pub mod ethernet;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod headers;
@@ -33,12 +38,14 @@ mod ip;
 mod opcode;
 mod packet;
 mod patch;
+pub mod rc;
 mod serial;
 
 pub use error::Malformed;
+pub use ethernet::{ETHERNET_BYTES, InvalidMac, Mac};
 pub use headers::{Aeth, BTH_BYTES, Bth, NakCode, Reth, Syndrome};
 pub use icrc::{ICRC_BYTES, ShiftTables, icrc};
-pub use ip::{IpHeader, ROCE_PORT, UDP_BYTES, internet_checksum};
+pub use ip::{IpHeader, ROCE_PORT, UDP_BYTES, icmpv6_checksum, internet_checksum};
 pub use opcode::Opcode;
 pub use packet::{Headers, Packet};
 pub use patch::Patch;

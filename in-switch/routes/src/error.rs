@@ -2,7 +2,7 @@
 
 use std::{io, net::IpAddr};
 
-use mcrdma::Mac;
+use roce::Mac;
 
 use crate::Neighbour;
 

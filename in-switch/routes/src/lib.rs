@@ -21,7 +21,8 @@ mod socket;
 
 use std::net::IpAddr;
 
-use mcrdma::{Mac, Port};
+use mcrdma::Port;
+use roce::Mac;
 
 pub use error::{NoHop, RoutesError};
 pub use kernel::Kernel;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use mcrdma::{Mac, Port};
+use mcrdma::Port;
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
@@ -12,6 +12,7 @@ use netlink_packet_route::{
         RouteNextHopFlags, RouteType, RouteVia,
     },
 };
+use roce::Mac;
 
 use crate::{Link, LinkKind, Neighbour, NextHop, Prefix, Route, Snapshot, Target};
 

@@ -5,7 +5,8 @@ use std::{
     net::IpAddr,
 };
 
-use mcrdma::{Mac, Port};
+use mcrdma::Port;
+use roce::Mac;
 
 use crate::{Hop, Neighbour, NoHop, Station};
 

@@ -5,8 +5,9 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use mcrdma::{Mac, Port};
+use mcrdma::Port;
 use proptest::prelude::*;
+use roce::Mac;
 use routes::{
     Hop, Link, LinkKind, Neighbour, NextHop, NoHop, Prefix, Route, Snapshot, Station, Target,
 };

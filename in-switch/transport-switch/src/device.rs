@@ -7,13 +7,13 @@ use std::{
 };
 
 use if_addrs::Interface;
-use mcrdma::Mac;
+use roce::Mac;
 use transport::{Cause, ReadLease};
 use verbs::{BufferedQueuePair, Connection, Device, Status, VerbsError};
 
 use crate::{
     Member, Root,
-    queue_pair::{Ended, NEVER_READY, NO_ANSWER},
+    completion::{Ended, NEVER_READY, NO_ANSWER},
 };
 
 /// 134 ms without an answer, and all that is open is sent again (`ibv_modify_qp`).
@@ -41,9 +41,8 @@ impl Unconnected {
             Device::with_address(interface.ip(), index).map_err(|error| error.to_string())?;
         let Some(device) = device else { return Ok(None) };
         let queue_pair = BufferedQueuePair::new(device).map_err(|error| error.to_string())?;
-        let path = format!("/sys/class/net/{}/address", interface.name);
-        let mac = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-        let mac = mac.trim().parse().map_err(|_| format!("{path}: no Ethernet address"))?;
+        let mac = packet_socket::ethernet_address(&interface.name);
+        let mac = mac.map(Mac).map_err(|error| error.to_string())?;
         Ok(Some(Self { queue_pair, mac }))
     }
 

@@ -10,7 +10,8 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use transport::{
-    Completion, EndpointId, PeerMemory, PostError, ReadLease, Token, Transport, Waker, WriteLease,
+    Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease, Token, Transport,
+    Waker, WriteLease,
 };
 use transport_tcp::{TcpConfig, TcpCounters, TcpTransport};
 
@@ -189,30 +190,8 @@ impl Transport for SwitchTransport {
         self.tcp.write_control(endpoint, word)
     }
 
-    fn can_write(&self) -> bool {
-        self.tcp.can_write()
-    }
-
-    fn expose(
-        &mut self,
-        endpoint: EndpointId,
-        key: u32,
-        memory: PeerMemory,
-    ) -> Result<(), PostError> {
-        self.tcp.expose(endpoint, key, memory)
-    }
-
-    fn post_write(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        key: u32,
-        offset: u64,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        check_length(from.bytes())?;
-        self.tcp.post_write(endpoint, from, key, offset, immediate, token)
+    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
+        Some(self)
     }
 
     fn close(&mut self, endpoint: EndpointId) {
@@ -247,6 +226,30 @@ impl Transport for SwitchTransport {
             let _ = rustix::io::write(&*own, &1_u64.to_ne_bytes());
             tcp();
         })
+    }
+}
+
+impl OneSidedWrites for SwitchTransport {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
+        self.tcp.expose(endpoint, key, memory)
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        check_length(from.bytes())?;
+        self.tcp.post_write(endpoint, from, key, offset, immediate, token)
     }
 }
 

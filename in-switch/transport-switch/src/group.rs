@@ -10,9 +10,9 @@ use transport::{Cause, Completion, EndpointId, PostError, ReadLease, Token, Writ
 
 use crate::{
     GroupEnd, QueuePair, Watch,
+    completion::Ended,
     fanout::{Fanout, Send},
     link::Role,
-    queue_pair::Ended,
 };
 
 /// How often switches are asked whether they are in trouble.

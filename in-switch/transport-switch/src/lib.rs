@@ -20,19 +20,24 @@
 
 #![forbid(unsafe_code)]
 
+mod completion;
 mod device;
 mod driver;
+mod error;
 mod fanout;
 mod group;
 mod link;
+mod peer;
 mod queue_pair;
 mod switches;
 mod userspace;
 mod way;
 
 pub use driver::SwitchTransport;
+pub use error::OpenError;
 pub use link::{GroupEnd, SwitchLink};
-pub use queue_pair::{MTUS_BYTES, Member, OpenError, QueuePair, Root, Unconnected};
+pub use peer::{MTUS_BYTES, Member, Root};
+pub use queue_pair::{QueuePair, Unconnected};
 pub use switches::{InsertError, Inserted, Registration, Switches, Watch};
 
 /// Receivers of a group: what a switch can copy to.

@@ -2,55 +2,10 @@
 
 use std::{net::IpAddr, os::fd::BorrowedFd, time::Duration};
 
-use mcrdma::Mac;
+use roce::Mac;
 use transport::{Cause, ReadLease};
 
-use crate::{device, userspace, way};
-
-/// Payloads of packets that RoCE knows, in bytes, largest first.
-pub const MTUS_BYTES: [u32; 5] = [4096, 2048, 1024, 512, 256];
-/// What ends a connection.
-pub(crate) const NO_ANSWER: &str = "no answers to its packets have come: a switch on the way has \
-                                    forgotten the group, or a receiver gets none of its copies";
-pub(crate) const NEVER_READY: &str = "a receiver was never ready for a block";
-
-/// Why a host cannot have a queue pair; says what helps.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The interface cannot be used.
-    #[error("{0}")]
-    Interface(String),
-    /// This process may not use packet sockets.
-    #[error("{0}; give rdmc the capability CAP_NET_RAW, or run it as root")]
-    Permission(String),
-    /// The address is on no interface.
-    #[error("no network interface has the address {0}")]
-    NoInterface(IpAddr),
-    /// There is no switch on the way.
-    #[error("{0} is on the loopback interface, where no switch is")]
-    Loopback(IpAddr),
-    /// The peer is reached by another interface, or not at all.
-    #[error("{peer} is not reached from {local} by {interface}: {why}")]
-    Unreached {
-        /// This host's address.
-        local: IpAddr,
-        /// The interface that has it.
-        interface: String,
-        /// The other end.
-        peer: IpAddr,
-        /// What the routes say.
-        why: String,
-    },
-    /// Packets would have to be too short.
-    #[error("interface {interface} carries packets of {mtu_bytes} bytes; 324 are needed")]
-    Mtu {
-        /// Its name.
-        interface: String,
-        /// What it carries.
-        mtu_bytes: u32,
-    },
-}
+use crate::{Member, OpenError, Root, completion::Ended, device, userspace, way};
 
 /// A queue pair that has a number and no peer.
 pub struct Unconnected {
@@ -62,36 +17,6 @@ pub struct Unconnected {
 enum Kind<D, U> {
     Device(D),
     Userspace(U),
-}
-
-/// What a root's queue pair talks to, and how.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Root {
-    /// Of the virtual peer.
-    pub virtual_address: IpAddr,
-    /// The group's identifier, which is the virtual peer's queue pair number.
-    pub id: u32,
-    /// Number of the first packet.
-    pub psn_first: u32,
-    /// Of [`MTUS_BYTES`], at most that of all members.
-    pub mtu_bytes: u32,
-    /// Bytes that all receivers have room for ([`Unconnected::room_bytes`]).
-    pub room_bytes: usize,
-    /// How long nobody may answer.
-    pub patience: Duration,
-}
-
-/// What a receiver's queue pair talks to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Member {
-    /// The root's address.
-    pub root: IpAddr,
-    /// Its queue pair.
-    pub qpn: u32,
-    /// Number of the first packet.
-    pub psn_first: u32,
-    /// Of [`MTUS_BYTES`].
-    pub mtu_bytes: u32,
 }
 
 impl Unconnected {
@@ -178,14 +103,6 @@ impl Unconnected {
 
 /// One end of a group's connection.
 pub struct QueuePair(Kind<device::QueuePair, userspace::QueuePair>);
-
-/// Something that has ended.
-pub(crate) enum Ended<'a> {
-    /// All receivers have the message.
-    Sent { id: u64 },
-    /// A message has come, for the oldest receive.
-    Received { block: &'a [u8], immediate: u32 },
-}
 
 impl QueuePair {
     /// Errors: the connection has ended, or the block is in a file that cannot be read.

@@ -9,15 +9,15 @@ use std::{
 };
 
 use endpoint::{Endpoint, EndpointError, Event, Peer};
-use mcrdma::{
+use roce::{
     Mac,
-    endpoint::{Kind, RequesterConfig, Status, Work},
+    rc::{Kind, RequesterConfig, Status, Work},
 };
 use transport::{Cause, ReadLease};
 
 use crate::{
     MTUS_BYTES, Member, OpenError, Root,
-    queue_pair::{Ended, NEVER_READY, NO_ANSWER},
+    completion::{Ended, NEVER_READY, NO_ANSWER},
 };
 
 /// What a packet of a SEND has besides: IPv6, UDP, BTH, immediate, ICRC. IPv4 has less.

@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use transport::{
-    EndpointId, Transport,
-    contract::{Harness, Network},
-};
+use transport::{EndpointId, Transport};
+use transport_contract::{Harness, Network};
 use transport_switch::{SwitchLink, SwitchTransport};
 use transport_tcp::{TcpConfig, TcpLink};
 
@@ -56,4 +54,4 @@ impl Harness for Loopback {
     }
 }
 
-transport::contract_tests!(Loopback);
+transport_contract::contract_tests!(Loopback);

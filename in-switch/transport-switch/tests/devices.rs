@@ -12,10 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::{Groups, KernelPlane};
 use mcrdma::{Counter, GroupKey, Replication, plan};
 use places::{Place, places};
 use roce::Serial;
-use switch::{Groups, KernelPlane};
 use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_switch::{
     GroupEnd, Inserted, Member, Registration, Root, SwitchLink, SwitchTransport, Unconnected,

@@ -7,11 +7,11 @@ use rdmc::{Algorithm, choice::Wish, size};
 use serde_json::json;
 
 use crate::{
-    Outcome,
     chart::{Axis, Chart, Line, Panel, Point, Unit},
     crew::Crew,
     interrupt::Interrupt,
     member::Job,
+    outcome::Outcome,
     report::{Output, Report, number},
     shaped,
     sweep::{algorithms, sweep},

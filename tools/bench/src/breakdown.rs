@@ -8,12 +8,12 @@ use serde_json::json;
 use trace::What;
 
 use crate::{
-    Outcome,
     course::{Course, Transfer},
     crew::{Crew, Host},
     drawing,
     interrupt::Interrupt,
     member::{Done, Equipment, Job},
+    outcome::Outcome,
     report::{Output, Report, number},
     sweep::algorithms,
 };

@@ -6,8 +6,8 @@ use rdmc::size;
 use svg::node::element::{Circle, Group, Line as Stroke, Polyline};
 
 use crate::{
-    Outcome,
     drawing::{COLOURS, FAINT_INK, INK, RULE, rounded, sheet, text},
+    outcome::Outcome,
 };
 
 // All lengths in pixels.

@@ -17,10 +17,10 @@ pub use lab::Host;
 use rdmc::Secret;
 
 use crate::{
-    Outcome,
     clock::{ClockId, now_ns},
     interrupt::Interrupt,
     member::{Answer, Done, Equipment, Fate, Job, Order, Together, Workload},
+    outcome::Outcome,
     traces::{self, MemberPart},
 };
 

@@ -12,8 +12,8 @@ use svg::{
 use trace::Reason;
 
 use crate::{
-    Outcome,
     course::{Course, Transfer, Wait},
+    outcome::Outcome,
 };
 
 const MAX_MEMBERS: u32 = 64;

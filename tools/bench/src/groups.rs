@@ -17,13 +17,13 @@ use rdmc::{
     Algorithm, Application, Context, ContextSettings, Failure, Group, GroupSettings, Memory,
     Progress, Region, Schedule, Secret, size,
 };
-use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 
 use crate::{
-    Outcome,
     clock::{ClockId, now_ns},
+    file_limit::raise_file_limit,
     member::{Equipment, check_offload},
+    outcome::Outcome,
     report::{Output, Report, number},
 };
 
@@ -233,13 +233,6 @@ impl Application for Checker {
     fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
         let _ = self.told.send(Err(failure.to_string().into()));
     }
-}
-
-/// Each connection is a file descriptor or several.
-pub fn raise_file_limit() -> Outcome<()> {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    Ok(setrlimit(Resource::Nofile, limit)?)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::{
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// Says whether somebody wants this program to end.
 #[derive(Clone, Debug)]

@@ -4,10 +4,10 @@ use rdmc::{Algorithm, size};
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome,
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::Equipment,
+    outcome::Outcome,
     plain::{Plain, parallel_copies},
     report::{Report, median, number},
     sweep::{Choice, algorithms, sweep},

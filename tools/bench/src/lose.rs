@@ -6,10 +6,10 @@ use rdmc::{Algorithm, size};
 use serde_json::json;
 
 use crate::{
-    Outcome,
     crew::{Crew, Host, Mourning},
     interrupt::Interrupt,
     member::{Equipment, Fate, Harm, Job},
+    outcome::Outcome,
     report::{Output, Report, number},
     sweep::algorithms,
 };

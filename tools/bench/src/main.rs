@@ -35,10 +35,12 @@ mod breakdown;
 mod chaos;
 mod chart;
 mod clock;
+mod contents;
 mod course;
 mod crew;
 mod delays;
 mod drawing;
+mod file_limit;
 mod flood;
 mod groups;
 mod in_switch;
@@ -50,6 +52,7 @@ mod member;
 mod memory;
 mod modes;
 mod offload;
+mod outcome;
 mod overhead;
 mod overlap;
 mod overlapping;
@@ -73,12 +76,11 @@ mod timeline;
 mod traces;
 mod verify;
 
-use std::{error::Error, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-/// What every part of this program answers; errors are for people to read.
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+use outcome::Outcome;
 
 #[derive(Debug, Parser)]
 #[command(name = "rdmc-bench", version, about = "Measure rdmc on this machine")]

@@ -15,8 +15,8 @@ use rdmc::size;
 use serde_json::json;
 
 use crate::{
-    Outcome,
     interrupt::Interrupt,
+    outcome::Outcome,
     report::{Output, Report, number},
     running::Running,
 };

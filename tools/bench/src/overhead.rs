@@ -8,7 +8,7 @@ use rdmc::{Algorithm, Engine, Event, GroupSettings, Region, Schedule, size};
 use serde_json::json;
 
 use crate::{
-    Outcome,
+    outcome::Outcome,
     report::{Output, Report, median, number},
 };
 use instant::Instantaneous;

@@ -5,10 +5,10 @@ use rdmc::{Algorithm, size};
 use serde_json::json;
 
 use crate::{
-    Outcome,
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::Job,
+    outcome::Outcome,
     report::{Output, Report, number},
     sweep::{algorithms, sweep},
 };

@@ -8,12 +8,12 @@ use rdmc::{Algorithm, size};
 use serde_json::json;
 
 use crate::{
-    Outcome,
     chart::{Axis, Chart, Line, Panel, Point},
     crew::Crew,
     interrupt::Interrupt,
     load::Load,
     member::Together,
+    outcome::Outcome,
     racks,
     report::{Output, Report, deviation, median, number},
     sweep::{algorithms, alternate},

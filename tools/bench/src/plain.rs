@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    Outcome,
     clock::{ClockId, now_ns},
+    outcome::Outcome,
 };
 
 /// What the copies took.

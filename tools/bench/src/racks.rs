@@ -9,12 +9,12 @@ use rdmc::{Algorithm, size};
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome,
     chart::{Axis, Chart, Line, Panel, Point},
     crew::{Crew, Measured},
     interrupt::Interrupt,
     load::{Copies, Load, busiest},
     member::{Equipment, Job},
+    outcome::Outcome,
     report::{Output, Report, median, number},
     sweep::{algorithms, alternate},
 };

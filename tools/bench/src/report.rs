@@ -206,6 +206,11 @@ impl Table {
     }
 }
 
+/// Nanoseconds as milliseconds, as a value of a table.
+pub fn ms(ns: u64) -> Value {
+    number(ns as f64 / 1e6)
+}
+
 /// A number of seconds, or another measured number, to four digits after the point; null if there
 /// is none (NaN).
 pub fn number(value: f64) -> Value {

@@ -11,11 +11,11 @@ use rdmc::{
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome,
     chart::{Axis, Chart, Line, Panel, Point},
     crew::Crew,
     interrupt::Interrupt,
     member::{Equipment, Job},
+    outcome::Outcome,
     report::{Report, deviation, mean, number},
     sweep::{Choice, Repeated, algorithms, sweep},
 };

@@ -9,7 +9,7 @@ use rdmc::{Algorithm, Schedule, Window};
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome,
+    outcome::Outcome,
     report::{Output, Report, number},
     sweep::algorithms,
 };

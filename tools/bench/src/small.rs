@@ -6,11 +6,11 @@ use rdmc::{Algorithm, Fabric, size};
 use serde_json::json;
 
 use crate::{
-    Outcome,
     chart::{Axis, Chart, Line, Panel, Point},
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
+    outcome::Outcome,
     report::{Output, Report, number},
     sweep::sweep,
 };

@@ -8,12 +8,12 @@ use rdmc::{Algorithm, Window, size};
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome,
     chart::{Axis, Chart, Line, Panel, Point, Unit},
     crew::{Crew, Flight, Stored},
     groups::all_groups,
     interrupt::Interrupt,
     member::{Object, Workload},
+    outcome::Outcome,
     random::Random,
     report::{Output, Report, mean, median, number},
     sweep::{algorithms, progress},

@@ -6,9 +6,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rdmc::{Algorithm, size};
 
 use crate::{
-    Outcome,
     crew::{Crew, Measured},
     member::Job,
+    outcome::Outcome,
     report::{Output, median},
 };
 

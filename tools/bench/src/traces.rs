@@ -9,7 +9,7 @@ use std::{
 use tempfile::NamedTempFile;
 use trace::{Part, Trace, Writer};
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// The trace of this run, if there is one: crews are started in many places.
 static TRACE: Mutex<Option<Recording>> = Mutex::new(None);

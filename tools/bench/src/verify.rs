@@ -6,10 +6,10 @@ use rdmc::{Algorithm, size};
 use serde_json::json;
 
 use crate::{
-    Outcome,
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
+    outcome::Outcome,
     report::{Output, Report, number},
     sweep::{algorithms, progress},
 };

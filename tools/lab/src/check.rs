@@ -13,7 +13,7 @@ use lab::{Error, Lab, LabSettings};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::{Which, go_on, print, print_json, watch_signals};
+use crate::terminal::{Which, go_on, print, print_json, watch_signals};
 use iperf::Servers;
 
 const EXAMPLES: &str = "\

@@ -4,7 +4,7 @@ use std::{os::unix::process::CommandExt, process::ExitCode};
 
 use lab::{Error, Lab};
 
-use crate::Which;
+use crate::terminal::Which;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,20 +8,16 @@
 mod check;
 mod exec;
 mod show;
+mod terminal;
 mod up;
 
 use std::{
-    io::{self, ErrorKind, Write},
+    io::{self, Write},
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
 };
 
 use clap::{Parser, Subcommand};
 use lab::Error;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,46 +45,6 @@ enum Command {
     Hosts(show::HostsArgs),
     Check(check::Args),
     Down(show::DownArgs),
-}
-
-/// Which lab a command is about.
-#[derive(Debug, clap::Args)]
-struct Which {
-    /// Name of the lab: lower-case letters, digits and -
-    #[arg(long, value_name = "NAME", default_value = "lab")]
-    name: String,
-}
-
-/// Signals to end are noted from now on; a flag says whether there was one.
-fn watch_signals() -> Result<Arc<AtomicBool>, Error> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&flag))
-            .map_err(|error| Error::Failed(format!("catching signals: {error}")))?;
-    }
-    Ok(flag)
-}
-
-/// [`Error::Interrupted`] once a signal has come.
-fn go_on(stop: &AtomicBool) -> Result<(), Error> {
-    if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
-}
-
-/// Writes to standard output. That its reader has seen enough is no error.
-fn print(text: &str) -> Result<(), Error> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::Failed(format!("standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Writes JSON to standard output.
-fn print_json(value: &impl serde::Serialize) -> Result<(), Error> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Error::Failed(format!("writing JSON: {error}")))?;
-    print(&(text + "\n"))
 }
 
 fn main() -> ExitCode {

@@ -3,7 +3,7 @@
 use lab::{Error, Lab, Listed};
 use serde_json::json;
 
-use crate::{Which, print, print_json};
+use crate::terminal::{Which, print, print_json};
 
 /// List the labs on this machine
 #[derive(Debug, clap::Args)]

@@ -2,7 +2,7 @@
 
 use lab::{Error, Lab, LabSettings, Link, Rate, SlowHost, SlowLink, parse_size};
 
-use crate::{Which, print, print_json, watch_signals};
+use crate::terminal::{Which, print, print_json, watch_signals};
 
 const EXAMPLES: &str = "\
 Examples:

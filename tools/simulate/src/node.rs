@@ -8,8 +8,8 @@ use std::{
 };
 
 use transport::{
-    Completion, EndpointId, FutureRead, PeerMemory, PostError, ReadLease, Token, Transport, Waker,
-    WriteLease,
+    Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory, PostError, ReadLease, Token,
+    Transport, TriggeredSends, Waker, WriteLease,
 };
 use transport_sim::{SimLink, SimTransport};
 
@@ -183,57 +183,12 @@ impl Transport for Node {
         }
     }
 
-    fn can_write(&self) -> bool {
-        self.inner.can_write()
+    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
+        Some(self)
     }
 
-    fn expose(
-        &mut self,
-        endpoint: EndpointId,
-        key: u32,
-        memory: PeerMemory,
-    ) -> Result<(), PostError> {
-        self.inner.expose(endpoint, key, memory)
-    }
-
-    fn post_write(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        key: u32,
-        offset: u64,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        let outcome = self.inner.post_write(endpoint, from, key, offset, immediate, token);
-        self.note(endpoint, token, outcome)
-    }
-
-    fn can_offload(&self) -> bool {
-        self.inner.can_offload()
-    }
-
-    fn post_offloaded_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        let outcome = self.inner.post_offloaded_receive(endpoint, into, immediate, token);
-        self.note(endpoint, token, outcome)
-    }
-
-    fn post_offloaded_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: FutureRead,
-        immediate: u32,
-        token: Token,
-        after: &[(EndpointId, Token)],
-    ) -> Result<(), PostError> {
-        let outcome = self.inner.post_offloaded_send(endpoint, from, immediate, token, after);
-        self.note(endpoint, token, outcome)
+    fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
+        Some(self)
     }
 
     fn close(&mut self, endpoint: EndpointId) {
@@ -259,5 +214,54 @@ impl Transport for Node {
 
     fn waker(&self) -> Waker {
         self.inner.waker()
+    }
+}
+
+impl OneSidedWrites for Node {
+    fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
+        self.inner.expose(endpoint, key, memory)
+    }
+
+    fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let outcome = self.inner.post_write(endpoint, from, key, offset, immediate, token);
+        self.note(endpoint, token, outcome)
+    }
+}
+
+impl TriggeredSends for Node {
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let outcome = self.inner.post_offloaded_receive(endpoint, into, immediate, token);
+        self.note(endpoint, token, outcome)
+    }
+
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: &[(EndpointId, Token)],
+    ) -> Result<(), PostError> {
+        let outcome = self.inner.post_offloaded_send(endpoint, from, immediate, token, after);
+        self.note(endpoint, token, outcome)
     }
 }

@@ -6,7 +6,7 @@ use files::{BenchReport, HostPlan, Measurement, PushError, Subject};
 use rdmc::Algorithm;
 use serde::Serialize;
 
-use super::Args;
+use super::args::Args;
 use crate::{
     doctor::{self, Machine},
     failure::Exit,

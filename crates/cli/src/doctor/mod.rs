@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use clap::Parser;
-use serde::Serialize;
 
 use crate::{
     failure::{Exit, Failure, say},
@@ -13,11 +12,13 @@ use crate::{
 mod checks;
 mod gather;
 mod machine;
+mod report;
 mod text;
 
-use checks::{Finding, Severity};
+use checks::Severity;
 pub use gather::gather as this_machine;
 pub use machine::Machine;
+use report::Report;
 
 /// Show what this machine has for rdmc, and what to mend
 ///
@@ -33,30 +34,6 @@ pub struct Args {
     /// Write one JSON object instead of text
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Serialize)]
-struct Report {
-    machine: Machine,
-    fabric: Choice,
-    findings: Vec<Finding>,
-}
-
-/// What `--fabric auto` takes if all other hosts have it too.
-#[derive(Serialize)]
-struct Choice {
-    automatic: String,
-    reason: String,
-}
-
-impl Report {
-    fn of(machine: Machine) -> Self {
-        let fabric = Choice {
-            automatic: machine.fabrics.first().cloned().unwrap_or_else(|| "tcp".into()),
-            reason: checks::choice(&machine),
-        };
-        Self { fabric, findings: checks::examine(&machine), machine }
-    }
 }
 
 /// Looks, and reports on standard output.

@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use rdmc::size;
 
 use super::{
-    Report, Severity,
+    checks::Severity,
     machine::{Limit, Machine, Nic, RdmaPort},
+    report::Report,
 };
 
 const UNKNOWN: &str = "unknown";

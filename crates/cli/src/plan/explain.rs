@@ -10,7 +10,7 @@ use rdmc::{
 use schedule::{Algorithm, lower_bound_steps};
 use serde_json::{Value, json};
 
-use super::Args;
+use super::args::Args;
 use crate::{failure::Failure, output};
 
 /// Prints the comparison.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 
-use super::{Plan, transfers::Transfers};
+use super::{message::Plan, transfers::Transfers};
 
 #[derive(Serialize)]
 struct Document<'a> {

@@ -11,7 +11,7 @@ use svg::{
     },
 };
 
-use super::{Plan, table, transfers::Transfers};
+use super::{message::Plan, table, transfers::Transfers};
 use crate::failure::Failure;
 
 const MAX_MEMBERS: u32 = 64;

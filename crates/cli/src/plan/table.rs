@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use schedule::lower_bound_steps;
 
-use super::{Plan, transfers::Transfers};
+use super::{message::Plan, transfers::Transfers};
 
 /// The line above a table and the title of a picture.
 pub fn headline(plan: &Plan) -> String {

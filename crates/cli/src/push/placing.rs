@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use files::{Admission, HostPlan, PushSettings};
 
-use super::Args;
+use super::args::Args;
 use crate::{
     failure::Failure,
     hosting::{local_name, named, plan},

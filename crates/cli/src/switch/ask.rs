@@ -10,7 +10,7 @@ use control::{Agent, ControlError};
 use mcrdma::{Mac, plan::Member};
 use serde::Serialize;
 
-use super::text;
+use super::{setup, text};
 use crate::{credentials::CredentialFiles, failure::Failure, output};
 
 /// Whom to ask, and how to show it.
@@ -35,8 +35,8 @@ impl Asked {
         ask: impl AsyncFnOnce(Agent) -> Result<A, ControlError>,
         show: impl FnOnce(&A, &mut io::StdoutLock<'_>) -> io::Result<()>,
     ) -> Result<(), Failure> {
-        let certificates = super::certificates(&self.credentials)?;
-        let answer = super::runtime()?.block_on(async {
+        let certificates = setup::certificates(&self.credentials)?;
+        let answer = setup::runtime()?.block_on(async {
             let agent = Agent::new(&self.agent, &certificates)?;
             ask(agent).await
         });

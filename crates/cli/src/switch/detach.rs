@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use switch::KernelPlane;
+use data_plane::KernelPlane;
 
 use crate::failure::{Failure, say};
 

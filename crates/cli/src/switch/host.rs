@@ -4,14 +4,14 @@ use std::{io, path::PathBuf};
 
 use control::host::client::Host;
 
-use super::{ask, text};
+use super::{ask, setup, text};
 use crate::failure::Failure;
 
 /// Show this host's daemon: the groups that applications send to, and who listens
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The Unix socket of `rdmc switch join`
-    #[arg(long, value_name = "PATH", default_value = super::SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = setup::SOCKET)]
     socket: PathBuf,
 
     /// As JSON, for programs
@@ -21,7 +21,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(&self) -> Result<(), Failure> {
-        let answer = super::runtime()?.block_on(async { Host::at(&self.socket).groups().await });
+        let answer = setup::runtime()?.block_on(async { Host::at(&self.socket).groups().await });
         let answer = answer.map_err(Failure::because)?;
         ask::write(&answer, self.json, |answer, out: &mut io::StdoutLock<'_>| {
             text::host(answer, out)

@@ -8,10 +8,12 @@ use std::{
 
 use control::host::{self, DaemonSettings};
 
+use super::setup;
 use crate::{
     credentials::CredentialFiles,
     failure::{Failure, say},
     interrupt::Interrupt,
+    logging,
 };
 
 /// The file's owner, group and all others.
@@ -39,7 +41,7 @@ pub struct Args {
     switch: String,
 
     /// Where applications of this host call: a Unix socket
-    #[arg(long, value_name = "PATH", default_value = super::SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = setup::SOCKET)]
     socket: PathBuf,
 
     /// Who may call there: permissions of that file, in octal digits
@@ -66,9 +68,9 @@ fn mode(text: &str) -> Result<u32, String> {
 
 /// Serves until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let certificates = super::certificates(&args.credentials)?;
+    let certificates = setup::certificates(&args.credentials)?;
     let stop = Interrupt::catch(false)?.begin().flag();
-    crate::start_logging(args.verbose, None);
+    logging::start(args.verbose, None);
     let listening = format!("listening on {}", args.listen);
     let listener = TcpListener::bind(args.listen).map_err(Failure::while_doing(&listening))?;
     let address = listener.local_addr().map_err(Failure::while_doing(&listening))?;
@@ -78,11 +80,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         socket_mode: args.socket_mode,
         trusted: args.trust.clone(),
     };
-    let served = super::runtime()?.block_on(async {
+    let served = setup::runtime()?.block_on(async {
         let prepared = host::prepare(&settings, &certificates)?;
         let socket = args.socket.display();
         say(format_args!("host daemon at {address}, applications at {socket}"));
-        let stopped = super::until(|| stop.load(Ordering::Relaxed));
+        let stopped = setup::until(|| stop.load(Ordering::Relaxed));
         host::serve(prepared, listener, stopped).await
     });
     if served.is_ok() {

@@ -5,22 +5,12 @@ mod detach;
 mod host;
 mod join;
 mod run;
+mod setup;
 mod text;
 
-use std::time::Duration;
-
 use clap::Subcommand;
-use rdmc::bootstrap::Certificates;
 
-use crate::{
-    credentials::CredentialFiles,
-    failure::{Exit, Failure},
-};
-
-/// Where applications of a host reach its daemon.
-const SOCKET: &str = "/run/rdmc/switch.sock";
-/// What commands wait for is noticed within this time.
-const TICK: Duration = Duration::from_millis(50);
+use crate::failure::{Exit, Failure};
 
 /// Let switches copy for groups, instead of receivers that relay
 ///
@@ -70,27 +60,4 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         Command::Plan(args) => args.run(),
     }?;
     Ok(Exit::Done)
-}
-
-/// Agents and who asks them show certificates; a secret would let every host do what one may.
-fn certificates(files: &CredentialFiles) -> Result<Certificates, Failure> {
-    match files.read(&[])? {
-        Some(rdmc::bootstrap::Credentials::Certificates(certificates)) => Ok(certificates),
-        _ => Err(Failure::Usage(
-            "switches take certificates: give --cert, --key and --ca (docs/security.md says how to make them)".into(),
-        )),
-    }
-}
-
-/// What the commands wait in: one thread, in the network namespace that they were started in.
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(Failure::while_doing("starting"))
-}
-
-/// Waits until this is so: a signal has come (`interrupt::flag`), or what was to go on has ended.
-async fn until(is_over: impl Fn() -> bool) {
-    while !is_over() {
-        tokio::time::sleep(TICK).await;
-    }
 }

@@ -13,13 +13,15 @@ use std::{
 
 use clap::ValueEnum;
 use control::agent::{self, AgentSettings, Next, Plane};
+use data_plane::{Groups, KernelPlane, UserspacePlane};
 use rustix::system::uname;
-use switch::{Groups, KernelPlane, UserspacePlane};
 
+use super::setup;
 use crate::{
     credentials::CredentialFiles,
     failure::{Failure, say},
     interrupt::Interrupt,
+    logging,
 };
 
 /// Where the program's maps are, unless something else is said.
@@ -97,9 +99,9 @@ enum PlaneKind {
 
 /// Serves until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let certificates = super::certificates(&args.credentials)?;
+    let certificates = setup::certificates(&args.credentials)?;
     let stop = Interrupt::catch(false)?.begin().flag();
-    crate::start_logging(args.verbose, None);
+    logging::start(args.verbose, None);
     let name =
         args.name.clone().unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned());
     let listener = agent::listen(args.listen).map_err(Failure::because)?;
@@ -116,8 +118,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         stale_after: Duration::from_secs(args.stale_after),
         groups_per_host_max: args.groups_per_host as usize,
     };
-    let served = super::runtime()?.block_on(async {
-        let stopped = super::until(|| {
+    let served = setup::runtime()?.block_on(async {
+        let stopped = setup::until(|| {
             stop.load(Ordering::Relaxed) || bridge.as_ref().is_some_and(Bridge::is_finished)
         });
         let prepared = agent::prepare(settings, plane, &certificates)?;

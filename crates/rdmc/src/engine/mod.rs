@@ -177,11 +177,11 @@ impl<T: Transport> Engine<T> {
                 self.transport.block_bytes_max()
             )));
         }
-        let offload = Offload::of(&settings, self.transport.can_offload());
+        let offload = Offload::of(&settings, self.transport.triggered().is_some());
         if let Offload::Unavailable(reason) = offload {
             tracing::warn!(group = number, reason, "the network does not relay by itself");
         }
-        if !self.transport.can_write() {
+        if self.transport.one_sided().is_none() {
             settings.small = None;
         }
         self.groups_made += 1;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use relay::Action;
-use transport::{LeaseError, Token, Transport};
+use transport::{LeaseError, PostError, Token, Transport, TriggeredSends};
 
 use super::{
     Counters,
@@ -63,8 +63,13 @@ impl fmt::Display for Offload {
     }
 }
 
+fn triggered<T: Transport>(transport: &mut T) -> Result<&mut dyn TriggeredSends, PostError> {
+    transport.triggered().ok_or(PostError::Unsupported("triggered sends"))
+}
+
 impl Group {
-    /// Carries out an action that only an offloading relay asks for; others do nothing.
+    /// Carries out an action that only an offloading relay asks for, over a network that has
+    /// triggered sends; others do nothing.
     pub(super) fn act_offloaded<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -79,8 +84,9 @@ impl Group {
                     false => region.write(range(offset, bytes))?,
                 };
                 if let Some(endpoint) = self.peer(source) {
-                    let posted =
-                        transport.post_offloaded_receive(endpoint, lease, immediate, Token(id.0));
+                    let posted = triggered(transport).and_then(|sends| {
+                        sends.post_offloaded_receive(endpoint, lease, immediate, Token(id.0))
+                    });
                     self.is_posted(source, posted);
                 }
             }
@@ -117,8 +123,9 @@ impl Group {
                 counters.bytes_sent += bytes;
                 if let Some(endpoint) = self.peer(target) {
                     let token = Token(id.0);
-                    let posted =
-                        transport.post_offloaded_send(endpoint, from, immediate, token, &after);
+                    let posted = triggered(transport).and_then(|sends| {
+                        sends.post_offloaded_send(endpoint, from, immediate, token, &after)
+                    });
                     self.is_posted(target, posted);
                 }
             }

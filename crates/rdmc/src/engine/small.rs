@@ -226,7 +226,8 @@ impl Group {
             return Ok(());
         };
         let Some(&endpoint) = self.peers.get(root) else { return Ok(()) };
-        match transport.expose(endpoint, KEY, ring.clone()) {
+        let writes = transport.one_sided().ok_or(PostError::Unsupported("one-sided writes"));
+        match writes.and_then(|writes| writes.expose(endpoint, KEY, ring.clone())) {
             // A root that is gone already says so by a completion, which names it.
             Ok(()) | Err(PostError::EndpointGone(_)) => {}
             Err(error) => {
@@ -331,8 +332,9 @@ impl Group {
         let immediate = (index % u64::from(small.limits.slots)) as u32;
         let leases = self.peers.iter().map(|peer| Ok((peer, ring.read(range.clone())?)));
         let leases = leases.collect::<Result<Vec<_>, LeaseError>>()?;
+        let Some(writes) = transport.one_sided() else { return Ok(false) };
         let post = |((&rank, &endpoint), from)| {
-            let posted = transport.post_write(endpoint, from, KEY, start as u64, immediate, TOKEN);
+            let posted = writes.post_write(endpoint, from, KEY, start as u64, immediate, TOKEN);
             (rank, posted)
         };
         let posted: Vec<_> = leases.into_iter().map(post).collect();

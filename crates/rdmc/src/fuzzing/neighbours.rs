@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use schedule::{Algorithm, Schedule};
-use transport::{CONTROL_BYTES_MAX, Completion, EndpointId, Region, Token, Transport};
+use transport::{
+    CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, Region, Token, Transport,
+};
 use transport_sim::{SimConfig, SimNet, SimTransport};
 
 use crate::{Engine, Event, GroupSettings, SmallMessages};

@@ -14,9 +14,9 @@ use std::{
     time::Duration,
 };
 
+use data_plane::{Groups, KernelPlane, PlaneError, UserspacePlane};
 use mcrdma::{Counters, GroupKey, Refused, Replication, plan};
 use rdmc::{InsertError, Inserted, Switches};
-use switch::{Groups, KernelPlane, PlaneError, UserspacePlane};
 
 /// What interfaces carry: enough for packets with 4 KiB.
 pub const MTU_BYTES: u32 = 4200;

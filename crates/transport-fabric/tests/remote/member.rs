@@ -13,7 +13,9 @@ use std::{
 };
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use transport::{Completion, EndpointId, PeerMemory, Region, Token, Transport, Waker};
+use transport::{
+    Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Token, Transport, Waker,
+};
 use transport_fabric::{FabricLink, FabricTransport, Offer, Role};
 
 use super::protocol::{self, Event, Reply, Request};
@@ -99,10 +101,10 @@ impl Member {
         }
     }
 
-    fn started(&self) -> Reply {
+    fn started(&mut self) -> Reply {
         Reply::Started {
             block_bytes_max: self.transport.block_bytes_max(),
-            can_write: self.transport.can_write(),
+            can_write: self.transport.one_sided().is_some(),
         }
     }
 

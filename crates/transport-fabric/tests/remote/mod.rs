@@ -16,7 +16,8 @@ use std::{
 };
 
 use transport::{
-    Completion, EndpointId, PeerMemory, PostError, ReadLease, Token, Transport, Waker, WriteLease,
+    Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease, Token, Transport,
+    Waker, WriteLease,
 };
 
 use crate::common::Place;
@@ -214,10 +215,32 @@ impl Transport for Remote {
         self.post(&Request::Word { endpoint: endpoint.0 }, word)
     }
 
-    fn can_write(&self) -> bool {
-        self.can_write
+    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
+        if self.can_write { Some(self) } else { None }
     }
 
+    fn close(&mut self, endpoint: EndpointId) {
+        self.ask(&Request::Close { endpoint: endpoint.0 }, &[]);
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        let (Reply::Polled(events), bytes) = self.ask(&Request::Poll { wait }, &[]) else {
+            panic!("it does not poll");
+        };
+        let mut bytes = bytes.as_slice();
+        completions.extend(events.into_iter().filter_map(|event| self.take_in(event, &mut bytes)));
+    }
+
+    fn waker(&self) -> Waker {
+        let outbox = self.process.as_ref().map(|process| Arc::clone(&process.outbox));
+        Arc::new(move || {
+            // The process may have ended.
+            let _ = outbox.as_ref().map(|outbox| outbox.send(&Request::Wake, &[]));
+        })
+    }
+}
+
+impl OneSidedWrites for Remote {
     fn expose(
         &mut self,
         endpoint: EndpointId,
@@ -244,25 +267,5 @@ impl Transport for Remote {
         self.post(&Request::Write { endpoint, key, offset, immediate, token: called }, &from)?;
         self.sends.insert(token, from);
         Ok(())
-    }
-
-    fn close(&mut self, endpoint: EndpointId) {
-        self.ask(&Request::Close { endpoint: endpoint.0 }, &[]);
-    }
-
-    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
-        let (Reply::Polled(events), bytes) = self.ask(&Request::Poll { wait }, &[]) else {
-            panic!("it does not poll");
-        };
-        let mut bytes = bytes.as_slice();
-        completions.extend(events.into_iter().filter_map(|event| self.take_in(event, &mut bytes)));
-    }
-
-    fn waker(&self) -> Waker {
-        let outbox = self.process.as_ref().map(|process| Arc::clone(&process.outbox));
-        Arc::new(move || {
-            // The process may have ended.
-            let _ = outbox.as_ref().map(|outbox| outbox.send(&Request::Wake, &[]));
-        })
     }
 }

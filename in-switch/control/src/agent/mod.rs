@@ -14,9 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::{Groups, UserspaceTables};
 use mcrdma::Port;
 use rdmc::bootstrap::Certificates;
-use switch::{Groups, UserspaceTables};
 use tokio::{
     sync::oneshot,
     time::{MissedTickBehavior, interval, sleep},

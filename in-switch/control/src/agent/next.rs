@@ -145,7 +145,7 @@ impl Behind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mcrdma::Mac;
+    use roce::Mac;
 
     fn hops(ports: &[Port]) -> BTreeSet<Hop> {
         ports.iter().map(|&port| Hop { port, gateway: None, mac: Mac::default() }).collect()

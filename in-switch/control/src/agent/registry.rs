@@ -13,14 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::{Groups, MemberState, PlaneError};
 use mcrdma::{
-    GROUPS_MAX, GroupKey, Mac, Merging, Port, Refused, Replication, Source,
+    GROUPS_MAX, GroupKey, Merging, Port, Refused, Replication, Source,
     plan::{Group, Member},
 };
 use rdmc::bootstrap::Certificates;
+use roce::Mac;
 use routes::Station;
 use rustls::RootCertStore;
-use switch::{Groups, MemberState, PlaneError};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
+use data_plane::UserspaceTables;
 use mcrdma::Port;
 use routes::{Hop, Kernel, Neighbour, NoHop, RoutesError, Snapshot, Station};
-use switch::UserspaceTables;
 use tokio::time::sleep;
 
 /// Who has to be asked for an Ethernet address answers within so many attempts.

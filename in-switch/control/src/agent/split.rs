@@ -112,7 +112,7 @@ pub(crate) fn ports(hops: &BTreeSet<Hop>) -> Vec<Port> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mcrdma::Mac;
+    use roce::Mac;
 
     fn way(ports: &[Port], agents: &[&str], mac: u8) -> Way {
         let hop = |&port: &Port| Hop { port, gateway: None, mac: Mac([2, 0, 0, 0, 0, mac]) };

@@ -34,7 +34,7 @@ use std::{
 };
 
 use hyper_util::rt::TokioIo;
-use mcrdma::{Mac, endpoint::Memory};
+use roce::{Mac, rc::MemoryRegion};
 use tokio::{net::UnixStream, sync::mpsc, time::timeout};
 use tonic::{
     Status, Streaming,
@@ -363,7 +363,7 @@ impl Acceptance {
 
     /// The same with memory.
     #[must_use]
-    pub fn with(mut self, memory: Memory) -> Self {
+    pub fn with(mut self, memory: MemoryRegion) -> Self {
         self.regions.push(memory);
         self
     }

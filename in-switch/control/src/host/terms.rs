@@ -3,11 +3,10 @@
 use std::net::IpAddr;
 
 use mcrdma::{
-    MEMBERS_MAX, Mac, REGIONS_MAX,
-    endpoint::Memory,
+    MEMBERS_MAX, REGIONS_MAX,
     plan::{Group, Member},
 };
-use roce::Serial;
+use roce::{Mac, Serial, rc::MemoryRegion};
 
 use crate::{
     ControlError, ErrorKind,
@@ -60,7 +59,7 @@ pub struct Acceptance {
     /// Its queue pair, whose peer is the sender's.
     pub qpn: u32,
     /// Its memory: as many regions as the sender has, each at least as long.
-    pub regions: Vec<Memory>,
+    pub regions: Vec<MemoryRegion>,
 }
 
 /// Who is asked to be a member.
@@ -217,7 +216,7 @@ impl Acceptance {
     pub(crate) fn of(joined: &proto::Joined) -> Result<Self, ControlError> {
         check_count(joined.regions.len())?;
         let memory = |&proto::Memory { start, bytes, key }: &proto::Memory| {
-            check_range(start, bytes).map(|()| Memory { start, bytes, key })
+            check_range(start, bytes).map(|()| MemoryRegion { start, bytes, key })
         };
         Ok(Self {
             address: address(&joined.address)?,
@@ -228,7 +227,11 @@ impl Acceptance {
     }
 
     pub(crate) fn told(&self) -> proto::Joined {
-        let memory = |&Memory { start, bytes, key }: &Memory| proto::Memory { start, bytes, key };
+        let memory = |&MemoryRegion { start, bytes, key }: &MemoryRegion| proto::Memory {
+            start,
+            bytes,
+            key,
+        };
         proto::Joined {
             address: self.address.to_string(),
             mac: self.mac.to_string(),
@@ -240,7 +243,7 @@ impl Acceptance {
 
     /// As switches have to know it.
     fn member(&self, extents: &[Extent]) -> Member {
-        let region = |(extent, memory): (&Extent, &Memory)| mcrdma::Region {
+        let region = |(extent, memory): (&Extent, &MemoryRegion)| mcrdma::Region {
             start: extent.start,
             bytes: extent.bytes,
             member_start: memory.start,
@@ -345,7 +348,7 @@ mod tests {
     }
 
     fn acceptance() -> Acceptance {
-        let memory = |start| Memory { start, bytes: 8, key: 3 };
+        let memory = |start| MemoryRegion { start, bytes: 8, key: 3 };
         Acceptance {
             address: "10.0.0.2".parse().unwrap(),
             mac: Mac([2, 0, 0, 0, 0, 2]),

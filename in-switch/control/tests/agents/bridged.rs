@@ -7,10 +7,8 @@ use std::{
 
 use control::{ErrorKind, proto::GroupReport};
 use endpoint::{Endpoint, Peer};
-use mcrdma::{
-    endpoint::{Kind, RequesterConfig, Work},
-    plan::{Device, Topology},
-};
+use mcrdma::plan::{Device, Topology};
+use roce::rc::{Kind, RequesterConfig, Work};
 
 use crate::{
     authority,

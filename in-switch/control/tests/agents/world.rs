@@ -17,16 +17,15 @@ use control::{
     Agent, Claim, ControlError,
     agent::{self, AgentSettings, Plane},
 };
+use data_plane::{Groups, KernelPlane};
 use endpoint::{Endpoint, Peer};
 use lab::Network;
 use mcrdma::{
-    GroupKey, Mac,
-    endpoint::RequesterConfig,
+    GroupKey,
     plan::{Device, Group, Member, Node, Topology},
 };
 use rdmc::bootstrap::{CertificateFiles, Certificates};
-use roce::Serial;
-use switch::{Groups, KernelPlane};
+use roce::{Mac, Serial, rc::RequesterConfig};
 
 use crate::authority::Authority;
 

@@ -10,7 +10,7 @@ use control::{
     },
 };
 use endpoint::{Endpoint, Event, Peer};
-use mcrdma::endpoint::{Kind, Memory, RequesterConfig, Status, Work};
+use roce::rc::{Kind, MemoryRegion, RequesterConfig, Status, Work};
 
 use crate::world::{World, address, daemon};
 
@@ -29,7 +29,7 @@ pub struct Receiver {
     pub offer: u64,
     pub qpn: u32,
     service: &'static str,
-    memory: Memory,
+    memory: MemoryRegion,
 }
 
 /// An application that sends.
@@ -64,7 +64,7 @@ pub fn new_group(sender: usize, sender_qpn: u32, members: &[(usize, &str)]) -> N
 impl Receiver {
     pub async fn new(world: &World, host: usize, service: &'static str) -> Self {
         let listener = world.host(host).listen(service).await.unwrap();
-        let memory = Memory { start: 0, bytes: 0, key: 0 };
+        let memory = MemoryRegion { start: 0, bytes: 0, key: 0 };
         Self { host, listener, offer: 0, qpn: 0, service, memory }
     }
 

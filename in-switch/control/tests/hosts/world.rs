@@ -15,10 +15,10 @@ use control::{
     host::{self, DaemonSettings, client::Host},
     proto,
 };
+use data_plane::{Groups, KernelPlane};
 use endpoint::Endpoint;
 use lab::Network;
 use rdmc::bootstrap::Certificates;
-use switch::{Groups, KernelPlane};
 use tokio::{runtime::Runtime, sync::oneshot};
 
 use crate::authority::Authority;

@@ -6,10 +6,8 @@ use std::{
 };
 
 use endpoint::{Endpoint, Event};
-use mcrdma::{
-    endpoint::{Kind, Status, Work},
-    plan::Node,
-};
+use mcrdma::plan::Node;
+use roce::rc::{Kind, Status, Work};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 pub const MESSAGES: u64 = 60;

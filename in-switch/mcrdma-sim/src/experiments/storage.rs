@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use mcrdma::{
-    endpoint::RequesterConfig,
-    plan::{Device, Node, Topology},
-};
+use mcrdma::plan::{Device, Node, Topology};
+use roce::rc::RequesterConfig;
 use serde::Serialize;
 
 use super::{fat_tree_config, mean_us, quantile};

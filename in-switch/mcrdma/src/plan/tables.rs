@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use roce::Serial;
+use roce::{Mac, Serial};
 
 use super::{Node, Tree};
-use crate::{Branch, GroupKey, Mac, Merging, Port, Region, Replication, Rewriting, Source};
+use crate::{Branch, GroupKey, Merging, Port, Region, Replication, Rewriting, Source};
 
 /// A member, as switches have to know it.
 #[derive(Clone, PartialEq, Eq, Debug)]

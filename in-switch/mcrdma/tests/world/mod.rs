@@ -7,13 +7,15 @@ use std::{
 };
 
 use mcrdma::{
-    ETHERNET_BYTES, GroupKey, Mac, Region, Switch, Verdict,
-    endpoint::{
-        Arrival, Completion, Kind, Memory, Place, Requester, RequesterConfig, Responder, Work,
-    },
+    GroupKey, Region, Switch, Verdict,
     plan::{self, Device, Group, Member, Node, Topology},
 };
-use roce::{Aeth, Bth, Headers, IpHeader, Opcode, Packet, Serial};
+use roce::{
+    Aeth, Bth, ETHERNET_BYTES, Headers, IpHeader, Mac, Opcode, Packet, Serial,
+    rc::{
+        Arrival, Completion, Kind, MemoryRegion, Place, Requester, RequesterConfig, Responder, Work,
+    },
+};
 
 pub const MTU_BYTES: u32 = 256;
 /// Where each sender thinks that its peer's memory begins.
@@ -146,7 +148,7 @@ impl World {
             let qpn = 17 + (number * 100 + place) as u32;
             let mut responder = Responder::new(MTU_BYTES, psn_first.plus(psn_offset), 1);
             let bytes = 1 << 16;
-            responder.register(Memory { start: memory_start, bytes, key: member_key });
+            responder.register(MemoryRegion { start: memory_start, bytes, key: member_key });
             self.receivers.push(Receiver {
                 host,
                 qpn,

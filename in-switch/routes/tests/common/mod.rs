@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcrdma::{Mac, Port};
+use mcrdma::Port;
+use roce::Mac;
 use routes::{Hop, Kernel, NoHop, Snapshot, Station};
 
 /// For what the kernel does soon, on a busy machine.

@@ -8,7 +8,7 @@ use std::{
 use clap::ValueEnum;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Outcome, random::Random};
+use crate::{outcome::Outcome, random::Random};
 
 /// A slow program runs so long, and then stands still so long.
 const TURN: Duration = Duration::from_millis(20);

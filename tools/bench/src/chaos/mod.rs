@@ -12,8 +12,8 @@ use rdmc::size;
 use serde_json::json;
 
 use crate::{
-    Outcome,
     interrupt::Interrupt,
+    outcome::Outcome,
     random::Random,
     report::{Output, Report, median, number},
 };

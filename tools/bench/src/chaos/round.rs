@@ -16,7 +16,7 @@ use super::{
     harm::{Harm, Ongoing, processes},
     notices::{LOGS, Notices},
 };
-use crate::{Outcome, interrupt::Interrupt, random::Random, running::Running};
+use crate::{interrupt::Interrupt, outcome::Outcome, random::Random, running::Running};
 
 /// No push takes longer, whatever happens.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -19,7 +19,7 @@ use rdmc::{
 };
 use rustix::{net::sockopt::set_socket_linger, process::nice};
 
-use crate::{Outcome, random::Random};
+use crate::{outcome::Outcome, random::Random};
 
 /// Threads at each port, and connections that each of them holds: twice what a listener lets in.
 const THREADS: u64 = 2;

@@ -11,8 +11,9 @@ use rdmc::size;
 use serde_json::json;
 
 use crate::{
-    Outcome, chaos,
+    chaos,
     interrupt::Interrupt,
+    outcome::Outcome,
     report::{Output, Report, median, number},
 };
 use attack::Kind;

@@ -18,7 +18,7 @@ use super::{
     attack::{BYSTANDER_PORTS, Kind},
     watch::{Watch, listening_ports},
 };
-use crate::{Outcome, interrupt::Interrupt, running::Running};
+use crate::{interrupt::Interrupt, outcome::Outcome, running::Running};
 
 /// Where receivers listen.
 const PORT: u16 = 7000;

@@ -6,10 +6,10 @@ use mcrdma_sim::experiments::{
 };
 use serde_json::json;
 
-use super::Args;
+use super::args::Args;
 use crate::{
-    Outcome,
     chart::{Axis, Chart, Line, Panel, Point, Style},
+    outcome::Outcome,
     report::{Report, mean, number},
 };
 

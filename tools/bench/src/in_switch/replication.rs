@@ -10,10 +10,10 @@ use mcrdma_sim::{
 use rdmc::size;
 use serde_json::json;
 
-use super::{Args, lines};
+use super::args::{Args, lines};
 use crate::{
-    Outcome,
     chart::{Axis, Chart, Panel, Unit},
+    outcome::Outcome,
     report::{Report, number},
 };
 

@@ -7,10 +7,10 @@ use mcrdma_sim::{
 };
 use serde_json::json;
 
-use super::{Args, lines};
+use super::args::{Args, lines};
 use crate::{
-    Outcome,
     chart::{Axis, Chart, Line, Panel, Point},
+    outcome::Outcome,
     report::{Report, number},
 };
 

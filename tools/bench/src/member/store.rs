@@ -14,13 +14,18 @@ use rdmc::{
     Algorithm, Application, Failure, Group, GroupSettings, Memory, Region, RegionPool, Schedule,
     Window,
 };
-use serde::{Deserialize, Serialize};
 
-use super::{Answer, Member, Order, PATIENCE, TRANSFER_PATIENCE, check_from, fill, next_line, say};
+use super::{
+    lines::{next_line, say},
+    orders::{Answer, Order},
+    state::{Member, PATIENCE, TRANSFER_PATIENCE},
+    workload::{Object, Workload},
+};
 use crate::{
-    Outcome,
     clock::{ClockId, now_ns},
-    groups::raise_file_limit,
+    contents::{check_from, fill},
+    file_limit::raise_file_limit,
+    outcome::Outcome,
 };
 
 /// The message that opens the connections of each group that is used before anything is timed.
@@ -29,44 +34,6 @@ const WARM_UP_BYTES: usize = 1 << 20;
 const SEED: u64 = 0xD6E8_FEB8_6659_FD93;
 /// Objects begin one word apart in the source's memory, so that no two have the same contents.
 const WORD: usize = 8;
-
-/// Groups, and what is sent in them.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Workload {
-    /// The number of the first group; none is used twice.
-    pub number: u64,
-    pub algorithm: String,
-    pub block_bytes: u64,
-    pub window: u32,
-    /// The members of each group; the first of each is the root of all.
-    pub groups: Vec<[u32; 4]>,
-    pub objects: Vec<Object>,
-    /// How many may be on their way at the same time.
-    pub in_flight: usize,
-}
-
-/// One message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Object {
-    /// An index into [`Workload::groups`].
-    pub group: usize,
-    pub bytes: u64,
-}
-
-impl Workload {
-    /// Members of a group that receive.
-    pub const TARGETS: usize = 3;
-
-    /// The objects of one group, in the order in which they are sent.
-    fn objects_of(&self, group: usize) -> impl Iterator<Item = usize> {
-        let indexed = self.objects.iter().enumerate();
-        indexed.filter(move |(_, object)| object.group == group).map(|(index, _)| index)
-    }
-
-    fn takes_part(&self, rank: u32, object: &Object) -> bool {
-        self.groups.get(object.group).is_some_and(|members| members.contains(&rank))
-    }
-}
 
 /// What callbacks tell the main thread; objects are indices into [`Workload::objects`].
 enum Event {
@@ -148,70 +115,74 @@ struct Part<'a> {
     told: Receiver<Event>,
 }
 
-impl Member<'_> {
-    /// Answers how much processor time this member took, in ns, from warm-up to the last object;
-    /// what looking at their contents took is not in it.
-    pub(super) fn store(&mut self, workload: &Workload, orders: &Receiver<String>) -> Outcome<u64> {
-        raise_file_limit()?;
-        let rank = self.args.rank;
-        let own = || workload.objects.iter().filter(|object| workload.takes_part(rank, object));
-        let is_root = rank == 0;
-        let longest = own().map(|object| object.bytes).max().unwrap_or(0);
-        let pool = match is_root {
-            true => RegionPool::new(0, 0),
-            false => self.memory_for(workload.in_flight, longest.max(1)),
-        };
-        let part = self.join_groups(workload, pool)?;
-        part.warm_up(is_root)?;
-        let all = is_root.then(|| {
-            let mut bytes = vec![0; longest as usize + WORD * workload.objects.len()];
-            fill(&mut bytes, SEED);
-            Arc::new(bytes)
-        });
-        say(&Answer::Ready)?;
-        let cpu_before = now_ns(ClockId::ProcessCPUTime);
-        let checking_ns = match &all {
-            Some(all) => part.send(all, orders)?,
-            None => part.receive(own().count())?,
-        };
-        let cpu_ns = now_ns(ClockId::ProcessCPUTime) - cpu_before - checking_ns;
-        let Order::Close = serde_json::from_str(&next_line(orders)?)? else {
-            return Err("told something else than to close".into());
-        };
-        // In the same order at all members, so that nobody waits for somebody who waits for it.
-        for index in 0..workload.groups.len() {
-            part.groups.get(&index).map_or(Ok(()), |group| group.close(PATIENCE))?;
-        }
-        Ok(cpu_ns)
+/// Answers how much processor time this member took, in ns, from warm-up to the last object;
+/// what looking at their contents took is not in it.
+pub fn take_part(
+    member: &mut Member<'_>,
+    workload: &Workload,
+    orders: &Receiver<String>,
+) -> Outcome<u64> {
+    raise_file_limit()?;
+    let rank = member.args.rank;
+    let own = || workload.objects.iter().filter(|object| workload.takes_part(rank, object));
+    let is_root = rank == 0;
+    let longest = own().map(|object| object.bytes).max().unwrap_or(0);
+    let pool = match is_root {
+        true => RegionPool::new(0, 0),
+        false => member.memory_for(workload.in_flight, longest.max(1)),
+    };
+    let part = join_groups(member, workload, pool)?;
+    part.warm_up(is_root)?;
+    let all = is_root.then(|| {
+        let mut bytes = vec![0; longest as usize + WORD * workload.objects.len()];
+        fill(&mut bytes, SEED);
+        Arc::new(bytes)
+    });
+    say(&Answer::Ready)?;
+    let cpu_before = now_ns(ClockId::ProcessCPUTime);
+    let checking_ns = match &all {
+        Some(all) => part.send(all, orders)?,
+        None => part.receive(own().count())?,
+    };
+    let cpu_ns = now_ns(ClockId::ProcessCPUTime) - cpu_before - checking_ns;
+    let Order::Close = serde_json::from_str(&next_line(orders)?)? else {
+        return Err("told something else than to close".into());
+    };
+    // In the same order at all members, so that nobody waits for somebody who waits for it.
+    for index in 0..workload.groups.len() {
+        part.groups.get(&index).map_or(Ok(()), |group| group.close(PATIENCE))?;
     }
+    Ok(cpu_ns)
+}
 
-    fn join_groups<'a>(&self, workload: &'a Workload, pool: RegionPool) -> Outcome<Part<'a>> {
-        let algorithm: Algorithm = workload.algorithm.parse()?;
-        let schedule = Schedule::new(algorithm, 1 + Workload::TARGETS as u32, 0)?;
-        let (sender, told) = mpsc::channel();
-        let mut groups = HashMap::new();
-        for (index, members) in workload.groups.iter().enumerate() {
-            let own = |&member: &u32| member == self.args.rank;
-            let Some(rank) = members.iter().position(own) else { continue };
-            let number = workload.number + index as u64;
-            let mut settings = GroupSettings::new(number, rank as u32, schedule.clone());
-            settings.block_bytes = workload.block_bytes;
-            settings.window = Window { receives: workload.window, sends: workload.window };
-            settings.small = None;
-            let addresses: Option<Vec<_>> = members
-                .iter()
-                .map(|&member| self.addresses.get(member as usize).copied())
-                .collect();
-            let recorder = Recorder {
-                objects: workload.objects_of(index).collect(),
-                pool: pool.clone(),
-                told: sender.clone(),
-            };
-            let addresses = addresses.ok_or("a group has members that do not exist")?;
-            groups.insert(index, self.context.create_group(settings, &addresses, recorder)?);
-        }
-        Ok(Part { workload, groups, pool, told })
+fn join_groups<'a>(
+    member: &Member<'_>,
+    workload: &'a Workload,
+    pool: RegionPool,
+) -> Outcome<Part<'a>> {
+    let algorithm: Algorithm = workload.algorithm.parse()?;
+    let schedule = Schedule::new(algorithm, 1 + Workload::TARGETS as u32, 0)?;
+    let (sender, told) = mpsc::channel();
+    let mut groups = HashMap::new();
+    for (index, members) in workload.groups.iter().enumerate() {
+        let own = |&one: &u32| one == member.args.rank;
+        let Some(rank) = members.iter().position(own) else { continue };
+        let number = workload.number + index as u64;
+        let mut settings = GroupSettings::new(number, rank as u32, schedule.clone());
+        settings.block_bytes = workload.block_bytes;
+        settings.window = Window { receives: workload.window, sends: workload.window };
+        settings.small = None;
+        let addresses: Option<Vec<_>> =
+            members.iter().map(|&one| member.addresses.get(one as usize).copied()).collect();
+        let recorder = Recorder {
+            objects: workload.objects_of(index).collect(),
+            pool: pool.clone(),
+            told: sender.clone(),
+        };
+        let addresses = addresses.ok_or("a group has members that do not exist")?;
+        groups.insert(index, member.context.create_group(settings, &addresses, recorder)?);
     }
+    Ok(Part { workload, groups, pool, told })
 }
 
 impl Part<'_> {

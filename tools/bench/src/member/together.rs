@@ -6,47 +6,23 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Algorithm, Group, GroupSettings, Region, RegionPool, Schedule, Window};
-use serde::{Deserialize, Serialize};
+use rdmc::{Group, GroupSettings, Region, RegionPool, Schedule, Window};
 
 use super::{
-    Answer, Member, Order, PATIENCE, Recorder, Told, await_completion, check, fill, next_line, say,
-    seed,
+    lines::{next_line, say},
+    orders::{Answer, Order},
+    recorder::{Recorder, Told, await_completion},
+    state::{Member, PATIENCE},
+    workload::Together,
 };
 use crate::{
-    Outcome,
     clock::{ClockId, now_ns},
+    contents::{check, fill, seed},
+    outcome::Outcome,
 };
 
 /// The message that opens each group's connections before anything is timed.
 const WARM_UP_BYTES: u64 = 1 << 20;
-
-/// Groups, and the one message in each.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Together {
-    /// The number of the first group; none is used twice.
-    pub number: u64,
-    pub algorithm: String,
-    pub block_bytes: u64,
-    pub window: u32,
-    pub message_bytes: u64,
-    /// The root of each group.
-    pub roots: Vec<u32>,
-}
-
-impl Together {
-    /// The schedule of each group.
-    pub fn schedules(&self, members: u32) -> Outcome<Vec<Schedule>> {
-        let algorithm: Algorithm = self.algorithm.parse()?;
-        let schedule = |&root: &u32| Schedule::new(algorithm, members, root);
-        Ok(self.roots.iter().map(schedule).collect::<Result<_, _>>()?)
-    }
-
-    /// How many blocks a message has.
-    pub fn blocks(&self) -> u32 {
-        u32::try_from(self.message_bytes.div_ceil(self.block_bytes)).unwrap_or(u32::MAX)
-    }
-}
 
 /// One group at this member.
 struct Part {
@@ -57,72 +33,70 @@ struct Part {
     object: Option<Region>,
 }
 
-impl Member<'_> {
-    /// Answers when each group's message was all here, by `CLOCK_MONOTONIC`; nothing of the groups
-    /// whose root this is.
-    pub(super) fn take_part_in_all(
-        &mut self,
-        together: &Together,
-        orders: &Receiver<String>,
-    ) -> Outcome<Vec<Option<u64>>> {
-        let pool = self.memory_for(together.roots.len(), together.message_bytes);
-        let mut parts = self.join_all(together, &pool)?;
-        for part in parts.iter().filter(|part| part.is_root) {
-            let bytes = together.message_bytes.min(WARM_UP_BYTES);
-            part.group.send(Region::zeroed(bytes as usize))?;
-        }
-        for part in &mut parts {
-            let warm = await_completion(&part.told, 1)?.completed;
-            if part.is_root {
-                let object = pool.take().ok_or("no memory is left")?;
-                fill(&mut object.write(0..object.len())?, seed(part.number, 1));
-                part.object = Some(object);
-            } else {
-                warm.into_iter().for_each(|(_, region)| pool.put(region));
-            }
-        }
-        say(&Answer::Ready)?;
-        let Order::GoAt(at_ns) = serde_json::from_str(&next_line(orders)?)? else {
-            return Err("told something else than to go".into());
-        };
-        thread::sleep(Duration::from_nanos(at_ns.saturating_sub(now_ns(ClockId::Monotonic))));
-        for part in &mut parts {
-            part.object.take().map(|object| part.group.send(object)).transpose()?;
-        }
-        let arrived = parts.iter().map(|part| await_completion(&part.told, 1));
-        let arrived = arrived.collect::<Outcome<Vec<_>>>()?;
-        // In the same order at all members, so that nobody waits for somebody who waits for it.
-        for part in &parts {
-            part.group.close(PATIENCE)?;
-        }
-        let mut times_ns = Vec::new();
-        for (part, messages) in parts.iter().zip(arrived) {
-            times_ns.push(messages.received_ns.filter(|_| !part.is_root));
-            for (_, region) in messages.completed {
-                if !part.is_root {
-                    check(&region.read(0..region.len())?, seed(part.number, 1))?;
-                }
-                pool.put(region);
-            }
-        }
-        Ok(times_ns)
+/// Answers when each group's message was all here, by `CLOCK_MONOTONIC`; nothing of the groups
+/// whose root this is.
+pub fn take_part(
+    member: &mut Member<'_>,
+    together: &Together,
+    orders: &Receiver<String>,
+) -> Outcome<Vec<Option<u64>>> {
+    let pool = member.memory_for(together.roots.len(), together.message_bytes);
+    let mut parts = join_all(member, together, &pool)?;
+    for part in parts.iter().filter(|part| part.is_root) {
+        let bytes = together.message_bytes.min(WARM_UP_BYTES);
+        part.group.send(Region::zeroed(bytes as usize))?;
     }
+    for part in &mut parts {
+        let warm = await_completion(&part.told, 1)?.completed;
+        if part.is_root {
+            let object = pool.take().ok_or("no memory is left")?;
+            fill(&mut object.write(0..object.len())?, seed(part.number, 1));
+            part.object = Some(object);
+        } else {
+            warm.into_iter().for_each(|(_, region)| pool.put(region));
+        }
+    }
+    say(&Answer::Ready)?;
+    let Order::GoAt(at_ns) = serde_json::from_str(&next_line(orders)?)? else {
+        return Err("told something else than to go".into());
+    };
+    thread::sleep(Duration::from_nanos(at_ns.saturating_sub(now_ns(ClockId::Monotonic))));
+    for part in &mut parts {
+        part.object.take().map(|object| part.group.send(object)).transpose()?;
+    }
+    let arrived = parts.iter().map(|part| await_completion(&part.told, 1));
+    let arrived = arrived.collect::<Outcome<Vec<_>>>()?;
+    // In the same order at all members, so that nobody waits for somebody who waits for it.
+    for part in &parts {
+        part.group.close(PATIENCE)?;
+    }
+    let mut times_ns = Vec::new();
+    for (part, messages) in parts.iter().zip(arrived) {
+        times_ns.push(messages.received_ns.filter(|_| !part.is_root));
+        for (_, region) in messages.completed {
+            if !part.is_root {
+                check(&region.read(0..region.len())?, seed(part.number, 1))?;
+            }
+            pool.put(region);
+        }
+    }
+    Ok(times_ns)
+}
 
-    fn join_all(&self, together: &Together, pool: &RegionPool) -> Outcome<Vec<Part>> {
-        let rank = self.args.rank;
-        let schedules = together.schedules(self.args.members)?;
-        let join = |(number, schedule): (u64, Schedule)| {
-            let (sender, told) = mpsc::channel();
-            let memory = pool.clone();
-            let recorder = Recorder { memory, told: sender, fate: None, block_bytes: 1, blocks: 0 };
-            let is_root = schedule.root() == rank;
-            let mut settings = GroupSettings::new(number, rank, schedule);
-            settings.block_bytes = together.block_bytes;
-            settings.window = Window { receives: together.window, sends: together.window };
-            settings.small = None;
-            let group = self.context.create_group(settings, &self.addresses, recorder)?;
-            Ok(Part { number, is_root, group, told, object: None })
-        };
-        (together.number..).zip(schedules).map(join).collect()
-    }
+fn join_all(member: &Member<'_>, together: &Together, pool: &RegionPool) -> Outcome<Vec<Part>> {
+    let rank = member.args.rank;
+    let schedules = together.schedules(member.args.members)?;
+    let join = |(number, schedule): (u64, Schedule)| {
+        let (sender, told) = mpsc::channel();
+        let memory = pool.clone();
+        let recorder = Recorder { memory, told: sender, fate: None, block_bytes: 1, blocks: 0 };
+        let is_root = schedule.root() == rank;
+        let mut settings = GroupSettings::new(number, rank, schedule);
+        settings.block_bytes = together.block_bytes;
+        settings.window = Window { receives: together.window, sends: together.window };
+        settings.small = None;
+        let group = member.context.create_group(settings, &member.addresses, recorder)?;
+        Ok(Part { number, is_root, group, told, object: None })
+    };
+    (together.number..).zip(schedules).map(join).collect()
 }

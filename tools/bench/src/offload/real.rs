@@ -6,13 +6,13 @@ use rdmc::{Algorithm, CompletionMode, Fabric, size};
 use serde_json::json;
 
 use super::{
-    Args,
+    args::Args,
     team::{Shape, Team},
 };
 use crate::{
-    Outcome,
     delays::Delays,
     interrupt::Interrupt,
+    outcome::Outcome,
     report::{Report, median, number},
     sim::{RACK, schedule},
     sweep::progress,

@@ -3,9 +3,9 @@
 use rdmc::Algorithm;
 use serde_json::json;
 
-use super::Args;
+use super::args::Args;
 use crate::{
-    Outcome,
+    outcome::Outcome,
     report::{Report, median, number},
     sim::{Late, RACK, Shape, World, schedule},
 };

@@ -18,7 +18,7 @@ use rdmc::{
 };
 
 use crate::delays::Delays;
-use crate::{Outcome, member::check_offload};
+use crate::{member::check_offload, outcome::Outcome};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,44 +1,24 @@
 //! Who takes part, and turns of all by turns.
 
-use lab::Link;
 use rdmc::{Algorithm, Fabric, size};
 
 use super::{
     gloo,
     mpi::{self, Mpi, Mpich, OpenMpi},
-    own::{self, Way},
+    own,
+    site::{Load, Site},
+    transfer::Way,
     turn::{self, Terms},
     workshop::{Workshop, need},
 };
 use crate::{
-    Outcome,
-    crew::{Crew, Host, Measured},
+    crew::{Crew, Measured},
     interrupt::Interrupt,
     member::{Equipment, Job},
+    outcome::Outcome,
     sweep::progress,
 };
 use std::time::Duration;
-
-/// Where a contest takes place.
-#[derive(Clone, Debug)]
-pub struct Site {
-    /// One for each member, the root first.
-    pub hosts: Vec<Host>,
-    /// The network device that has their addresses.
-    pub device: &'static str,
-    /// Whether each host is a network namespace, not this machine.
-    pub is_lab: bool,
-    /// The links, if they are shaped.
-    pub link: Option<Link>,
-}
-
-/// What is sent in one turn.
-#[derive(Clone, Copy, Debug)]
-pub struct Load {
-    pub bytes: u64,
-    /// How many transfers one after another.
-    pub repeats: u32,
-}
 
 /// What rdmc is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Gloo's broadcast over TCP, one process on each host.
 
 use super::{
-    contest::{Load, Site},
+    site::{Load, Site},
     turn::Launch,
     workshop::{Recipe, Workshop},
 };
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 const RECIPE: Recipe = Recipe {
     compiler: "g++",

@@ -3,11 +3,14 @@
 
 mod contest;
 mod gloo;
+mod meeting;
 mod mpi;
 mod multicast;
 mod own;
+mod site;
 mod sockets;
 mod times;
+mod transfer;
 mod turn;
 mod workshop;
 
@@ -20,18 +23,19 @@ use rdmc::{
 use serde_json::{Value, json};
 
 use self::{
-    contest::{Contestant, Load, Rdmc, Site, Standing, field, rounds},
+    contest::{Contestant, Rdmc, Standing, field, rounds},
+    site::{Load, Site},
     workshop::Workshop,
 };
 use crate::{
-    Outcome,
     crew::{Host, Measured},
     interrupt::Interrupt,
+    outcome::Outcome,
     report::{Output, Report, median, number},
     shaped,
 };
 
-pub use self::own::{Args as PeerArgs, run as run_peer};
+pub use self::{own::run as run_peer, transfer::Args as PeerArgs};
 
 /// Names that `--only` takes.
 const NAMES: [&str; 8] = ["rdmc", "openmpi", "mpich", "gloo", "copies", "chain", "udpcast", "uftp"];

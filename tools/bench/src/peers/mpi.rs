@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    contest::{Load, Site},
+    site::{Load, Site},
     turn::Launch,
     workshop::{Recipe, Workshop, need},
 };
-use crate::{Outcome, crew::Host};
+use crate::{crew::Host, outcome::Outcome};
 
 const SOURCE: &str = include_str!("../../peers/mpi_bcast.c");
 

@@ -12,10 +12,10 @@ use std::{
 
 use rustix::param::clock_ticks_per_second;
 
-use super::own::{Args, Transfer};
+use super::transfer::{Args, Transfer};
 use crate::{
-    Outcome,
     clock::{ClockId, now_ns},
+    outcome::Outcome,
 };
 
 /// The multicast address at which sender and receivers of udpcast find each other. Unless told,

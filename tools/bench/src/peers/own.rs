@@ -1,105 +1,31 @@
 //! One member of a peer that this program brings itself: what all of these do around a transfer.
 
 use std::{
-    fs,
     io::{Read, Write},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
-    path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    net::{TcpListener, TcpStream},
 };
 
 use clap::ValueEnum;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::{
-    contest::{Load, Site},
+    meeting::{connect_to, publish},
     multicast::{Udpcast, Uftp},
+    site::{Load, Site},
     sockets::Sockets,
     times::Times,
+    transfer::{Args, Transfer, Way},
     turn::Launch,
     workshop::Workshop,
 };
 use crate::{
-    Outcome,
     clock::{ClockId, now_ns},
-    member::{check, fill},
+    contents::{check, fill},
+    outcome::Outcome,
 };
 
-/// How long anything may take that is not a transfer.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Opens connections and their windows before anything is timed.
 const WARM_UP_BYTES: usize = 8 << 20;
-
-/// How an object gets to everybody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
-    /// From the root to everybody at once, over one TCP connection each.
-    Copies,
-    /// Over plain TCP from each member to the next, which keeps what it passes on, as with `tee`.
-    Chain,
-    /// By udp-sender and udp-receiver over IP multicast.
-    Udpcast,
-    /// By uftp and uftpd over IP multicast, from a file to files.
-    Uftp,
-}
-
-impl Way {
-    /// The program that it needs, and the package that has it.
-    pub fn needs(self) -> Option<(&'static str, &'static str)> {
-        match self {
-            Self::Copies | Self::Chain => None,
-            Self::Udpcast => Some(("udp-sender", "udpcast")),
-            Self::Uftp => Some(("uftp", "uftp")),
-        }
-    }
-}
-
-#[derive(Clone, Debug, clap::Args)]
-pub struct Args {
-    #[arg(long)]
-    pub way: Way,
-    #[arg(long)]
-    pub rank: u32,
-    #[arg(long)]
-    pub members: u32,
-    /// This member's own address
-    #[arg(long)]
-    pub address: IpAddr,
-    /// The network device that has it
-    #[arg(long)]
-    pub device: String,
-    /// The directory in which members find each other
-    #[arg(long)]
-    pub meeting: PathBuf,
-    /// Where files are kept that ought to be in memory
-    #[arg(long)]
-    pub memory: PathBuf,
-    /// Rate of the links in kbit/s
-    #[arg(long)]
-    pub rate_kbit: u64,
-    #[arg(long)]
-    pub bytes: usize,
-    #[arg(long)]
-    pub repeats: u32,
-}
-
-/// What differs between the ways.
-pub trait Transfer {
-    /// What has to be there before the clock starts; everybody is ready when all have done it.
-    fn prepare(&mut self, _object: &[u8]) -> Outcome<()> {
-        Ok(())
-    }
-    /// At the root: sends the object. At others: receives it. Returns when that began, by
-    /// `CLOCK_MONOTONIC`.
-    fn transfer(&mut self, object: &mut [u8]) -> Outcome<u64>;
-    /// What remains when the clock has stopped.
-    fn finish(&mut self, _object: &mut [u8]) -> Outcome<()> {
-        Ok(())
-    }
-    /// Processor time so far of what carries the object.
-    fn cpu_ns(&self) -> Outcome<u64>;
-}
 
 /// One process for each member; they meet in a directory.
 pub fn launches(
@@ -175,32 +101,6 @@ pub fn run(args: &Args) -> Outcome<()> {
     }
     // Nobody leaves while others still need it.
     circle.wait_for_all()
-}
-
-/// Makes an address known under a name.
-pub fn publish(meeting: &Path, name: &str, address: SocketAddr) -> Outcome<()> {
-    // Renamed, so that nobody reads half of it.
-    let (part, whole) = (meeting.join(format!("{name}.part")), meeting.join(name));
-    fs::write(&part, address.to_string())?;
-    Ok(fs::rename(part, whole)?)
-}
-
-/// Connects to the address that is or will be known under this name.
-pub fn connect_to(meeting: &Path, name: &str) -> Outcome<TcpStream> {
-    let start = Instant::now();
-    loop {
-        match fs::read_to_string(meeting.join(name)) {
-            Ok(address) => {
-                let stream = TcpStream::connect_timeout(&address.parse()?, PATIENCE)?;
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) if start.elapsed() > PATIENCE => {
-                return Err(format!("{name} was not to be found: {error}").into());
-            }
-            Err(_) => thread::sleep(Duration::from_millis(10)),
-        }
-    }
 }
 
 /// Connections between the root and everybody, for waiting for each other.

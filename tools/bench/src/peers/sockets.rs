@@ -6,10 +6,13 @@ use std::{
     thread,
 };
 
-use super::own::{Args, Transfer, Way, connect_to, publish};
+use super::{
+    meeting::{connect_to, publish},
+    transfer::{Args, Transfer, Way},
+};
 use crate::{
-    Outcome,
     clock::{ClockId, now_ns},
+    outcome::Outcome,
 };
 
 /// What a member of the chain reads before it passes it on.

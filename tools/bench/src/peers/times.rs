@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use crate::{Outcome, crew::Measured};
+use crate::{crew::Measured, outcome::Outcome};
 
 /// What one member did in one transfer: the line `times REPEAT RANK STARTED_NS ENDED_NS CPU_NS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

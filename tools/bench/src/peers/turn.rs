@@ -14,7 +14,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::times::Sheet;
-use crate::{Outcome, crew::Measured, interrupt::Interrupt};
+use crate::{crew::Measured, interrupt::Interrupt, outcome::Outcome};
 
 /// How many of a peer's complaints stand in the table: the first ones, which name the cause.
 const COMPLAINTS: usize = 2;

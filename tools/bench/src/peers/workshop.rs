@@ -12,7 +12,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 const PREFIX: &str = "rdmc-peers-";
 /// Where files are in memory, on Linux.

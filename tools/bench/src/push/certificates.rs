@@ -10,7 +10,7 @@ use std::{
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// One certificate for all of these addresses, and its authority's, in files.
 pub struct Certificates {

@@ -12,10 +12,10 @@ use rdmc::size;
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome,
     chaos::{rdmc_beside_this, write_object},
     chart::{Axis, Chart, Line, Panel, Point},
     interrupt::Interrupt,
+    outcome::Outcome,
     report::{Output, Report, median, number},
     sweep::alternate,
 };
@@ -115,7 +115,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let ground = Ground { rdmc: &rdmc, object: &object, scratch: scratch.path() };
     let mut report = report(args);
     let mut ways = args.ways.clone();
-    if !switch::HAS_KERNEL_PLANE && ways.contains(&Way::Kernel) {
+    if !data_plane::HAS_KERNEL_PLANE && ways.contains(&Way::Kernel) {
         let why = "this build has no switch in the kernel (Debian: clang, libbpf-dev)";
         eprintln!("SKIPPED: kernel: {why}");
         report.note(format!("Skipped: {}: {why}.", Way::Kernel.name()));

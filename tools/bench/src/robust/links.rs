@@ -3,12 +3,16 @@
 use lab::{Lab, LabSettings, Link, Rate, SlowHost, SlowLink};
 use rdmc::Algorithm;
 
-use super::{Args, Row, common_link, slack, slow_link_bound};
+use super::{
+    args::Args,
+    row::{Row, common_link, slow_link_bound},
+    slack,
+};
 use crate::{
-    Outcome,
     crew::Crew,
     interrupt::Interrupt,
     member::{Done, Equipment, Job},
+    outcome::Outcome,
     report::median,
     sweep::alternate,
 };

@@ -2,9 +2,13 @@
 
 use rdmc::{Algorithm, Schedule, Window};
 
-use super::{Args, Row, slack, slow_link_bound};
+use super::{
+    args::Args,
+    row::{Row, slow_link_bound},
+    slack,
+};
 use crate::{
-    Outcome,
+    outcome::Outcome,
     sim::{self, Late, Shape, World},
 };
 

@@ -26,8 +26,8 @@ use self::{
     simgrid::SimGrid,
 };
 use crate::{
-    Outcome,
     chart::{Axis, Chart, Line, Panel, Point, Style, Unit},
+    outcome::Outcome,
     report::{Output, Report, number},
     sim::{self, World},
     sweep::{algorithms, progress},

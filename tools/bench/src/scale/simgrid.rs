@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::{plan::Plan, platform::Platform};
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 const REPLAY: &str = include_str!("simgrid/replay.cpp");
 const BCAST: &str = include_str!("simgrid/bcast.c");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rdmc::{Engine, Event, GroupSettings, Region, Schedule, Window};
 use transport_sim::{Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
 
-use crate::{Outcome, delays::Delays};
+use crate::{delays::Delays, outcome::Outcome};
 
 /// Bytes in a block; each takes [`BLOCK_NS`] on a port. Small, since 1,024 members share one memory.
 const BLOCK_BYTES: u64 = 64;

@@ -12,8 +12,11 @@ use rdmc::size;
 use serde_json::json;
 use trace::{Lasting, Shown, Slice};
 
-use super::{ms, named};
-use crate::{Outcome, course::Course, report::Report};
+use crate::{
+    course::Course,
+    outcome::Outcome,
+    report::{Report, ms},
+};
 
 /// All messages of a trace.
 #[derive(Debug, Default)]
@@ -147,4 +150,9 @@ fn each(path: &Path, mut take: impl FnMut(Shown)) -> Outcome<()> {
         take(shown.map_err(named(path))?);
     }
     Ok(())
+}
+
+fn named(path: &Path) -> impl Fn(std::io::Error) -> String {
+    let path = path.display().to_string();
+    move |error| format!("{path}: {error}")
 }

@@ -3,10 +3,7 @@
 mod figures;
 mod messages;
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use lab::Rate;
 use rdmc::size;
@@ -14,10 +11,10 @@ use serde_json::{Value, json};
 use trace::Reason;
 
 use crate::{
-    Outcome,
     course::Course,
     drawing,
-    report::{Output, Report, number},
+    outcome::Outcome,
+    report::{Output, Report, ms, number},
 };
 use figures::{Direction, Durations};
 use messages::Messages;
@@ -248,13 +245,4 @@ fn name(reason: Reason) -> &'static str {
         Reason::Credit => "credit",
         Reason::Memory => "memory",
     }
-}
-
-fn ms(ns: u64) -> Value {
-    number(ns as f64 / 1e6)
-}
-
-fn named(path: &Path) -> impl Fn(std::io::Error) -> String {
-    let path = path.display().to_string();
-    move |error| format!("{path}: {error}")
 }

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use mcrdma::{Branch, ETHERNET_BYTES, GroupKey, Mac, Port, Replication, Rewriting};
-use roce::{Bth, Headers, IpHeader, Opcode, Serial};
+use mcrdma::{Branch, GroupKey, Port, Replication, Rewriting};
+use roce::{Bth, ETHERNET_BYTES, Headers, IpHeader, Mac, Opcode, Serial};
 
-use super::Plane;
+use super::args::Plane;
 
 const SENDER_QPN: u32 = 17;
 const VIRTUAL_HOST: u8 = 200;

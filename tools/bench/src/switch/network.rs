@@ -8,10 +8,10 @@ use std::{
 };
 
 use mcrdma::{Counter, Counters, Port};
-use packet::{Interface, Offload};
+use packet_socket::{Interface, Offload};
 
-use super::{Args, group::Case};
-use crate::Outcome;
+use super::{args::Args, group::Case};
+use crate::outcome::Outcome;
 
 const MTU_BYTES: u32 = 9000;
 /// What comes out within this time came in before.

@@ -11,15 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_plane::{KernelPlane, UserspacePlane, UserspaceTables};
 use mcrdma::{Port, Switch};
-use switch::{KernelPlane, UserspacePlane, UserspaceTables};
 
 use super::{
-    Args, Plane,
+    args::{Args, Plane},
     group::Case,
     network::{Carried, Network},
 };
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// What one run gave.
 #[derive(Clone, Copy, Debug)]

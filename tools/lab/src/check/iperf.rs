@@ -14,7 +14,7 @@ use std::{
 use lab::{Error, Host, Lab};
 use serde_json::Value;
 
-use crate::go_on;
+use crate::terminal::go_on;
 
 /// How long a server may take to listen, and a client beyond the flow itself.
 const PATIENCE: Duration = Duration::from_secs(30);

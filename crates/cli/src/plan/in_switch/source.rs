@@ -2,11 +2,6 @@
 
 use std::{path::PathBuf, str::FromStr};
 
-use mcrdma::plan::{Device, Topology};
-
-use super::file;
-use crate::{failure::Failure, input};
-
 /// The most hosts and switches that a topology can have.
 pub const NODES_MAX: usize = 10_000;
 
@@ -71,28 +66,6 @@ impl Source {
                 edges.checked_mul(hosts.checked_add(2)?)?.checked_add(cores)
             }
             Self::File(_) => Some(0),
-        }
-    }
-
-    /// Makes or reads it. `tor_only`: of a made one, only switches with hosts can copy.
-    pub fn topology(&self, tor_only: bool) -> Result<Topology, Failure> {
-        let above = if tor_only { Device::Plain } else { Device::Copies };
-        match self {
-            Self::Racks { racks, hosts } => Ok(Topology::racks(*racks, *hosts, above)),
-            Self::FatTree { ports, hosts } => Ok(Topology::fat_tree(*ports, *hosts, above)),
-            Self::File(path) if tor_only => Err(Failure::Usage(format!(
-                "--tor-only is for racks:... and fat-tree:...; in {}, set copies = false for switches that cannot copy",
-                path.display()
-            ))),
-            Self::File(path) => {
-                let text = input::read(path, input::LIST_BYTES_MAX).map_err(|failure| {
-                    Failure::Failed(format!(
-                        "{failure}; a topology is a file, racks:RACKSxHOSTS, or fat-tree:PORTS"
-                    ))
-                })?;
-                file::parse(&text)
-                    .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
-            }
         }
     }
 }

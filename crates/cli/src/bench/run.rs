@@ -1,0 +1,194 @@
+//! Measures over one fabric after another.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
+
+use files::{
+    Bench, BenchEvent, BenchPlan, HostPlan, MEASURED_BYTES_MAX, PushError, PushSettings, Subject,
+};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rdmc::{Error, size};
+
+use super::{
+    args::Args,
+    report::{Document, Run},
+    table,
+};
+use crate::{
+    failure::{Exit, Failure, say},
+    hosting::{self, local_name},
+    interrupt::Interrupt,
+    launch::Launcher,
+    output::{self, InUse},
+    recording,
+    replicate::{Start, add_last_words},
+};
+
+/// What latency is measured with.
+const LATENCY_BYTES: [u64; 2] = [1, 64 << 10];
+
+/// Measures over one fabric after another, and reports on standard output.
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    check(args)?;
+    let interrupt = Interrupt::catch(args.json)?;
+    let local = args.local.is_some();
+    let mut settings = args.hosting.settings(hosts(args)?, local)?;
+    args.way.apply(&mut settings);
+    let launcher = args.hosting.launcher(local)?;
+    let mut in_use = InUse::default();
+    in_use.add_hosts_file(args.hosts_file.as_ref());
+    args.hosting.add_to(&mut in_use);
+    let interrupt = interrupt.begin();
+    let hosting = &args.hosting;
+    let trace = hosting.trace.as_ref();
+    let (mut document, traced) = recording::around(trace, &in_use, hosting.verbose, |recording| {
+        measure_all(args, &settings, &launcher.recorded(recording), &interrupt)
+    })?;
+    document.exit_code = document.exit().and(traced);
+    match write(args, &document) {
+        Ok(()) => Ok(document.exit_code),
+        Err(failure) if document.exit_code == Exit::Done => Err(failure),
+        Err(failure) => {
+            say(failure);
+            Ok(document.exit_code)
+        }
+    }
+}
+
+fn measure_all(
+    args: &Args,
+    settings: &PushSettings,
+    launcher: &Launcher,
+    interrupt: &Interrupt,
+) -> Result<Document, Failure> {
+    let plan = BenchPlan {
+        bytes: args.size,
+        repeats: args.repeats,
+        latency_bytes: LATENCY_BYTES.to_vec(),
+        latency_repeats: args.round_trips,
+    };
+    let mut document = Document::new(args, &settings.hosts);
+    for fabric in &args.fabric {
+        let settings = PushSettings { fabric: fabric.0.clone(), ..settings.clone() };
+        let asked = fabric.0.as_ref().map_or_else(|| "auto".into(), ToString::to_string);
+        let run = measure(args, asked, settings, plan.clone(), launcher, interrupt)?;
+        interrupt.check()?;
+        run.failures().for_each(say);
+        document.runs.push(run);
+    }
+    Ok(document)
+}
+
+/// Errors: what no fabric could measure.
+fn check(args: &Args) -> Result<(), Failure> {
+    if !(1..=MEASURED_BYTES_MAX).contains(&args.size) {
+        let most = size::show(MEASURED_BYTES_MAX);
+        return Err(Failure::Usage(format!("--size is at least 1 byte and at most {most}")));
+    }
+    if let Some(algorithm) = args.way.needs_racks() {
+        return Err(Failure::Usage(format!(
+            "{algorithm} needs racks, which rdmc bench does not know"
+        )));
+    }
+    if args.way.is_in_switch() {
+        return Err(Failure::Usage("in-switch needs switches, which rdmc bench cannot ask".into()));
+    }
+    Ok(())
+}
+
+fn write(args: &Args, document: &Document) -> Result<(), Failure> {
+    output::print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, document)?;
+            return writeln!(out);
+        }
+        table::write(document, out)
+    })
+}
+
+fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
+    if let Some(count) = args.local {
+        let host = |number| crate::hosts::Host { name: local_name(number), listens: false };
+        let hosts = (1..=usize::from(count)).map(host);
+        return Ok(hosts.map(|host| hosting::plan(host, String::new())).collect());
+    }
+    let list = (!args.to.is_empty()).then(|| args.to.join(","));
+    let hosts = hosting::named("HOST", list.as_deref(), args.hosts_file.as_ref())?;
+    Ok(hosts.into_iter().map(|host| hosting::plan(host, String::new())).collect())
+}
+
+/// One session over one fabric.
+///
+/// Errors: what prevents even the start of any; everything else is in the run.
+fn measure(
+    args: &Args,
+    asked: String,
+    settings: PushSettings,
+    plan: BenchPlan,
+    launcher: &Launcher,
+    interrupt: &Interrupt,
+) -> Result<Run, Failure> {
+    let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
+    let start = Start::of(&settings);
+    let bench = match Bench::open(settings, plan) {
+        Ok(bench) => bench,
+        Err(error @ PushError::Library(Error::Setting(_))) => return Err(Failure::of_push(&error)),
+        // Another fabric may be there.
+        Err(error) => return Ok(Run::refused(asked, &error)),
+    };
+    interrupt.watch(bench.handle());
+    let (mut receivers, _) = start.receivers(launcher, bench.control_port(), &bench.handle())?;
+    let progress = Progress::start(args.quiet || args.hosting.verbose, &asked);
+    let mut report = bench.run(&mut |event| match event {
+        BenchEvent::Host { host, .. } => receivers.has_called(host),
+        BenchEvent::Measuring { subject, bytes } => progress.show(subject, bytes, &names),
+    });
+    receivers.end(&|host| report.failures[host].is_some());
+    progress.end();
+    if report.error.is_none() {
+        for (host, reason) in report.failures.iter_mut().enumerate() {
+            if let Some(reason) = reason {
+                add_last_words(reason, host, &receivers);
+            }
+        }
+    }
+    Ok(Run::of(asked, &names, &report))
+}
+
+/// One line on standard error, if that is a terminal.
+struct Progress {
+    line: ProgressBar,
+    fabric: String,
+}
+
+impl Progress {
+    fn start(hidden: bool, fabric: &str) -> Self {
+        let line = if hidden || !io::stderr().is_terminal() {
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden())
+        } else {
+            ProgressBar::new_spinner()
+        };
+        line.set_style(
+            ProgressStyle::with_template("{spinner} {msg}  {elapsed}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        line.set_message(format!("{fabric}: starting"));
+        line.enable_steady_tick(Duration::from_millis(250));
+        Self { line, fabric: fabric.to_owned() }
+    }
+
+    fn show(&self, subject: Subject, bytes: u64, names: &[String]) {
+        let what = match subject {
+            Subject::Unicast(host) => format!("to {}", names[host]),
+            Subject::Multicast => "to all".into(),
+            Subject::Latency(host) => format!("to {} and back", names[host]),
+        };
+        self.line.set_message(format!("{}: {} {what}", self.fabric, size::show(bytes)));
+    }
+
+    fn end(&self) {
+        self.line.finish_and_clear();
+    }
+}

@@ -1,0 +1,87 @@
+//! Options of `rdmc plan`.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use rdmc::size;
+use schedule::{Algorithm, MAX_MEMBERS};
+
+use super::in_switch;
+
+/// Show who sends which block to whom at which step, or where switches copy
+#[derive(Debug, clap::Args)]
+#[command(after_help = in_switch::EXAMPLES)]
+pub struct Args {
+    /// How many members the group has, the root included
+    #[arg(
+        long,
+        value_name = "N",
+        required_unless_present = "in_switch",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MEMBERS))
+    )]
+    pub members: Option<u32>,
+
+    /// How many blocks the message has
+    #[arg(long, value_name = "K", required_unless_present_any = ["explain", "in_switch"])]
+    pub blocks: Option<u32>,
+
+    /// How blocks travel; chain-of-racks and nested-pipelines need --racks; of in-switch all copies
+    /// are steps, though switches make those of a block of one transmission
+    /// [default: binomial-pipeline; with --explain: any]
+    #[arg(long, value_name = "NAME", value_parser = algorithms())]
+    pub algorithm: Option<Algorithm>,
+
+    /// The rank that has the message at the start
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    pub root: u32,
+
+    /// The size of each rack, in rank order: 4,4,2 puts ranks 0-3, 4-7 and 8-9 in racks of their own
+    #[arg(long, value_name = "SIZES", value_delimiter = ',')]
+    pub racks: Option<Vec<u32>>,
+
+    /// Say instead which algorithm and block size `auto` picks for a message of --bytes, and why
+    #[arg(long, requires = "bytes", conflicts_with_all = ["blocks", "root", "racks", "svg"])]
+    pub explain: bool,
+
+    /// Length of the message
+    #[arg(long, value_name = "SIZE", requires = "explain", value_parser = size::parse)]
+    pub bytes: Option<u64>,
+
+    /// Only with this block size
+    #[arg(long, value_name = "SIZE", requires = "explain", value_parser = size::parse_block)]
+    pub block_size: Option<u64>,
+
+    /// What one link carries, such as 250mbit or 10gbit [default: 10gbit]
+    #[arg(long, value_name = "RATE", requires = "explain", value_parser = size::parse_rate)]
+    pub rate: Option<u64>,
+
+    /// What links let through at once above --rate, as token buckets do
+    #[arg(long, value_name = "SIZE", requires = "rate", value_parser = size::parse, default_value = "0")]
+    pub burst: u64,
+
+    /// All members share this machine, as with `rdmc push --local`
+    #[arg(long, requires = "explain", conflicts_with = "rate")]
+    pub local: bool,
+
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw the plan into this SVG file instead of printing the table
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub in_switch: in_switch::Options,
+}
+
+impl Args {
+    /// Only `--in-switch` does without.
+    pub fn members(&self) -> u32 {
+        self.members.unwrap_or(1)
+    }
+}
+
+fn algorithms() -> impl TypedValueParser<Value = Algorithm> {
+    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name)).try_map(|name| name.parse())
+}

@@ -1,0 +1,40 @@
+//! Prints or draws what was asked for.
+
+use std::io::{BufWriter, Write};
+
+use super::{args::Args, explain, in_switch, json, message::Plan, svg, table};
+use crate::{
+    failure::{Exit, Failure},
+    output::{self, InUse},
+};
+
+/// Prints or draws the plan.
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    if args.in_switch.are_given() {
+        in_switch::run(&args.in_switch, args.members, args.json)?;
+    } else if args.explain {
+        explain::run(args)?;
+    } else {
+        show(args)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn show(args: &Args) -> Result<(), Failure> {
+    let plan = Plan::new(args)?;
+    if let Some(path) = &args.svg {
+        let picture = svg::draw(&plan)?;
+        output::create("--svg", path, &InUse::default())?
+            .write_all(picture.as_bytes())
+            .map_err(Failure::while_doing(format_args!("--svg {}", path.display())))?;
+        if !args.json {
+            return Ok(());
+        }
+    }
+    output::print(|out| {
+        let mut out = BufWriter::with_capacity(1 << 16, out);
+        let written =
+            if args.json { json::write(&plan, &mut out) } else { table::write(&plan, &mut out) };
+        written.and_then(|()| out.flush())
+    })
+}

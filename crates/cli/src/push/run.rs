@@ -1,0 +1,124 @@
+//! From the arguments to the report of a push.
+
+use std::sync::Arc;
+
+use control::AgentSwitches;
+use files::{PushEvent, PushReport, PushSettings, Source};
+use rdmc::{Algorithm, bootstrap::Credentials};
+
+use super::{args::Args, placing, progress::Display, summary};
+use crate::{
+    failure::{Exit, Failure, say},
+    interrupt::Interrupt,
+    launch::Launcher,
+    output::InUse,
+    recording::{self, Recording},
+    replicate::replicate,
+};
+
+/// Replicates, and says how it went.
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let interrupt = Interrupt::catch(args.json)?;
+    let ready = Ready::of(args)?;
+    let in_use = ready.in_use(args)?;
+    let interrupt = interrupt.begin();
+    let facts = summary::Facts::new(&args.file, ready.source.manifest().bytes);
+    let hosting = &args.hosting;
+    let trace = hosting.trace.as_ref();
+    let (report, traced) = recording::around(trace, &in_use, hosting.verbose, |recording| {
+        ready.push(args, recording, &interrupt)
+    })?;
+    let exit = summary::exit(&report, interrupt.happened()).and(traced);
+    facts.tell(&report, exit, args.json, args.quiet);
+    Ok(exit)
+}
+
+/// All that a push is made of, checked as far as this can be done without beginning it.
+struct Ready {
+    source: Source,
+    settings: PushSettings,
+    launcher: Launcher,
+}
+
+impl Ready {
+    fn of(args: &Args) -> Result<Self, Failure> {
+        let source = Source::open(&args.file).map_err(Failure::because)?;
+        let settings = settings(args)?;
+        let launcher = args.hosting.launcher(args.local.is_some())?;
+        Ok(Self { source, settings, launcher })
+    }
+
+    /// Errors: a copy on this machine would replace the source.
+    fn in_use(&self, args: &Args) -> Result<InUse, Failure> {
+        let mut in_use = InUse::default();
+        in_use.add("the file to replicate", &args.file);
+        in_use.add_hosts_file(args.hosts_file.as_ref());
+        args.hosting.add_to(&mut in_use);
+        if args.local.is_some() {
+            for host in &self.settings.hosts {
+                in_use.add_copy(&host.name, host.destination.as_ref())?;
+            }
+        }
+        Ok(in_use)
+    }
+
+    fn push(
+        self,
+        args: &Args,
+        recording: Option<&Arc<Recording>>,
+        interrupt: &Interrupt,
+    ) -> Result<PushReport, Failure> {
+        let Self { source, settings, launcher } = self;
+        if args.local.is_some() && args.dest.is_none() {
+            placing::make_local_directories(&settings.hosts)?;
+        }
+        let bytes = source.manifest().bytes;
+        let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
+        let mut display = Display::new(&names, bytes, args.quiet || args.hosting.verbose);
+        let launcher = launcher.recorded(recording);
+        let report = replicate(source, settings, &launcher, interrupt, &mut |event| {
+            display.show(&event);
+            if let PushEvent::Stopping { publishing } = event
+                && interrupt.happened()
+            {
+                say(format_args!(
+                    "waiting up to 10 s for hosts that publish ({publishing}); interrupt again to end now"
+                ));
+            }
+        });
+        display.finish();
+        report
+    }
+}
+
+fn settings(args: &Args) -> Result<PushSettings, Failure> {
+    let local = args.local.is_some();
+    let mut settings = args.hosting.settings(placing::hosts(args)?, local)?;
+    placing::put_into_racks(&mut settings, args)?;
+    args.way.apply(&mut settings);
+    settings.fabric = args.fabric.0.clone();
+    settings.offload = args.offload;
+    settings.retries = args.retry;
+    settings.rate_min = args.min_rate.map(|bits| bits / 8);
+    settings.admission = placing::admission(args)?;
+    if let Some(agent) = &args.switch {
+        let Some(Credentials::Certificates(certificates)) = &settings.credentials else {
+            return Err(Failure::Usage("--switch takes --cert, --key and --ca".into()));
+        };
+        let switches = AgentSwitches::start(agent, certificates).map_err(Failure::because)?;
+        settings.switches = Some(Arc::new(switches));
+        let algorithm = *settings.algorithm.get_or_insert(Algorithm::InSwitch);
+        if algorithm != Algorithm::InSwitch {
+            let what = format!("--switch is for --algorithm in-switch (or auto), not {algorithm}");
+            return Err(Failure::Usage(what));
+        }
+    }
+    if args.way.is_in_switch() && settings.switches.is_none() {
+        return Err(Failure::Usage(
+            "--algorithm in-switch needs the agent of a switch that copies: --switch HOST:PORT; with \
+             --algorithm auto the receivers relay"
+                .into(),
+        ));
+    }
+    Ok(settings)
+}

@@ -1,0 +1,235 @@
+//! Leases of memory: the right to touch some bytes of a region until the lease is dropped.
+
+use std::{
+    fmt,
+    ops::{Deref, DerefMut, Range},
+    slice,
+    sync::Arc,
+};
+
+use crate::{
+    bytes::{Bytes, Memory},
+    ledger::{LeaseError, give_back},
+};
+
+/// The right to read a range of a region until it is dropped; derefs to the bytes.
+pub struct ReadLease {
+    region: Arc<Bytes>,
+    range: Range<usize>,
+}
+
+/// The right to read and write a range of a region, alone, until it is dropped; derefs to the
+/// bytes.
+pub struct WriteLease {
+    region: Arc<Bytes>,
+    range: Range<usize>,
+}
+
+/// The right to have a range read by the network, once what is being written there has arrived;
+/// until it is dropped. Unlike a [`ReadLease`] it may be taken while a [`WriteLease`] of the range
+/// is out, and it does not give the bytes to anybody in this process.
+pub struct FutureRead {
+    region: Arc<Bytes>,
+    range: Range<usize>,
+}
+
+impl FutureRead {
+    pub(crate) fn new(region: Arc<Bytes>, range: Range<usize>) -> Self {
+        Self { region, range }
+    }
+
+    /// The whole region.
+    pub fn memory(&self) -> Memory<'_> {
+        self.region.memory()
+    }
+
+    /// First byte, for handing to a system call or a NIC; valid while this lives. Only to be read
+    /// once the write lease of the range, if one is out, has been dropped.
+    pub fn as_ptr(&self) -> *const u8 {
+        // SAFETY: the range was checked to lie in the region.
+        unsafe { self.region.start().add(self.range.start) }
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Reads now.
+    ///
+    /// Errors: somebody holds a write lease of a part.
+    pub fn read_now(&self) -> Result<ReadLease, LeaseError> {
+        let bytes = self.region.bytes();
+        self.region.leases().take_read(self.range.clone(), bytes)?;
+        Ok(ReadLease::new(Arc::clone(&self.region), self.range.clone()))
+    }
+}
+
+impl ReadLease {
+    pub(crate) fn new(region: Arc<Bytes>, range: Range<usize>) -> Self {
+        Self { region, range }
+    }
+
+    /// The whole region.
+    pub fn memory(&self) -> Memory<'_> {
+        self.region.memory()
+    }
+
+    /// First byte, for handing to a system call or a NIC; valid while the lease lives.
+    pub fn as_ptr(&self) -> *const u8 {
+        // SAFETY: the range was checked to lie in the region.
+        unsafe { self.region.start().add(self.range.start) }
+    }
+
+    /// Length in bytes, without touching them.
+    pub fn bytes(&self) -> usize {
+        self.range.len()
+    }
+}
+
+impl WriteLease {
+    pub(crate) fn new(region: Arc<Bytes>, range: Range<usize>) -> Self {
+        Self { region, range }
+    }
+
+    /// The whole region.
+    pub fn memory(&self) -> Memory<'_> {
+        self.region.memory()
+    }
+
+    /// First byte, for handing to a system call or a NIC; valid while the lease lives.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        // SAFETY: the range was checked to lie in the region.
+        unsafe { self.region.start().add(self.range.start) }
+    }
+
+    /// Length in bytes, without touching them.
+    pub fn bytes(&self) -> usize {
+        self.range.len()
+    }
+}
+
+impl Deref for ReadLease {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: in range; initialised (regions are made of initialised memory); while this
+        // lease is out nobody is given a write lease of any part.
+        unsafe { slice::from_raw_parts(self.as_ptr(), self.range.len()) }
+    }
+}
+
+impl Deref for WriteLease {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: as for `ReadLease`; this lease excludes everybody else, and `&self` excludes
+        // `deref_mut`.
+        unsafe {
+            slice::from_raw_parts(self.region.start().add(self.range.start), self.range.len())
+        }
+    }
+}
+
+impl DerefMut for WriteLease {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, with `&mut self` making this the only reference.
+        unsafe { slice::from_raw_parts_mut(self.as_mut_ptr(), self.range.len()) }
+    }
+}
+
+impl Drop for ReadLease {
+    fn drop(&mut self) {
+        give_back(&mut self.region.leases().readers, &self.range);
+    }
+}
+
+impl Drop for FutureRead {
+    fn drop(&mut self) {
+        give_back(&mut self.region.leases().readers, &self.range);
+    }
+}
+
+impl Drop for WriteLease {
+    fn drop(&mut self) {
+        give_back(&mut self.region.leases().writers, &self.range);
+    }
+}
+
+impl fmt::Debug for ReadLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadLease({}..{})", self.range.start, self.range.end)
+    }
+}
+
+impl fmt::Debug for FutureRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FutureRead({}..{})", self.range.start, self.range.end)
+    }
+}
+
+impl fmt::Debug for WriteLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WriteLease({}..{})", self.range.start, self.range.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{LeaseError, Region};
+
+    #[test]
+    fn writers_exclude_and_readers_share() {
+        let region = Region::zeroed(10);
+        let first = region.write(0..5).unwrap();
+        let _second = region.write(5..10).unwrap();
+        assert_eq!(region.read(4..6).unwrap_err(), LeaseError::InUse { range: 4..6 });
+        drop(first);
+        let _reader = region.read(0..5).unwrap();
+        let _another = region.read(0..5).unwrap();
+        assert_eq!(region.write(0..1).unwrap_err(), LeaseError::InUse { range: 0..1 });
+    }
+
+    #[test]
+    fn a_future_reader_waits_for_the_writer_and_keeps_others_out() {
+        let region = Region::zeroed(8);
+        let writer = region.write(0..4).unwrap();
+        let future = region.future_read(0..4).unwrap();
+        assert!(future.read_now().is_err());
+        drop(writer);
+        assert_eq!(region.write(0..4).unwrap_err(), LeaseError::InUse { range: 0..4 });
+        assert_eq!(*future.read_now().unwrap(), [0; 4]);
+        drop(future);
+        assert!(region.write(0..4).is_ok());
+    }
+
+    #[test]
+    fn equal_leases_are_given_back_one_by_one() {
+        let region = Region::zeroed(4);
+        let first = region.read(0..4).unwrap();
+        let second = region.read(0..4).unwrap();
+        drop(first);
+        assert!(region.write(0..4).is_err());
+        drop(second);
+        assert!(region.write(0..4).is_ok());
+    }
+
+    #[test]
+    fn an_empty_range_is_never_in_the_way() {
+        let region = Region::zeroed(4);
+        let _writer = region.write(0..4).unwrap();
+        assert!(region.read(2..2).is_ok());
+        assert!(region.write(4..4).is_ok());
+    }
+
+    #[test]
+    #[allow(clippy::reversed_empty_ranges, reason = "the point of the test")]
+    fn ranges_outside_are_named() {
+        let region = Region::zeroed(4);
+        assert_eq!(
+            region.read(1..5).unwrap_err(),
+            LeaseError::OutOfRange { range: 1..5, bytes: 4 }
+        );
+        assert!(region.write(3..2).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! Which leases of a region are out, and whether another may be given.
+
+use std::ops::Range;
+
+/// The leases of one region that are out. Few at a time (windows are small), so a list will do.
+///
+/// Each operation pushes, removes or refuses as a whole: there is no half-changed state.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    pub(crate) readers: Vec<Range<usize>>,
+    pub(crate) writers: Vec<Range<usize>>,
+}
+
+/// Why a lease was refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// The range does not lie in the region.
+    #[error("bytes {}..{} do not lie in a region of {bytes} bytes", range.start, range.end)]
+    OutOfRange {
+        /// What was asked for.
+        range: Range<usize>,
+        /// Length of the region.
+        bytes: usize,
+    },
+    /// A write lease of read-only memory.
+    #[error("the region is read-only")]
+    ReadOnly,
+    /// A lease of memory of a region whose bytes are in a file.
+    #[error("the region's bytes are in a file; copy them by its own leases")]
+    Stored,
+    /// A lease of a file of a region that is memory.
+    #[error("the region is memory")]
+    NotStored,
+    /// Somebody else holds a lease that excludes this one.
+    #[error("bytes {}..{} are in use", range.start, range.end)]
+    InUse {
+        /// What was asked for.
+        range: Range<usize>,
+    },
+}
+
+/// Whether two ranges share a byte; an empty range shares none.
+fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start.max(b.start) < a.end.min(b.end)
+}
+
+impl Ledger {
+    pub(crate) fn take_read(
+        &mut self,
+        range: Range<usize>,
+        bytes: usize,
+    ) -> Result<(), LeaseError> {
+        check(&range, bytes)?;
+        if self.writers.iter().any(|held| overlaps(held, &range)) {
+            return Err(LeaseError::InUse { range });
+        }
+        self.readers.push(range);
+        Ok(())
+    }
+
+    /// A reader for later: whoever writes now is not in its way, but no new writer may come.
+    pub(crate) fn take_future_read(
+        &mut self,
+        range: Range<usize>,
+        bytes: usize,
+    ) -> Result<(), LeaseError> {
+        check(&range, bytes)?;
+        self.readers.push(range);
+        Ok(())
+    }
+
+    pub(crate) fn take_write(
+        &mut self,
+        range: Range<usize>,
+        bytes: usize,
+    ) -> Result<(), LeaseError> {
+        check(&range, bytes)?;
+        if self.writers.iter().chain(&self.readers).any(|held| overlaps(held, &range)) {
+            return Err(LeaseError::InUse { range });
+        }
+        self.writers.push(range);
+        Ok(())
+    }
+}
+
+fn check(range: &Range<usize>, bytes: usize) -> Result<(), LeaseError> {
+    if range.start > range.end || range.end > bytes {
+        return Err(LeaseError::OutOfRange { range: range.clone(), bytes });
+    }
+    Ok(())
+}
+
+pub(crate) fn give_back(held: &mut Vec<Range<usize>>, range: &Range<usize>) {
+    if let Some(index) = held.iter().position(|other| other == range) {
+        held.swap_remove(index);
+    }
+}

@@ -1,0 +1,25 @@
+//! Memory that blocks are sent from and received into.
+//!
+//! A [`Region`] is memory, or a part of a file; its bytes are reached by leases of ranges, which are
+//! checked when they are taken ([`ReadLease`], [`WriteLease`], [`FutureRead`] of memory,
+//! [`StoredRead`] and [`StoredWrite`] of files). [`PeerMemory`] is what peers write by themselves. All
+//! `unsafe` code that transports share is here.
+
+mod bytes;
+mod lease;
+mod ledger;
+mod peer_memory;
+mod pool;
+mod region;
+mod storage;
+mod stored;
+mod zeros;
+
+pub use bytes::{Attachment, Memory};
+pub use lease::{FutureRead, ReadLease, WriteLease};
+pub use ledger::LeaseError;
+pub use peer_memory::PeerMemory;
+pub use pool::RegionPool;
+pub use region::{Region, RegionError};
+pub use storage::Storage;
+pub use stored::{StoredRead, StoredWrite};

@@ -1,0 +1,166 @@
+//! Memory that peers may write at any time.
+
+use std::{
+    fmt,
+    ops::Range,
+    slice,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU64, Ordering},
+    },
+};
+
+use crate::{ledger::LeaseError, zeros::zeros};
+
+/// Memory for one-sided writes of peers.
+///
+/// A network may write it without asking anybody, so nothing gives a reference to its bytes: they
+/// are copied out, and the copy is checked. Clones share the memory. Any thread may copy.
+///
+/// ```compile_fail
+/// let memory = memory::PeerMemory::zeroed(8);
+/// let bytes: &[u8] = &memory;
+/// ```
+#[derive(Clone)]
+pub struct PeerMemory(Arc<Bytes>);
+
+/// Single bytes, whole words, and single bytes.
+type Cells<'a> = (&'a [AtomicU8], &'a [AtomicU64], &'a [AtomicU8]);
+
+struct Bytes {
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the bytes are reached by atomic copies alone, and by the network; the owner only frees
+// them.
+unsafe impl Send for Bytes {}
+// SAFETY: as above.
+unsafe impl Sync for Bytes {}
+
+impl PeerMemory {
+    /// Fresh memory, all zeros.
+    pub fn zeroed(bytes: usize) -> Self {
+        Self::from_vec(zeros(bytes))
+    }
+
+    /// Takes over a vector; [`PeerMemory::try_into_vec`] gives it back.
+    pub fn from_vec(vector: Vec<u8>) -> Self {
+        let bytes = vector.len();
+        let start = Box::into_raw(vector.into_boxed_slice()).cast::<u8>();
+        Self(Arc::new(Bytes { start, bytes }))
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// Whether there is not a single byte.
+    pub fn is_empty(&self) -> bool {
+        self.0.bytes == 0
+    }
+
+    /// First byte, for a network that is told of the memory; valid while a clone of this lives.
+    pub fn start(&self) -> *mut u8 {
+        self.0.start
+    }
+
+    /// Copies the bytes from `at` on to `into`. While a peer writes them the copy may be of neither
+    /// before nor after.
+    ///
+    /// Errors: out of range.
+    pub fn copy_out(&self, at: usize, into: &mut [u8]) -> Result<(), LeaseError> {
+        let (head, words, tail) = self.cells(at, into.len())?;
+        let (begin, rest) = into.split_at_mut(head.len());
+        let (middle, end) = rest.split_at_mut(words.len() * 8);
+        for (byte, cell) in begin.iter_mut().zip(head).chain(end.iter_mut().zip(tail)) {
+            *byte = cell.load(Ordering::Relaxed);
+        }
+        for (bytes, cell) in middle.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&cell.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    /// Copies `bytes` to the place that begins at `at`.
+    ///
+    /// Errors: out of range.
+    pub fn copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), LeaseError> {
+        let (head, words, tail) = self.cells(at, bytes.len())?;
+        let (begin, rest) = bytes.split_at(head.len());
+        let (middle, end) = rest.split_at(words.len() * 8);
+        for (byte, cell) in begin.iter().zip(head).chain(end.iter().zip(tail)) {
+            cell.store(*byte, Ordering::Relaxed);
+        }
+        for (bytes, cell) in middle.chunks_exact(8).zip(words) {
+            let mut word = [0; 8];
+            word.copy_from_slice(bytes);
+            cell.store(u64::from_ne_bytes(word), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Gives back the vector, or the memory itself if a clone of it exists: a network still has it.
+    pub fn try_into_vec(self) -> Result<Vec<u8>, Self> {
+        let memory = Arc::try_unwrap(self.0).map_err(Self)?;
+        let memory = std::mem::ManuallyDrop::new(memory);
+        // SAFETY: made by `from_vec` of a boxed slice of this start and length; ours alone now, and
+        // not dropped.
+        Ok(unsafe { Vec::from_raw_parts(memory.start, memory.bytes, memory.bytes) })
+    }
+
+    /// A range.
+    fn cells(&self, at: usize, bytes: usize) -> Result<Cells<'_>, LeaseError> {
+        let range = Range { start: at, end: at.saturating_add(bytes) };
+        if range.end > self.len() {
+            return Err(LeaseError::OutOfRange { range, bytes: self.len() });
+        }
+        // SAFETY: in range, initialised, and freed only with `self`. Atomics may be shared, and
+        // nobody in this process reaches the bytes otherwise.
+        let cells =
+            unsafe { slice::from_raw_parts(self.0.start.add(at).cast::<AtomicU8>(), bytes) };
+        // SAFETY: any eight bytes are a word.
+        Ok(unsafe { cells.align_to::<AtomicU64>() })
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        // SAFETY: made by `from_vec` of a boxed slice of this start and length; the last owner.
+        drop(unsafe { Vec::from_raw_parts(self.start, self.bytes, self.bytes) });
+    }
+}
+
+impl fmt::Debug for PeerMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerMemory").field("bytes", &self.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_range_is_copied_exactly() {
+        let memory = PeerMemory::from_vec((0..40).collect());
+        for start in 0..=40 {
+            for end in start..=40 {
+                let mut copy = vec![0; end - start];
+                memory.copy_out(start, &mut copy).unwrap();
+                assert!(copy.iter().copied().eq(start as u8..end as u8), "{start}..{end}");
+                let other = PeerMemory::zeroed(40);
+                other.copy_in(start, &copy).unwrap();
+                let all = other.try_into_vec().unwrap();
+                assert_eq!(all[start..end], copy);
+                assert!(all[..start].iter().chain(&all[end..]).all(|&byte| byte == 0));
+            }
+        }
+        assert!(memory.copy_out(39, &mut [0; 2]).is_err());
+        assert!(memory.copy_in(usize::MAX, &[0; 2]).is_err());
+        let clone = memory.clone();
+        assert!(clone.try_into_vec().is_err());
+        assert_eq!(memory.try_into_vec().unwrap().len(), 40);
+    }
+}

@@ -1,0 +1,67 @@
+//! What memory is filled with, and what must be in it afterwards.
+
+use std::ops::Range;
+
+use transport::{PeerMemory, Region};
+
+/// What memory is filled with before anything is received into it.
+pub(crate) const POISON: u8 = 0xA7;
+
+/// Bytes that tell blocks, and places in blocks, apart.
+pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..bytes)
+        .map(|_| {
+            // The step of a linear congruential generator; its high bits are good enough.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .collect()
+}
+
+/// Memory that holds the pattern of `seed`.
+pub(crate) fn patterned(seed: u64, bytes: usize) -> Region {
+    Region::from_vec(pattern(seed, bytes))
+}
+
+/// Memory that holds poison.
+pub(crate) fn poisoned(bytes: usize) -> Region {
+    Region::from_vec(vec![POISON; bytes])
+}
+
+pub(crate) fn poisoned_for_peers(bytes: usize) -> PeerMemory {
+    PeerMemory::from_vec(vec![POISON; bytes])
+}
+
+/// What the suite looks into after a transfer.
+pub(crate) trait Contents {
+    fn contents(&self, range: Range<usize>) -> Vec<u8>;
+}
+
+impl Contents for Region {
+    fn contents(&self, range: Range<usize>) -> Vec<u8> {
+        self.read(range).expect("nobody writes").to_vec()
+    }
+}
+
+impl Contents for PeerMemory {
+    fn contents(&self, range: Range<usize>) -> Vec<u8> {
+        let mut copy = vec![0; range.len()];
+        self.copy_out(range.start, &mut copy).expect("it is in range");
+        copy
+    }
+}
+
+/// Checks that the range holds the pattern of `seed`.
+#[track_caller]
+pub(crate) fn assert_pattern(memory: &impl Contents, range: Range<usize>, seed: u64) {
+    let is_it = memory.contents(range.clone()) == pattern(seed, range.len());
+    assert!(is_it, "bytes {range:?} are not those of block {seed}");
+}
+
+/// Checks that nothing was written to the range.
+#[track_caller]
+pub(crate) fn assert_poison(memory: &impl Contents, range: Range<usize>) {
+    let wrong = memory.contents(range.clone()).iter().position(|&byte| byte != POISON);
+    assert!(wrong.is_none(), "byte {wrong:?} of {range:?} was written");
+}

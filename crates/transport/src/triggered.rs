@@ -1,0 +1,45 @@
+//! Sends that the network starts by itself.
+
+use memory::{FutureRead, WriteLease};
+
+use crate::{
+    completion::PostError,
+    endpoint::{EndpointId, Token},
+};
+
+/// What networks have that can start sends by themselves, besides a [`crate::Transport`]; such a
+/// transport returns it from [`crate::Transport::triggered`].
+pub trait TriggeredSends {
+    /// As [`crate::Transport::post_receive`], for the block that the peer sends with
+    /// [`TriggeredSends::post_offloaded_send`] and this `immediate`. Offloaded sends and receives match
+    /// by their immediate, not by order, so no two that are open on one endpoint may share it (the
+    /// second is refused); and they are apart from other sends and receives.
+    fn post_offloaded_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError>;
+
+    /// Posts a send that the network starts by itself, with nobody polling, once all offloaded
+    /// operations `after` (at most two, each by the endpoint and the token that it was posted with)
+    /// are done: receives hold their blocks, sends have been sent. At once if they are, or if there
+    /// are none (DSN 2018 section 2, `CORE-Direct`). Completes as a send does. If one of `after` is
+    /// cancelled, so is the send.
+    ///
+    /// The peer has posted the offloaded receive with this immediate before the send may be posted.
+    /// An operation can be named until the poll after the one that reported it; whoever has seen
+    /// its completion has no need to.
+    ///
+    /// Errors: as for a send; an operation that is not known; with nothing to wait for, somebody
+    /// writes to the memory.
+    fn post_offloaded_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: FutureRead,
+        immediate: u32,
+        token: Token,
+        after: &[(EndpointId, Token)],
+    ) -> Result<(), PostError>;
+}

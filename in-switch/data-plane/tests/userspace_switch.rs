@@ -1,0 +1,212 @@
+//! The switch in userspace: bridges what is nobody's, with all that hosts leave to their cards, and
+//! copies what is a group's. Needs root: each host is a thread with a network namespace of its own.
+
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, Ipv4Addr, TcpListener, TcpStream},
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use data_plane::{UserspacePlane, UserspaceTables};
+use mcrdma::{Branch, Counter, GroupKey, Replication, Rewriting};
+use packet_socket::{Batch, Interface, Offload};
+use roce::{Bth, Headers, IpHeader, Mac, Opcode, Packet, Serial};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn own_network() {
+    lab::enter_own_network().unwrap();
+    ip("link set lo up");
+}
+
+fn ip(words: &str) {
+    lab::ip(words).unwrap();
+}
+
+fn quiet(link: &str) {
+    lab::quiet(link, 9000).unwrap();
+}
+
+fn skipped() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("SKIPPED: needs root (network namespaces)");
+    }
+    !is_root
+}
+
+/// Runs a switch with so many ports `s0` on in this thread's network, until it is dropped.
+struct Running {
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<data_plane::Forwarded>>,
+    tables: UserspaceTables,
+}
+
+impl Running {
+    fn start(ports: usize) -> Self {
+        let names: Vec<String> = (0..ports).map(|port| format!("s{port}")).collect();
+        let mut plane = UserspacePlane::open(names.iter().map(String::as_str)).unwrap();
+        let (stop, tables) = (Arc::new(AtomicBool::new(false)), plane.tables());
+        let stopped = Arc::clone(&stop);
+        // Its sockets stay in the network in which they were made.
+        let thread = thread::spawn(move || {
+            plane.run(&stopped).unwrap();
+            plane.forwarded()
+        });
+        Self { stop, thread: Some(thread), tables }
+    }
+
+    fn stop(&mut self) -> data_plane::Forwarded {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+fn veth(port: usize) {
+    ip(&format!("link add s{port} type veth peer name h{port}"));
+    quiet(&format!("s{port}"));
+    quiet(&format!("h{port}"));
+}
+
+#[test]
+fn tcp_with_all_offloads_passes_the_bridge() {
+    if skipped() {
+        return;
+    }
+    own_network();
+    veth(0);
+    veth(1);
+    let mut running = Running::start(2);
+    let (tell, told) = std::sync::mpsc::channel();
+    let ready = Arc::new(Barrier::new(3));
+    let host = |number: u8| {
+        let (tell, ready) = (tell.clone(), Arc::clone(&ready));
+        move || {
+            own_network();
+            tell.send((number, rustix::thread::gettid().as_raw_pid())).unwrap();
+            ready.wait();
+            ip(&format!("addr add 10.1.0.{number}/24 dev h{number}"));
+            quiet(&format!("h{number}"));
+            ready.wait();
+        }
+    };
+    let data: Vec<u8> =
+        (0..8_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let sent = data.clone();
+    let (to_listen, to_connect) = (host(0), host(1));
+    let listening = thread::spawn(move || {
+        to_listen();
+        let listener = TcpListener::bind((Ipv4Addr::new(10, 1, 0, 0), 7777)).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        received
+    });
+    let connecting = thread::spawn(move || {
+        to_connect();
+        let address = (Ipv4Addr::new(10, 1, 0, 0), 7777).into();
+        // The other may not listen yet.
+        let stream = (0..100).find_map(|_| {
+            let stream = TcpStream::connect_timeout(&address, PATIENCE).ok();
+            stream.or_else(|| {
+                thread::sleep(Duration::from_millis(20));
+                None
+            })
+        });
+        stream.unwrap().write_all(&sent).unwrap();
+    });
+    for _ in 0..2 {
+        let (number, thread): (u8, i32) = told.recv().unwrap();
+        ip(&format!("link set h{number} netns {thread}"));
+    }
+    ready.wait();
+    ready.wait();
+    connecting.join().unwrap();
+    assert!(listening.join().unwrap() == data);
+    let forwarded = running.stop();
+    // Frames are handed on as they are, many packets long.
+    assert!((10..5000).contains(&forwarded.frames), "{forwarded:?}");
+    assert!(running.tables.lock().tables.counters.counted(Counter::Foreign) >= forwarded.frames);
+}
+
+fn frame(target: Mac, headers: &Headers, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 14 + headers.packet_bytes(payload.len())];
+    frame[..6].copy_from_slice(&target.0);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    frame[12] = 8;
+    headers.write(payload, &mut frame[14..]).unwrap();
+    frame
+}
+
+fn received(host: &Interface) -> Vec<u8> {
+    let mut batch = Batch::new();
+    assert_eq!(host.receive(&mut batch, PATIENCE).unwrap(), 1);
+    let (_, frame) = batch.frames().next().unwrap();
+    frame.to_vec()
+}
+
+#[test]
+fn groups_are_copied_and_the_rest_is_learnt() {
+    if skipped() {
+        return;
+    }
+    own_network();
+    (0..4).for_each(veth);
+    let mut running = Running::start(4);
+    let hosts: Vec<Interface> =
+        (0..4).map(|port| Interface::open(&format!("h{port}"), true).unwrap()).collect();
+    let address = |host: u8| IpAddr::from([10, 0, 0, host]);
+    let key = GroupKey { sender: address(1), id: 0x80_0001 };
+    let branch = |port: u8| Branch {
+        port: rustix::net::netdevice::name_to_index(&hosts[0], &format!("s{port}")).unwrap(),
+        mac: Mac([2, 0, 0, 0, 1, port]),
+        target: address(10 + port),
+        rewriting: Some(Rewriting { qpn: 0x30, psn_offset: 5, regions: Vec::new() }),
+    };
+    let replication = Replication {
+        sender_qpn: 17,
+        inputs: vec![branch(0).port],
+        branches: vec![branch(1), branch(3)],
+    };
+    running.tables.lock().tables.insert(key, replication, None).unwrap();
+    let ip = IpHeader::new(address(1), address(200)).unwrap();
+    let headers = Headers::new(ip, Bth::new(Opcode::SendOnly, key.id, Serial::new(9)));
+    hosts[0].send(Offload::NONE, &frame(Mac([2, 0, 0, 0, 2, 2]), &headers, b"copied")).unwrap();
+    for port in [1, 3] {
+        let copy = received(&hosts[port]);
+        let packet = Packet::parse(&copy[14..]).unwrap();
+        assert!(packet.is_intact());
+        assert_eq!((packet.headers.bth.target_qpn, packet.payload), (0x30, &b"copied"[..]));
+        assert_eq!(packet.headers.ip.target, address(10 + port as u8));
+    }
+    // A VLAN tag stays where it is; a frame for a stranger goes everywhere, its answer to one port.
+    let mut tagged = [&[2, 0, 0, 0, 0, 9], &[2, 0, 0, 0, 0, 1][..]].concat();
+    tagged.extend([0x81, 0, 0x20, 5, 0x88, 0xb5]);
+    tagged.extend([7; 60]);
+    hosts[0].send(Offload::NONE, &tagged).unwrap();
+    for host in &hosts[1..] {
+        assert_eq!(received(host), tagged);
+    }
+    tagged.swap(5, 11);
+    hosts[2].send(Offload::NONE, &tagged).unwrap();
+    assert_eq!(received(&hosts[0]), tagged);
+    let mut batch = Batch::new();
+    for port in [1, 3] {
+        assert_eq!(hosts[port].receive(&mut batch, Duration::from_millis(50)).unwrap(), 0);
+    }
+    let forwarded = running.stop();
+    assert_eq!((forwarded.frames, forwarded.refused), (4, 0));
+}
+
+#[test]
+fn a_port_that_is_not_there_is_named() {
+    let wrong = UserspacePlane::open(["no-such-port"]).map(|_| ()).unwrap_err().to_string();
+    // Without root nobody gets as far as looking for it.
+    assert!(wrong.starts_with("interface no-such-port: cannot "), "{wrong}");
+}

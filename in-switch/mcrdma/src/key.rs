@@ -1,0 +1,22 @@
+//! How a switch knows groups and its ports.
+
+use std::{fmt, net::IpAddr};
+
+/// A switch's port: on Linux the number of an interface.
+pub type Port = u32;
+
+/// What all packets of a group have in common: who sends them, and the virtual queue pair that they
+/// are for (the paper's SRC and MC_ID).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct GroupKey {
+    /// The sender's address.
+    pub sender: IpAddr,
+    /// The virtual queue pair number, of 24 bits.
+    pub id: u32,
+}
+
+impl fmt::Display for GroupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group {}/{:#x}", self.sender, self.id)
+    }
+}

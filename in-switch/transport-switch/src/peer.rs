@@ -1,0 +1,35 @@
+//! What queue pairs are connected to.
+
+use std::{net::IpAddr, time::Duration};
+
+/// Payloads of packets that RoCE knows, in bytes, largest first.
+pub const MTUS_BYTES: [u32; 5] = [4096, 2048, 1024, 512, 256];
+/// What a root's queue pair talks to, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Root {
+    /// Of the virtual peer.
+    pub virtual_address: IpAddr,
+    /// The group's identifier, which is the virtual peer's queue pair number.
+    pub id: u32,
+    /// Number of the first packet.
+    pub psn_first: u32,
+    /// Of [`MTUS_BYTES`], at most that of all members.
+    pub mtu_bytes: u32,
+    /// Bytes that all receivers have room for ([`crate::Unconnected::room_bytes`]).
+    pub room_bytes: usize,
+    /// How long nobody may answer.
+    pub patience: Duration,
+}
+
+/// What a receiver's queue pair talks to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// The root's address.
+    pub root: IpAddr,
+    /// Its queue pair.
+    pub qpn: u32,
+    /// Number of the first packet.
+    pub psn_first: u32,
+    /// Of [`MTUS_BYTES`].
+    pub mtu_bytes: u32,
+}

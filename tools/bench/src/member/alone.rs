@@ -1,0 +1,94 @@
+//! One group, and messages in it one after another.
+
+use std::sync::mpsc::{self, Receiver};
+
+use rdmc::{Group, GroupSettings, Offload, Region, Window};
+
+use super::{
+    lines::{next_line, say},
+    orders::{Answer, Done, Job},
+    recorder::{Recorder, await_completion},
+    state::{Member, TRANSFER_PATIENCE},
+};
+use crate::{
+    clock::{ClockId, now_ns},
+    contents::{check, fill, seed},
+    outcome::Outcome,
+    timeline,
+};
+
+/// The message that opens the connections' windows before anything is timed.
+const WARM_UP_BYTES: u64 = 8 << 20;
+
+/// Joins, sends or receives, and closes.
+pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) -> Outcome<Done> {
+    let pool = member.memory_for(job.messages as usize, job.message_bytes);
+    let context = &member.context;
+    let (sender, told) = mpsc::channel();
+    let fate = member.fate.take();
+    let report_blocks = fate.is_some();
+    let (memory, block_bytes) = (pool.clone(), job.block_bytes);
+    let recorder = Recorder { memory, told: sender, fate, block_bytes, blocks: 0 };
+    let schedule = match &member.args.equipment.racks[..] {
+        [] => job.schedule(member.args.members)?,
+        racks => job.schedule_in(racks)?,
+    };
+    let mut settings = GroupSettings::new(job.number, member.args.rank, schedule);
+    settings.block_bytes = job.block_bytes;
+    settings.window = Window { receives: job.window, sends: job.window };
+    settings.messages_in_flight = job.messages_in_flight;
+    settings.report_blocks = report_blocks;
+    settings.small = settings.small.filter(|_| job.small);
+    settings.offload = member.args.equipment.offload;
+    let group = context.create_group(settings, &member.addresses, recorder)?;
+    check_offload(&group)?;
+
+    let is_root = member.args.rank == 0;
+    let mut objects = Vec::new();
+    if is_root {
+        for message in 1..=job.messages {
+            let object = pool.take().ok_or("no memory is left")?;
+            fill(&mut object.write(0..object.len())?, seed(job.number, message));
+            objects.push(object);
+        }
+        group.send(Region::zeroed(job.message_bytes.min(WARM_UP_BYTES) as usize))?;
+    }
+    let warm = await_completion(&told, 1)?.completed;
+    if !is_root {
+        warm.into_iter().for_each(|(_, region)| pool.put(region));
+    }
+    timeline::take();
+    say(&Answer::Ready)?;
+    if is_root {
+        next_line(orders)?;
+    }
+    let cpu_before = now_ns(ClockId::ProcessCPUTime);
+    let started_ns = now_ns(ClockId::Monotonic);
+    for object in objects {
+        group.send(object)?;
+    }
+    let all = await_completion(&told, job.messages)?;
+    let cpu_ns = now_ns(ClockId::ProcessCPUTime) - cpu_before;
+    // Only when all have it is checking it in nobody's way.
+    group.close(TRANSFER_PATIENCE)?;
+    for (message, region) in all.completed {
+        if !is_root {
+            check(&region.read(0..region.len())?, seed(job.number, message))?;
+        }
+        pool.put(region);
+    }
+    Ok(Done {
+        started_ns: is_root.then_some(started_ns),
+        received_ns: all.received_ns,
+        cpu_ns,
+        timeline: timeline::take(),
+    })
+}
+
+/// A figure of offload must not be one of something else.
+pub fn check_offload(group: &Group) -> Outcome<()> {
+    match group.offload() {
+        Offload::Unavailable(reason) => Err(format!("no offload: {reason}").into()),
+        _ => Ok(()),
+    }
+}

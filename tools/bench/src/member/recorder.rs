@@ -1,0 +1,98 @@
+//! The callbacks of one group, and what they tell the main thread.
+
+use std::{
+    process::Command,
+    sync::mpsc::{Receiver, Sender},
+};
+
+use rdmc::{Application, Failure, Memory, Region, RegionPool};
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::{
+    lines::say,
+    orders::{Answer, Fate, Harm},
+    state::TRANSFER_PATIENCE,
+};
+use crate::{
+    clock::{ClockId, now_ns},
+    outcome::Outcome,
+};
+
+/// What the callbacks tell the main thread.
+pub enum Told {
+    Received(u64),
+    Complete(u64, Region),
+    Failed(String),
+}
+
+pub struct Recorder {
+    pub memory: RegionPool,
+    pub told: Sender<Told>,
+    pub fate: Option<Fate>,
+    pub block_bytes: u64,
+    pub blocks: u64,
+}
+
+impl Application for Recorder {
+    fn incoming(&mut self, _message: u64, _bytes: u64) -> Memory {
+        self.memory.take().map_or(Memory::Refuse("no memory is left".into()), Memory::Region)
+    }
+
+    fn block(&mut self, message: u64, _offset: u64, bytes: u64) {
+        let is_warm_up = message == 0;
+        // Several at once, if they came during a callback.
+        self.blocks += if is_warm_up { 0 } else { bytes.div_ceil(self.block_bytes) };
+        if let Some(fate) = self.fate.take_if(|fate| fate.after_blocks <= self.blocks)
+            && let Err(error) = perish(&fate.harm)
+        {
+            let _ = self.told.send(Told::Failed(format!("could not come to harm: {error}")));
+        }
+    }
+
+    fn received(&mut self, _message: u64) {
+        let _ = self.told.send(Told::Received(now_ns(ClockId::Monotonic)));
+    }
+
+    fn complete(&mut self, message: u64, region: Region) {
+        let _ = self.told.send(Told::Complete(message, region));
+    }
+
+    fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
+        let _ = self.told.send(Told::Failed(failure.to_string()));
+    }
+}
+
+fn perish(harm: &Harm) -> Outcome<()> {
+    say(&Answer::Perishing)?;
+    match harm {
+        Harm::Kill => kill_process(getpid(), Signal::KILL)?,
+        Harm::Stop => kill_process(getpid(), Signal::STOP)?,
+        Harm::Run(command) => {
+            let status = Command::new("sh").args(["-c", command]).status()?;
+            if !status.success() {
+                return Err(format!("{command}: {status}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+pub struct Messages {
+    pub received_ns: Option<u64>,
+    pub completed: Vec<(u64, Region)>,
+}
+
+/// Waits until this many more messages are complete here.
+pub fn await_completion(told: &Receiver<Told>, messages: u64) -> Outcome<Messages> {
+    let mut all = Messages::default();
+    while (all.completed.len() as u64) < messages {
+        match told.recv_timeout(TRANSFER_PATIENCE) {
+            Ok(Told::Received(at_ns)) => all.received_ns = Some(at_ns),
+            Ok(Told::Complete(message, region)) => all.completed.push((message, region)),
+            Ok(Told::Failed(failure)) => return Err(failure.into()),
+            Err(_) => return Err("nothing came for ten minutes".into()),
+        }
+    }
+    Ok(all)
+}

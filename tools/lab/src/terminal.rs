@@ -1,0 +1,52 @@
+//! What the commands share: the option for the lab's name, signals, and standard output.
+
+use std::{
+    io::{self, ErrorKind, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use lab::Error;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// Which lab a command is about.
+#[derive(Debug, clap::Args)]
+pub struct Which {
+    /// Name of the lab: lower-case letters, digits and -
+    #[arg(long, value_name = "NAME", default_value = "lab")]
+    pub name: String,
+}
+
+/// Signals to end are noted from now on; a flag says whether there was one.
+pub fn watch_signals() -> Result<Arc<AtomicBool>, Error> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&flag))
+            .map_err(|error| Error::Failed(format!("catching signals: {error}")))?;
+    }
+    Ok(flag)
+}
+
+/// [`Error::Interrupted`] once a signal has come.
+pub fn go_on(stop: &AtomicBool) -> Result<(), Error> {
+    if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+/// Writes to standard output. That its reader has seen enough is no error.
+pub fn print(text: &str) -> Result<(), Error> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::Failed(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes JSON to standard output.
+pub fn print_json(value: &impl serde::Serialize) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Error::Failed(format!("writing JSON: {error}")))?;
+    print(&(text + "\n"))
+}
