@@ -96,6 +96,15 @@ impl Requests {
         });
         self.count = self.waiting.values().map(Vec::len).sum();
     }
+
+    /// Turns away what still comes in for links that have ended half made.
+    pub fn last_call(&self, devices: &[Device]) {
+        let Some(ended) = self.last_half_made else { return };
+        while ended.elapsed() < LAST_CALL {
+            devices.iter().for_each(turn_requests_away);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 fn turn_away(device: &Device, request: &Info) {
@@ -126,21 +135,6 @@ impl FabricTransport {
         // Nobody waits for longer than this.
         self.requests.expire(Instant::now() + self.requests.patience, &self.devices);
         self.devices.iter().for_each(turn_requests_away);
-    }
-
-    /// Ends the transport in order: hands back all memory, then waits for requests that may still
-    /// come in for links that have ended half made, 200 ms at most, and turns them away. Dropping
-    /// the transport does not wait; each such request may then keep a socket of this process.
-    pub fn finish(mut self) {
-        if self.links.values().any(Link::misses_requests) {
-            self.requests.last_half_made = Some(Instant::now());
-        }
-        self.end_links();
-        let Some(ended) = self.requests.last_half_made else { return };
-        while ended.elapsed() < LAST_CALL {
-            self.devices.iter().for_each(turn_requests_away);
-            thread::sleep(Duration::from_millis(1));
-        }
     }
 
     /// Everything that has happened to connections.

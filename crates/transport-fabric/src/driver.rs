@@ -386,7 +386,7 @@ impl FabricTransport {
 }
 
 impl Drop for FabricTransport {
-    /// Does not wait; [`FabricTransport::finish`] does.
+    /// Does not wait; [`Transport::finish`] does.
     fn drop(&mut self) {
         self.end_links();
     }
@@ -514,6 +514,16 @@ impl Transport for FabricTransport {
         Arc::new(move || {
             let _ = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
         })
+    }
+
+    /// Waits for requests that may still come in for links that have ended half made, 200 ms at most,
+    /// and turns them away; each might otherwise keep a socket of this process.
+    fn finish(&mut self) {
+        if self.links.values().any(Link::misses_requests) {
+            self.requests.last_half_made = Some(Instant::now());
+        }
+        self.end_links();
+        self.requests.last_call(&self.devices);
     }
 }
 
