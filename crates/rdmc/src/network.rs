@@ -111,14 +111,6 @@ impl Network {
         Err(Error::Fabric { fabric: provider.to_owned(), cause })
     }
 
-    /// Ends the transport in order, for which a fabric may take 200 ms.
-    pub(crate) fn finish(self) {
-        #[cfg(feature = "fabric")]
-        if let Self::Libfabric(transport) = self {
-            transport.finish();
-        }
-    }
-
     pub(crate) fn offers(&self) -> Offers {
         match self {
             Self::Tcp(_) => Offers::Tcp,
@@ -290,5 +282,9 @@ impl Transport for Network {
 
     fn waker(&self) -> Waker {
         either!(self, transport => transport.waker())
+    }
+
+    fn finish(&mut self) {
+        either!(self, transport => transport.finish());
     }
 }

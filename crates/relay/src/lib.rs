@@ -43,120 +43,13 @@
 
 mod action;
 mod blocks;
+mod error;
 mod message;
 mod relay;
+mod settings;
 
 pub use action::{Action, ReceiveId, SendId};
 pub use blocks::{BlockRange, Blocks};
+pub use error::RelayError;
 pub use relay::{Obstacle, Relay, Wait};
-
-use schedule::Schedule;
-
-/// What all members of a group must agree on, and what each may choose.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Who sends which block to whom, and when. The same at all members.
-    pub schedule: Schedule,
-    /// This member.
-    pub rank: u32,
-    /// Length of every block but the last of a message; at least 1. The same at all members.
-    pub block_bytes: u64,
-    /// How far this member posts ahead.
-    pub window: Window,
-    /// How many messages may be unfinished at a member at once: with 1 a message starts when the
-    /// one before is done (as RDMC does), with more their head and tail overlap. At least 1. The
-    /// same at all members.
-    pub messages_in_flight: u32,
-    /// Lets the network start the sends: how many operations may be posted in each direction, at
-    /// least 1; should be enough for a message. `window.sends` is then how many sends the network
-    /// runs at once, and `window.receives` means nothing. Set at all members or at none.
-    pub offload: Option<u32>,
-}
-
-/// How many operations a member keeps posted.
-///
-/// Eight of each by default, for blocks of 64 KiB; [`Window::for_group`] for others. Where several
-/// blocks share a link, shallow windows leave links idle (docs/decisions/windows.md).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Window {
-    /// Receives posted and not complete, at least 1.
-    pub receives: u32,
-    /// Sends posted and not complete, at least 1.
-    pub sends: u32,
-}
-
-impl Window {
-    /// Half a megabyte in each direction, in at least 8 blocks and at least 4 for each of a member's
-    /// `ceil(log2 members)` partners, and at most 64: what matters is how much time a member has until
-    /// it runs out of work (docs/decisions/windows.md).
-    pub fn for_group(block_bytes: u64, members: u32) -> Self {
-        let partners = u64::from(members.max(2)).next_power_of_two().ilog2();
-        let least = u64::from(4 * partners).clamp(8, 64);
-        let blocks = ((512 << 10) / block_bytes.max(1)).clamp(least, 64) as u32;
-        Self { receives: blocks, sends: blocks }
-    }
-}
-
-impl Default for Window {
-    fn default() -> Self {
-        Self { receives: 8, sends: 8 }
-    }
-}
-
-/// Why an event was refused.
-///
-/// [`RelayError::Peer`] means that the group cannot go on; the others are mistakes of the caller
-/// and change nothing.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RelayError {
-    /// A setting is out of range.
-    #[error("{0}")]
-    Setting(&'static str),
-    /// Only the root sends.
-    #[error("only the root (rank {root}) may send; this is rank {rank}")]
-    NotRoot {
-        /// The group's root.
-        root: u32,
-        /// This member.
-        rank: u32,
-    },
-    /// The message would have more blocks than can be numbered.
-    #[error(
-        "{bytes} bytes in blocks of {block_bytes} make more than {} blocks; use larger blocks",
-        u32::MAX
-    )]
-    TooManyBlocks {
-        /// Length of the message.
-        bytes: u64,
-        /// Length of a block.
-        block_bytes: u64,
-    },
-    /// The message would have more blocks than offload can tell apart.
-    #[error(
-        "{blocks} blocks are more than the {blocks_max} that offload can tell apart with this many \
-         messages in flight; use larger blocks or fewer messages in flight"
-    )]
-    TooManyOffloaded {
-        /// Of the message.
-        blocks: u32,
-        /// The limit.
-        blocks_max: u64,
-    },
-    /// A message or operation with this number is not known, or not in the state for this event.
-    #[error("{what} {number} is not known or not waiting for this")]
-    Unknown {
-        /// What was named.
-        what: &'static str,
-        /// Its number.
-        number: u64,
-    },
-    /// A peer did what the protocol forbids.
-    #[error("member {member} {what}")]
-    Peer {
-        /// Who.
-        member: u32,
-        /// What it did.
-        what: String,
-    },
-}
+pub use settings::{Settings, Window};

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{Algorithm, MAX_MEMBERS};
+use crate::{algorithm::Algorithm, limits::MAX_MEMBERS};
 
 /// Why a [`Schedule`](crate::Schedule) cannot be built. Queries on a built schedule never fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

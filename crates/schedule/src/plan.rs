@@ -1,19 +1,18 @@
 //! The public face: real ranks outside, virtual ranks inside.
 
 use crate::{
-    Algorithm, ScheduleError,
+    algorithm::Algorithm,
     chain::Chain,
     circulant::Circulant,
+    error::ScheduleError,
     fanout::Fanout,
     flow::{Flow, Hop, floor_log2},
+    limits::MAX_MEMBERS,
     pipeline::Pipeline,
     racks::Hybrid,
     sequential::Sequential,
     tree::Tree,
 };
-
-/// The most members that a group may have: 2^20.
-pub const MAX_MEMBERS: u32 = 1 << 20;
 
 /// One block going from one member to another at one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -25,11 +25,6 @@ impl FabricTransport {
         match *self {}
     }
 
-    /// Ends the transport in order.
-    pub fn finish(self) {
-        match self {}
-    }
-
     /// The names of the devices in use.
     pub fn devices(&self) -> impl Iterator<Item = &str> {
         std::iter::empty()

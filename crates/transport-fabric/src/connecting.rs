@@ -1,7 +1,7 @@
 //! Connections that come in before their link is opened, and what happens to others.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     thread,
     time::{Duration, Instant},
 };
@@ -10,26 +10,38 @@ use transport::{Cause, EndpointId};
 
 use crate::{
     device::Device,
-    driver::FabricTransport,
     link::Link,
-    offer::{Cookie, Role},
+    offer::{Book, Cookie, Role},
     sys::{self, Event, Info},
 };
 
 /// Requests that may wait for their links at the same time.
 const WAITING_MAX: usize = 4096;
 
+/// The connections of a transport's message endpoints: those to be made, and whose they are.
+///
+/// Methods that change links answer which, so that the transport moves those on.
+pub struct Connecting {
+    requests: Requests,
+    openings: VecDeque<Opening>,
+    /// Links by the addresses of their endpoints.
+    by_endpoint: HashMap<usize, EndpointId>,
+    /// When a link ended last whose peer may still ask for connections.
+    last_half_made: Option<Instant>,
+}
+
+/// A transport's links.
+pub type Links = HashMap<EndpointId, Link>;
+
 /// Requests whose link is known but not opened yet.
-pub struct Requests {
+struct Requests {
     waiting: HashMap<Cookie, Vec<Waiting>>,
     count: usize,
     patience: Duration,
-    /// When a link ended last whose peer may still ask for connections.
-    pub last_half_made: Option<Instant>,
 }
 
 /// Endpoints that are to be opened.
-pub enum Opening {
+enum Opening {
     /// All of a link, from the end that connects.
     Connect(EndpointId),
     /// The one of this path, which the peer asks for.
@@ -51,8 +63,8 @@ struct Waiting {
 }
 
 impl Requests {
-    pub fn new(patience: Duration) -> Self {
-        Self { waiting: HashMap::new(), count: 0, patience, last_half_made: None }
+    fn new(patience: Duration) -> Self {
+        Self { waiting: HashMap::new(), count: 0, patience }
     }
 
     /// Gives the request back if there are too many already.
@@ -72,14 +84,14 @@ impl Requests {
     }
 
     /// The requests for a link that is being opened.
-    pub fn take(&mut self, cookie: &Cookie) -> Vec<(usize, Info)> {
+    fn take(&mut self, cookie: &Cookie) -> Vec<(usize, Info)> {
         let waiting = self.waiting.remove(cookie).unwrap_or_default();
         self.count -= waiting.len();
         waiting.into_iter().map(|waiting| (waiting.path, waiting.request)).collect()
     }
 
     /// Turns those away that have waited for too long.
-    pub fn expire(&mut self, now: Instant, devices: &[Device]) {
+    fn expire(&mut self, now: Instant, devices: &[Device]) {
         if self.count == 0 {
             return;
         }
@@ -114,131 +126,189 @@ fn turn_requests_away(device: &Device) {
     }
 }
 
-impl FabricTransport {
+impl Connecting {
+    /// Requests wait for their links for `patience`.
+    pub fn new(patience: Duration) -> Self {
+        Self {
+            requests: Requests::new(patience),
+            openings: VecDeque::new(),
+            by_endpoint: HashMap::new(),
+            last_half_made: None,
+        }
+    }
+
+    /// Whether there are endpoints to be opened.
+    pub fn is_busy(&self) -> bool {
+        !self.openings.is_empty()
+    }
+
+    /// Connects a new link: from here, or as far as the peer has asked for it.
+    pub fn add(&mut self, link: &Link) {
+        if link.role == Role::Connect {
+            self.openings.push_back(Opening::Connect(link.id));
+            return;
+        }
+        let requests = self.requests.take(&link.cookie()).into_iter();
+        self.openings.extend(requests.map(|(path, info)| Opening::Accept(link.id, path, info)));
+    }
+
+    /// A link ends.
+    pub fn remove(&mut self, link: &Link) {
+        if link.misses_requests() {
+            self.last_half_made = Some(Instant::now());
+        }
+        for endpoint in link.endpoints() {
+            self.by_endpoint.remove(&endpoint);
+        }
+    }
+
+    /// Turns those away whose links were not opened in time.
+    pub fn expire(&mut self, now: Instant, devices: &[Device]) {
+        self.requests.expire(now, devices);
+    }
+
     /// Turns everybody away whose request was not answered by now, also those that have not been
     /// read: a request that nobody answers keeps its socket for ever.
-    pub(crate) fn turn_all_away(&mut self) {
+    pub fn turn_all_away(&mut self, devices: &[Device]) {
         for opening in std::mem::take(&mut self.openings) {
             if let Opening::Accept(_, path, info) = opening {
-                turn_away(&self.devices[Link::device_of(path)], &info);
+                turn_away(&devices[Link::device_of(path)], &info);
             }
         }
         // Nobody waits for longer than this.
-        self.requests.expire(Instant::now() + self.requests.patience, &self.devices);
-        self.devices.iter().for_each(turn_requests_away);
+        self.requests.expire(Instant::now() + self.requests.patience, devices);
+        devices.iter().for_each(turn_requests_away);
     }
 
-    /// Ends the transport in order: hands back all memory, then waits for requests that may still
-    /// come in for links that have ended half made, 200 ms at most, and turns them away. Dropping
-    /// the transport does not wait; each such request may then keep a socket of this process.
-    pub fn finish(mut self) {
-        if self.links.values().any(Link::misses_requests) {
-            self.requests.last_half_made = Some(Instant::now());
-        }
-        self.end_links();
-        let Some(ended) = self.requests.last_half_made else { return };
+    /// Turns away what still comes in for links that have ended half made.
+    /// Waits for that for 200 ms at most.
+    pub fn last_call(&self, devices: &[Device]) {
+        let Some(ended) = self.last_half_made else { return };
         while ended.elapsed() < LAST_CALL {
-            self.devices.iter().for_each(turn_requests_away);
+            devices.iter().for_each(turn_requests_away);
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Everything that has happened to connections.
-    pub(crate) fn take_events(&mut self, now: Instant) {
-        for device in 0..self.devices.len() {
-            while let Some(events) = &self.devices[device].events {
-                match sys::next_event(events) {
-                    Ok(Some(event)) => self.take_event(device, event, now),
-                    Ok(None) => break,
-                    Err(error) => {
-                        self.break_all(&format!("the event queue failed: {}", error.text()));
-                        return;
+    /// Everything that has happened to connections. Answers the links that it has changed.
+    ///
+    /// Errors: an event queue failed, with all its links; in words.
+    pub fn take_events(
+        &mut self,
+        links: &mut Links,
+        devices: &[Device],
+        book: &Book,
+        now: Instant,
+    ) -> Result<Vec<EndpointId>, String> {
+        let mut changed = Vec::new();
+        for (index, device) in devices.iter().enumerate() {
+            let Some(events) = &device.events else { continue };
+            while let Some(event) = sys::next_event(events)
+                .map_err(|error| format!("the event queue failed: {}", error.text()))?
+            {
+                match event {
+                    Event::Request { info, parameter } => {
+                        let whose = book.knows(&cookie_of(&parameter));
+                        self.request(links, (index, device), info, &parameter, whose, now);
                     }
+                    event => changed.extend(self.take_event(links, event)),
                 }
             }
         }
+        Ok(changed)
     }
 
-    fn take_event(&mut self, device: usize, event: Event, now: Instant) {
+    fn take_event(&self, links: &mut Links, event: Event) -> Option<EndpointId> {
         let (endpoint, cause) = match event {
-            Event::Request { info, parameter } => {
-                return self.request(device, info, &parameter, now);
-            }
-            Event::Connected { endpoint } => {
-                if let Some(&id) = self.by_endpoint.get(&endpoint)
-                    && let Some(link) = self.links.get_mut(&id)
-                {
-                    link.connected(endpoint);
-                    self.busy.insert(id);
-                }
-                return;
-            }
+            Event::Request { .. } => return None,
+            Event::Connected { endpoint } => (endpoint, None),
             Event::ShutDown { endpoint } => {
-                (endpoint, Cause::Lost("the peer's endpoint was shut down".into()))
+                (endpoint, Some("the peer's endpoint was shut down".into()))
             }
             Event::Failed { endpoint, error } => {
-                (endpoint, Cause::Lost(format!("the fabric's connection: {}", error.text())))
+                (endpoint, Some(format!("the fabric's connection: {}", error.text())))
             }
         };
-        if let Some(&id) = self.by_endpoint.get(&endpoint)
-            && let Some(link) = self.links.get_mut(&id)
-        {
-            link.break_by(cause);
-            self.busy.insert(id);
+        let &id = self.by_endpoint.get(&endpoint)?;
+        let link = links.get_mut(&id)?;
+        match cause {
+            None => link.connected(endpoint),
+            Some(why) => link.break_by(Cause::Lost(why)),
         }
+        Some(id)
     }
 
     /// Somebody wants to connect: a peer whose link is open, or will be, or nobody we know.
-    fn request(&mut self, device: usize, info: Info, parameter: &[u8], now: Instant) {
+    fn request(
+        &mut self,
+        links: &mut Links,
+        (index, device): (usize, &Device),
+        info: Info,
+        parameter: &[u8],
+        is_known: bool,
+        now: Instant,
+    ) {
         let path = parameter.get(16).map_or(usize::MAX, |&path| usize::from(path));
-        let cookie = parameter.first_chunk::<16>().copied().unwrap_or_default();
-        if path.saturating_sub(1) != device || !self.book.knows(&cookie) {
+        let cookie = cookie_of(parameter);
+        if path.saturating_sub(1) != index || !is_known {
             tracing::debug!(path, "turned a connection away that belongs to no link");
-            return turn_away(&self.devices[device], &info);
+            return turn_away(device, &info);
         }
-        let of_it = |link: &&mut Link| link.role == Role::Accept && link.cookie() == cookie;
-        let Some(link) = self.links.values_mut().find(of_it) else {
+        let of_it = |link: &&Link| link.role == Role::Accept && link.cookie() == cookie;
+        let Some(link) = links.values().find(of_it) else {
             if let Err(info) = self.requests.keep(cookie, path, info, now) {
-                turn_away(&self.devices[device], &info);
+                turn_away(device, &info);
             }
             return;
         };
         self.openings.push_back(Opening::Accept(link.id, path, info));
     }
 
-    /// Opens the endpoints of new links. With some adapters each takes many milliseconds, and a
-    /// member may have thousands: the lifelines are looked at in between.
-    pub(crate) fn open_endpoints(&mut self) {
+    /// Opens the endpoints of new links; answers which. With some adapters each takes many
+    /// milliseconds, and a member may have thousands: the lifelines are looked at in between.
+    pub fn open_endpoints(&mut self, links: &mut Links, devices: &[Device]) -> Vec<EndpointId> {
+        let mut changed = Vec::new();
         let start = Instant::now();
         while let Some(opening) = self.openings.pop_front() {
-            self.open_endpoint(opening);
+            changed.extend(self.open_endpoint(links, devices, opening));
             if start.elapsed() > SLICE {
-                return;
+                break;
             }
         }
+        changed
     }
 
-    fn open_endpoint(&mut self, opening: Opening) {
+    fn open_endpoint(
+        &mut self,
+        links: &mut Links,
+        devices: &[Device],
+        opening: Opening,
+    ) -> Option<EndpointId> {
         let (Opening::Connect(id) | Opening::Accept(id, ..)) = opening;
-        let link = self.links.get_mut(&id).filter(|link| link.broken.is_none());
-        let opened = match (opening, link) {
-            (Opening::Connect(_), Some(link)) => link.connect(&self.devices),
-            (Opening::Accept(_, path, info), Some(link)) => {
-                link.accept(path, &info, &self.devices).map(|endpoint| vec![endpoint])
-            }
+        let Some(link) = links.get_mut(&id).filter(|link| link.broken.is_none()) else {
             // It has ended in the meantime.
-            (Opening::Connect(_), None) => return,
-            (Opening::Accept(_, path, info), None) => {
-                return turn_away(&self.devices[Link::device_of(path)], &info);
+            if let Opening::Accept(_, path, info) = opening {
+                turn_away(&devices[Link::device_of(path)], &info);
+            }
+            return None;
+        };
+        let opened = match opening {
+            Opening::Connect(_) => link.connect(devices),
+            Opening::Accept(_, path, info) => {
+                link.accept(path, &info, devices).map(|endpoint| vec![endpoint])
             }
         };
-        match (opened, self.links.get_mut(&id)) {
-            (Ok(endpoints), _) => {
+        match opened {
+            Ok(endpoints) => {
                 self.by_endpoint.extend(endpoints.into_iter().map(|endpoint| (endpoint, id)));
             }
-            (Err(error), Some(link)) => link.break_by(Cause::Lost(error)),
-            (Err(_), None) => {}
+            Err(error) => link.break_by(Cause::Lost(error)),
         }
-        self.busy.insert(id);
+        Some(id)
     }
+}
+
+/// Of a peer's request; nobody's if there is none.
+fn cookie_of(parameter: &[u8]) -> Cookie {
+    parameter.first_chunk::<16>().copied().unwrap_or_default()
 }

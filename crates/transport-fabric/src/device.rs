@@ -10,7 +10,6 @@ use std::{
 use crate::{
     FabricError, FabricSettings,
     discovery::MESSAGE_PROVIDERS,
-    offer::Datagrams,
     registration::Registrar,
     settings::Copies,
     sys::{self, Info, Object, RawCompletion},
@@ -18,6 +17,9 @@ use crate::{
 
 /// Entries of a completion queue; providers that have fewer are asked for less.
 const COMPLETIONS: [usize; 3] = [16_384, 4_096, 1_024];
+
+/// A datagram endpoint and its address vector.
+pub type Datagrams = (Arc<Object>, Arc<Object>);
 
 /// A device that is open. Fields are dropped in this order.
 pub struct Device {

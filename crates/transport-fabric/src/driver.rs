@@ -1,36 +1,34 @@
 //! The transport itself: devices, links, and how they are moved on.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::OwnedFd;
 use transport::{
     CONTROL_BYTES_MAX, Cause, Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory,
     PostError, ReadLease, Token, Transport, TriggeredSends, Waker, WriteLease,
 };
-use transport_tcp::{TcpConfig, TcpTransport};
+use transport_tcp::TcpConfig;
 
 use crate::{
     FabricError, FabricLink, FabricSettings, Offers,
-    connecting::{Opening, Requests, SLICE},
+    connecting::{Connecting, Links, SLICE},
     device::{self, Device},
-    lifeline::Lifeline,
+    lifelines::{Lifelines, News},
     link::{End, Link, Round},
-    offer::{Book, Role},
+    offer::Book,
     offload::Offload,
     ring::SLOTS,
     sys::{self, RawCompletion},
+    waiting::Sleeper,
 };
 
 /// Lifelines and connection events are looked at this often while the fabric itself is polled.
-pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// Where a device cannot wake a sleeper: so many polls at once, then naps between them.
-pub(crate) const EAGER_POLLS: u32 = 200;
-pub(crate) const NAP: Duration = Duration::from_micros(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// How often links are looked at whether the network answers.
+const ANSWERS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// [`Transport`] over libfabric. No thread of its own (a provider may have some): all work is done
 /// in `poll`, by the thread that calls it.
@@ -38,35 +36,28 @@ pub(crate) const NAP: Duration = Duration::from_micros(100);
 /// Dropping it closes all endpoints at once, without waiting; peers see [`Cause::Lost`].
 pub struct FabricTransport {
     // Links go before the devices that they are open on.
-    pub(crate) links: HashMap<EndpointId, Link>,
-    pub(crate) requests: Requests,
-    pub(crate) openings: VecDeque<Opening>,
+    links: Links,
+    connecting: Connecting,
     /// Links that have something to do have to wait for the next look.
-    pub(crate) is_behind: bool,
-    pub(crate) offload: Offload,
-    pub(crate) devices: Vec<Device>,
-    pub(crate) book: Arc<Book>,
-    pub(crate) settings: FabricSettings,
+    is_behind: bool,
+    offload: Offload,
+    devices: Vec<Device>,
+    book: Arc<Book>,
+    settings: FabricSettings,
     drain_timeout: Duration,
-    pub(crate) lifelines: TcpTransport,
-    /// Which link a lifeline belongs to.
-    by_lifeline: HashMap<EndpointId, EndpointId>,
+    lifelines: Lifelines,
     /// Links by the number that peers call them.
     by_number: HashMap<u32, EndpointId>,
-    /// Links by the addresses of their endpoints.
-    pub(crate) by_endpoint: HashMap<usize, EndpointId>,
     /// Links that may have something to do.
-    pub(crate) busy: BTreeSet<EndpointId>,
+    busy: BTreeSet<EndpointId>,
     /// Links that wait for a time: see [`Link::deadline`].
-    pub(crate) timed: BTreeSet<EndpointId>,
+    timed: BTreeSet<EndpointId>,
     completed: Vec<Completion>,
-    words: Vec<(EndpointId, Lifeline)>,
     origin: Instant,
     opened: u64,
-    pub(crate) looked: Option<Instant>,
-    pub(crate) answers_checked: Instant,
-    pub(crate) waker: Arc<OwnedFd>,
-    pub(crate) idle_polls: u32,
+    looked: Option<Instant>,
+    answers_checked: Instant,
+    sleeper: Sleeper,
 }
 
 impl FabricTransport {
@@ -84,8 +75,8 @@ impl FabricTransport {
         let book = Book::new(settings.provider.clone(), addresses, datagrams);
         let drain_timeout = Duration::from_millis(tcp.drain_timeout_ms.min(3_600_000));
         let lifelines =
-            TcpTransport::new(tcp).map_err(|error| FabricError::call("starting TCP", error))?;
-        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            Lifelines::new(tcp).map_err(|error| FabricError::call("starting TCP", error))?;
+        let sleeper = Sleeper::new()
             .map_err(|error| FabricError::call("making an event descriptor", error))?;
         for device in &devices {
             tracing::debug!(
@@ -97,8 +88,7 @@ impl FabricTransport {
         }
         Ok(Self {
             links: HashMap::new(),
-            requests: Requests::new(settings.connect_timeout),
-            openings: VecDeque::new(),
+            connecting: Connecting::new(settings.connect_timeout),
             is_behind: false,
             offload: Offload::default(),
             devices,
@@ -106,19 +96,15 @@ impl FabricTransport {
             settings,
             drain_timeout,
             lifelines,
-            by_lifeline: HashMap::new(),
             by_number: HashMap::new(),
-            by_endpoint: HashMap::new(),
             busy: BTreeSet::new(),
             timed: BTreeSet::new(),
             completed: Vec::new(),
-            words: Vec::new(),
             origin: Instant::now(),
             opened: 0,
             looked: None,
             answers_checked: Instant::now(),
-            waker: Arc::new(waker),
-            idle_polls: 0,
+            sleeper,
         })
     }
 
@@ -143,7 +129,7 @@ impl FabricTransport {
         let mut round = Round {
             devices: &self.devices,
             completed: &mut self.completed,
-            lifeline: &mut self.words,
+            lifeline: &mut self.lifelines.words,
         };
         if let Some(link) = self.links.get_mut(&id) {
             link.post_now(&mut round);
@@ -177,55 +163,72 @@ impl FabricTransport {
             self.look(now);
         }
         self.is_behind = false;
-        self.open_endpoints();
+        self.busy.extend(self.connecting.open_endpoints(&mut self.links, &self.devices));
         self.read_completions();
         self.check_answers(now);
         self.offload.advance(&mut self.completed);
         self.advance(now);
-        if !self.words.is_empty() {
+        if !self.lifelines.words.is_empty() {
             self.speak();
         }
+    }
+
+    /// Breaks links over which nothing that was posted completes, though the peer lives: some
+    /// adapters send again for ever.
+    fn check_answers(&mut self, now: Instant) {
+        if now < self.answers_checked + ANSWERS_INTERVAL {
+            return;
+        }
+        self.answers_checked = now;
+        for (&id, link) in &mut self.links {
+            if link.misses_answers(now, self.settings.answer_timeout) {
+                self.busy.insert(id);
+            }
+        }
+    }
+
+    /// Sleeps until something happens or the time has come. True if the waker was used.
+    fn sleep(&mut self, until: Option<Instant>, now: Instant) -> bool {
+        let deadlines = self.timed.iter().filter_map(|id| self.links.get(id)?.deadline());
+        let soonest = deadlines.chain(until).chain(self.lifelines.tcp.next_tick()).min();
+        let mut timeout = soonest.map(|soonest| soonest.saturating_duration_since(now));
+        if self.offload.is_busy() {
+            // Counters wake nobody.
+            timeout = Some(timeout.map_or(LOOK_INTERVAL, |timeout| timeout.min(LOOK_INTERVAL)));
+        }
+        if self.is_behind || self.connecting.is_busy() {
+            timeout = Some(Duration::ZERO);
+        }
+        let woken = self.sleeper.sleep(&self.devices, &self.lifelines.tcp, timeout);
+        if woken.has_slept {
+            self.looked = None;
+        }
+        woken.by_waker
     }
 
     /// Looks at lifelines and connection events, and at links whose time has come.
     fn look(&mut self, now: Instant) {
         self.looked = Some(now);
-        let mut heard = Vec::new();
-        self.lifelines.poll(&mut heard, Duration::ZERO);
-        heard.into_iter().for_each(|completion| self.hear(completion));
-        self.take_events(now);
+        for (id, news) in self.lifelines.poll() {
+            let Some(link) = self.links.get_mut(&id) else { continue };
+            match news {
+                News::Word(word) => link.hear(word),
+                News::Ended(cause) => link.break_by(cause),
+            }
+            self.busy.insert(id);
+        }
+        let (links, devices) = (&mut self.links, &self.devices);
+        match self.connecting.take_events(links, devices, &self.book, now) {
+            Ok(changed) => self.busy.extend(changed),
+            Err(why) => self.break_all(&why),
+        }
         let due = |id: &&EndpointId| {
             let deadline = self.links.get(id).and_then(Link::deadline);
             deadline.is_some_and(|deadline| now >= deadline)
         };
         let due: Vec<EndpointId> = self.timed.iter().filter(due).copied().collect();
         self.busy.extend(due);
-        self.requests.expire(now, &self.devices);
-    }
-
-    fn hear(&mut self, completion: Completion) {
-        let (lifeline, cause) = match completion {
-            Completion::Control { endpoint, word } => {
-                if let Some(&id) = self.by_lifeline.get(&endpoint)
-                    && let Some(link) = self.links.get_mut(&id)
-                {
-                    link.hear(Lifeline::decode(&word));
-                    self.busy.insert(id);
-                }
-                return;
-            }
-            Completion::Broken { endpoint, cause: Cause::ClosedByPeer } => {
-                (endpoint, Cause::Lost("the peer gave the connection up".into()))
-            }
-            Completion::Broken { endpoint, cause } => (endpoint, cause),
-            _ => return,
-        };
-        if let Some(id) = self.by_lifeline.remove(&lifeline)
-            && let Some(link) = self.links.get_mut(&id)
-        {
-            link.break_by(cause);
-            self.busy.insert(id);
-        }
+        self.connecting.expire(now, &self.devices);
     }
 
     fn read_completions(&mut self) {
@@ -247,7 +250,7 @@ impl FabricTransport {
                 if count == 0 {
                     break;
                 }
-                self.idle_polls = 0;
+                self.sleeper.note_completion();
             }
         }
     }
@@ -267,7 +270,7 @@ impl FabricTransport {
         let mut round = Round {
             devices: &self.devices,
             completed: &mut self.completed,
-            lifeline: &mut self.words,
+            lifeline: &mut self.lifelines.words,
         };
         // A write tells by its data which link it is for, a post by its context.
         let written = raw.kind == sys::WRITTEN && raw.error == 0 && !datagrams;
@@ -297,7 +300,7 @@ impl FabricTransport {
             let mut round = Round {
                 devices: &self.devices,
                 completed: &mut self.completed,
-                lifeline: &mut self.words,
+                lifeline: &mut self.lifelines.words,
             };
             let end = link.advance(&mut round, now);
             if link.deadline().is_some() {
@@ -321,40 +324,23 @@ impl FabricTransport {
 
     /// Says on the lifelines what links have to say.
     fn speak(&mut self) {
-        for (lifeline, word) in std::mem::take(&mut self.words) {
-            match self.lifelines.write_control(lifeline, &word.encode()) {
-                // A lifeline that is gone tells of itself.
-                Ok(()) | Err(PostError::EndpointGone(_)) => {}
-                // A word that is lost would leave the peer waiting.
-                Err(error) => self.break_link_of(lifeline, &error),
+        for (id, error) in self.lifelines.speak() {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.break_by(Cause::Lost(error.to_string()));
+                self.busy.insert(id);
             }
         }
         // Now, not at the next look.
         self.looked = None;
     }
 
-    fn break_link_of(&mut self, lifeline: EndpointId, error: &PostError) {
-        let Some(&id) = self.by_lifeline.get(&lifeline) else { return };
-        if let Some(link) = self.links.get_mut(&id) {
-            link.break_by(Cause::Lost(error.to_string()));
-            self.busy.insert(id);
-        }
-    }
-
     fn end(&mut self, id: EndpointId, end: End) {
         let Some(link) = self.links.remove(&id) else { return };
         self.speak();
-        if link.misses_requests() {
-            self.requests.last_half_made = Some(Instant::now());
-        }
+        self.connecting.remove(&link);
         self.by_number.remove(&link.number());
-        for endpoint in link.endpoints() {
-            self.by_endpoint.remove(&endpoint);
-        }
         self.timed.remove(&id);
-        if self.by_lifeline.remove(&link.lifeline).is_some() {
-            self.lifelines.close(link.lifeline);
-        }
+        self.lifelines.remove(link.lifeline);
         self.offload.disarm(id);
         link.tear_down(&self.devices, &mut self.completed);
         self.offload.end(id, &mut self.completed);
@@ -371,13 +357,13 @@ impl FabricTransport {
     }
 
     /// Endpoints are closed while nothing can start on them any more, then memory is handed back.
-    pub(crate) fn end_links(&mut self) {
+    fn end_links(&mut self) {
         self.offload.disarm_all();
-        self.turn_all_away();
-        self.links.clear();
+        self.connecting.turn_all_away(&self.devices);
+        self.links.drain().for_each(|(_, link)| self.connecting.remove(&link));
     }
 
-    pub(crate) fn break_all(&mut self, why: &str) {
+    fn break_all(&mut self, why: &str) {
         for (&id, link) in &mut self.links {
             link.break_by(Cause::Lost(why.to_owned()));
             self.busy.insert(id);
@@ -386,7 +372,7 @@ impl FabricTransport {
 }
 
 impl Drop for FabricTransport {
-    /// Does not wait; [`FabricTransport::finish`] does.
+    /// Does not wait; [`Transport::finish`] does.
     fn drop(&mut self) {
         self.end_links();
     }
@@ -410,24 +396,20 @@ impl Transport for FabricTransport {
         let FabricLink { lifeline, ends } = link;
         let lifeline = self.lifelines.open(lifeline)?;
         let until = Instant::now() + self.settings.connect_timeout;
-        let role = ends.role;
         let opened = Link::new(id, lifeline, ends, &self.devices, until);
         let mut link = opened.map_err(|error| {
-            self.lifelines.close(lifeline);
+            self.lifelines.tcp.close(lifeline);
             PostError::System(crate::registration::explain(error, 0))
         })?;
         if !self.devices[0].info.is_message_endpoint {
             if let Err(error) = link.join_datagrams(&self.devices) {
                 link.break_by(Cause::Lost(error));
             }
-        } else if role == Role::Connect {
-            self.openings.push_back(Opening::Connect(id));
         } else {
-            let requests = self.requests.take(&link.cookie()).into_iter();
-            self.openings.extend(requests.map(|(path, info)| Opening::Accept(id, path, info)));
+            self.connecting.add(&link);
         }
-        self.words.push((lifeline, link.hello(&self.devices)));
-        self.by_lifeline.insert(lifeline, id);
+        self.lifelines.words.push((lifeline, link.hello(&self.devices)));
+        self.lifelines.assign(lifeline, id);
         self.by_number.insert(link.number(), id);
         self.timed.insert(id);
         self.busy.insert(id);
@@ -509,11 +491,14 @@ impl Transport for FabricTransport {
     }
 
     fn waker(&self) -> Waker {
-        let waker = Arc::clone(&self.waker);
-        // A full counter wakes as well.
-        Arc::new(move || {
-            let _ = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
-        })
+        self.sleeper.waker()
+    }
+
+    /// Waits for requests that may still come in for links that have ended half made, 200 ms at most,
+    /// and turns them away; each might otherwise keep a socket of this process.
+    fn finish(&mut self) {
+        self.end_links();
+        self.connecting.last_call(&self.devices);
     }
 }
 
@@ -532,7 +517,7 @@ impl OneSidedWrites for FabricTransport {
             return Err(PostError::EndpointGone(endpoint));
         };
         let word = link.expose(key, memory, &self.devices).map_err(PostError::System)?;
-        self.words.push((link.lifeline, word));
+        self.lifelines.words.push((link.lifeline, word));
         self.speak();
         Ok(())
     }

@@ -57,6 +57,8 @@ pub mod fuzzing;
 #[cfg(libfabric)]
 mod lifeline;
 #[cfg(libfabric)]
+mod lifelines;
+#[cfg(libfabric)]
 mod link;
 mod offer;
 #[cfg(libfabric)]

@@ -94,12 +94,8 @@ pub struct Offer {
     /// With datagrams: an endpoint of each rail with its address vector, made for this link alone
     /// so that closing it ends all that the link has posted.
     #[cfg(libfabric)]
-    pub(crate) endpoints: Vec<Datagrams>,
+    pub(crate) endpoints: Vec<crate::device::Datagrams>,
 }
-
-/// A datagram endpoint and its address vector.
-#[cfg(libfabric)]
-pub(crate) type Datagrams = (Arc<crate::sys::Object>, Arc<crate::sys::Object>);
 
 /// Makes offers for a transport, on any thread.
 #[derive(Clone, Debug)]

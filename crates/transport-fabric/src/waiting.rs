@@ -1,66 +1,79 @@
-//! How a transport sleeps, and for how long it waits for the network's answers.
+//! How a transport sleeps.
 
-use std::time::{Duration, Instant};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::{
-    device::Device,
-    driver::{EAGER_POLLS, FabricTransport, LOOK_INTERVAL, NAP},
-    sys,
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    io::Errno,
 };
+use transport::Waker;
+use transport_tcp::TcpTransport;
 
-/// How often links are looked at whether the network answers.
-const ANSWERS_INTERVAL: Duration = Duration::from_secs(1);
+use crate::{device::Device, sys};
 
-impl FabricTransport {
-    /// Breaks links over which nothing that was posted completes, though the peer lives: some
-    /// adapters send again for ever.
-    pub(crate) fn check_answers(&mut self, now: Instant) {
-        if now < self.answers_checked + ANSWERS_INTERVAL {
-            return;
-        }
-        self.answers_checked = now;
-        for (&id, link) in &mut self.links {
-            if link.misses_answers(now, self.settings.answer_timeout) {
-                self.busy.insert(id);
-            }
-        }
+/// Where a device cannot wake a sleeper: so many polls at once, then naps between them.
+const EAGER_POLLS: u32 = 200;
+const NAP: Duration = Duration::from_micros(100);
+
+/// Sleeps until a device, a lifeline or the waker has something.
+pub struct Sleeper {
+    waker: Arc<OwnedFd>,
+    /// Polls since something has completed.
+    idle_polls: u32,
+}
+
+impl Sleeper {
+    /// Errors: the process has no descriptors left.
+    pub fn new() -> Result<Self, Errno> {
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { waker: Arc::new(waker), idle_polls: 0 })
     }
 
-    /// Sleeps until something happens or the time has come. True if the waker was used.
-    pub(crate) fn sleep(&mut self, until: Option<Instant>, now: Instant) -> bool {
-        let deadlines = self.timed.iter().filter_map(|id| self.links.get(id)?.deadline());
-        let soonest = deadlines.chain(until).chain(self.lifelines.next_tick()).min();
-        let mut timeout = soonest.map(|soonest| soonest.saturating_duration_since(now));
-        if self.offload.is_busy() {
-            // Counters wake nobody.
-            timeout = Some(timeout.map_or(LOOK_INTERVAL, |timeout| timeout.min(LOOK_INTERVAL)));
-        }
-        if self.is_behind || !self.openings.is_empty() {
-            timeout = Some(Duration::ZERO);
-        }
-        let queues: Option<Vec<_>> = self.devices.iter().map(Device::waitable).collect();
+    pub fn waker(&self) -> Waker {
+        let waker = Arc::clone(&self.waker);
+        // A full counter wakes as well.
+        Arc::new(move || {
+            let _ = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
+        })
+    }
+
+    /// Something has completed.
+    pub fn note_completion(&mut self) {
+        self.idle_polls = 0;
+    }
+
+    /// Sleeps until something happens, or the time is over (`None`: however long). Answers whether
+    /// the waker was used, and whether the devices were asked to wake it.
+    pub fn sleep(
+        &mut self,
+        devices: &[Device],
+        lifelines: &TcpTransport,
+        mut timeout: Option<Duration>,
+    ) -> Woken {
+        let queues: Option<Vec<_>> = devices.iter().map(Device::waitable).collect();
         let Some(queues) = queues else {
             self.idle_polls = self.idle_polls.saturating_add(1);
             let nap = if self.idle_polls < EAGER_POLLS { Duration::ZERO } else { NAP };
             timeout = Some(timeout.map_or(nap, |timeout| timeout.min(nap)));
-            return self.wait_for(&[], timeout);
+            return Woken { by_waker: self.wait_for(lifelines, &[], timeout), has_slept: false };
         };
-        for (device, queues) in self.devices.iter().zip(&queues) {
+        for (device, queues) in devices.iter().zip(&queues) {
             let objects: Vec<&sys::Object> = queues.iter().map(|&(queue, _)| queue).collect();
             if !sys::may_wait(&device.fabric, &objects) {
                 timeout = Some(Duration::ZERO);
             }
         }
         let queues: Vec<(&sys::Object, i32)> = queues.into_iter().flatten().collect();
-        let woken = self.wait_for(&queues, timeout);
-        self.looked = None;
-        woken
+        Woken { by_waker: self.wait_for(lifelines, &queues, timeout), has_slept: true }
     }
 
-    fn wait_for(&self, queues: &[(&sys::Object, i32)], timeout: Option<Duration>) -> bool {
-        let lifelines = self.lifelines.event_queue();
+    fn wait_for(
+        &self,
+        lifelines: &TcpTransport,
+        queues: &[(&sys::Object, i32)],
+        timeout: Option<Duration>,
+    ) -> bool {
+        let lifelines = lifelines.event_queue();
         let mut fds: Vec<PollFd<'_>> =
             vec![PollFd::new(&*self.waker, PollFlags::IN), PollFd::new(&lifelines, PollFlags::IN)];
         for &(queue, fd) in queues {
@@ -75,4 +88,11 @@ impl FabricTransport {
         }
         woken
     }
+}
+
+/// What ended a sleep.
+pub struct Woken {
+    pub by_waker: bool,
+    /// All devices could have woken it: there may be news on lifelines and of connections.
+    pub has_slept: bool,
 }

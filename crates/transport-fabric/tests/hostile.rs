@@ -136,7 +136,7 @@ fn dropping_a_transport_hands_back_memory_and_does_not_wait() {
         taken
     });
     let quickest = drops.min().unwrap();
-    let (transport, ..) = after(&[]);
+    let (mut transport, ..) = after(&[]);
     let begin = Instant::now();
     transport.finish();
     assert!(quickest < begin.elapsed() / 2, "{quickest:?}");

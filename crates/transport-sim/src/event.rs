@@ -4,7 +4,11 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use transport::Cause;
 
-use crate::{connection::SideId, fault::Fault, transfer::TransferId, write::Arrival};
+use crate::{
+    fault::Fault,
+    names::{SideId, TransferId},
+    write::Arrival,
+};
 
 /// Something that happens at one instant.
 #[derive(Debug)]

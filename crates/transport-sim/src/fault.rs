@@ -2,23 +2,19 @@
 
 use std::time::Duration;
 
-use transport::Cause;
-
-use crate::{connection::SideId, event::Event, port::Way, state::State, trace::What};
-
 /// Something that goes wrong, now ([`crate::SimNet::inject`]) or later
 /// ([`crate::SimNet::inject_at`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
     /// The member dies. Its memory is handed back without a word; its peers hear
-    /// [`Cause::Lost`] after [`crate::SimConfig::loss_detection_ns`]. Again: nothing.
+    /// [`transport::Cause::Lost`] after [`crate::SimConfig::loss_detection_ns`]. Again: nothing.
     Kill(usize),
     /// All connections between two members are lost; both are told at once.
     Reset(usize, usize),
     /// The member freezes: its blocks neither start nor finish, and nothing reaches or leaves it
     /// until the time is over. If that is longer than
-    /// [`crate::SimConfig::silence_timeout_ms`], its peers report [`Cause::Silent`].
+    /// [`crate::SimConfig::silence_timeout_ms`], its peers report [`transport::Cause::Silent`].
     /// [`Duration::MAX`] is for ever: a member that is gone without any sign.
     Stall {
         /// Who.
@@ -28,7 +24,7 @@ pub enum Fault {
     },
     /// Nothing passes between two members, and neither is told: a partition is several of these.
     /// What was on its way arrives when the time is over. If that is longer than
-    /// [`crate::SimConfig::silence_timeout_ms`], both report [`Cause::Silent`].
+    /// [`crate::SimConfig::silence_timeout_ms`], both report [`transport::Cause::Silent`].
     Cut {
         /// One of them.
         one: usize,
@@ -44,144 +40,6 @@ pub enum Fault {
         /// At least 1.
         bytes_per_s: u64,
     },
-}
-
-impl State {
-    pub(crate) fn inject(&mut self, fault: Fault) {
-        self.note(What::Fault(fault.clone()));
-        match fault {
-            Fault::Kill(member) => self.kill(member),
-            Fault::Reset(one, other) => self.reset(one, other),
-            Fault::Stall { member, lasting } => self.stall(member, lasting),
-            Fault::Cut { one, other, lasting } => self.cut(one, other, lasting),
-            Fault::PortRate { member, bytes_per_s } => {
-                self.members[member].rate_bytes_per_s = bytes_per_s.max(1);
-            }
-        }
-    }
-
-    fn kill(&mut self, member: usize) {
-        let state = &mut self.members[member];
-        if !std::mem::replace(&mut state.alive, false) {
-            return;
-        }
-        state.completions.clear();
-        state.triggers.clear();
-        state.held.clear();
-        let sides = state.sides.clone();
-        let detection_ns = self.config.loss_detection_ns;
-        sides.into_iter().for_each(|side| self.vanish(side, detection_ns));
-    }
-
-    fn reset(&mut self, one: usize, other: usize) {
-        for side in self.sides_between(one, other) {
-            for end in [side, side.peer()] {
-                let cause = Cause::Lost("connection reset".into());
-                self.happen(Event::GiveUp(end, cause));
-            }
-        }
-    }
-
-    /// Sides of `one` that lead to `other`.
-    fn sides_between(&mut self, one: usize, other: usize) -> Vec<SideId> {
-        let sides = self.members[one].sides.clone();
-        sides.into_iter().filter(|side| self.side(side.peer()).member == other).collect()
-    }
-
-    fn cut(&mut self, one: usize, other: usize, lasting: Duration) {
-        let until_ns = self.now_ns.saturating_add(nanoseconds(lasting));
-        for side in self.sides_between(one, other) {
-            let (now_ns, is_new) = (self.now_ns, !self.is_cut(side));
-            let cut = &mut self.connection(side).cut;
-            if until_ns <= cut.until_ns {
-                continue;
-            }
-            cut.until_ns = until_ns;
-            self.agenda.plan(until_ns, Event::Heal(side));
-            if is_new {
-                self.connection(side).cut.since_ns = now_ns;
-                self.restart_transfers(side);
-                self.restart_transfers(side.peer());
-                if let Some(timeout_ms) = self.config.silence_timeout_ms {
-                    let at_ns = now_ns.saturating_add(timeout_ms.saturating_mul(1_000_000));
-                    self.agenda.plan(at_ns, Event::CutSilence { side, since_ns: now_ns });
-                }
-            }
-        }
-    }
-
-    /// What a cut has held arrives, unless there is another cut.
-    pub(crate) fn heal(&mut self, side: SideId) {
-        if self.now_ns < self.connection(side).cut.until_ns {
-            return;
-        }
-        let held = std::mem::take(&mut self.connection(side).cut.held);
-        held.into_iter().for_each(|event| self.happen(event));
-        for end in [side, side.peer()] {
-            let member = self.side(end).member;
-            self.note_freed(member, Way::Transmit);
-        }
-    }
-
-    /// Both ends of a connection that is still in the same cut give each other up.
-    pub(crate) fn lose_patience_of_cut(&mut self, side: SideId, since_ns: u64) {
-        let now_ns = self.now_ns;
-        let cut = &self.connection(side).cut;
-        if now_ns >= cut.until_ns || cut.since_ns != since_ns {
-            return;
-        }
-        let timeout_ms = self.config.silence_timeout_ms.unwrap_or(0);
-        for end in [side, side.peer()] {
-            self.happen(Event::GiveUp(end, Cause::Silent(timeout_ms)));
-        }
-    }
-
-    fn stall(&mut self, member: usize, lasting: Duration) {
-        let now_ns = self.now_ns;
-        let until_ns = now_ns.saturating_add(nanoseconds(lasting));
-        let is_new = !self.is_held_up(member);
-        let state = &mut self.members[member];
-        if !state.alive || until_ns <= state.stalled_until_ns {
-            return;
-        }
-        state.stalled_until_ns = until_ns;
-        self.agenda.plan(until_ns, Event::Resume(member));
-        if is_new {
-            state.stalled_since_ns = now_ns;
-            if let Some(timeout_ms) = self.config.silence_timeout_ms {
-                let at_ns = now_ns.saturating_add(timeout_ms.saturating_mul(1_000_000));
-                self.agenda.plan(at_ns, Event::Silence { member, stalled_since_ns: now_ns });
-            }
-        }
-    }
-
-    /// A stalled member goes on, unless it was stalled again.
-    pub(crate) fn resume(&mut self, member: usize) {
-        let state = &mut self.members[member];
-        if self.now_ns < state.stalled_until_ns {
-            return;
-        }
-        let held = std::mem::take(&mut state.held);
-        // No cut that came later holds them up: what was sent after them waits there.
-        held.into_iter().for_each(|event| self.reach(event));
-        self.note_freed(member, Way::Transmit);
-        self.note_freed(member, Way::Receive);
-        // Its peers' ports were free all the time, and found nobody at the other end.
-    }
-
-    /// The peers of a member that is still in the same stall give it up.
-    pub(crate) fn lose_patience(&mut self, member: usize, stalled_since_ns: u64) {
-        let state = &self.members[member];
-        let is_over = self.now_ns >= state.stalled_until_ns;
-        if !state.alive || is_over || state.stalled_since_ns != stalled_since_ns {
-            return;
-        }
-        let sides: Vec<SideId> = state.sides.clone();
-        let timeout_ms = self.config.silence_timeout_ms.unwrap_or(0);
-        for side in sides {
-            self.happen(Event::GiveUp(side.peer(), Cause::Silent(timeout_ms)));
-        }
-    }
 }
 
 /// Saturates after five centuries.

@@ -43,16 +43,17 @@
 
 mod config;
 mod connection;
-mod end;
 mod event;
 mod fault;
 mod member;
+mod names;
 mod net;
-mod offload;
 mod port;
+mod post;
 mod state;
 mod trace;
 mod transfer;
+mod trigger;
 mod write;
 
 pub use config::{Jitter, LinkConfig, SimConfig};

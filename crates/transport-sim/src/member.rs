@@ -16,8 +16,9 @@ use transport::{
 };
 
 use crate::{
-    connection::{Phase, SideId},
+    connection::Phase,
     fault::{Fault, nanoseconds},
+    names::SideId,
     state::State,
     write::PostedWrite,
 };

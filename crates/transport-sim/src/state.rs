@@ -1,4 +1,13 @@
-//! The whole network: members, time, and what happens next.
+//! The whole network: members, time, and what happens next. What each event does stands in the
+//! files of `state`.
+
+mod ends;
+mod faults;
+mod ports;
+mod posts;
+mod transfers;
+mod triggers;
+mod writes;
 
 use std::{
     collections::VecDeque,
@@ -13,12 +22,13 @@ use transport::{Completion, EndpointId};
 
 use crate::{
     config::{LinkConfig, SimConfig},
-    connection::{Connection, SideId},
+    connection::Connection,
     event::{Agenda, Event},
-    offload::Triggers,
+    names::SideId,
     port::{Port, Way},
     trace::{Trace, What},
     transfer::Transfer,
+    trigger::Triggers,
 };
 
 /// What a whole network has done so far.

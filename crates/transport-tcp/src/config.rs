@@ -1,13 +1,6 @@
-//! What can be tuned, and what an endpoint is made of.
+//! What can be tuned.
 
-use std::{fmt, io, net::TcpStream, time::Duration};
-
-use zeroize::Zeroizing;
-
-use crate::record::{Opener, Sealer};
-
-/// The most streams that one endpoint can have.
-pub const STREAMS_MAX: usize = 8;
+use std::{io, net::TcpStream, time::Duration};
 
 /// The longest segment that may be sent or is accepted, whatever is configured: 16 MiB.
 pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
@@ -114,83 +107,6 @@ fn named<T>(option: &str, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| io::Error::new(error.kind(), format!("{option}: {error}")))
 }
 
-/// Connected and authenticated TCP streams to one peer, not yet used by either side for blocks.
-///
-/// Both sides must give the same number of streams in the same order. The transport owns them from
-/// [`transport::Transport::open`] on and closes them when the endpoint ends.
-#[derive(Debug)]
-pub struct TcpLink {
-    pub(crate) streams: Vec<(TcpStream, Option<StreamKeys>)>,
-}
-
-/// What protects one stream: nobody who does not have these keys can change, repeat or leave out
-/// what is sent on it unnoticed (an endpoint to which that happens breaks with
-/// [`transport::Cause::Corrupt`]). Wiped from memory when dropped.
-pub struct StreamKeys {
-    sending: Zeroizing<[u8; 32]>,
-    receiving: Zeroizing<[u8; 32]>,
-    encrypted: bool,
-}
-
-impl StreamKeys {
-    /// Keys of which each protects one direction of one stream, and is never used again; the peer
-    /// has them the other way round, with the same `encrypted`: whether nobody else can read what
-    /// is sent, too.
-    pub fn new(sending: [u8; 32], receiving: [u8; 32], encrypted: bool) -> Self {
-        let (sending, receiving) = (Zeroizing::new(sending), Zeroizing::new(receiving));
-        Self { sending, receiving, encrypted }
-    }
-
-    pub(crate) fn into_records(self) -> (Opener, Sealer) {
-        let encrypted = self.encrypted;
-        (Opener::new(self.receiving, encrypted), Sealer::new(self.sending, encrypted))
-    }
-}
-
-impl fmt::Debug for StreamKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StreamKeys(..)")
-    }
-}
-
-/// Why streams do not make a link.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LinkError {
-    /// None at all, or too many.
-    #[error("a link has 1 to 8 streams, not {0}")]
-    StreamCount(usize),
-}
-
-impl TcpLink {
-    /// A link of 1 to [`STREAMS_MAX`] streams. One is enough unless a single TCP stream cannot
-    /// fill the path (many lossy or policed long paths, some virtual networks).
-    ///
-    /// Nothing protects it: whoever is on the way can change what is sent.
-    pub fn new(streams: Vec<TcpStream>) -> Result<Self, LinkError> {
-        Self::with_keys(streams.into_iter().map(|stream| (stream, None)).collect())
-    }
-
-    /// As [`TcpLink::new`], with keys for each stream.
-    pub fn protected(streams: Vec<(TcpStream, StreamKeys)>) -> Result<Self, LinkError> {
-        Self::with_keys(streams.into_iter().map(|(stream, keys)| (stream, Some(keys))).collect())
-    }
-
-    fn with_keys(streams: Vec<(TcpStream, Option<StreamKeys>)>) -> Result<Self, LinkError> {
-        if (1..=STREAMS_MAX).contains(&streams.len()) {
-            Ok(Self { streams })
-        } else {
-            Err(LinkError::StreamCount(streams.len()))
-        }
-    }
-}
-
-impl From<TcpStream> for TcpLink {
-    fn from(stream: TcpStream) -> Self {
-        Self { streams: vec![(stream, None)] }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,6 +118,5 @@ mod tests {
         assert!(with(SEGMENT_BYTES_MAX).is_ok() && with(SEGMENT_BYTES_MAX + 1).is_err());
         let with = |silence_timeout_ms| TcpConfig { silence_timeout_ms, ..Default::default() };
         assert!(with(3).check().is_err() && with(4).check().is_ok());
-        assert_eq!(TcpLink::new(vec![]).unwrap_err(), LinkError::StreamCount(0));
     }
 }

@@ -15,9 +15,10 @@ use transport::{
 };
 
 use crate::{
-    config::{STREAMS_MAX, TcpConfig, TcpLink},
+    config::TcpConfig,
     counters::TcpCounters,
     endpoint::{End, Endpoint},
+    link::{STREAMS_MAX, TcpLink},
     stream::{Round, Stream},
 };
 

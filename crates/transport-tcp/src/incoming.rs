@@ -12,6 +12,7 @@ use transport::{
 };
 
 use crate::{
+    moved::Moved,
     record::Opener,
     wire::{CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, Place, WireError},
 };
@@ -85,15 +86,6 @@ pub(crate) struct Incoming {
     /// The endpoint is closing: blocks are read and dropped.
     discarding: bool,
     said_bye: bool,
-}
-
-/// What one system call did.
-pub(crate) struct Moved {
-    /// Bytes that were moved.
-    pub(crate) bytes: usize,
-    /// Bytes that were asked for. Fewer moved means that the socket is empty (or full), or that
-    /// memory failed, which the next call will tell.
-    pub(crate) wanted: usize,
 }
 
 impl Incoming {

@@ -26,11 +26,14 @@ mod endpoint;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod incoming;
+mod link;
+mod moved;
 mod outgoing;
 mod record;
 mod stream;
 mod wire;
 
-pub use config::{LinkError, SEGMENT_BYTES_MAX, STREAMS_MAX, StreamKeys, TcpConfig, TcpLink};
+pub use config::{SEGMENT_BYTES_MAX, TcpConfig};
 pub use counters::TcpCounters;
 pub use driver::TcpTransport;
+pub use link::{LinkError, STREAMS_MAX, StreamKeys, TcpLink};

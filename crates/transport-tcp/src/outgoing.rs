@@ -10,7 +10,7 @@ use rustix::{
 use transport::{Completion, EndpointId, ReadLease, Token};
 
 use crate::{
-    incoming::Moved,
+    moved::Moved,
     record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, Sealer},
     wire::{HEADER_BYTES, Header, PLACE_BYTES, Place},
 };

@@ -24,7 +24,7 @@ use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use rustix::io::{Errno, read};
 use zeroize::Zeroizing;
 
-use crate::incoming::Moved;
+use crate::moved::Moved;
 
 /// The longest body: a segment of 64 KiB, and some control words beside it.
 pub(crate) const RECORD_BYTES_MAX: usize = (64 << 10) + 1024;

@@ -6,7 +6,7 @@ use mio::net::TcpStream;
 use rustix::io::Errno;
 use transport::{Cause, Completion, EndpointId};
 
-use crate::{config::StreamKeys, counters::TcpCounters, incoming::Incoming, outgoing::Outgoing};
+use crate::{counters::TcpCounters, incoming::Incoming, link::StreamKeys, outgoing::Outgoing};
 
 /// What a system call costs against the budget of a round at least, so that a peer cannot buy many
 /// of them with few bytes.

@@ -105,4 +105,8 @@ pub trait Transport {
     /// The handle by which other threads end a wait in [`Transport::poll`]; used between two
     /// polls, it ends the next wait.
     fn waker(&self) -> Waker;
+
+    /// Ends all endpoints and hands back all memory, in order where dropping the transport would not
+    /// wait; for less than a second. To be dropped then: nothing may be called any more.
+    fn finish(&mut self) {}
 }

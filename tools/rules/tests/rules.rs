@@ -182,7 +182,6 @@ fn unsafe_code_stays_in_the_transports() {
     let transports = [
         "crates/memory",
         "crates/transport-contract",
-        "crates/transport-tcp",
         "crates/transport-fabric",
         "in-switch/packet-socket",
         "in-switch/verbs",

@@ -295,7 +295,7 @@ impl Link {
             return Some(End::Broken(cause));
         }
         // The peer's last words are here: it need not wait for us any more.
-        let all_heard = self.peer_bye.is_some_and(|words| self.ring.consumed() >= words);
+        let all_heard = self.peer_bye.is_some_and(|last| self.ring.consumed() >= last);
         match &mut self.phase {
             Phase::Closing { until, said_bye, heard } => {
                 if !*said_bye && self.is_up && self.ring.is_idle() {

@@ -1,87 +1,15 @@
 //! Sends that the simulated network card starts by itself, when other operations are done.
 
-use std::collections::{BTreeMap, HashMap};
+use transport::{Completion, FutureRead, PostError, Token, WriteLease};
 
-use transport::{Completion, EndpointId, FutureRead, PostError, Token, WriteLease};
-
+use super::State;
 use crate::{
-    connection::{Orphan, Phase, SideId},
-    state::State,
-    transfer::{Source, Target, Transfer},
+    connection::Phase,
+    names::SideId,
+    post::{Orphan, Source, Target},
+    transfer::Transfer,
+    trigger::{Name, Trigger, Waiting},
 };
-
-/// An offloaded operation, as the member that posted it names it.
-pub(crate) type Name = (EndpointId, Token);
-
-/// A send that waits for other operations.
-struct Waiting {
-    side: SideId,
-    from: FutureRead,
-    immediate: u32,
-    token: Token,
-    /// How many of the operations that it waits for are not done.
-    missing: usize,
-}
-
-/// How far an offloaded operation is.
-enum Trigger {
-    /// Not done; these sends wait for it, in posting order.
-    Armed(Vec<u64>),
-    Fired,
-    Cancelled,
-}
-
-/// A member's offloaded operations, until the poll after the one that reported them.
-#[derive(Default)]
-pub(crate) struct Triggers {
-    known: HashMap<Name, Trigger>,
-    /// Sends that wait, by their post number.
-    waiting: BTreeMap<u64, Waiting>,
-    /// Not armed any more, and not reported yet.
-    settled: Vec<Name>,
-    /// Reported by the last poll.
-    reported: Vec<Name>,
-}
-
-impl Triggers {
-    /// What the last poll reported has been seen; what has settled since is about to be reported.
-    pub(crate) fn note_poll(&mut self) {
-        for name in std::mem::replace(&mut self.reported, std::mem::take(&mut self.settled)) {
-            // The name may be in use again.
-            if !matches!(self.known.get(&name), Some(Trigger::Armed(_))) {
-                self.known.remove(&name);
-            }
-        }
-    }
-
-    fn arm(&mut self, name: Name) {
-        self.known.insert(name, Trigger::Armed(Vec::new()));
-    }
-
-    /// Answers who has waited for it.
-    fn settle(&mut self, name: Name, outcome: Trigger) -> Vec<u64> {
-        let Some(trigger @ Trigger::Armed(_)) = self.known.get_mut(&name) else {
-            return Vec::new();
-        };
-        self.settled.push(name);
-        match std::mem::replace(trigger, outcome) {
-            Trigger::Armed(waiting) => waiting,
-            Trigger::Fired | Trigger::Cancelled => Vec::new(),
-        }
-    }
-
-    /// Takes out the waiting sends of one side, which ends.
-    pub(crate) fn disarm(&mut self, side: SideId) -> Vec<Token> {
-        self.waiting
-            .extract_if(.., |_, send| send.side == side)
-            .map(|(_, send)| send.token)
-            .collect()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-}
 
 impl State {
     pub(crate) fn post_offloaded_receive(

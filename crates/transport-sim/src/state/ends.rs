@@ -2,12 +2,9 @@
 
 use transport::{Cause, Completion};
 
+use super::State;
 use crate::{
-    connection::{Orphan, Phase, SideId},
-    event::Event,
-    state::State,
-    trace::What,
-    write::PostedWrite,
+    connection::Phase, event::Event, names::SideId, post::Orphan, trace::What, write::PostedWrite,
 };
 
 impl State {

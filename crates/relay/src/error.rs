@@ -1,0 +1,59 @@
+//! Why a relay refuses something.
+
+/// Why an event was refused.
+///
+/// [`RelayError::Peer`] means that the group cannot go on; the others are mistakes of the caller
+/// and change nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// A setting is out of range.
+    #[error("{0}")]
+    Setting(&'static str),
+    /// Only the root sends.
+    #[error("only the root (rank {root}) may send; this is rank {rank}")]
+    NotRoot {
+        /// The group's root.
+        root: u32,
+        /// This member.
+        rank: u32,
+    },
+    /// The message would have more blocks than can be numbered.
+    #[error(
+        "{bytes} bytes in blocks of {block_bytes} make more than {} blocks; use larger blocks",
+        u32::MAX
+    )]
+    TooManyBlocks {
+        /// Length of the message.
+        bytes: u64,
+        /// Length of a block.
+        block_bytes: u64,
+    },
+    /// The message would have more blocks than offload can tell apart.
+    #[error(
+        "{blocks} blocks are more than the {blocks_max} that offload can tell apart with this many \
+         messages in flight; use larger blocks or fewer messages in flight"
+    )]
+    TooManyOffloaded {
+        /// Of the message.
+        blocks: u32,
+        /// The limit.
+        blocks_max: u64,
+    },
+    /// A message or operation with this number is not known, or not in the state for this event.
+    #[error("{what} {number} is not known or not waiting for this")]
+    Unknown {
+        /// What was named.
+        what: &'static str,
+        /// Its number.
+        number: u64,
+    },
+    /// A peer did what the protocol forbids.
+    #[error("member {member} {what}")]
+    Peer {
+        /// Who.
+        member: u32,
+        /// What it did.
+        what: String,
+    },
+}

@@ -1,0 +1,37 @@
+//! By what events name sides of connections and transfers.
+
+/// One side of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SideId {
+    connection: u32,
+    side: u8,
+}
+
+impl SideId {
+    /// Both sides of a connection.
+    pub(crate) fn pair(connection: usize) -> [Self; 2] {
+        [0, 1].map(|side| Self { connection: connection as u32, side })
+    }
+
+    pub(crate) fn connection(self) -> usize {
+        self.connection as usize
+    }
+
+    /// Which of the two it is.
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.side)
+    }
+
+    pub(crate) fn peer(self) -> Self {
+        Self { side: 1 - self.side, ..self }
+    }
+}
+
+/// A transfer, as events name it: its slot, a number that tells it from others that had the slot
+/// before, and which attempt it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TransferId {
+    pub(crate) slot: usize,
+    pub(crate) number: u64,
+    pub(crate) attempt: u32,
+}

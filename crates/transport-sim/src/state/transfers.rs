@@ -1,0 +1,178 @@
+//! How blocks pass ports and arrive.
+
+use transport::Completion;
+
+use super::State;
+use crate::{
+    config::Jitter,
+    connection::Phase,
+    event::Event,
+    names::{SideId, TransferId},
+    post::{Orphan, Target},
+    trace::What,
+    transfer::{Stage, Transfer},
+};
+
+impl State {
+    /// Lets a transfer wait at its two ports; answers its slot.
+    pub(crate) fn add_transfer(&mut self, transfer: Transfer) -> usize {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.transfers.push(None);
+            self.transfers.len() - 1
+        });
+        self.transfers[slot] = Some(transfer);
+        self.wait_at_ports(slot);
+        slot
+    }
+
+    /// The transfer in a slot that something waits or passes for.
+    pub(crate) fn transfer(&self, slot: usize) -> &Transfer {
+        self.transfers[slot].as_ref().expect("slots in queues are taken")
+    }
+
+    fn lookup(&self, id: TransferId) -> Option<&Transfer> {
+        self.transfers[id.slot]
+            .as_ref()
+            .filter(|it| (it.number, it.attempt) == (id.number, id.attempt))
+    }
+
+    fn take_transfer(&mut self, slot: usize) -> Option<Transfer> {
+        let transfer = self.transfers[slot].take()?;
+        self.free_slots.push(slot);
+        Some(transfer)
+    }
+
+    /// What a block of this transfer takes at the ports, starting now.
+    fn passing_ns(&mut self, slot: usize) -> u64 {
+        let transfer = self.transfer(slot);
+        let (bytes, side) = (transfer.bytes, transfer.side);
+        let port_rates = [transfer.from_member, transfer.to_member]
+            .map(|member| self.members[member].rate_bytes_per_s);
+        let link_rate = self.connection(side).link.rate_bytes_per_s;
+        let rate = link_rate.min(port_rates[0]).min(port_rates[1]).max(1);
+        let exact_ns = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate));
+        let block_ns = u64::try_from(exact_ns).unwrap_or(u64::MAX);
+        let jitter_ns_max = match self.config.block_jitter {
+            Jitter::None => 0,
+            Jitter::Ns(ns) => ns,
+            Jitter::BlockTimes(times) => (block_ns as f64 * times) as u64,
+        };
+        let extra_ns = self.random_up_to(jitter_ns_max) + self.config.block_overhead_ns;
+        block_ns.saturating_add(extra_ns)
+    }
+
+    /// Both ports are the transfer's from now on.
+    pub(crate) fn start_transfer(&mut self, slot: usize) {
+        let passing_ns = self.passing_ns(slot);
+        let transfer = self.transfers[slot].as_mut().expect("slots in queues are taken");
+        transfer.stage = Stage::Passing;
+        let id = TransferId { slot, number: transfer.number, attempt: transfer.attempt };
+        let (from, to, bytes) = (transfer.from_member, transfer.to_member, transfer.bytes);
+        self.members[from].totals.transmit_busy_ns += passing_ns;
+        self.members[to].totals.receive_busy_ns += passing_ns;
+        self.note(What::Start { from, to, bytes });
+        self.agenda.plan(self.now_ns.saturating_add(passing_ns), Event::Passed(id));
+    }
+
+    /// The ports are free, the bytes are over; the block arrives a latency later.
+    pub(crate) fn transfer_passed(&mut self, id: TransferId) {
+        let Some(transfer) = self.lookup(id) else { return };
+        let (from, to, side) = (transfer.from_member, transfer.to_member, transfer.side);
+        for member in [from, to] {
+            if self.is_held_up(member) {
+                return self.hold(member, Event::Passed(id));
+            }
+        }
+        self.leave_ports(from, to);
+        let carry_bytes = self.config.carry_bytes;
+        let transfer = self.transfers[id.slot].as_mut().expect("just seen");
+        transfer.stage = Stage::Flying;
+        let Some(source) = transfer.source.take() else { return };
+        if carry_bytes {
+            transfer.target.into[..source.from.bytes()].copy_from_slice(&source.from);
+        }
+        let token = source.token;
+        drop(source);
+        let endpoint = self.side(side).endpoint;
+        self.fire(from, (endpoint, token));
+        self.complete(from, Completion::Sent { endpoint, token });
+        let jitter_ns = self.random_up_to(self.config.delivery_jitter_ns_max);
+        let delay_ns = self.connection(side).link.latency_ns.saturating_add(jitter_ns);
+        let at_ns = self.now_ns.saturating_add(delay_ns);
+        let last_ns = &mut self.side(side).last_block_arrival_ns;
+        *last_ns = at_ns.max(*last_ns);
+        if self.side(side).phase == Phase::Closing {
+            self.say_bye(side);
+        }
+        if delay_ns == 0 {
+            self.transfer_arrived(id);
+        } else {
+            self.agenda.plan(at_ns, Event::Arrived(id));
+        }
+    }
+
+    /// The receive has completed.
+    pub(crate) fn transfer_arrived(&mut self, id: TransferId) {
+        let Some(to) = self.lookup(id).map(|transfer| transfer.to_member) else { return };
+        let side = self.transfer(id.slot).side;
+        if self.is_cut(side) {
+            return self.connection(side).cut.held.push(Event::Arrived(id));
+        }
+        if self.is_held_up(to) {
+            return self.hold(to, Event::Arrived(id));
+        }
+        let Some(transfer) = self.take_transfer(id.slot) else { return };
+        let Transfer { side, target, bytes, immediate, from_member, .. } = transfer;
+        self.side(side).outgoing.retain(|&slot| slot != id.slot);
+        let Target { into, token, .. } = target;
+        drop(into);
+        self.totals.blocks += 1;
+        self.totals.bytes += bytes;
+        self.members[to].totals.bytes_received += bytes;
+        self.members[from_member].totals.bytes_sent += bytes;
+        self.note(What::Arrive { from: from_member, to, bytes });
+        let endpoint = self.side(side.peer()).endpoint;
+        self.fire(to, (endpoint, token));
+        self.complete(to, Completion::Received { endpoint, token, bytes, immediate });
+    }
+
+    /// Takes a transfer off its ports and gives each side its half back, to be cancelled.
+    pub(crate) fn abort_transfer(&mut self, slot: usize) {
+        let Some(transfer) = self.transfers[slot].as_ref() else { return };
+        let (from, to) = (transfer.from_member, transfer.to_member);
+        match transfer.stage {
+            Stage::Waiting => self.leave_queues(slot, from, to),
+            Stage::Passing => self.leave_ports(from, to),
+            Stage::Flying => {}
+        }
+        let Some(Transfer { side, source, target, .. }) = self.take_transfer(slot) else { return };
+        self.side(side).outgoing.retain(|&other| other != slot);
+        self.side(side.peer()).orphans.push(Orphan::Receive(target));
+        if let Some(source) = source {
+            self.side(side).orphans.push(Orphan::Send(source));
+        }
+    }
+
+    /// What this side was sending has to be sent again from its beginning; other transfers may use
+    /// the ports meanwhile.
+    pub(crate) fn restart_transfers(&mut self, side: SideId) {
+        for slot in self.side(side).outgoing.clone() {
+            let Some(transfer) = self.transfers[slot].as_mut() else { continue };
+            if transfer.stage == Stage::Passing {
+                transfer.stage = Stage::Waiting;
+                transfer.attempt += 1;
+                let (from, to) = (transfer.from_member, transfer.to_member);
+                self.leave_ports(from, to);
+                self.wait_at_ports(slot);
+            }
+        }
+    }
+
+    pub(crate) fn is_waiting(&self, slot: usize) -> bool {
+        self.transfer(slot).stage == Stage::Waiting
+    }
+
+    pub(crate) fn is_flying(&self, slot: usize) -> bool {
+        self.transfer(slot).stage == Stage::Flying
+    }
+}
