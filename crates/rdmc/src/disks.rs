@@ -8,13 +8,10 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use session::{Deadline, Threads};
 use transport::Waker;
 
-use crate::{
-    bootstrap::Deadline,
-    engine::jobs::{Disks, Done, Job, Lane, What},
-    threads::Threads,
-};
+use crate::engine::jobs::{Disks, Done, Job, Lane, What};
 
 /// [`Disks`] with a thread for each lane, which begins with its first job and ends when the lane
 /// does.

@@ -208,3 +208,25 @@ pub enum Error {
         error: io::Error,
     },
 }
+
+impl From<session::Error> for Error {
+    fn from(error: session::Error) -> Self {
+        match error {
+            session::Error::Peer { address, cause } => Self::Peer { address, cause },
+            session::Error::Timeout { what, timeout_ms } => Self::Timeout { what, timeout_ms },
+            session::Error::System { what, error } => Self::System { what, error },
+            other => Self::Setting(other.to_string()),
+        }
+    }
+}
+
+impl From<certificates::Error> for Error {
+    fn from(error: certificates::Error) -> Self {
+        match error {
+            certificates::Error::Unreadable { path, error } => {
+                Self::System { what: path.display().to_string(), error }
+            }
+            other => Self::Setting(other.to_string()),
+        }
+    }
+}

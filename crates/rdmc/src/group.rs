@@ -8,11 +8,11 @@ use std::{
 };
 
 use relay::Blocks;
+use session::Deadline;
 use transport::Region;
 
 use crate::{
     Error, Event, Failure, GroupSettings, Offload, RelayError,
-    bootstrap::Deadline,
     caller::Caller,
     settings::check_region,
     worker::{Command, Commands},
@@ -134,7 +134,7 @@ impl Group {
         }
         let what = format!("closing group {}", self.shared.settings.number);
         self.shared.abort(&format!("{what} took longer than {} ms", timeout.as_millis()));
-        Err(deadline.missed(what))
+        Err(deadline.missed(what).into())
     }
 
     /// Starts to close the group without waiting; [`crate::Application::closed`] or
@@ -307,7 +307,7 @@ impl Shared {
         let number = self.settings.number;
         if !self.wait(call, deadline, is_over)? {
             let last = messages.saturating_sub(1);
-            return Err(deadline.missed(format!("message {last} of group {number}")));
+            return Err(deadline.missed(format!("message {last} of group {number}")).into());
         }
         let status = self.status();
         if status.completed >= messages {

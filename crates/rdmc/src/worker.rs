@@ -11,12 +11,12 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use session::Deadline;
 use transport::{Region, Transport, Waker};
 
 use crate::{
     Counters, Engine, Error, Event, Failure, FailureKind, GroupSettings, Waited,
     application::{Dispatcher, panic_text},
-    bootstrap::Deadline,
     disks::DiskThreads,
     network::{Link, Network},
     outbox::EventSender,

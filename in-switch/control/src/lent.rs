@@ -4,9 +4,9 @@
 
 use std::net::IpAddr;
 
+use certificates::{Certificates, is_certificate_for};
 use mcrdma::{Mac, plan::Group};
 use prost::Message;
-use rdmc::bootstrap::{Certificates, is_certificate_for};
 use rustls::{
     RootCertStore, SignatureScheme,
     crypto::{WebPkiSupportedAlgorithms, ring},

@@ -10,7 +10,7 @@ const SOURCE_LINES_MAX: usize = 600;
 const TEST_LINES_MAX: usize = 800;
 
 /// Crates of this workspace that each crate may use in what it ships. Tests may use more.
-const MAY_USE: [(&str, &[&str]); 24] = [
+const MAY_USE: [(&str, &[&str]); 26] = [
     ("schedule", &[]),
     ("relay", &["schedule"]),
     ("transport", &[]),
@@ -21,6 +21,8 @@ const MAY_USE: [(&str, &[&str]); 24] = [
         "transport-switch",
         &["transport", "transport-tcp", "endpoint", "mcrdma", "roce", "routes", "verbs"],
     ),
+    ("certificates", &[]),
+    ("session", &["certificates"]),
     ("trace", &[]),
     ("roce", &[]),
     ("mcrdma", &["roce"]),
@@ -29,12 +31,14 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("verbs", &[]),
     ("switch", &["mcrdma", "packet", "roce"]),
     ("routes", &["mcrdma"]),
-    ("control", &["mcrdma", "rdmc", "roce", "routes", "switch"]),
+    ("control", &["certificates", "mcrdma", "roce", "routes", "switch", "transport-switch"]),
     ("endpoint", &["mcrdma", "packet", "roce"]),
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
     (
         "rdmc",
         &[
+            "certificates",
+            "session",
             "schedule",
             "relay",
             "transport",

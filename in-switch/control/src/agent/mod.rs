@@ -14,8 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use certificates::Certificates;
 use mcrdma::Port;
-use rdmc::bootstrap::Certificates;
 use switch::{Groups, UserspaceTables};
 use tokio::{
     sync::oneshot,

@@ -13,11 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use certificates::Certificates;
 use mcrdma::{
     GROUPS_MAX, GroupKey, Mac, Merging, Port, Refused, Replication, Source,
     plan::{Group, Member},
 };
-use rdmc::bootstrap::Certificates;
 use routes::Station;
 use rustls::RootCertStore;
 use switch::{Groups, MemberState, PlaneError};

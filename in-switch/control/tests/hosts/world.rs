@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use certificates::Certificates;
 use control::{
     Agent,
     agent::{self, AgentSettings, Plane},
@@ -17,7 +18,6 @@ use control::{
 };
 use endpoint::Endpoint;
 use lab::Network;
-use rdmc::bootstrap::Certificates;
 use switch::{Groups, KernelPlane};
 use tokio::{runtime::Runtime, sync::oneshot};
 

@@ -9,12 +9,13 @@ use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 use mcrdma::{GroupKey, Mac, plan};
 use roce::Serial;
 use serde::{Deserialize, Serialize};
+use session::{Channel, Deadline};
 use transport_switch::{
     GroupEnd, InsertError, MTUS_BYTES, Member, QueuePair, RECEIVERS_MAX, Registration, Root,
     Switches, Unconnected,
 };
 
-use super::{Channel, Deadline, links::Wires};
+use super::links::{Wires, of_member};
 use crate::{Error, GroupSettings, network::Wire};
 
 /// Identifiers are drawn from these, apart from numbers that queue pairs have.
@@ -83,7 +84,7 @@ pub(crate) fn join(
         Ok(open) => open,
         Err(reason) => {
             let told = channel.send(&FromReceiver::Cannot(reason.clone()), deadline);
-            told.map_err(|error| named(rank, error))?;
+            told.map_err(|error| of_member(rank, error))?;
             return Err(refused(format!("this member cannot join: {reason}")));
         }
     };
@@ -91,8 +92,8 @@ pub(crate) fn join(
     let room_bytes = u32::try_from(open.room_bytes()).unwrap_or(u32::MAX);
     let joins = FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn };
     let told = channel.send(&joins, deadline);
-    told.map_err(|error| named(rank, error))?;
-    match channel.receive(deadline).map_err(|error| named(rank, error))? {
+    told.map_err(|error| of_member(rank, error))?;
+    match channel.receive(deadline).map_err(|error| of_member(rank, error))? {
         FromRoot::Stands { qpn, psn_first, mtu_bytes } => {
             let known = MTUS_BYTES.contains(&mtu_bytes) && mtu_bytes <= open.mtu_bytes();
             if !known || !is_qpn(qpn) || psn_first >= Serial::COUNT {
@@ -141,7 +142,7 @@ pub(crate) fn arrange(
         }
     };
     for (rank, channel) in channels(wires) {
-        channel.send(&stands, deadline).map_err(|error| named(rank, error))?;
+        channel.send(&stands, deadline).map_err(|error| of_member(rank, error))?;
     }
     let end = GroupEnd::root(queue_pair, links, registration.watch());
     Ok((Some(end), Some(registration)))
@@ -156,7 +157,7 @@ fn gather(
     let refused = |cause: String| Error::InSwitch { group, cause };
     let (mut receivers, mut locals) = (Vec::new(), BTreeSet::new());
     for (rank, channel) in channels(wires) {
-        let said = channel.receive(deadline).map_err(|error| named(rank, error))?;
+        let said = channel.receive(deadline).map_err(|error| of_member(rank, error))?;
         let address = channel.peer().ip().to_canonical();
         locals.insert(local_ip(channel).map_err(refused)?);
         receivers.push(heard(rank, address, said).map_err(refused)?);
@@ -285,17 +286,6 @@ fn channels(wires: &mut Wires) -> impl Iterator<Item = (u32, &mut Channel)> {
 fn local_ip(channel: &Channel) -> Result<IpAddr, String> {
     let address = channel.local_address().map_err(|error| format!("its own address: {error}"))?;
     Ok(address.ip().to_canonical())
-}
-
-/// An error of a connection, by the member at its end.
-fn named(member: u32, error: Error) -> Error {
-    match error {
-        Error::Peer { address, cause } => Error::Member { member, address, cause },
-        Error::Timeout { what, timeout_ms } => {
-            Error::Timeout { what: format!("{what} (member {member})"), timeout_ms }
-        }
-        other => other,
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Why a handshake did not work out, in words that say what to do.
 
+use certificates::NotAllowed;
 use rustls::{AlertDescription as Alert, CertificateError, Error, OtherError, PeerIncompatible};
 
-use super::credentials::NotAllowed;
-
 /// How the words begin when the peer has ended the handshake.
-pub(super) const HUNG_UP: &str = "hung up during authentication";
+pub(crate) const HUNG_UP: &str = "hung up during authentication";
 
 const MIXED: &str = "one end has a secret and the other certificates; give both the same kind";
 
@@ -13,7 +12,7 @@ const MIXED: &str = "one end has a secret and the other certificates; give both 
 const OF_AUTHORITY: &str = "CaUsedAsEndEntity";
 
 /// The predicate of a sentence about the peer, which should have sent its `what`.
-pub(super) fn explain(error: &Error, what: &str) -> String {
+pub(crate) fn explain(error: &Error, what: &str) -> String {
     match error {
         Error::InvalidCertificate(error) => not_accepted(error),
         Error::NoCertificatesPresented => "does not prove who it is: it has no certificate".into(),

@@ -6,8 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Deadline, PROTOCOL_VERSION};
-use crate::Error;
+use crate::{deadline::Deadline, error::Error, version::PROTOCOL_VERSION};
 
 const MAGIC: [u8; 4] = *b"RDMC";
 const GREETING_BYTES: usize = 4 + 2;
@@ -22,26 +21,26 @@ const HELLO_BYTES_MAX: usize = 4 << 10;
 const RECORD_BYTES_MAX: usize = (1 << 14) + 256;
 
 /// The bytes of a connection, with deadlines.
-pub(super) struct Line<'a> {
-    pub(super) stream: &'a TcpStream,
-    pub(super) peer: SocketAddr,
+pub(crate) struct Line<'a> {
+    pub(crate) stream: &'a TcpStream,
+    pub(crate) peer: SocketAddr,
 }
 
 impl Line<'_> {
     /// Tells strangers and other versions from members with another secret.
-    pub(super) fn greet(&self, deadline: Deadline) -> Result<(), Error> {
+    pub(crate) fn greet(&self, deadline: Deadline) -> Result<(), Error> {
         self.write_greeting(deadline)?;
         self.hear_greeting(deadline)
     }
 
     /// One half of [`Line::greet`].
-    pub(super) fn write_greeting(&self, deadline: Deadline) -> Result<(), Error> {
+    pub(crate) fn write_greeting(&self, deadline: Deadline) -> Result<(), Error> {
         let _ = self.stream.set_nodelay(true);
         self.write(&greeting(), deadline)
     }
 
     /// The other half of [`Line::greet`].
-    pub(super) fn hear_greeting(&self, deadline: Deadline) -> Result<(), Error> {
+    pub(crate) fn hear_greeting(&self, deadline: Deadline) -> Result<(), Error> {
         let mut greeted = [0; GREETING_BYTES];
         self.read(&mut greeted, deadline, "greeting")?;
         if greeted[..4] != MAGIC {
@@ -59,7 +58,7 @@ impl Line<'_> {
     }
 
     /// Waits for the next TLS record of the peer, which is to have its `what`.
-    pub(super) fn read_record(
+    pub(crate) fn read_record(
         &self,
         record: &mut Vec<u8>,
         deadline: Deadline,
@@ -76,7 +75,7 @@ impl Line<'_> {
         self.read(&mut record[RECORD_HEAD_BYTES..], deadline, what)
     }
 
-    pub(super) fn write(&self, mut bytes: &[u8], deadline: Deadline) -> Result<(), Error> {
+    pub(crate) fn write(&self, mut bytes: &[u8], deadline: Deadline) -> Result<(), Error> {
         let mut stream = self.stream;
         while !bytes.is_empty() {
             let left = self.time_left(deadline, || "to take a message".into())?;
@@ -125,13 +124,13 @@ fn greeting() -> [u8; GREETING_BYTES] {
 }
 
 /// Greets by a connection that does not block. Whether all of it was taken.
-pub(super) fn greet_at_once(stream: &mut impl Write) -> bool {
+pub(crate) fn greet_at_once(stream: &mut impl Write) -> bool {
     stream.write(&greeting()).is_ok_and(|bytes| bytes == GREETING_BYTES)
 }
 
 /// What a caller has said before anybody takes it seriously.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Said {
+pub(crate) enum Said {
     /// A part of what is expected.
     Part,
     /// What is worth an answer: a greeting and a whole hello, or the greeting of another version.
@@ -141,7 +140,7 @@ pub(super) enum Said {
 }
 
 /// Judges what has come, of which `peek` takes nothing.
-pub(super) fn said_so_far(peek: impl Fn(&mut [u8]) -> io::Result<usize>) -> Said {
+pub(crate) fn said_so_far(peek: impl Fn(&mut [u8]) -> io::Result<usize>) -> Said {
     let mut bytes = [0; HELLO_BYTES_MAX];
     let said = match peek(&mut bytes) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Said::Part,
@@ -176,11 +175,11 @@ fn is_timeout(error: &io::Error) -> bool {
     )
 }
 
-pub(super) fn lost(address: SocketAddr, error: &io::Error) -> Error {
+pub(crate) fn lost(address: SocketAddr, error: &io::Error) -> Error {
     peer_error(address, format!("the connection was lost: {error}"))
 }
 
-pub(super) fn peer_error(address: SocketAddr, cause: String) -> Error {
+pub(crate) fn peer_error(address: SocketAddr, cause: String) -> Error {
     Error::Peer { address, cause }
 }
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use rdmc::{
-    Error, Secret,
-    bootstrap::{Channel, Deadline, Door},
+    Secret,
+    bootstrap::{Channel, Deadline, Listener, SessionError},
 };
 
 /// No test waits longer than this for anything.
@@ -21,11 +21,12 @@ fn secret() -> Secret {
     Secret::from_bytes([7; 32])
 }
 
-fn open() -> (Door, SocketAddr, Receiver<Result<Channel, Error>>) {
+fn open() -> (Listener, SocketAddr, Receiver<Result<Channel, SessionError>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (admitted, inbox) = channel();
-    let door = Door::open(listener, secret(), move |channel| drop(admitted.send(channel))).unwrap();
-    let address = door.address().unwrap();
+    let door =
+        Listener::open(listener, secret(), move |channel| drop(admitted.send(channel))).unwrap();
+    let address = door.address();
     (door, address, inbox)
 }
 

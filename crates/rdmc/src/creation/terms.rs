@@ -21,7 +21,7 @@ pub struct Terms {
     messages_in_flight: u32,
     /// Whether the network relays by itself: asked for, and possible.
     offload: bool,
-    pub(super) streams: u8,
+    pub(crate) streams: u8,
     fabric: String,
     /// By name.
     protection: String,

@@ -29,14 +29,14 @@ use rustls::{
 };
 use zeroize::Zeroizing;
 
-use crate::Secret;
+use crate::secret::Secret;
 
 /// What stands before an Ed25519 seed in PKCS #8 (RFC 8410, section 7).
 const PKCS8_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
 /// This end of a connection that was made here to a listener at `peer`.
-pub(super) fn connector(secret: &Secret, peer: IpAddr) -> Result<Connection, Error> {
+pub(crate) fn connector(secret: &Secret, peer: IpAddr) -> Result<Connection, Error> {
     let (provider, twin) = (Arc::new(ring::default_provider()), Twin::of(secret)?);
     let key = Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(&twin.own)));
     let mut config = ClientConfig::builder_with_provider(provider)
@@ -51,7 +51,7 @@ pub(super) fn connector(secret: &Secret, peer: IpAddr) -> Result<Connection, Err
 }
 
 /// This end of a connection that a listener here has accepted.
-pub(super) fn listener(secret: &Secret) -> Result<Connection, Error> {
+pub(crate) fn listener(secret: &Secret) -> Result<Connection, Error> {
     let (provider, twin) = (Arc::new(ring::default_provider()), Twin::of(secret)?);
     let key = Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&twin.own)));
     let mut config = ServerConfig::builder_with_provider(provider)

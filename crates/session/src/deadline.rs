@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Error;
+use crate::error::Error;
 
 /// A moment by which something must have happened, and what for.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ impl Deadline {
 }
 
 /// A duration as it travels and is shown: the largest number stands for all that are longer.
-pub(crate) fn millis(duration: Duration) -> u64 {
+pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

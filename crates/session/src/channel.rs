@@ -12,12 +12,15 @@ use rustls::Connection;
 use serde::{Serialize, de::DeserializeOwned};
 use zeroize::Zeroizing;
 
-use super::{
-    Credentials, Deadline,
+use crate::{
+    credentials::Credentials,
+    deadline::Deadline,
+    error::Error,
     line::{Line, lost, peer_error},
-    refusal, tls,
+    refusal,
+    secret::Secret,
+    tls,
 };
-use crate::{Error, Secret};
 
 /// The longest message in bytes: an announced length beyond it is refused before it is allocated.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
@@ -52,9 +55,11 @@ pub struct Channel {
 }
 
 /// Secrets for what follows on a connection, of which both ends have the same, and nobody else has.
-pub(crate) struct SessionKeys {
-    pub(crate) sending: Zeroizing<[u8; 32]>,
-    pub(crate) receiving: Zeroizing<[u8; 32]>,
+pub struct SessionKeys {
+    /// Protects what this end sends.
+    pub sending: Zeroizing<[u8; 32]>,
+    /// Protects what the other end sends.
+    pub receiving: Zeroizing<[u8; 32]>,
 }
 
 impl Channel {
@@ -155,8 +160,8 @@ impl Channel {
         Self::accept_greeted(stream, tls, deadline)
     }
 
-    /// As [`Channel::accept`], where a [`super::porch::Porch`] has greeted the peer.
-    pub(super) fn accept_greeted(
+    /// As [`Channel::accept`], where the peer has been greeted while its connection was pending.
+    pub(crate) fn accept_greeted(
         stream: TcpStream,
         tls: impl FnOnce() -> Result<Connection, rustls::Error>,
         deadline: Deadline,
@@ -302,7 +307,7 @@ impl Channel {
     /// follows on it: its ends must protect that themselves.
     ///
     /// Errors: the peer has said more than it should.
-    pub(crate) fn into_stream(self) -> Result<(TcpStream, SessionKeys), Error> {
+    pub fn into_stream(self) -> Result<(TcpStream, SessionKeys), Error> {
         let to_listener = self.export(b"from the connector to the listener")?;
         let to_connector = self.export(b"from the listener to the connector")?;
         let (sending, receiving) = match self.connected_here {

@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     io,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener},
     sync::{
         Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -17,22 +17,19 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use session::{Channel, Deadline, Listener, Secret, millis};
+use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{
-    Channel, Deadline, Gate, Guest, Terms, deadline::millis, gate::STACK_BYTES, porch::Porch, tls,
-};
+use super::terms::Terms;
 use crate::{
-    Error, GroupSettings, Secret,
+    Error, GroupSettings,
     network::{Offers, Wire},
-    threads::Threads,
 };
 
-/// How long an unauthenticated connection may take to prove itself.
-const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a neighbour may take to say what it wants, and to take its answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that are made at the same time.
 const CONNECTORS_MAX: usize = 16;
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The connections to each neighbour, by rank.
 pub(crate) type Wires = Vec<(u32, Vec<Wire>)>;
@@ -55,12 +52,10 @@ pub(crate) enum Response {
     Refused(String),
 }
 
-/// Accepts links for all groups of a context, on a thread of its own until it is closed.
-pub(crate) struct Listener {
-    address: SocketAddr,
-    socket: TcpListener,
+/// Accepts links for all groups of a context, until it is closed.
+pub(crate) struct LinkListener {
+    listener: Listener,
     shared: Arc<Shared>,
-    threads: Threads,
 }
 
 struct Shared {
@@ -69,8 +64,6 @@ struct Shared {
     expected: Mutex<HashMap<u64, Expected>>,
     changed: Condvar,
     stopped: AtomicBool,
-    /// Connections in their handshake.
-    gate: Arc<Gate>,
 }
 
 /// A group that is being created here, and the links that have come in for it.
@@ -81,7 +74,7 @@ struct Expected {
     problem: Option<(u32, SocketAddr, String)>,
 }
 
-impl Listener {
+impl LinkListener {
     /// Listens on an address; port 0 takes a free one. Errors: the system refuses.
     pub(crate) fn start(
         address: SocketAddr,
@@ -90,51 +83,38 @@ impl Listener {
     ) -> Result<Self, Error> {
         let system = |error| Error::System { what: format!("listening on {address}"), error };
         let socket = listen(address).map_err(system)?;
-        let address = socket.local_addr().map_err(system)?;
         let shared = Arc::new(Shared {
-            secret,
+            secret: secret.clone(),
             offers,
             expected: Mutex::default(),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
-            gate: Arc::default(),
         });
-        let porch = socket.try_clone().and_then(Porch::of).map_err(system)?;
-        let (acceptor, threads) = (Arc::clone(&shared), Threads::default());
-        let what = format!("the listener at {address}");
-        threads
-            .spawn("rdmc-accept", what, move || accept_loop(porch, &acceptor))
-            .map_err(system)?;
-        Ok(Self { address, socket, shared, threads })
+        let answering = Arc::clone(&shared);
+        // The handshake's guard is kept: closing the listener ends connections that wait here.
+        let answer = move |channel, _handshake| answering.answer(channel);
+        let listener = Listener::answering(socket, secret, answer).map_err(system)?;
+        Ok(Self { listener, shared })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
     /// Stops accepting, cuts short handshakes that are under way, and ends their threads. Answers what
     /// has not ended by the deadline; asked again, nothing.
     pub(crate) fn close(&mut self, deadline: Deadline) -> Vec<String> {
-        if self.shared.stopped.swap(true, Ordering::AcqRel) {
-            return Vec::new();
-        }
+        self.shared.stopped.store(true, Ordering::Release);
         // Whoever has seen that it was not stopped waits by now, and hears this.
         drop(self.shared.expected());
         self.shared.changed.notify_all();
-        // On Linux this wakes who waits for callers.
-        let _ = SockRef::from(&self.socket).shutdown(std::net::Shutdown::Both);
-        let mut late = self.threads.join(deadline);
-        // Reads and waits of handshakes return at once now; the bound is for a machine out of breath.
-        if !self.shared.gate.close(deadline.left().min(AUTHENTICATION_TIMEOUT)) {
-            late.push(format!("a handshake with a caller of {}", self.address));
-        }
-        late
+        self.listener.close(deadline)
     }
 }
 
-impl Drop for Listener {
+impl Drop for LinkListener {
     fn drop(&mut self) {
-        self.close(Deadline::after(AUTHENTICATION_TIMEOUT));
+        self.close(Deadline::after(REQUEST_TIMEOUT));
     }
 }
 
@@ -146,48 +126,19 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn accept_loop(mut porch: Porch, shared: &Arc<Shared>) {
-    loop {
-        let accepted = porch.next();
-        if shared.stopped.load(Ordering::Acquire) {
-            return;
-        }
-        // Out of descriptors or threads: that passes. The peer tries again, or finds out.
-        let started = accepted.and_then(|stream| start_handshake(stream, shared));
-        if started.is_err() {
-            thread::sleep(RETRY_PAUSE);
-        }
-    }
-}
-
-/// Answers a connection on a thread of its own.
-fn start_handshake(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
-    let (guest, handler) = (shared.gate.enter(&stream)?, Arc::clone(shared));
-    let answer = move || {
-        if let Err(error) = handler.answer(stream, &guest) {
-            tracing::debug!(%error, "refused a connection");
-        }
-    };
-    let thread = thread::Builder::new().name("rdmc-handshake".into()).stack_size(STACK_BYTES);
-    thread.spawn(answer).map(drop)
-}
-
 impl Shared {
     fn expected(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
         self.expected.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn answer(&self, stream: TcpStream, guest: &Guest) -> Result<(), Error> {
-        let deadline = Deadline::after(AUTHENTICATION_TIMEOUT);
-        let mut channel =
-            Channel::accept_greeted(stream, || tls::listener(&self.secret), deadline)?;
-        guest.is_member();
+    fn answer(&self, mut channel: Channel) -> Result<(), Error> {
+        let deadline = Deadline::after(REQUEST_TIMEOUT);
         let request: Request = channel.receive(deadline)?;
         let patience = Duration::from_millis(request.timeout_ms).min(Duration::from_secs(600));
         let refusal = self.judge(&request, channel.peer(), Deadline::after(patience));
-        let deadline = Deadline::after(AUTHENTICATION_TIMEOUT);
+        let deadline = Deadline::after(REQUEST_TIMEOUT);
         if let Some(reason) = refusal {
-            return channel.send(&Response::Refused(reason), deadline);
+            return Ok(channel.send(&Response::Refused(reason), deadline)?);
         }
         let ours = self.offers.make()?;
         channel.send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
@@ -273,7 +224,7 @@ impl Drop for Expectation<'_> {
 /// Errors: the group is being created here already; a neighbour is unreachable, refuses, or does
 /// not appear in time.
 pub(crate) fn connect_neighbours(
-    listener: &Listener,
+    listener: &LinkListener,
     settings: &GroupSettings,
     addresses: &[SocketAddr],
     terms: Terms,
@@ -356,13 +307,7 @@ fn connect_one(
     deadline: Deadline,
 ) -> Result<Wire, Error> {
     let member = request.to;
-    let named = |error: Error| match error {
-        Error::Peer { address, cause } => Error::Member { member, address, cause },
-        Error::Timeout { what, timeout_ms } => {
-            Error::Timeout { what: format!("{what} (member {member})"), timeout_ms }
-        }
-        other => other,
-    };
+    let named = |error| of_member(member, error);
     // The peer may not have started listening yet.
     let mut channel =
         Channel::connect_patiently(address, &shared.secret, deadline).map_err(named)?;
@@ -374,6 +319,17 @@ fn connect_one(
             Ok(Wire { channel, ours, theirs, connected_here: true })
         }
         Response::Refused(cause) => Err(Error::Member { member, address, cause }),
+    }
+}
+
+/// An error of a connection, by the member at its end.
+pub(crate) fn of_member(member: u32, error: session::Error) -> Error {
+    match error {
+        session::Error::Peer { address, cause } => Error::Member { member, address, cause },
+        session::Error::Timeout { what, timeout_ms } => {
+            Error::Timeout { what: format!("{what} (member {member})"), timeout_ms }
+        }
+        other => other.into(),
     }
 }
 
@@ -403,7 +359,7 @@ fn await_all(
                 .map(|(&rank, _)| format!("{rank} ({})", addresses[rank as usize]))
                 .collect();
             let what = format!("waiting for members {} to join group {group}", missing.join(", "));
-            return Err(deadline.missed(what));
+            return Err(deadline.missed(what).into());
         }
         groups = shared
             .changed

@@ -8,11 +8,11 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
-use crate::bootstrap::Deadline;
+use crate::deadline::Deadline;
 
 /// Threads of one owner, which joins them when it closes.
 #[derive(Debug, Default)]
-pub(crate) struct Threads(Mutex<Vec<Running>>);
+pub struct Threads(Mutex<Vec<Running>>);
 
 #[derive(Debug)]
 struct Running {
@@ -27,7 +27,7 @@ impl Threads {
     /// Starts a thread of this name; `what` is what somebody who waits for it in vain is told.
     ///
     /// Errors: the system has no thread to give.
-    pub(crate) fn spawn(
+    pub fn spawn(
         &self,
         name: &str,
         what: String,
@@ -47,7 +47,7 @@ impl Threads {
 
     /// Waits until all have ended, but for the calling thread. Answers what those do that have not by
     /// the deadline: they are left to themselves, and end when what they wait for happens.
-    pub(crate) fn join(&self, deadline: Deadline) -> Vec<String> {
+    pub fn join(&self, deadline: Deadline) -> Vec<String> {
         let own = thread::current().id();
         let threads = std::mem::take(&mut *self.lock());
         let others = threads.into_iter().filter(|running| running.handle.thread().id() != own);
