@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use engine::check_region;
 use relay::Blocks;
 use session::Deadline;
 use transport::Region;
@@ -14,7 +15,6 @@ use transport::Region;
 use crate::{
     Error, Event, Failure, GroupSettings, Offload, RelayError,
     caller::Caller,
-    settings::check_region,
     worker::{Command, Commands},
 };
 
@@ -231,11 +231,11 @@ impl Shared {
             Event::Incoming { message, bytes, .. } => {
                 status.awaited.insert(*message, *bytes);
             }
-            Event::Block { .. } => return,
             Event::Received { .. } => status.received += 1,
             Event::Complete { .. } => status.completed += 1,
             Event::Failed { failure, .. } => status.failure = Some(failure.clone()),
             Event::Closed { .. } => status.closed = true,
+            _ => return,
         }
         drop(status);
         self.notify();

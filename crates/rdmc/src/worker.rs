@@ -268,14 +268,7 @@ impl Worker {
 
     fn hand_out(&mut self, due: &mut Due) {
         for event in self.events.drain(..) {
-            let (group, last) = match &event {
-                Event::Failed { failure, .. } => (failure.group, true),
-                Event::Closed { group } => (*group, true),
-                Event::Incoming { group, .. }
-                | Event::Block { group, .. }
-                | Event::Received { group, .. }
-                | Event::Complete { group, .. } => (*group, false),
-            };
+            let (group, last) = (event.group(), event.is_last());
             if let Some((_, outlet)) = self.outlets.get(&group) {
                 outlet.tell(event, due);
             }

@@ -81,7 +81,7 @@ impl Listener {
         credentials: impl Into<Credentials>,
         answer: impl Fn(Channel, Handshake) -> Result<(), E> + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let refused = |error: &dyn Display| tracing::debug!(%error, "refused a connection");
+        let refused = |error: &dyn Display| tracing::debug!(target: "rdmc::session", %error, "refused a connection");
         Self::start(socket, credentials.into(), move |_, channel, handshake| match channel {
             Ok(channel) => {
                 handshake.authenticated();

@@ -2,6 +2,7 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    engine::fuzzing::messages(bytes);
     rdmc::fuzzing::messages(bytes);
     session::fuzzing::messages(bytes);
 });

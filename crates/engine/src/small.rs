@@ -18,8 +18,15 @@ use std::{
 use relay::RelayError;
 use transport::{LeaseError, PeerMemory, PostError, Region, Token, Transport};
 
-use super::{Counters, Event, group::Group, order::Due, words::Word};
-use crate::{Error, GroupSettings, SmallMessages, settings::check_region};
+use crate::{
+    counters::Counters,
+    error::Error,
+    event::Event,
+    group::Group,
+    order::Due,
+    settings::{GroupSettings, SmallMessages, check_region},
+    words::Word,
+};
 
 /// The ring's name on its endpoint.
 const KEY: u32 = 0;
@@ -31,7 +38,7 @@ const HEAD_BYTES: usize = 16;
 const TOKEN: Token = Token(1 << 63);
 
 /// Small messages at one member.
-pub(super) struct Small {
+pub(crate) struct Small {
     limits: SmallMessages,
     slot_bytes: usize,
     end: End,
@@ -68,7 +75,7 @@ struct Arrived {
 
 impl Small {
     /// `None` where small messages are relayed like others.
-    pub(super) fn new(settings: &GroupSettings) -> Option<Self> {
+    pub(crate) fn new(settings: &GroupSettings) -> Option<Self> {
         let limits = settings.small_messages()?;
         let slot_bytes = HEAD_BYTES + limits.bytes_max as usize;
         let receivers = (0..settings.schedule.members()).filter(|&rank| rank != settings.rank);
@@ -89,7 +96,7 @@ impl Small {
     }
 
     /// Whether a post was made by this path.
-    pub(super) fn made(token: Token) -> bool {
+    pub(crate) fn made(token: Token) -> bool {
         token == TOKEN
     }
 
@@ -99,19 +106,19 @@ impl Small {
     }
 
     /// Whether the root can send a message of this length this way.
-    pub(super) fn takes(&self, bytes: u64) -> bool {
+    pub(crate) fn takes(&self, bytes: u64) -> bool {
         bytes <= u64::from(self.limits.bytes_max)
     }
 
     /// Root only: the message is written as soon as every ring has room.
-    pub(super) fn send(&mut self, number: u64) {
+    pub(crate) fn send(&mut self, number: u64) {
         if let End::Root { waiting, .. } = &mut self.end {
             waiting.push_back(number);
         }
     }
 
     /// The member whose ring is full, or missing, while messages wait for it.
-    pub(super) fn waited_for(&self) -> Option<u32> {
+    pub(crate) fn waited_for(&self) -> Option<u32> {
         match &self.end {
             End::Root { waiting, freed, .. } if !waiting.is_empty() => {
                 freed.iter().min_by_key(|&(_, freed)| freed).map(|(&rank, _)| rank)
@@ -121,13 +128,13 @@ impl Small {
     }
 
     /// Whether the next message of all has come, and the application has given no memory for it.
-    pub(super) fn owes_memory(&self, next: u64) -> bool {
+    pub(crate) fn owes_memory(&self, next: u64) -> bool {
         let End::Receiver { arrived, .. } = &self.end else { return false };
         arrived.front().is_some_and(|message| !message.taken && message.number == next)
     }
 
     /// `rank` has a ring, or has freed slots of it.
-    pub(super) fn heard(&mut self, rank: u32, count: u64) -> Result<(), RelayError> {
+    pub(crate) fn heard(&mut self, rank: u32, count: u64) -> Result<(), RelayError> {
         let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
         let End::Root { written, freed, .. } = &mut self.end else {
             return Err(wrong("freed slots of a ring that it does not have"));
@@ -221,7 +228,7 @@ impl Small {
 
 impl Group {
     /// Lets the root write, and tells it so. Errors: the transport refuses.
-    pub(super) fn expose_ring<T: Transport>(&mut self, transport: &mut T) -> Result<(), Error> {
+    pub(crate) fn expose_ring<T: Transport>(&mut self, transport: &mut T) -> Result<(), Error> {
         let Some(Small { end: End::Receiver { root, ring, .. }, .. }) = &self.small else {
             return Ok(());
         };
@@ -239,7 +246,7 @@ impl Group {
     }
 
     /// A slot was written.
-    pub(super) fn small_arrived(&mut self, rank: u32, immediate: u32) -> Result<(), RelayError> {
+    pub(crate) fn small_arrived(&mut self, rank: u32, immediate: u32) -> Result<(), RelayError> {
         let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
         let small = self.small.as_mut().ok_or_else(|| wrong("wrote where there is no ring"))?;
         let (number, bytes) = small.arrived(rank, immediate)?;
@@ -250,7 +257,7 @@ impl Group {
     }
 
     /// Gives memory for a small message. `None`: there is no such message.
-    pub(super) fn accept_small(
+    pub(crate) fn accept_small(
         &mut self,
         number: u64,
         region: &Region,
@@ -295,7 +302,7 @@ impl Group {
     }
 
     /// Writes what there is room for, tells what is due, and frees what is done with.
-    pub(super) fn carry_out_small<T: Transport>(
+    pub(crate) fn carry_out_small<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
@@ -366,7 +373,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Algorithm, Schedule};
+    use schedule::{Algorithm, Schedule};
 
     /// Of a group of 3 with 4 slots, in which member 1 is the root.
     fn small(rank: u32) -> Small {

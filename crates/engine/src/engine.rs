@@ -5,21 +5,6 @@
 //! [`Transport`], so the same code serves real networks and simulated ones. One thread at a time
 //! calls it; only [`Engine::progress`] waits.
 
-mod actions;
-mod close;
-mod credits;
-mod group;
-pub(crate) mod jobs;
-mod offload;
-mod order;
-mod pace;
-mod refused;
-mod small;
-mod staging;
-mod stalls;
-mod timeline;
-pub(crate) mod words;
-
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
@@ -28,87 +13,16 @@ use std::{
 
 use transport::{Completion, EndpointId, Region, Transport, Waker};
 
-use crate::{Error, Failure, GroupSettings};
-use group::Group;
-use jobs::{AtOnce, Disks, Done};
-pub use offload::Offload;
-pub use pace::Waited;
-
-/// What has happened in a group. Events of one group are in order; after [`Event::Failed`] or
-/// [`Event::Closed`] nothing of that group follows.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// A message of exactly this length is coming: answer by [`Engine::accept`] (or
-    /// [`Engine::abort`]).
-    Incoming {
-        /// The group's number.
-        group: u64,
-        /// Message number.
-        message: u64,
-        /// Length of the message.
-        bytes: u64,
-    },
-    /// A block is in place and will not change (with [`GroupSettings::report_blocks`]).
-    Block {
-        /// The group's number.
-        group: u64,
-        /// Message number.
-        message: u64,
-        /// First byte in the message.
-        offset: u64,
-        /// Length.
-        bytes: u64,
-    },
-    /// The whole message is in place here; this member may still be relaying it.
-    Received {
-        /// The group's number.
-        group: u64,
-        /// Message number.
-        message: u64,
-    },
-    /// This member is done with the message; its memory comes back.
-    Complete {
-        /// The group's number.
-        group: u64,
-        /// Message number.
-        message: u64,
-        /// What the application gave.
-        region: Region,
-    },
-    /// The group has failed; nothing of it runs any more.
-    Failed {
-        /// The first cause that this member learned of.
-        failure: Failure,
-        /// Memory of messages that are not complete, by message number.
-        regions: Vec<(u64, Region)>,
-    },
-    /// The group is closed: every message reached every member.
-    Closed {
-        /// The group's number.
-        group: u64,
-    },
-}
-
-/// What a context has done so far; all counts only grow.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Counters {
-    /// Bytes received as blocks.
-    pub bytes_received: u64,
-    /// Bytes sent as blocks.
-    pub bytes_sent: u64,
-    /// Bytes that were copied in user space: first blocks whose memory was not known in time,
-    /// and small messages.
-    pub bytes_copied: u64,
-    /// Blocks received.
-    pub blocks_received: u64,
-    /// Blocks sent.
-    pub blocks_sent: u64,
-    /// Small messages that came without being relayed.
-    pub small_received: u64,
-    /// Small messages that the root wrote to everybody.
-    pub small_sent: u64,
-}
+use crate::{
+    counters::Counters,
+    error::Error,
+    event::Event,
+    group::Group,
+    jobs::{AtOnce, Disks, Done},
+    offload::Offload,
+    pace::Waited,
+    settings::GroupSettings,
+};
 
 /// See the module's documentation.
 pub struct Engine<T: Transport> {
@@ -140,7 +54,7 @@ impl<T: Transport> Engine<T> {
     }
 
     /// One that leaves files to others. They wake its transport when something is done.
-    pub(crate) fn with_disks(transport: T, disks: Arc<dyn Disks>) -> Self {
+    pub fn with_disks(transport: T, disks: Arc<dyn Disks>) -> Self {
         Self {
             transport,
             groups: BTreeMap::new(),
@@ -179,7 +93,7 @@ impl<T: Transport> Engine<T> {
         }
         let offload = Offload::of(&settings, self.transport.can_offload());
         if let Offload::Unavailable(reason) = offload {
-            tracing::warn!(group = number, reason, "the network does not relay by itself");
+            tracing::warn!(target: "rdmc::engine", group = number, reason, "the network does not relay by itself");
         }
         if !self.transport.can_write() {
             settings.small = None;
@@ -349,7 +263,7 @@ impl<T: Transport> Engine<T> {
 
     /// Whether neighbours of groups that have ended may not have heard the last word yet, such as why
     /// a group has failed.
-    pub(crate) fn is_leaving(&self) -> bool {
+    pub fn is_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 
@@ -393,7 +307,7 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Gives the transport back, to be ended. Groups that have not ended do so with it.
-    pub(crate) fn into_transport(self) -> T {
+    pub fn into_transport(self) -> T {
         self.transport
     }
 
@@ -404,7 +318,7 @@ impl<T: Transport> Engine<T> {
 
     /// Ends everything at once, and answers the memory of messages that are not complete, by the
     /// groups' numbers: for whoever cannot trust the engine's state any more.
-    pub(crate) fn into_memory(self) -> HashMap<u64, Vec<(u64, Region)>> {
+    pub fn into_memory(self) -> HashMap<u64, Vec<(u64, Region)>> {
         // Nothing touches the memory once the transport is gone.
         drop(self.transport);
         let memory = |(number, group): (u64, Group)| (number, group.memory.into_iter().collect());
@@ -448,5 +362,70 @@ impl<T: Transport> Engine<T> {
         self.touched.insert(number);
         group.note_progress(self.transport.now());
         act(group, &mut self.transport, &mut self.counters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, sync::Mutex};
+
+    use transport::Storage;
+    use transport_sim::{SimConfig, SimNet};
+
+    use super::*;
+    use relay::Window;
+    use schedule::{Algorithm, Schedule};
+
+    struct Bytes(Mutex<Vec<u8>>);
+
+    impl Storage for Bytes {
+        fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+            into.copy_from_slice(&self.0.lock().unwrap()[offset as usize..][..into.len()]);
+            Ok(())
+        }
+
+        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            self.0.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+
+        fn name(&self) -> String {
+            String::new()
+        }
+    }
+
+    #[test]
+    fn no_more_blocks_are_in_memory_than_the_windows_allow() {
+        let network = SimNet::new(SimConfig::IDEAL, 1);
+        let mut engines: Vec<_> = (0..3).map(|_| Engine::new(network.member())).collect();
+        let ((first, second), (third, fourth)) = (network.connect(0, 1), network.connect(1, 2));
+        let links = [vec![(1, first)], vec![(0, second), (2, third)], vec![(1, fourth)]];
+        for ((rank, engine), links) in (0..).zip(&mut engines).zip(links) {
+            let schedule = Schedule::new(Algorithm::Chain, 3, 0).unwrap();
+            let mut settings = GroupSettings::new(1, rank, schedule);
+            (settings.block_bytes, settings.small) = (10, None);
+            settings.window = Window { receives: 3, sends: 2 };
+            engine.create(settings, links).unwrap();
+        }
+        let disks = [9, 0, 0].map(|byte| Arc::new(Bytes(Mutex::new(vec![byte; 1_000]))));
+        let region = |rank: usize| Region::from_storage(disks[rank].clone(), 1_000, true).unwrap();
+        engines[0].send(1, region(0)).unwrap();
+        loop {
+            for (rank, engine) in engines.iter_mut().enumerate() {
+                let mut events = Vec::new();
+                engine.progress(Duration::ZERO, &mut events);
+                for event in events {
+                    if let Event::Incoming { message, .. } = event {
+                        engine.accept(1, message, region(rank)).unwrap();
+                    }
+                }
+                let staging = &engine.groups[&1].staging;
+                assert!(staging.made <= 5, "{} blocks at member {rank}", staging.made);
+            }
+            if network.step().is_none() && !engines.iter().any(|engine| engine.disks.has_done()) {
+                break;
+            }
+        }
+        assert!(disks.iter().all(|disk| *disk.0.lock().unwrap() == [9; 1_000]));
     }
 }

@@ -1,12 +1,9 @@
-//! What fuzzers feed (`./dev fuzz`): what neighbours may send.
-
-mod neighbours;
+//! What fuzzers feed (`./dev fuzz`): what members say to each other to make a group.
 
 use std::net::SocketAddr;
 
 use schedule::{Algorithm, Schedule};
 use serde::{Serialize, de::DeserializeOwned};
-use transport::CONTROL_BYTES_MAX;
 
 use crate::{
     GroupSettings, Offload,
@@ -15,22 +12,17 @@ use crate::{
         links::{Request, Response},
         terms::Terms,
     },
-    engine::words::Word,
 };
-pub use neighbours::neighbours;
 
 #[cfg(test)]
-#[path = "../../../../tools/fuzz/replay.rs"]
-pub(crate) mod replay;
+#[path = "../../../tools/fuzz/replay.rs"]
+mod replay;
 
 /// Decodes a message of which the first byte says the kind; other kinds are other crates'. True if it
 /// is one.
 pub fn messages(bytes: &[u8]) -> bool {
     let Some((&kind, body)) = bytes.split_first() else { return false };
     match kind {
-        // Transports carry no longer words.
-        0 if body.len() > CONTROL_BYTES_MAX => false,
-        0 => Word::decode(body).inspect(|word| assert_eq!(word.encode(), body)).is_some(),
         1 => decoded::<Request>(body).is_some(),
         2 => decoded::<Response>(body).is_some(),
         5 => {
@@ -71,7 +63,6 @@ fn terms() -> Terms {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FailureKind;
 
     fn seed(kind: u8, message: &impl Serialize) -> Vec<u8> {
         [vec![kind], postcard::to_stdvec(message).unwrap()].concat()
@@ -79,19 +70,6 @@ mod tests {
 
     #[test]
     fn the_corpus_of_messages_passes() {
-        let member = Some(3);
-        let (kind, detail) = (FailureKind::Stalled, "why".to_owned());
-        let words = [
-            ("announce", Word::Announce { number: 3, bytes: 1 << 40 }),
-            ("grant", Word::Grant { count: 2 }),
-            ("freed", Word::Freed { count: 7 }),
-            ("failed", Word::Failed { member, reporter: 7, kind, detail }),
-            ("closing", Word::Closing { messages: 3 }),
-            ("delivered", Word::Delivered),
-            ("confirmed", Word::Confirmed),
-            ("moving", Word::Moving { idle_ms: 250 }),
-        ];
-        let words = words.map(|(name, word)| (name, [vec![0], word.encode()].concat()));
         let messages = [
             // The fields in their order: group, from, to, stream, terms, offer, time.
             ("request", seed(1, &(5_u64, 2_u32, 1_u32, 0_u8, terms(), vec![9_u8; 8], 1_000_u64))),
@@ -106,7 +84,6 @@ mod tests {
             ("stands-in-switch", seed(7, &(0_u8, 0x4_0002_u32, 0xff_ff00_u32, 1024_u32))),
             ("refused-in-switch", seed(7, &(1_u8, "a switch is full"))),
         ];
-        let seeds: Vec<_> = words.into_iter().chain(messages).collect();
-        replay::replay("rdmc_messages", &seeds, super::messages);
+        replay::replay("rdmc_messages", &messages, super::messages);
     }
 }

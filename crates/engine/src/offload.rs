@@ -5,12 +5,12 @@ use std::fmt;
 use relay::Action;
 use transport::{LeaseError, Token, Transport};
 
-use super::{
-    Counters,
+use crate::{
+    counters::Counters,
     group::{Group, range},
+    settings::GroupSettings,
     words::Word,
 };
-use crate::GroupSettings;
 
 /// How many operations an offloading member keeps posted in each direction. The message's whole
 /// graph is posted where it fits; what is beyond follows as operations complete, which then takes
@@ -31,7 +31,7 @@ pub enum Offload {
 
 impl Offload {
     /// What a group gets on a network that can or cannot offload.
-    pub(crate) fn of(settings: &GroupSettings, can_offload: bool) -> Self {
+    pub fn of(settings: &GroupSettings, can_offload: bool) -> Self {
         match (settings.offload, can_offload) {
             (false, _) => Self::NotAsked,
             (true, true) => Self::Used,
@@ -48,7 +48,7 @@ impl Offload {
     }
 
     /// How many operations the group's relay may have open each way, if it offloads.
-    pub(super) fn limit(self) -> Option<u32> {
+    pub(crate) fn limit(self) -> Option<u32> {
         self.is_used().then_some(OFFLOADED_OPEN_MAX)
     }
 }
@@ -65,7 +65,7 @@ impl fmt::Display for Offload {
 
 impl Group {
     /// Carries out an action that only an offloading relay asks for; others do nothing.
-    pub(super) fn act_offloaded<T: Transport>(
+    pub(crate) fn act_offloaded<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,

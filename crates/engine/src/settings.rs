@@ -1,10 +1,10 @@
-//! What a group and a context are made of.
+//! What a group is made of.
 
 use relay::Window;
 use schedule::{Algorithm, Schedule};
 use transport::Region;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Which messages are not relayed but written to every receiver at once (DSN 2018 section 4.6),
 /// where the transport has one-sided writes.
@@ -50,8 +50,8 @@ pub struct GroupSettings {
     /// Which messages are written to all receivers at once; `None`: all are relayed. Where switches
     /// copy, which costs the root one transmission anyway, this is not used.
     pub small: Option<SmallMessages>,
-    /// Whether [`crate::Event::Block`] is reported for every block, and [`crate::Application::block`]
-    /// called. Blocks that wait for a slow callback are merged: memory is bounded by the window and
+    /// Whether [`crate::Event::Block`] is reported for every block, and the application's
+    /// callback called. Blocks that wait for a slow callback are merged: memory is bounded by the window and
     /// the messages in flight, not by the messages' lengths.
     pub report_blocks: bool,
     /// How long nothing may move while something is due, before the group fails and names the
@@ -83,7 +83,8 @@ impl GroupSettings {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Errors: a setting is out of range.
+    pub fn check(&self) -> Result<(), Error> {
         if !(1..=BLOCK_BYTES_MAX).contains(&self.block_bytes) {
             return Err(Error::Setting(format!(
                 "block size {} is out of range; use 1 to {BLOCK_BYTES_MAX} bytes",
@@ -123,7 +124,7 @@ impl GroupSettings {
     }
 
     /// Whether switches copy the group's blocks.
-    pub(crate) fn is_in_switch(&self) -> bool {
+    pub fn is_in_switch(&self) -> bool {
         self.schedule.algorithm() == Algorithm::InSwitch
     }
 
@@ -156,12 +157,9 @@ impl GroupSettings {
 }
 
 /// Whether a message of `bytes` bytes can be received into a region: long enough and writable.
-pub(crate) fn check_region(
-    group: u64,
-    message: u64,
-    bytes: u64,
-    region: &Region,
-) -> Result<(), Error> {
+///
+/// Errors: [`Error::RegionTooSmall`], [`Error::RegionReadOnly`].
+pub fn check_region(group: u64, message: u64, bytes: u64, region: &Region) -> Result<(), Error> {
     let region_bytes = region.len() as u64;
     if region_bytes < bytes {
         return Err(Error::RegionTooSmall { group, message, bytes, region_bytes });

@@ -13,11 +13,11 @@ use relay::RelayError;
 use schedule::Schedule;
 use transport::Transport;
 
-use super::{group::Group, words::Word};
+use crate::{group::Group, words::Word};
 
 /// How far closing has come at one member.
 #[derive(Debug)]
-pub(super) struct Closing {
+pub(crate) struct Closing {
     rank: u32,
     parent: Option<u32>,
     children: Vec<u32>,
@@ -32,7 +32,7 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    pub(super) fn new(schedule: &Schedule, rank: u32) -> Self {
+    pub(crate) fn new(schedule: &Schedule, rank: u32) -> Self {
         let children: Vec<u32> = schedule
             .neighbours(rank)
             .filter(|&other| schedule.announcer(other) == Some(rank))
@@ -51,26 +51,26 @@ impl Closing {
     }
 
     /// The application wants to close. False if it has said so before.
-    pub(super) fn ask(&mut self) -> bool {
+    pub(crate) fn ask(&mut self) -> bool {
         !std::mem::replace(&mut self.asked, true)
     }
 
-    pub(super) fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.asked
     }
 
     /// Whether the number of messages is final.
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(crate) fn is_under_way(&self) -> bool {
         self.messages.is_some()
     }
 
     /// Whether the group can still close with success if this neighbour goes away: once all is
     /// delivered here and behind here, only the parent's last word is missing.
-    pub(super) fn can_do_without(&self, rank: u32) -> bool {
+    pub(crate) fn can_do_without(&self, rank: u32) -> bool {
         self.delivered && (self.confirmed || self.parent != Some(rank))
     }
 
-    pub(super) fn heard(&mut self, rank: u32, word: &Word) -> Result<(), RelayError> {
+    pub(crate) fn heard(&mut self, rank: u32, word: &Word) -> Result<(), RelayError> {
         let from_parent = self.parent == Some(rank);
         match word {
             Word::Closing { messages } if from_parent && self.messages.is_none() => {
@@ -87,7 +87,7 @@ impl Closing {
     }
 
     /// Who has to do something before closing can go on, if it is under way or asked for.
-    pub(super) fn waited_for(&self, completed: u64) -> Option<u32> {
+    pub(crate) fn waited_for(&self, completed: u64) -> Option<u32> {
         match self.messages {
             // A message was counted by the root that has not been announced here yet.
             Some(messages) if completed < messages => self.parent,
@@ -122,7 +122,7 @@ impl Closing {
 
 impl Group {
     /// Takes the next step of closing, if it is time.
-    pub(super) fn go_on_closing<T: Transport>(&mut self, transport: &mut T) {
+    pub(crate) fn go_on_closing<T: Transport>(&mut self, transport: &mut T) {
         if !self.is_running() {
             return;
         }
@@ -131,7 +131,7 @@ impl Group {
             self.write_word(transport, rank, &word);
         }
         if self.closing.confirmed && self.is_running() {
-            tracing::debug!(group = self.settings.number, rank = self.closing.rank, "group closed");
+            tracing::debug!(target: "rdmc::engine", group = self.settings.number, rank = self.closing.rank, "group closed");
             self.enter_closed(transport);
         }
     }

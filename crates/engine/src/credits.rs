@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Of all neighbours, by rank.
 #[derive(Debug, Default)]
-pub(super) struct Credits(BTreeMap<u32, Account>);
+pub(crate) struct Credits(BTreeMap<u32, Account>);
 
 #[derive(Debug, Default)]
 struct Account {
@@ -20,19 +20,19 @@ struct Account {
 
 impl Credits {
     /// A receive has been posted.
-    pub(super) fn posted(&mut self, rank: u32) {
+    pub(crate) fn posted(&mut self, rank: u32) {
         self.0.entry(rank).or_default().held += 1;
     }
 
     /// A block has come.
-    pub(super) fn used(&mut self, rank: u32) {
+    pub(crate) fn used(&mut self, rank: u32) {
         if let Some(account) = self.0.get_mut(&rank) {
             account.left = account.left.saturating_sub(1);
         }
     }
 
     /// Somebody who has to be told now, and of how many receives; they count as told.
-    pub(super) fn due(&mut self) -> Option<(u32, u32)> {
+    pub(crate) fn due(&mut self) -> Option<(u32, u32)> {
         let (&rank, account) = self
             .0
             .iter_mut()

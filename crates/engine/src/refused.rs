@@ -2,13 +2,12 @@
 
 use transport::{PostError, Transport};
 
-use super::group::Group;
-use crate::FailureKind;
+use crate::{failure::FailureKind, group::Group};
 
 impl Group {
     /// Counts a post for `rank` if the transport has taken it, and answers whether it has. If not,
     /// nothing will ever tell of that block: the group fails by [`Group::fail_refused`].
-    pub(super) fn is_posted(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
+    pub(crate) fn is_posted(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
         match outcome {
             Ok(()) => {
                 self.posts_open += 1;
@@ -25,13 +24,13 @@ impl Group {
     }
 
     /// Whether the transport has refused a post of a group that is running.
-    pub(super) fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.is_running() && self.refused.is_some()
     }
 
     /// Fails the group if a post was refused. To be called when all that had completed by then is taken
     /// in: a post is also refused because of an end that is not reported yet, which says more.
-    pub(super) fn fail_refused<T: Transport>(&mut self, transport: &mut T) {
+    pub(crate) fn fail_refused<T: Transport>(&mut self, transport: &mut T) {
         if let Some(detail) = self.refused.take() {
             self.fail(transport, None, FailureKind::Network, detail);
         }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use transport::CONTROL_BYTES_MAX;
 
-use crate::{Failure, FailureKind};
+use crate::failure::{Failure, FailureKind};
 
 /// What one control word says.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -11,53 +11,57 @@ use transport::{
     Cause, Completion, EndpointId, LeaseError, PostError, Region, RegionPool, Transport,
 };
 
-use super::{
-    Counters, Event, Offload,
+use crate::{
     close::Closing,
+    counters::Counters,
     credits::Credits,
+    error::Error,
+    event::Event,
+    failure::{Failure, FailureKind},
     jobs::{Disks, Lane},
+    offload::Offload,
     order::Order,
     pace::Pace,
+    settings::{GroupSettings, check_region},
     small::Small,
     staging::{HAND_BACK_TIMEOUT, Staging},
     stalls::Stalls,
     timeline::Facts,
     words::Word,
 };
-use crate::{Error, Failure, FailureKind, GroupSettings, settings::check_region};
 
-pub(super) struct Group {
-    pub(super) settings: GroupSettings,
-    pub(super) offload: Offload,
-    pub(super) relay: Relay,
-    pub(super) closing: Closing,
+pub(crate) struct Group {
+    pub(crate) settings: GroupSettings,
+    pub(crate) offload: Offload,
+    pub(crate) relay: Relay,
+    pub(crate) closing: Closing,
     /// Neighbours that are connected.
-    pub(super) peers: BTreeMap<u32, EndpointId>,
-    pub(super) order: Order,
-    pub(super) small: Option<Small>,
-    pub(super) credits: Credits,
+    pub(crate) peers: BTreeMap<u32, EndpointId>,
+    pub(crate) order: Order,
+    pub(crate) small: Option<Small>,
+    pub(crate) credits: Credits,
     /// How many relayed messages each neighbour was told of.
-    pub(super) announced: BTreeMap<u32, u64>,
+    pub(crate) announced: BTreeMap<u32, u64>,
     /// Memory of messages that are not complete.
-    pub(super) memory: BTreeMap<u64, Region>,
+    pub(crate) memory: BTreeMap<u64, Region>,
     /// Memory for first blocks of messages whose own is not known yet.
-    pub(super) spare: RegionPool,
-    pub(super) spare_used: BTreeMap<ReceiveId, Region>,
+    pub(crate) spare: RegionPool,
+    pub(crate) spare_used: BTreeMap<ReceiveId, Region>,
     /// Blocks on their way between files and the network.
-    pub(super) staging: Staging,
+    pub(crate) staging: Staging,
     /// Posts that have not completed: while there are any, the transport may touch memory.
-    pub(super) posts_open: usize,
+    pub(crate) posts_open: usize,
     /// The first post that the transport has refused, and why.
-    pub(super) refused: Option<String>,
+    pub(crate) refused: Option<String>,
     phase: Phase,
-    pub(super) events: VecDeque<Event>,
-    pub(super) stalls: Stalls,
-    pub(super) pace: Pace,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) stalls: Stalls,
+    pub(crate) pace: Pace,
     /// Set when jobs of a failed group are not waited for any more.
     gave_up_jobs: bool,
     failed_at: Duration,
     /// What was last said of it on the timeline.
-    pub(super) waiting: Option<Wait>,
+    pub(crate) waiting: Option<Wait>,
 }
 
 #[derive(Debug)]
@@ -72,7 +76,7 @@ enum Phase {
 }
 
 impl Group {
-    pub(super) fn new(
+    pub(crate) fn new(
         settings: GroupSettings,
         offload: Offload,
         now: Duration,
@@ -119,24 +123,24 @@ impl Group {
         })
     }
 
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.settings.number
     }
 
     /// Something has moved, or has been asked for: stalling counts from now.
-    pub(super) fn note_progress(&mut self, now: Duration) {
+    pub(crate) fn note_progress(&mut self, now: Duration) {
         self.stalls.note_progress(now);
     }
 
-    pub(super) fn connect(&mut self, rank: u32, endpoint: EndpointId) {
+    pub(crate) fn connect(&mut self, rank: u32, endpoint: EndpointId) {
         self.peers.insert(rank, endpoint);
     }
 
-    pub(super) fn missing_neighbour(&self) -> Option<u32> {
+    pub(crate) fn missing_neighbour(&self) -> Option<u32> {
         self.settings.neighbours().into_iter().find(|rank| !self.peers.contains_key(rank))
     }
 
-    pub(super) fn send(&mut self, region: Region, now: Duration) -> Result<u64, Error> {
+    pub(crate) fn send(&mut self, region: Region, now: Duration) -> Result<u64, Error> {
         self.check_running()?;
         if self.closing.is_asked() {
             return Err(Error::Closed(self.settings.number));
@@ -162,7 +166,7 @@ impl Group {
         Ok(number)
     }
 
-    pub(super) fn accept(
+    pub(crate) fn accept(
         &mut self,
         message: u64,
         region: Region,
@@ -184,7 +188,7 @@ impl Group {
         Ok(())
     }
 
-    pub(super) fn ask_to_close(&mut self) -> Result<(), Error> {
+    pub(crate) fn ask_to_close(&mut self) -> Result<(), Error> {
         self.check_running()?;
         if !self.closing.ask() {
             return Err(Error::Closed(self.settings.number));
@@ -192,12 +196,12 @@ impl Group {
         Ok(())
     }
 
-    pub(super) fn abort<T: Transport>(&mut self, transport: &mut T, detail: &str) {
+    pub(crate) fn abort<T: Transport>(&mut self, transport: &mut T, detail: &str) {
         let rank = self.settings.rank;
         self.fail(transport, Some(rank), FailureKind::Application, detail.to_owned());
     }
 
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Running)
     }
 
@@ -210,7 +214,7 @@ impl Group {
     }
 
     /// Takes in one completion of the endpoint that leads to `rank`.
-    pub(super) fn completed<T: Transport>(
+    pub(crate) fn completed<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
@@ -355,7 +359,7 @@ impl Group {
     }
 
     /// Goes on after an event, or fails the group if the event was impossible.
-    pub(super) fn go_on<T: Transport>(
+    pub(crate) fn go_on<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
@@ -374,7 +378,7 @@ impl Group {
     }
 
     /// Carries out what the relay asks for, and closes when the time has come.
-    pub(super) fn carry_out<T: Transport>(&mut self, transport: &mut T, counters: &mut Counters) {
+    pub(crate) fn carry_out<T: Transport>(&mut self, transport: &mut T, counters: &mut Counters) {
         while matches!(self.phase, Phase::Running) {
             let Some(action) = self.relay.poll_action() else { break };
             if let Err(error) = self.act(transport, counters, action) {
@@ -396,7 +400,7 @@ impl Group {
     }
 
     /// Memory that the application gave cannot be leased.
-    pub(super) fn fail_memory<T: Transport>(&mut self, transport: &mut T, error: &LeaseError) {
+    pub(crate) fn fail_memory<T: Transport>(&mut self, transport: &mut T, error: &LeaseError) {
         let detail = format!("while {}, {error}", self.occupation());
         self.fail(transport, Some(self.settings.rank), FailureKind::Memory, detail);
     }
@@ -425,18 +429,18 @@ impl Group {
 
     /// The memory of a message in flight; an empty region stands in for one that is not there, so
     /// that a lease of it fails with a clear error.
-    pub(super) fn region(&self, message: u64) -> Region {
+    pub(crate) fn region(&self, message: u64) -> Region {
         self.memory.get(&self.number_of(message)).cloned().unwrap_or_else(|| Region::zeroed(0))
     }
 
     /// The group's number of a message of the relay.
-    pub(super) fn number_of(&self, message: u64) -> u64 {
+    pub(crate) fn number_of(&self, message: u64) -> u64 {
         self.order.number_of(message).unwrap_or(u64::MAX)
     }
 
     /// Writes a word to a neighbour. If there is no room for it the group fails: a word that is lost
     /// would leave that neighbour waiting.
-    pub(super) fn write_word<T: Transport>(&mut self, transport: &mut T, rank: u32, word: &Word) {
+    pub(crate) fn write_word<T: Transport>(&mut self, transport: &mut T, rank: u32, word: &Word) {
         let Some(endpoint) = self.peer(rank) else { return };
         match transport.write_control(endpoint, &word.encode()) {
             // Of an endpoint that is gone a completion tells.
@@ -449,7 +453,7 @@ impl Group {
     }
 
     /// Writes a word to all neighbours but one.
-    pub(super) fn write_to_all<T: Transport>(
+    pub(crate) fn write_to_all<T: Transport>(
         &mut self,
         transport: &mut T,
         word: &Word,
@@ -461,13 +465,13 @@ impl Group {
         }
     }
 
-    pub(super) fn peer(&self, rank: u32) -> Option<EndpointId> {
+    pub(crate) fn peer(&self, rank: u32) -> Option<EndpointId> {
         self.peers.get(&rank).copied()
     }
 
     /// What this member is doing, for error messages: first in them, since what others hear of a
     /// failure is cut.
-    pub(super) fn occupation(&self) -> String {
+    pub(crate) fn occupation(&self) -> String {
         let message = self.order.completed();
         let relays = self.relay.known() > self.relay.completed();
         let step = self.relay.waits().find_map(|wait| wait.step());
@@ -479,7 +483,7 @@ impl Group {
         }
     }
 
-    pub(super) fn fail<T: Transport>(
+    pub(crate) fn fail<T: Transport>(
         &mut self,
         transport: &mut T,
         member: Option<u32>,
@@ -496,7 +500,7 @@ impl Group {
         if !matches!(self.phase, Phase::Running) {
             return;
         }
-        tracing::debug!(%failure, "group failed");
+        tracing::debug!(target: "rdmc::engine", %failure, "group failed");
         self.note("failed", |_| Facts::of(failure.member));
         let word = Word::of_failure(&failure);
         // From here on nothing fails the group again: not even that somebody cannot be told.
@@ -508,18 +512,18 @@ impl Group {
     }
 
     /// Closes all connections.
-    pub(super) fn abandon<T: Transport>(&mut self, transport: &mut T) {
+    pub(crate) fn abandon<T: Transport>(&mut self, transport: &mut T) {
         self.peers.values().for_each(|&endpoint| transport.close(endpoint));
     }
 
     /// Every message is everywhere: nothing is left but to hang up.
-    pub(super) fn enter_closed<T: Transport>(&mut self, transport: &mut T) {
+    pub(crate) fn enter_closed<T: Transport>(&mut self, transport: &mut T) {
         self.phase = Phase::Closed;
         self.abandon(transport);
     }
 
     /// Whether [`Group::take_events`] has something to append.
-    pub(super) fn has_events(&self) -> bool {
+    pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty() || self.is_over() || self.is_refused()
     }
 
@@ -535,22 +539,22 @@ impl Group {
     }
 
     /// When a failed group ends though jobs are under way, if it waits for that alone.
-    pub(super) fn gives_up_at(&self) -> Option<Duration> {
+    pub(crate) fn gives_up_at(&self) -> Option<Duration> {
         let waits = matches!(self.phase, Phase::Failed(_)) && self.staging.is_busy();
         (waits && !self.gave_up_jobs).then(|| self.failed_at + HAND_BACK_TIMEOUT)
     }
 
     /// Gives up on jobs if it is time. Their memory is not handed back: it goes with them.
-    pub(super) fn check_jobs(&mut self, now: Duration) {
+    pub(crate) fn check_jobs(&mut self, now: Duration) {
         if self.gives_up_at().is_some_and(|at| now >= at) {
             let what = self.staging.occupation();
-            tracing::warn!(group = self.settings.number, what, "storage does not answer");
+            tracing::warn!(target: "rdmc::engine", group = self.settings.number, what, "storage does not answer");
             self.gave_up_jobs = true;
         }
     }
 
     /// Appends what has happened. The last event comes only when nothing is in use any more.
-    pub(super) fn take_events(&mut self, events: &mut Vec<Event>) {
+    pub(crate) fn take_events(&mut self, events: &mut Vec<Event>) {
         events.extend(self.events.drain(..));
         if !self.is_over() {
             return;
@@ -565,13 +569,13 @@ impl Group {
         }
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended)
     }
 }
 
 /// A range of a region. Lengths were checked against regions, which are no longer than memory.
-pub(super) fn range(offset: u64, bytes: u64) -> std::ops::Range<usize> {
+pub(crate) fn range(offset: u64, bytes: u64) -> std::ops::Range<usize> {
     offset as usize..(offset + bytes) as usize
 }
 

@@ -19,24 +19,26 @@ use std::{
 use relay::{ReceiveId, RelayError, SendId};
 use transport::{Cause, LeaseError, ReadLease, Region, StoredWrite, Token, Transport, WriteLease};
 
-use super::{
-    Counters, Event,
+use crate::{
+    counters::Counters,
+    error::Error,
+    event::Event,
+    failure::FailureKind,
     group::{Group, range},
     jobs::{Disks, Done, Job, Lane, What, Work},
 };
-use crate::{Error, FailureKind};
 
 /// After a failure, how long memory of messages is kept back for jobs that are under way. Then the
 /// group ends without it: a disk that is stuck may be so for ever.
-pub(super) const HAND_BACK_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const HAND_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A block of a message: the message's number in the group, and the first byte.
 type Place = (u64, u64);
 
 /// What one member of one group has on its way between files and the network.
-pub(super) struct Staging {
+pub(crate) struct Staging {
     disks: Arc<dyn Disks>,
-    pub(super) lane: Lane,
+    pub(crate) lane: Lane,
     jobs_made: u64,
     /// Jobs that are under way.
     jobs: BTreeMap<u64, Open>,
@@ -50,7 +52,8 @@ pub(super) struct Staging {
     blocks: BTreeMap<Place, Block>,
     /// Memory of one block each, which nothing uses.
     spare: Vec<Region>,
-    made: usize,
+    /// Blocks of memory that were made.
+    pub(crate) made: usize,
     made_max: usize,
     block_bytes: usize,
     /// Sends in the order in which they are to be posted, by target.
@@ -117,7 +120,7 @@ struct Unsent {
 }
 
 impl Staging {
-    pub(super) fn new(
+    pub(crate) fn new(
         disks: Arc<dyn Disks>,
         lane: Lane,
         block_bytes: u64,
@@ -143,37 +146,37 @@ impl Staging {
     }
 
     /// Whether a job is under way: then somebody else uses memory that the application gave.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         !self.jobs.is_empty()
     }
 
     /// Whether a job of this message is under way.
-    pub(super) fn uses(&self, message: u64) -> bool {
+    pub(crate) fn uses(&self, message: u64) -> bool {
         self.jobs.values().any(|job| job.message == message)
     }
 
     /// Whether sends wait for their blocks to be read.
-    pub(super) fn holds_sends_back(&self) -> bool {
+    pub(crate) fn holds_sends_back(&self) -> bool {
         self.outbox.values().any(|waiting| !waiting.is_empty())
     }
 
     /// Since when no job has ended, while there are any.
-    pub(super) fn stuck_since(&self) -> Option<Duration> {
+    pub(crate) fn stuck_since(&self) -> Option<Duration> {
         self.is_busy().then_some(self.moved)
     }
 
     /// The job that is waited for, in words.
-    pub(super) fn occupation(&self) -> Option<String> {
+    pub(crate) fn occupation(&self) -> Option<String> {
         self.jobs.values().next().map(|job| job.what.to_string())
     }
 
     /// Whether the block of this receive is in memory, though the relay has not heard of it.
-    pub(super) fn has_landed(&self, id: ReceiveId) -> bool {
+    pub(crate) fn has_landed(&self, id: ReceiveId) -> bool {
         self.landed.contains(&id)
     }
 
     /// Lets go of all that no job has; called once the group has failed.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.landings.clear();
         self.blocks.clear();
         self.outbox.clear();
@@ -182,7 +185,7 @@ impl Staging {
     }
 
     /// A message is complete: no block of it is of use any more.
-    pub(super) fn forget(&mut self, message: u64) {
+    pub(crate) fn forget(&mut self, message: u64) {
         self.shadows.remove(&message);
         let places = (message, 0)..=(message, u64::MAX);
         let done: Vec<Place> = self.blocks.range(places).map(|(&place, _)| place).collect();
@@ -273,7 +276,7 @@ impl Drop for Staging {
 
 impl Group {
     /// Memory that a block of a message in a file is received into, before it is written there.
-    pub(super) fn land(
+    pub(crate) fn land(
         &mut self,
         id: ReceiveId,
         message: u64,
@@ -294,13 +297,13 @@ impl Group {
     }
 
     /// The message in memory, as the network wants it that relays by itself.
-    pub(super) fn shadow(&mut self, number: u64, file: &Region) -> Region {
+    pub(crate) fn shadow(&mut self, number: u64, file: &Region) -> Region {
         let shadow = self.staging.shadows.entry(number);
         shadow.or_insert_with(|| Region::zeroed(file.len())).clone()
     }
 
     /// A posted receive holds a block, which goes to its file first if it belongs to one.
-    pub(super) fn landed(
+    pub(crate) fn landed(
         &mut self,
         id: ReceiveId,
         bytes: u64,
@@ -323,12 +326,12 @@ impl Group {
     }
 
     /// A receive was not carried out.
-    pub(super) fn missed(&mut self, id: ReceiveId) {
+    pub(crate) fn missed(&mut self, id: ReceiveId) {
         self.staging.landings.remove(&id);
     }
 
     /// Puts a send behind those to the same target, and posts what can be posted.
-    pub(super) fn queue_send<T: Transport>(
+    pub(crate) fn queue_send<T: Transport>(
         &mut self,
         transport: &mut T,
         target: u32,
@@ -365,7 +368,7 @@ impl Group {
     }
 
     /// Copies a first block to its place, and tells the relay so, now or later.
-    pub(super) fn place_first(
+    pub(crate) fn place_first(
         &mut self,
         id: ReceiveId,
         message: u64,
@@ -392,7 +395,7 @@ impl Group {
     }
 
     /// A small message goes from a copy to the application's file.
-    pub(super) fn store_small(
+    pub(crate) fn store_small(
         &mut self,
         message: u64,
         contents: Vec<u8>,
@@ -411,7 +414,7 @@ impl Group {
     /// Offload, at the root: a message is relayed once it is in memory, in its turn.
     ///
     /// Errors: too many blocks; the file is being written.
-    pub(super) fn send_shadowed(&mut self, file: &Region, now: Duration) -> Result<u64, Error> {
+    pub(crate) fn send_shadowed(&mut self, file: &Region, now: Duration) -> Result<u64, Error> {
         let bytes = file.len() as u64;
         let blocks = relay::Blocks::new(bytes, self.settings.block_bytes)?;
         blocks.check_offload(self.settings.messages_in_flight)?;
@@ -435,7 +438,7 @@ impl Group {
     }
 
     /// Takes in what has become of a job.
-    pub(super) fn job_done<T: Transport>(
+    pub(crate) fn job_done<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
@@ -510,76 +513,12 @@ impl Group {
     }
 
     /// Tells the application of a small message that is in its file.
-    pub(super) fn small_taken(&mut self, message: u64, bytes: u64) {
+    pub(crate) fn small_taken(&mut self, message: u64, bytes: u64) {
         if self.settings.report_blocks {
             let group = self.settings.number;
             self.events.push_back(Event::Block { group, message, offset: 0, bytes });
         }
         self.order.received(message);
         self.order.complete(message);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use transport::Storage;
-    use transport_sim::{SimConfig, SimNet};
-
-    use super::*;
-    use crate::{Algorithm, Engine, GroupSettings, Schedule, Window};
-
-    struct Bytes(Mutex<Vec<u8>>);
-
-    impl Storage for Bytes {
-        fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-            into.copy_from_slice(&self.0.lock().unwrap()[offset as usize..][..into.len()]);
-            Ok(())
-        }
-
-        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-            self.0.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-            Ok(())
-        }
-
-        fn name(&self) -> String {
-            String::new()
-        }
-    }
-
-    #[test]
-    fn no_more_blocks_are_in_memory_than_the_windows_allow() {
-        let network = SimNet::new(SimConfig::IDEAL, 1);
-        let mut engines: Vec<_> = (0..3).map(|_| Engine::new(network.member())).collect();
-        let ((first, second), (third, fourth)) = (network.connect(0, 1), network.connect(1, 2));
-        let links = [vec![(1, first)], vec![(0, second), (2, third)], vec![(1, fourth)]];
-        for ((rank, engine), links) in (0..).zip(&mut engines).zip(links) {
-            let schedule = Schedule::new(Algorithm::Chain, 3, 0).unwrap();
-            let mut settings = GroupSettings::new(1, rank, schedule);
-            (settings.block_bytes, settings.small) = (10, None);
-            settings.window = Window { receives: 3, sends: 2 };
-            engine.create(settings, links).unwrap();
-        }
-        let disks = [9, 0, 0].map(|byte| Arc::new(Bytes(Mutex::new(vec![byte; 1_000]))));
-        let region = |rank: usize| Region::from_storage(disks[rank].clone(), 1_000, true).unwrap();
-        engines[0].send(1, region(0)).unwrap();
-        loop {
-            for (rank, engine) in engines.iter_mut().enumerate() {
-                let mut events = Vec::new();
-                engine.progress(Duration::ZERO, &mut events);
-                for event in events {
-                    if let Event::Incoming { message, .. } = event {
-                        engine.accept(1, message, region(rank)).unwrap();
-                    }
-                }
-                let staging = &engine.groups[&1].staging;
-                assert!(staging.made <= 5, "{} blocks at member {rank}", staging.made);
-            }
-            if network.step().is_none() && !engines.iter().any(|engine| engine.disks.has_done()) {
-                break;
-            }
-        }
-        assert!(disks.iter().all(|disk| *disk.0.lock().unwrap() == [9; 1_000]));
     }
 }

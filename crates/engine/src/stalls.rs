@@ -17,8 +17,7 @@ use std::{collections::BTreeMap, time::Duration};
 use relay::{RelayError, Wait};
 use transport::Transport;
 
-use super::{group::Group, order::Gap, small::Small, words::Word};
-use crate::FailureKind;
+use crate::{failure::FailureKind, group::Group, order::Gap, small::Small, words::Word};
 
 /// Looks at the clock within one stall timeout.
 const CHECKS_PER_TIMEOUT: u32 = 4;
@@ -32,7 +31,7 @@ const NAMED_MAX: u32 = 64;
 
 /// When something has last moved.
 #[derive(Debug)]
-pub(super) struct Stalls {
+pub(crate) struct Stalls {
     last_progress: Duration,
     /// The progress that neighbours were last told of.
     told: Duration,
@@ -45,17 +44,17 @@ pub(super) struct Stalls {
 }
 
 impl Stalls {
-    pub(super) fn new(now: Duration) -> Self {
+    pub(crate) fn new(now: Duration) -> Self {
         let held = BTreeMap::new();
         Self { last_progress: now, told: now, held, named: None, named_times: 0 }
     }
 
     /// This neighbour has done something.
-    pub(super) fn note_life(&mut self, rank: u32) {
+    pub(crate) fn note_life(&mut self, rank: u32) {
         self.held.remove(&rank);
     }
 
-    pub(super) fn note_progress(&mut self, at: Duration) {
+    pub(crate) fn note_progress(&mut self, at: Duration) {
         if at > self.last_progress {
             self.last_progress = at;
             self.named = None;
@@ -81,7 +80,7 @@ impl Group {
     }
 
     /// When [`Group::check_stall`] wants to be called at the latest; `None` if it need not be.
-    pub(super) fn next_check(&self, now: Duration) -> Option<Duration> {
+    pub(crate) fn next_check(&self, now: Duration) -> Option<Duration> {
         if let Some(at) = self.gives_up_at() {
             return Some(at);
         }
@@ -91,7 +90,7 @@ impl Group {
 
     /// Gives up if it is time; else tells neighbours if something has moved, or who has to do
     /// something if nothing has for long.
-    pub(super) fn check_stall<T: Transport>(&mut self, transport: &mut T, now: Duration) {
+    pub(crate) fn check_stall<T: Transport>(&mut self, transport: &mut T, now: Duration) {
         self.check_jobs(now);
         if self.deadline().is_none_or(|deadline| now < deadline) {
             self.tell_of_progress(transport, now);
@@ -124,7 +123,7 @@ impl Group {
 
     /// A neighbour says when something has last moved with it: of interest if this member waits
     /// for that one.
-    pub(super) fn heard_moving<T: Transport>(
+    pub(crate) fn heard_moving<T: Transport>(
         &mut self,
         transport: &mut T,
         rank: u32,
@@ -152,7 +151,7 @@ impl Group {
     /// `rank` says who has to do something, before it can.
     ///
     /// Errors: nobody has that rank.
-    pub(super) fn heard_held<T: Transport>(
+    pub(crate) fn heard_held<T: Transport>(
         &mut self,
         transport: &mut T,
         rank: u32,

@@ -4,11 +4,11 @@
 use relay::{ReceiveId, SendId, Wait};
 use tracing::Level;
 
-use super::{group::Group, order::Due};
+use crate::{group::Group, order::Due};
 
 /// What an event is about, as far as it is known.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Facts {
+pub(crate) struct Facts {
     peer: Option<u32>,
     message: Option<u64>,
     step: Option<u64>,
@@ -18,24 +18,24 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn of(peer: impl Into<Option<u32>>) -> Self {
+    pub(crate) fn of(peer: impl Into<Option<u32>>) -> Self {
         Self { peer: peer.into(), ..Self::default() }
     }
 
-    pub(super) fn message(self, number: u64) -> Self {
+    pub(crate) fn message(self, number: u64) -> Self {
         Self { message: Some(number), ..self }
     }
 
     /// The message that the relay calls so.
-    pub(super) fn relayed(self, group: &Group, message: u64) -> Self {
+    pub(crate) fn relayed(self, group: &Group, message: u64) -> Self {
         Self { message: group.order.number_of(message), ..self }
     }
 
-    pub(super) fn bytes(self, bytes: u64) -> Self {
+    pub(crate) fn bytes(self, bytes: u64) -> Self {
         Self { bytes: Some(bytes), ..self }
     }
 
-    pub(super) fn post(self, post: u64) -> Self {
+    pub(crate) fn post(self, post: u64) -> Self {
         Self { post: Some(post), ..self }
     }
 
@@ -47,7 +47,7 @@ impl Facts {
 
 impl Group {
     /// Tells that `what` happens now. Costs next to nothing while nobody listens.
-    pub(super) fn note(&self, what: &'static str, facts: impl FnOnce(&Self) -> Facts) {
+    pub(crate) fn note(&self, what: &'static str, facts: impl FnOnce(&Self) -> Facts) {
         if !tracing::enabled!(target: "rdmc::timeline", Level::TRACE) {
             return;
         }
@@ -59,7 +59,7 @@ impl Group {
         );
     }
 
-    pub(super) fn note_send(
+    pub(crate) fn note_send(
         &self,
         what: &'static str,
         peer: u32,
@@ -76,7 +76,7 @@ impl Group {
     }
 
     /// `came`: length and immediate of the block that has come.
-    pub(super) fn note_receive(
+    pub(crate) fn note_receive(
         &self,
         what: &'static str,
         peer: u32,
@@ -97,7 +97,7 @@ impl Group {
     }
 
     /// Tells when this member starts to wait before it can send on, and when it no longer does.
-    pub(super) fn note_wait(&mut self) {
+    pub(crate) fn note_wait(&mut self) {
         if !tracing::enabled!(target: "rdmc::timeline", Level::TRACE) {
             return;
         }
@@ -123,7 +123,7 @@ impl Group {
     }
 
     /// Tells what the application is about to hear.
-    pub(super) fn note_due(&self, due: &Due) {
+    pub(crate) fn note_due(&self, due: &Due) {
         let (what, number, bytes) = match *due {
             Due::Incoming { message, bytes } => ("incoming", message, Some(bytes)),
             Due::Received { message } => ("whole", message, None),

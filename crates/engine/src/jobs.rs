@@ -9,31 +9,36 @@ use std::{
 use transport::{ReadLease, Region, StoredRead, StoredWrite, WriteLease};
 
 /// One transfer between memory and a file. It holds both until it is done.
-pub(crate) struct Job {
+pub struct Job {
     /// Of which group.
-    pub(crate) lane: Lane,
+    pub lane: Lane,
     /// Its number among the jobs of the lane.
-    pub(crate) number: u64,
-    pub(crate) what: What,
-    pub(crate) work: Work,
+    pub number: u64,
+    /// In words.
+    pub what: What,
+    /// What is to be done.
+    pub work: Work,
 }
 
 /// The jobs of one group at one engine: carried out one after another, in order, and not held up by
 /// those of other groups.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Lane {
+pub struct Lane {
     /// The group's number, which a later group may have again.
-    pub(crate) group: u64,
+    pub group: u64,
     /// Unique in an engine.
-    pub(crate) id: u64,
+    pub id: u64,
 }
 
 /// What a job is, in words.
 #[derive(Clone)]
-pub(crate) struct What {
-    pub(crate) file: Region,
-    pub(crate) is_write: bool,
-    pub(crate) bytes: u64,
+pub struct What {
+    /// The message in its file.
+    pub file: Region,
+    /// Else it is read.
+    pub is_write: bool,
+    /// How much of it.
+    pub bytes: u64,
 }
 
 impl fmt::Display for What {
@@ -43,21 +48,37 @@ impl fmt::Display for What {
     }
 }
 
-pub(crate) enum Work {
-    Read { from: StoredRead, into: WriteLease },
-    Write { from: ReadLease, into: StoredWrite },
+/// What a job moves, and where to.
+pub enum Work {
+    /// From a file into memory.
+    Read {
+        /// The file's range.
+        from: StoredRead,
+        /// As much memory.
+        into: WriteLease,
+    },
+    /// From memory into a file.
+    Write {
+        /// The memory.
+        from: ReadLease,
+        /// As long a range of the file.
+        into: StoredWrite,
+    },
 }
 
 /// A job that is done; nobody touches its memory any more.
-pub(crate) struct Done {
-    pub(crate) lane: Lane,
-    pub(crate) number: u64,
-    pub(crate) outcome: io::Result<()>,
+pub struct Done {
+    /// Of which group.
+    pub lane: Lane,
+    /// The job's number.
+    pub number: u64,
+    /// The system's answer.
+    pub outcome: io::Result<()>,
 }
 
 impl Job {
     /// Blocks as long as the disk takes.
-    pub(crate) fn run(self) -> Done {
+    pub fn run(self) -> Done {
         let Self { lane, number, work, .. } = self;
         let outcome = match work {
             Work::Read { from, mut into } => from.copy_to(&mut into),
@@ -68,7 +89,7 @@ impl Job {
 }
 
 /// Carries out jobs.
-pub(crate) trait Disks: Send + Sync {
+pub trait Disks: Send + Sync {
     /// Takes a job, and does not wait for it.
     fn submit(&self, job: Job);
 
@@ -84,7 +105,7 @@ pub(crate) trait Disks: Send + Sync {
 
 /// Carries out jobs where they are submitted: for engines that have no threads.
 #[derive(Default)]
-pub(crate) struct AtOnce(Mutex<Vec<Done>>);
+pub struct AtOnce(Mutex<Vec<Done>>);
 
 impl AtOnce {
     fn done(&self) -> MutexGuard<'_, Vec<Done>> {

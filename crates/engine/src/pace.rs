@@ -19,7 +19,7 @@ pub struct Waited {
 
 /// The account of one member.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// Its own rank.
     rank: u32,
     /// Time waited to take, and to give.
@@ -31,19 +31,19 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(rank: u32) -> Self {
+    pub(crate) fn new(rank: u32) -> Self {
         Self { rank, waited: BTreeMap::new(), now: None, settled: Duration::ZERO }
     }
 
     /// This is in the way from now on.
-    pub(super) fn meets(&mut self, obstacle: Option<Obstacle>, now: Duration) {
+    pub(crate) fn meets(&mut self, obstacle: Option<Obstacle>, now: Duration) {
         if self.now != obstacle {
             self.settle(now);
             self.now = obstacle;
         }
     }
 
-    pub(super) fn waited(&mut self, now: Duration) -> Vec<Waited> {
+    pub(crate) fn waited(&mut self, now: Duration) -> Vec<Waited> {
         self.settle(now);
         let waited = self.waited.iter();
         waited.map(|(&member, &(to_take, to_give))| Waited { member, to_take, to_give }).collect()

@@ -3,8 +3,9 @@
 use relay::{Action, ReceiveId};
 use transport::{LeaseError, Region, Token, Transport};
 
-use super::{
-    Counters, Event,
+use crate::{
+    counters::Counters,
+    event::Event,
     group::{Group, range},
     timeline::Facts,
     words::Word,
@@ -12,7 +13,7 @@ use super::{
 
 impl Group {
     /// Carries out one action. Errors: memory that cannot be leased.
-    pub(super) fn act<T: Transport>(
+    pub(crate) fn act<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
@@ -81,7 +82,7 @@ impl Group {
     }
 
     /// Tells neighbours of the receives that are posted for them, where it is time.
-    pub(super) fn grant<T: Transport>(&mut self, transport: &mut T) {
+    pub(crate) fn grant<T: Transport>(&mut self, transport: &mut T) {
         while let Some((rank, count)) = self.credits.due() {
             self.write_word(transport, rank, &Word::Grant { count });
         }

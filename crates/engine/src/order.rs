@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(crate) struct Order {
     /// Root only: how many messages there are.
     known: u64,
     /// Numbers of the relay's messages that are not complete here, in its order.
@@ -45,7 +45,7 @@ impl<T> News<T> {
 }
 
 /// What may be told now.
-pub(super) enum Due {
+pub(crate) enum Due {
     Incoming { message: u64, bytes: u64 },
     Received { message: u64 },
     Complete { message: u64 },
@@ -53,7 +53,7 @@ pub(super) enum Due {
 
 /// A message that is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Gap {
+pub(crate) enum Gap {
     /// One that the root writes to everybody.
     Small,
     /// One that is announced.
@@ -62,7 +62,7 @@ pub(super) enum Gap {
 
 impl Order {
     /// The root has one more message, which is relayed or not.
-    pub(super) fn number(&mut self, relayed: bool) -> u64 {
+    pub(crate) fn number(&mut self, relayed: bool) -> u64 {
         let number = self.known;
         self.known += 1;
         if relayed {
@@ -73,7 +73,7 @@ impl Order {
 
     /// A relayed message was announced under this number. False if numbers do not grow, or the
     /// number is taken.
-    pub(super) fn announced(&mut self, number: u64) -> bool {
+    pub(crate) fn announced(&mut self, number: u64) -> bool {
         let grows = self.relayed.back().is_none_or(|&last| last < number);
         // The last number is kept from use, so that counting never overflows.
         let good = grows && !self.incoming.has(number) && number < u64::MAX;
@@ -84,26 +84,26 @@ impl Order {
     }
 
     /// The number of what the relay calls `message`, unless that is complete.
-    pub(super) fn number_of(&self, message: u64) -> Option<u64> {
+    pub(crate) fn number_of(&self, message: u64) -> Option<u64> {
         let index = message.checked_sub(self.relayed_first)?;
         self.relayed.get(usize::try_from(index).ok()?).copied()
     }
 
     /// What the relay calls message `number`, if it is one of its own, not complete, and the
     /// application has heard of it.
-    pub(super) fn relayed(&self, number: u64) -> Option<u64> {
+    pub(crate) fn relayed(&self, number: u64) -> Option<u64> {
         let index = self.relayed.binary_search(&number).ok()?;
         (number < self.incoming.next).then_some(self.relayed_first + index as u64)
     }
 
     /// The relay is done with its first message.
-    pub(super) fn retire(&mut self) {
+    pub(crate) fn retire(&mut self) {
         self.relayed.pop_front();
         self.relayed_first += 1;
     }
 
     /// A small message has come. False if the number is taken.
-    pub(super) fn small(&mut self, number: u64, bytes: u64) -> bool {
+    pub(crate) fn small(&mut self, number: u64, bytes: u64) -> bool {
         let taken = self.incoming.has(number) || self.relayed.binary_search(&number).is_ok();
         if taken || number == u64::MAX {
             return false;
@@ -112,20 +112,20 @@ impl Order {
         true
     }
 
-    pub(super) fn incoming(&mut self, number: u64, bytes: u64) {
+    pub(crate) fn incoming(&mut self, number: u64, bytes: u64) {
         self.incoming.early.insert(number, bytes);
     }
 
-    pub(super) fn received(&mut self, number: u64) {
+    pub(crate) fn received(&mut self, number: u64) {
         self.received.early.insert(number, ());
     }
 
-    pub(super) fn complete(&mut self, number: u64) {
+    pub(crate) fn complete(&mut self, number: u64) {
         self.complete.early.insert(number, ());
     }
 
     /// The next thing to tell, in order.
-    pub(super) fn take_due(&mut self) -> Option<Due> {
+    pub(crate) fn take_due(&mut self) -> Option<Due> {
         if let Some((message, bytes)) = self.incoming.take() {
             return Some(Due::Incoming { message, bytes });
         }
@@ -136,23 +136,23 @@ impl Order {
     }
 
     /// Root only: how many messages there are.
-    pub(super) fn known(&self) -> u64 {
+    pub(crate) fn known(&self) -> u64 {
         self.known
     }
 
     /// How many messages the application knows to be complete; the next has this number.
-    pub(super) fn completed(&self) -> u64 {
+    pub(crate) fn completed(&self) -> u64 {
         self.complete.next
     }
 
     /// Whether the application has heard of the message.
-    pub(super) fn is_told(&self, number: u64) -> bool {
+    pub(crate) fn is_told(&self, number: u64) -> bool {
         number < self.incoming.next
     }
 
     /// What kind of message has not come at all, if later ones wait for news of it. Each kind comes
     /// in order by itself, so it is the other kind than they are.
-    pub(super) fn gap(&self) -> Option<Gap> {
+    pub(crate) fn gap(&self) -> Option<Gap> {
         let early = self.incoming.early.keys().next()?;
         let is_relayed = self.relayed.binary_search(early).is_ok();
         Some(if is_relayed { Gap::Small } else { Gap::Relayed })
