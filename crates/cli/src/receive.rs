@@ -11,10 +11,10 @@ use std::{
 
 use clap::builder::NonEmptyStringValueParser;
 use files::receiver::{self, Placement, ReceiveError, ReceiverSettings};
+use plan::size;
 use rdmc::{
     Secret,
     bootstrap::{Channel, Credentials, Listener},
-    size,
 };
 use rustix::system::uname;
 use trace::Writer;

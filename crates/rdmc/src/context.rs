@@ -255,7 +255,7 @@ impl Context {
     }
 
     /// Whom this member has waited for, in each group that has not ended, by the groups' numbers.
-    /// With what all members say one finds who holds the others up: [`crate::slowness`].
+    /// With what all members say the crate `rdmc-plan` finds who holds the others up.
     ///
     /// Blocks, and errors: as [`Context::counters`].
     pub fn waited(&self) -> Result<Vec<(u64, Vec<Waited>)>, Error> {

@@ -47,7 +47,6 @@
 mod application;
 pub mod bootstrap;
 mod caller;
-pub mod choice;
 mod context;
 mod creation;
 pub mod discovery;
@@ -60,8 +59,6 @@ mod group;
 mod network;
 mod outbox;
 mod protection;
-pub mod size;
-pub mod slowness;
 mod worker;
 
 pub use application::{Application, Memory};

@@ -13,7 +13,8 @@ use files::{
     Bench, BenchEvent, BenchPlan, HostPlan, MEASURED_BYTES_MAX, PushError, PushSettings, Subject,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rdmc::{Error, Fabric, size};
+use plan::size;
+use rdmc::{Error, Fabric};
 
 use crate::{
     failure::{Exit, Failure, say},

@@ -15,7 +15,7 @@ use std::{
 };
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use rdmc::size;
+use plan::size;
 use schedule::{Algorithm, MAX_MEMBERS, Schedule};
 
 use crate::{

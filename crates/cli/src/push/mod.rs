@@ -9,7 +9,8 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use clap::builder::NonEmptyStringValueParser;
 use control::AgentSwitches;
 use files::{PushEvent, PushReport, PushSettings, Source};
-use rdmc::{Algorithm, Fabric, bootstrap::Credentials, size};
+use plan::size;
+use rdmc::{Algorithm, Fabric, bootstrap::Credentials};
 
 use crate::{
     failure::{Exit, Failure, say},

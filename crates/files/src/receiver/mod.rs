@@ -27,10 +27,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use plan::size;
 use rdmc::{
     Context, ContextSettings, Error, Group, Secret,
     bootstrap::{Channel, Credentials, Deadline},
-    size,
 };
 
 #[doc(hidden)]

@@ -4,7 +4,8 @@ mod real;
 mod simulated;
 mod team;
 
-use rdmc::{Algorithm, Fabric, size};
+use plan::size;
+use rdmc::{Algorithm, Fabric};
 
 use crate::{Outcome, report::Output, sweep::algorithms};
 

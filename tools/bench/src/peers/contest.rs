@@ -1,7 +1,8 @@
 //! Who takes part, and turns of all by turns.
 
 use lab::Link;
-use rdmc::{Algorithm, Fabric, size};
+use plan::size;
+use rdmc::{Algorithm, Fabric};
 
 use super::{
     gloo,

@@ -6,7 +6,8 @@ mod slack;
 
 use clap::ValueEnum;
 use lab::Rate;
-use rdmc::{Algorithm, Schedule, size};
+use plan::size;
+use rdmc::{Algorithm, Schedule};
 use serde_json::{Value, json};
 
 use crate::{

@@ -9,7 +9,7 @@ use std::{
 };
 
 use lab::Rate;
-use rdmc::size;
+use plan::size;
 use serde_json::{Value, json};
 use trace::Reason;
 

@@ -6,7 +6,7 @@ mod network;
 mod planes;
 
 use clap::ValueEnum;
-use rdmc::size;
+use plan::size;
 use serde_json::{Value, json};
 
 use crate::{

@@ -15,9 +15,7 @@
 
 use std::{num::NonZeroUsize, thread, time::Duration};
 
-use schedule::{Algorithm, Schedule};
-
-use crate::{BLOCK_BYTES_DEFAULT, Fabric};
+use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, Fabric, Schedule};
 
 /// What a processor's second cache holds besides other things.
 const CACHED_BYTES: u64 = 256 << 10;

@@ -1,6 +1,6 @@
 //! Sizes in bytes as people write and read them: for command lines, settings and reports.
 
-use crate::BLOCK_BYTES_MAX;
+use rdmc::BLOCK_BYTES_MAX;
 
 /// Binary and decimal units; a bare number is bytes.
 const UNITS: [(&str, u64); 14] = [

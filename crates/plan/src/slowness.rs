@@ -3,11 +3,11 @@
 //! One slow member drags all others in every schedule (DSN 2018 section 4.5 bounds what one slow
 //! link costs). All of them send little then, and most wait for somebody who only waits, too. So
 //! whoever wants to know follows the waiting: from each member to those that it has waited for, by
-//! how long ([`crate::Waited`]), on and on. Where one ends up most of the time is where the group is
+//! how long ([`Waited`]), on and on. Where one ends up most of the time is where the group is
 //! held up: at a member that waits for nobody, or at the two ends of a slow link, which wait for each
 //! other.
 
-use crate::Waited;
+use rdmc::Waited;
 
 /// Steps of the walk; far more than members of a group are apart.
 const STEPS: usize = 400;
