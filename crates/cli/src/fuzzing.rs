@@ -14,10 +14,10 @@ pub fn texts(bytes: &[u8]) -> bool {
         b'h' => hosts::parse(text).inspect(|hosts| check_hosts(hosts)).is_ok(),
         b'f' => hosts::parse_lines(text).inspect(|hosts| check_hosts(hosts)).is_ok(),
         b'i' => Invitation::from_line(text).inspect(comes_back).is_ok(),
-        b's' => rdmc::size::parse(text)
-            .inspect(|&bytes| assert!(!rdmc::size::show(bytes).is_empty()))
+        b's' => plan::size::parse(text)
+            .inspect(|&bytes| assert!(!plan::size::show(bytes).is_empty()))
             .is_ok(),
-        b'r' => rdmc::size::parse_rate(text).is_ok(),
+        b'r' => plan::size::parse_rate(text).is_ok(),
         b'k' => rdmc::Secret::from_hex(text)
             .inspect(|secret| {
                 assert_eq!(secret.to_hex().to_lowercase(), text.trim().to_lowercase())

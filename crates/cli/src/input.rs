@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use rdmc::size;
+use plan::size;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;

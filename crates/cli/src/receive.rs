@@ -11,10 +11,10 @@ use std::{
 
 use clap::builder::NonEmptyStringValueParser;
 use files::receiver::{self, Placement, ReceiveError, ReceiverSettings};
+use plan::size;
 use rdmc::{
     Secret,
-    bootstrap::{Channel, Credentials, Door},
-    size,
+    bootstrap::{Channel, Credentials, Listener},
 };
 use rustix::system::uname;
 use trace::Writer;
@@ -218,8 +218,8 @@ fn listen(
         Ok(channel) => drop(admitted.send(channel)),
         Err(error) => say(format_args!("turned away: {error}")),
     };
-    let door = Door::open(listener, credentials, admit).map_err(failed)?;
-    say(format_args!("listening on {}", door.address().map_err(failed)?));
+    let door = Listener::open(listener, credentials, admit).map_err(failed)?;
+    say(format_args!("listening on {}", door.address()));
     let mut sessions: Vec<thread::JoinHandle<()>> = Vec::new();
     while !interrupt.happened() {
         sessions.retain(|session| !session.is_finished());

@@ -2,7 +2,8 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use files::PushSettings;
-use rdmc::{Algorithm, size};
+use plan::size;
+use rdmc::Algorithm;
 
 /// What was asked for; `None` for `auto`.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use std::{
 };
 
 use authority::Authority;
+use certificates::CertificateFiles;
 use common::{Listener, Place};
-use rdmc::bootstrap::CertificateFiles;
 
 /// The options that name these files; the key becomes its owner's alone.
 fn options(files: &CertificateFiles) -> Vec<String> {

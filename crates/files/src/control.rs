@@ -213,7 +213,7 @@ fn read<M: DeserializeOwned>(
         let message = channel.receive_steadily(silence);
         let message = message.map_err(|error| match failure.get() {
             Some(cause) => Error::Peer { address: channel.peer(), cause: cause.clone() },
-            None => error,
+            None => error.into(),
         });
         let last = message.is_err();
         if !take(message) || last {
@@ -253,7 +253,7 @@ fn write(
 
 fn job<M: Serialize + Clone + Send + 'static>(message: &M) -> Job {
     let message = message.clone();
-    Box::new(move |channel| channel.send_steadily(&message, SEND_TIMEOUT))
+    Box::new(move |channel| Ok(channel.send_steadily(&message, SEND_TIMEOUT)?))
 }
 
 fn nothing() -> Job {

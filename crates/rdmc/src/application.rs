@@ -106,7 +106,7 @@ impl Dispatcher {
 
     /// Delivers on the thread of whoever drives progress.
     pub(crate) fn run_here(&mut self, event: Event) {
-        let last = matches!(event, Event::Failed { .. } | Event::Closed { .. });
+        let last = event.is_last();
         self.deliver(event);
         if last {
             self.finish();
@@ -162,7 +162,7 @@ impl Dispatcher {
                 let failure = Failure { group, member, reporter: rank, kind, detail };
                 Some(Event::Failed { failure, regions: std::mem::take(&mut self.held_back) })
             }
-            Event::Incoming { .. } | Event::Block { .. } | Event::Received { .. } => None,
+            _ => None,
         }
     }
 }
@@ -198,5 +198,6 @@ fn call(application: &mut dyn Application, shared: &Shared, event: Event) {
         Event::Complete { message, region, .. } => application.complete(message, region),
         Event::Failed { failure, regions } => application.failed(&failure, regions),
         Event::Closed { .. } => application.closed(),
+        _ => {}
     }
 }

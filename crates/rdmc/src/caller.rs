@@ -13,10 +13,11 @@ use std::{
     time::Duration,
 };
 
+use session::Deadline;
+
 use crate::{
     Error, Event,
     application::Dispatcher,
-    bootstrap::Deadline,
     worker::{Commands, Due, Worker},
 };
 

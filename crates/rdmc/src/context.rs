@@ -8,21 +8,25 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use session::{Deadline, Secret, Threads};
 use transport::{Region, Transport};
 use transport_switch::{GroupEnd, Registration, Switches};
 use transport_tcp::TcpConfig;
 
 use crate::{
     Application, CompletionMode, Counters, Error, Fabric, Group, GroupSettings, Memory, Offload,
-    Protection, Secret, Waited,
+    Protection, Waited,
     application::{Dispatcher, Functions},
-    bootstrap::{Deadline, Listener, Terms, Wires, connect_neighbours, in_switch},
     caller::Caller,
+    creation::{
+        in_switch,
+        links::{LinkListener, Wires, connect_neighbours},
+        terms::Terms,
+    },
     disks::DiskThreads,
     group::Shared,
     network::{Link, Network, Wire},
     outbox::events,
-    threads::Threads,
     worker::{Command, Commands, Outlet, Worker},
 };
 
@@ -104,7 +108,7 @@ impl ContextSettings {
 pub struct Context {
     settings: ContextSettings,
     can_offload: bool,
-    listener: Listener,
+    listener: LinkListener,
     commands: Commands,
     disks: Arc<DiskThreads>,
     groups: Mutex<HashMap<u64, Arc<Shared>>>,
@@ -145,7 +149,7 @@ impl Context {
         let (offers, can_offload) = (transport.offers(), transport.triggered().is_some());
         let disks = Arc::new(DiskThreads::new(transport.waker()));
         let (worker, commands) = Worker::new(transport, settings.completion, Arc::clone(&disks));
-        let listener = Listener::start(settings.listen, settings.secret.clone(), offers)?;
+        let listener = LinkListener::start(settings.listen, settings.secret.clone(), offers)?;
         let mut context = Self {
             settings,
             can_offload,
@@ -251,7 +255,7 @@ impl Context {
     }
 
     /// Whom this member has waited for, in each group that has not ended, by the groups' numbers.
-    /// With what all members say one finds who holds the others up: [`crate::slowness`].
+    /// With what all members say the crate `rdmc-plan` finds who holds the others up.
     ///
     /// Blocks, and errors: as [`Context::counters`].
     pub fn waited(&self) -> Result<Vec<(u64, Vec<Waited>)>, Error> {
@@ -270,9 +274,9 @@ impl Context {
             caller.take_commands();
         }
         answer.recv_timeout(deadline.left()).map_err(|error| match error {
-            RecvTimeoutError::Timeout => {
-                deadline.missed("what moves this context's transfers on is busy, and its answer")
-            }
+            RecvTimeoutError::Timeout => deadline
+                .missed("what moves this context's transfers on is busy, and its answer")
+                .into(),
             RecvTimeoutError::Disconnected => self.commands.ended(),
         })
     }
@@ -307,7 +311,7 @@ impl Context {
             late.extend(open.map(|(number, _)| format!("the end of group {number}")));
         }
         late.extend(self.disks.close(deadline));
-        if late.is_empty() { Ok(()) } else { Err(deadline.missed(late.join(", "))) }
+        if late.is_empty() { Ok(()) } else { Err(deadline.missed(late.join(", ")).into()) }
     }
 
     /// Takes the group's number, if no living group has it.

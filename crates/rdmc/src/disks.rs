@@ -8,13 +8,9 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use engine::jobs::{Disks, Done, Job, Lane, What};
+use session::{Deadline, Threads};
 use transport::Waker;
-
-use crate::{
-    bootstrap::Deadline,
-    engine::jobs::{Disks, Done, Job, Lane, What},
-    threads::Threads,
-};
 
 /// [`Disks`] with a thread for each lane, which begins with its first job and ends when the lane
 /// does.

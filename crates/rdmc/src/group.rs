@@ -7,14 +7,14 @@ use std::{
     time::Duration,
 };
 
+use engine::check_region;
 use relay::Blocks;
+use session::Deadline;
 use transport::Region;
 
 use crate::{
     Error, Event, Failure, GroupSettings, Offload, RelayError,
-    bootstrap::Deadline,
     caller::Caller,
-    settings::check_region,
     worker::{Command, Commands},
 };
 
@@ -134,7 +134,7 @@ impl Group {
         }
         let what = format!("closing group {}", self.shared.settings.number);
         self.shared.abort(&format!("{what} took longer than {} ms", timeout.as_millis()));
-        Err(deadline.missed(what))
+        Err(deadline.missed(what).into())
     }
 
     /// Starts to close the group without waiting; [`crate::Application::closed`] or
@@ -231,11 +231,11 @@ impl Shared {
             Event::Incoming { message, bytes, .. } => {
                 status.awaited.insert(*message, *bytes);
             }
-            Event::Block { .. } => return,
             Event::Received { .. } => status.received += 1,
             Event::Complete { .. } => status.completed += 1,
             Event::Failed { failure, .. } => status.failure = Some(failure.clone()),
             Event::Closed { .. } => status.closed = true,
+            _ => return,
         }
         drop(status);
         self.notify();
@@ -307,7 +307,7 @@ impl Shared {
         let number = self.settings.number;
         if !self.wait(call, deadline, is_over)? {
             let last = messages.saturating_sub(1);
-            return Err(deadline.missed(format!("message {last} of group {number}")));
+            return Err(deadline.missed(format!("message {last} of group {number}")).into());
         }
         let status = self.status();
         if status.completed >= messages {

@@ -47,37 +47,33 @@
 mod application;
 pub mod bootstrap;
 mod caller;
-pub mod choice;
 mod context;
+mod creation;
 pub mod discovery;
 mod disks;
-mod engine;
+mod error;
 mod fabric;
-mod failure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod group;
 mod network;
 mod outbox;
 mod protection;
-mod secret;
-mod settings;
-pub mod size;
-pub mod slowness;
-mod threads;
 mod worker;
 
 pub use application::{Application, Memory};
 pub use context::{Context, ContextSettings, Progress};
-pub use engine::{Counters, Engine, Event, Offload, Waited};
+pub use engine::{
+    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Counters, Engine, Error as EngineError, Event, Failure,
+    FailureKind, GroupSettings, Offload, SmallMessages, Waited,
+};
+pub use error::Error;
 pub use fabric::Fabric;
-pub use failure::{Error, Failure, FailureKind};
 pub use group::{Group, SendHandle};
 pub use protection::Protection;
 pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError};
-pub use secret::Secret;
-pub use settings::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, GroupSettings, SmallMessages};
+pub use session::Secret;
 pub use transport::{Region, RegionError, RegionPool, Storage};
 pub use transport_switch::{InsertError, Inserted, Switches};
 pub use transport_tcp::TcpConfig;

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use session::{Channel, SessionKeys};
 use transport::{
     Completion, EndpointId, OneSidedWrites, PostError, ReadLease, Token, Transport, TriggeredSends,
     Waker, WriteLease,
@@ -14,10 +15,7 @@ use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
 use transport_switch::{GroupEnd, SwitchLink, SwitchTransport};
 use transport_tcp::{LinkError, StreamKeys, TcpConfig, TcpLink};
 
-use crate::{
-    Error, Fabric, Protection,
-    bootstrap::{Channel, SessionKeys},
-};
+use crate::{Error, Fabric, Protection};
 
 /// The transport of a context.
 pub(crate) enum Network {
@@ -182,7 +180,7 @@ impl Link {
                     .map_err(|error| error.to_string())
             }
             _ => {
-                let streams: Result<_, Error> =
+                let streams: Result<_, session::Error> =
                     wires.drain(..).map(|wire| wire.channel.into_stream()).collect();
                 let lifeline = protected(streams.map_err(|error| error.to_string())?, protection)
                     .map_err(|error| error.to_string())?;

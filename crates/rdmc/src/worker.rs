@@ -11,12 +11,12 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use session::Deadline;
 use transport::{Region, Transport, Waker};
 
 use crate::{
     Counters, Engine, Error, Event, Failure, FailureKind, GroupSettings, Waited,
     application::{Dispatcher, panic_text},
-    bootstrap::Deadline,
     disks::DiskThreads,
     network::{Link, Network},
     outbox::EventSender,
@@ -268,14 +268,7 @@ impl Worker {
 
     fn hand_out(&mut self, due: &mut Due) {
         for event in self.events.drain(..) {
-            let (group, last) = match &event {
-                Event::Failed { failure, .. } => (failure.group, true),
-                Event::Closed { group } => (*group, true),
-                Event::Incoming { group, .. }
-                | Event::Block { group, .. }
-                | Event::Received { group, .. }
-                | Event::Complete { group, .. } => (*group, false),
-            };
+            let (group, last) = (event.group(), event.is_last());
             if let Some((_, outlet)) = self.outlets.get(&group) {
                 outlet.tell(event, due);
             }

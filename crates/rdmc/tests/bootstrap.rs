@@ -11,8 +11,8 @@ use std::{
 
 use common::PATIENCE;
 use rdmc::{
-    Error, Secret,
-    bootstrap::{Channel, Deadline, PROTOCOL_VERSION, rendezvous},
+    Secret,
+    bootstrap::{Channel, Deadline, PROTOCOL_VERSION, SessionError, rendezvous},
 };
 
 fn listener() -> (TcpListener, SocketAddr) {
@@ -30,7 +30,10 @@ fn secret(byte: u8) -> Secret {
 }
 
 /// A listening channel and a connecting one, as far as they come.
-fn channels(accepting: u8, connecting: u8) -> (Result<Channel, Error>, Result<Channel, Error>) {
+fn channels(
+    accepting: u8,
+    connecting: u8,
+) -> (Result<Channel, SessionError>, Result<Channel, SessionError>) {
     let (listener, address) = listener();
     thread::scope(|scope| {
         let accepting = scope.spawn(move || {
@@ -151,7 +154,7 @@ fn a_silent_peer_is_given_up_at_the_deadline() {
     let (_listener, address) = listener();
     let soon = Deadline::after(Duration::from_millis(100));
     let error = Channel::connect(address, &secret(1), soon).unwrap_err();
-    assert!(matches!(error, Error::Timeout { timeout_ms: 100, .. }), "{error}");
+    assert!(matches!(error, SessionError::Timeout { timeout_ms: 100, .. }), "{error}");
 }
 
 #[test]

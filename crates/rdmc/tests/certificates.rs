@@ -14,8 +14,8 @@ use std::{
 use authority::Authority;
 use rcgen::{BasicConstraints, ExtendedKeyUsagePurpose, IsCa, date_time_ymd};
 use rdmc::{
-    Error, Secret,
-    bootstrap::{CertificateFiles, Certificates, Channel, Credentials, Deadline},
+    Secret,
+    bootstrap::{CertificateFiles, Certificates, Channel, Credentials, Deadline, SessionError},
 };
 
 /// No test waits longer than this for anything.
@@ -36,7 +36,7 @@ fn meet(
     host: &str,
     listener: &Credentials,
     root: &Credentials,
-) -> (Result<u32, Error>, Result<u32, Error>) {
+) -> (Result<u32, SessionError>, Result<u32, SessionError>) {
     let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = door.local_addr().unwrap();
     thread::scope(|scope| {

@@ -17,7 +17,7 @@ use std::{
 use common::{PATIENCE, Recorder, Told, World, group};
 use rdmc::{
     Algorithm, Application, Context, Error, Group, GroupSettings, Memory, Progress, Region, Secret,
-    bootstrap::{Channel, Deadline, Door, rendezvous},
+    bootstrap::{Channel, Deadline, Listener, rendezvous},
 };
 use tracing::{
     Metadata, Subscriber,
@@ -321,33 +321,35 @@ fn a_silent_or_absent_peer_holds_up_nobody_beyond_the_deadline() {
         assert!(matches!(error, Error::Timeout { .. } | Error::Peer { .. }), "{what}: {error}");
     };
     for timeout in [Duration::ZERO, SHORT] {
-        let connect = move |deadline| Channel::connect(at, &secret(), deadline).unwrap_err();
+        let connect = move |deadline| Channel::connect(at, &secret(), deadline).unwrap_err().into();
         ends("Channel::connect", Box::new(connect), timeout);
-        let patiently =
-            move |deadline| Channel::connect_patiently(nobody, &secret(), deadline).unwrap_err();
+        let patiently = move |deadline| {
+            Channel::connect_patiently(nobody, &secret(), deadline).unwrap_err().into()
+        };
         ends("Channel::connect_patiently", Box::new(patiently), timeout);
         let accept = move |deadline| {
             let _caller = TcpStream::connect(at).unwrap();
             let caller = TcpStream::connect(at).unwrap();
-            Channel::accept(caller, &secret(), deadline).unwrap_err()
+            Channel::accept(caller, &secret(), deadline).unwrap_err().into()
         };
         ends("Channel::accept", Box::new(accept), timeout);
         let receive = |deadline| {
             let (mut one, _other) = channels();
-            one.receive::<u8>(deadline).unwrap_err()
+            one.receive::<u8>(deadline).unwrap_err().into()
         };
         ends("Channel::receive", Box::new(receive), timeout);
         let send = |deadline| {
             let (mut one, _other) = channels();
-            one.send(&vec![0_u8; 30 << 20], deadline).unwrap_err()
+            one.send(&vec![0_u8; 30 << 20], deadline).unwrap_err().into()
         };
         ends("Channel::send", Box::new(send), timeout);
-        let join = move |deadline| rendezvous::join(at, &secret(), None, at, deadline).unwrap_err();
+        let join =
+            move |deadline| rendezvous::join(at, &secret(), None, at, deadline).unwrap_err().into();
         ends("rendezvous::join", Box::new(join), timeout);
         let host = move |deadline| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let _stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            rendezvous::host(&listener, &secret(), 3, at, deadline).unwrap_err()
+            rendezvous::host(&listener, &secret(), 3, at, deadline).unwrap_err().into()
         };
         ends("rendezvous::host", Box::new(host), timeout);
         for rank in [0, 1] {
@@ -381,8 +383,8 @@ fn channels() -> (Channel, Channel) {
 #[test]
 fn listeners_close_while_a_caller_is_silent() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let door = Door::open(listener, Secret::from_bytes([1; 32]), drop).unwrap();
-    let address = door.address().unwrap();
+    let door = Listener::open(listener, Secret::from_bytes([1; 32]), drop).unwrap();
+    let address = door.address();
     let mut callers = vec![TcpStream::connect(address).unwrap()];
     returns("dropping a door", move || drop(door));
     let world = World::start(1);

@@ -17,7 +17,7 @@ use std::{
 use common::{PATIENCE, Recorder, Told, World, close_all, contents, group};
 use rdmc::{
     Algorithm, Error, Fabric, Failure, FailureKind, GroupSettings, Protection, Region, Secret,
-    bootstrap::{Channel, Deadline, PROTOCOL_VERSION},
+    bootstrap::{Channel, Deadline, PROTOCOL_VERSION, SessionError},
 };
 
 /// What the one on the way does to a byte: which way it goes, its offset in that direction.
@@ -278,7 +278,7 @@ fn members_come_in_while_strangers_crowd_the_doors() {
 }
 
 /// What becomes of a caller that greets, and then does this.
-fn accepted(patience: Duration, go_on: impl FnOnce(TcpStream) + Send) -> Error {
+fn accepted(patience: Duration, go_on: impl FnOnce(TcpStream) + Send) -> SessionError {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     thread::scope(|scope| {
         let mut caller = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -304,7 +304,7 @@ fn who_dawdles_over_its_handshake_is_cut_off_at_the_deadline() {
             thread::sleep(Duration::from_millis(20));
         }
     });
-    assert!(matches!(error, Error::Timeout { timeout_ms: 300, .. }), "{error}");
+    assert!(matches!(error, SessionError::Timeout { timeout_ms: 300, .. }), "{error}");
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn a_strangers_announcements_are_not_allocated() {
         caller.set_read_timeout(Some(PATIENCE)).unwrap();
         let _ = caller.read_to_end(&mut Vec::new());
     });
-    assert!(matches!(error, Error::Peer { .. }), "{error}");
+    assert!(matches!(error, SessionError::Peer { .. }), "{error}");
     // A record that is longer than records are.
     let error = accepted(PATIENCE, |mut caller| {
         caller.write_all(&[22, 3, 1, 0xFF, 0xFF]).unwrap();

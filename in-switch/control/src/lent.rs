@@ -4,9 +4,9 @@
 
 use std::net::IpAddr;
 
+use certificates::{Certificates, is_certificate_for};
 use mcrdma::plan::Group;
 use prost::Message;
-use rdmc::bootstrap::{Certificates, is_certificate_for};
 use roce::Mac;
 use rustls::{
     RootCertStore, SignatureScheme,

@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
+use certificates::Certificates;
 use mcrdma::plan::Group;
-use rdmc::{InsertError, Inserted, Switches, bootstrap::Certificates};
 use tokio::runtime::{Builder, Runtime};
+use transport_switch::{InsertError, Inserted, Switches};
 
 use crate::{Agent, Claim, ControlError, ErrorKind, keeper::Keeper};
 

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
+use certificates::{Certificates, is_certificate_for};
 use hyper_util::rt::TokioIo;
-use rdmc::bootstrap::{Certificates, is_certificate_for};
 use rustls::{
     ClientConfig, ServerConfig,
     pki_types::{CertificateDer, ServerName},

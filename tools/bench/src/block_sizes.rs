@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use lab::{Lab, LabSettings, Link, Rate};
-use rdmc::{Algorithm, choice::Wish, size};
+use plan::{choice::Wish, size};
+use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{

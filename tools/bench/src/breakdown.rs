@@ -3,7 +3,8 @@
 
 use std::{net::IpAddr, ops::Range, path::PathBuf};
 
-use rdmc::{Algorithm, size};
+use plan::size;
+use rdmc::Algorithm;
 use serde_json::json;
 use trace::What;
 

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use rdmc::size;
+use plan::size;
 use svg::node::element::{Circle, Group, Line as Stroke, Polyline};
 
 use crate::{

@@ -13,9 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use plan::size;
 use rdmc::{
     Algorithm, Application, Context, ContextSettings, Failure, Group, GroupSettings, Memory,
-    Progress, Region, Schedule, Secret, size,
+    Progress, Region, Schedule, Secret,
 };
 use serde_json::json;
 

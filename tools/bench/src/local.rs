@@ -1,6 +1,7 @@
 //! Members as processes of this host, connected by loopback: bound by processors and memory.
 
-use rdmc::{Algorithm, size};
+use plan::size;
+use rdmc::Algorithm;
 use serde_json::{Value, json};
 
 use crate::{

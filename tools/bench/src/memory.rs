@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdmc::size;
+use plan::size;
 use serde_json::json;
 
 use crate::{

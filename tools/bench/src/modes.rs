@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use rdmc::{Algorithm, CompletionMode, Fabric, size};
+use plan::size;
+use rdmc::{Algorithm, CompletionMode, Fabric};
 use serde_json::json;
 
 use crate::{

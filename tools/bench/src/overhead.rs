@@ -4,7 +4,8 @@ mod instant;
 
 use std::time::{Duration, Instant};
 
-use rdmc::{Algorithm, Engine, Event, GroupSettings, Region, Schedule, size};
+use plan::size;
+use rdmc::{Algorithm, Engine, Event, GroupSettings, Region, Schedule};
 use serde_json::json;
 
 use crate::{

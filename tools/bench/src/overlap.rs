@@ -1,7 +1,8 @@
 //! What it gives when the head of a message overlaps the tail of the one before.
 
 use lab::{Lab, LabSettings, Link, Rate};
-use rdmc::{Algorithm, size};
+use plan::size;
+use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{

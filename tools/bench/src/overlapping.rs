@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use lab::{Lab, LabSettings, Rate};
-use rdmc::{Algorithm, size};
+use plan::size;
+use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{

@@ -5,7 +5,8 @@ use std::{cell::Cell, path::PathBuf};
 
 use clap::ValueEnum;
 use lab::{Lab, LabSettings, Link, Rate, UplinkBytes};
-use rdmc::{Algorithm, size};
+use plan::size;
+use rdmc::Algorithm;
 use serde_json::{Value, json};
 
 use crate::{

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use lab::{Lab, LabSettings, Link, Rate};
-use rdmc::{
-    Algorithm, Fabric, Protection,
+use plan::{
     choice::{Costs, Wish},
     size,
 };
+use rdmc::{Algorithm, Fabric, Protection};
 use serde_json::{Value, json};
 
 use crate::{

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use rdmc::{Algorithm, Fabric, size};
+use plan::size;
+use rdmc::{Algorithm, Fabric};
 use serde_json::json;
 
 use crate::{

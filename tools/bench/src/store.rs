@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use lab::{Lab, LabSettings, Link, Rate};
-use rdmc::{Algorithm, Window, size};
+use plan::size;
+use rdmc::{Algorithm, Window};
 use serde_json::{Value, json};
 
 use crate::{

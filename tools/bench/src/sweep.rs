@@ -3,7 +3,8 @@
 use std::io::{IsTerminal, Write};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use rdmc::{Algorithm, size};
+use plan::size;
+use rdmc::Algorithm;
 
 use crate::{
     crew::{Crew, Measured},

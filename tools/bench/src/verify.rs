@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use rdmc::{Algorithm, size};
+use plan::size;
+use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    rdmc::fuzzing::strangers(bytes);
+    session::fuzzing::strangers(bytes);
 });

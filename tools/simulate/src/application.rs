@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use rdmc::{Error, Event, Region};
+use rdmc::{EngineError as Error, Event, Region};
 
 use crate::{
     actor::{Actor, Here, Order},

@@ -10,7 +10,7 @@ use crate::dice::Dice;
 /// Sets these choices apart from all others of a seed.
 const PURPOSE: u64 = 3;
 
-// The first byte of control words, as in crates/rdmc/src/engine/words.rs.
+// The first byte of control words, as in crates/engine/src/words.rs.
 const GRANT: u8 = 2;
 const FAILED: u8 = 3;
 const CLOSING: u8 = 4;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use rdmc::{Fabric, size};
+use plan::size;
+use rdmc::Fabric;
 
 use crate::{
     hosting::{Hosting, parse_fabric},

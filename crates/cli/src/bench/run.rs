@@ -9,7 +9,8 @@ use files::{
     Bench, BenchEvent, BenchPlan, HostPlan, MEASURED_BYTES_MAX, PushError, PushSettings, Subject,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rdmc::{Error, size};
+use plan::size;
+use rdmc::Error;
 
 use super::{
     args::Args,

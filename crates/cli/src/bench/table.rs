@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rdmc::size;
+use plan::size;
 
 use super::report::{Document, Kind, Row};
 

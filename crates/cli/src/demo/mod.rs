@@ -11,7 +11,8 @@ use std::{
 };
 
 use files::{HostReport, PushReport, PushSettings, Source};
-use rdmc::{Algorithm, Fabric, Protection, Schedule, Secret, size};
+use plan::size;
+use rdmc::{Algorithm, Fabric, Protection, Schedule, Secret};
 
 use crate::{
     failure::{Exit, Failure, say},

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rdmc::size;
+use plan::size;
 
 use crate::{failure::Failure, interrupt::Interrupt};
 

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use rdmc::size;
+use plan::size;
 
 use crate::push::summary::{bandwidth, seconds};
 

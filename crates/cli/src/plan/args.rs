@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use rdmc::size;
+use plan::size;
 use schedule::{Algorithm, MAX_MEMBERS};
 
 use super::in_switch;

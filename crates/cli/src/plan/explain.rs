@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use rdmc::{
-    Fabric,
+use plan::{
     choice::{Choice, Costs, Wish},
     size,
 };
+use rdmc::Fabric;
 use schedule::{Algorithm, lower_bound_steps};
 use serde_json::{Value, json};
 

@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::builder::NonEmptyStringValueParser;
-use rdmc::{Fabric, size};
+use plan::size;
+use rdmc::Fabric;
 
 use crate::{
     hosting::{Hosting, parse_fabric},

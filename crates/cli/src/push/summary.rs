@@ -8,7 +8,8 @@ use std::{
 };
 
 use files::{HostReport, HostState, PushError, PushReport};
-use rdmc::{Offload, size};
+use plan::size;
+use rdmc::Offload;
 use serde::Serialize;
 
 use crate::{

@@ -11,9 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use plan::choice::Choice;
 use rdmc::{
     Algorithm, Application, Error, Fabric, Failure, Group, Memory, Region, bootstrap::Deadline,
-    choice::Choice,
 };
 
 pub use crate::messages::MEASURED_BYTES_MAX;

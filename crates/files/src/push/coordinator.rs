@@ -12,7 +12,8 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Error, Fabric, Failure, Waited, choice::Choice};
+use plan::choice::Choice;
+use rdmc::{Error, Fabric, Failure, Waited};
 
 use super::{
     HostState, JOIN_TIMEOUT, PushError, PushEvent, PushSettings,

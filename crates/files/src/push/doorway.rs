@@ -10,7 +10,7 @@ use std::{
 
 use rdmc::{
     Error, Secret,
-    bootstrap::{Channel, Credentials, Deadline, Door},
+    bootstrap::{Channel, Credentials, Deadline, Listener, SessionError},
 };
 
 use super::Event;
@@ -22,7 +22,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// A listener for receivers that call, until it is dropped.
 pub(super) struct Doorway {
     pub(super) address: SocketAddr,
-    _door: Door,
+    _door: Listener,
 }
 
 /// All addresses of this machine, IPv4 and IPv6 alike, or only loopback.
@@ -74,12 +74,12 @@ impl Doorway {
     ) -> Result<Self, Error> {
         let system = |error| Error::System { what: "listening for receivers".into(), error };
         let address = listener.local_addr().map_err(system)?;
-        let admit = move |channel: Result<Channel, Error>| {
-            if let Err(error) = channel.and_then(&greet) {
+        let admit = move |channel: Result<Channel, SessionError>| {
+            if let Err(error) = channel.map_err(Error::from).and_then(&greet) {
                 tracing::warn!(%error, "a caller was turned away");
             }
         };
-        let door = Door::open(listener, credentials, admit).map_err(system)?;
+        let door = Listener::open(listener, credentials, admit).map_err(system)?;
         Ok(Self { address, _door: door })
     }
 }
@@ -149,7 +149,7 @@ pub(crate) fn connect(
         .map_err(|error| Error::System { what: format!("looking up {address}"), error })?;
     let mut outcome = Err(Error::Setting(format!("{address} has no address")));
     for address in resolved {
-        outcome = Channel::connect_to(host, address, credentials, deadline);
+        outcome = Channel::connect_to(host, address, credentials, deadline).map_err(Error::from);
         if outcome.is_ok() {
             break;
         }

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rdmc::{Waited, slowness};
+use plan::slowness;
+use rdmc::Waited;
 
 /// How often members are asked whom they wait for; receivers tell without being asked.
 pub(super) const LOOK: Duration = Duration::from_secs(1);

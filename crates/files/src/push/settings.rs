@@ -6,11 +6,10 @@ use std::{
     time::Duration,
 };
 
+use plan::choice::{Choice, Costs, Wish};
 use rdmc::{
     Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Protection, Secret,
-    Switches, Window,
-    bootstrap::Credentials,
-    choice::{Choice, Costs, Wish},
+    Switches, Window, bootstrap::Credentials,
 };
 
 use crate::{
@@ -67,7 +66,7 @@ pub struct PushSettings {
     pub secret: Secret,
     /// What this host and receivers that listen prove to each other; not needed without any.
     pub credentials: Option<Credentials>,
-    /// Who sends which block to whom; `None` for what should be fastest ([`rdmc::choice`]). With
+    /// Who sends which block to whom; `None` for what should be fastest ([`plan::choice`]). With
     /// [`Algorithm::InSwitch`] switches copy what the root sends, and blocks move over TCP otherwise;
     /// where that cannot be done, or fails, members relay ([`PushEvent::FellBack`]).
     pub algorithm: Option<Algorithm>,
@@ -379,7 +378,7 @@ pub struct HostReport {
     /// It was set aside when the others were no faster than this because of it, in bytes per second.
     pub set_aside: Option<u64>,
     /// Its share in what held its last group up, 0 to 1, all members together 1 (the root included);
-    /// none of groups that were over within a second. See [`rdmc::slowness`].
+    /// none of groups that were over within a second. See [`plan::slowness`].
     pub waiting_share: Option<f64>,
     /// The most memory that its receiver had resident, where it has told.
     pub peak_resident_bytes: Option<u64>,

@@ -27,10 +27,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use plan::size;
 use rdmc::{
     Context, ContextSettings, Error, Group, Secret,
     bootstrap::{Channel, Credentials, Deadline},
-    size,
 };
 
 #[doc(hidden)]
@@ -155,7 +155,7 @@ pub fn call(
     for attempt in attempts {
         match attempt {
             Ok(channel) => return Ok(channel),
-            Err(error) => last = Some(error),
+            Err(error) => last = Some(Error::from(error)),
         }
     }
     Err(last.unwrap_or_else(|| Error::Setting("no address to call the root at".into())))

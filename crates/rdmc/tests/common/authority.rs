@@ -2,8 +2,8 @@
 
 use std::{fs, path::PathBuf};
 
+use certificates::CertificateFiles;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use rdmc::bootstrap::CertificateFiles;
 use tempfile::TempDir;
 
 /// An authority, and the files of those to whom it has issued certificates.

@@ -14,9 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use certificates::Certificates;
 use data_plane::{Groups, UserspaceTables};
 use mcrdma::Port;
-use rdmc::bootstrap::Certificates;
 use tokio::{
     sync::oneshot,
     time::{MissedTickBehavior, interval, sleep},

@@ -13,12 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use certificates::Certificates;
 use data_plane::{Groups, MemberState, PlaneError};
 use mcrdma::{
     GROUPS_MAX, GroupKey, Merging, Port, Refused, Replication, Source,
     plan::{Group, Member},
 };
-use rdmc::bootstrap::Certificates;
 use roce::Mac;
 use routes::Station;
 use rustls::RootCertStore;

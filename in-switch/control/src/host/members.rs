@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, pin::pin, time::Duration};
 
-use rdmc::bootstrap::Certificates;
+use certificates::Certificates;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,

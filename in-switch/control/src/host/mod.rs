@@ -19,7 +19,7 @@ mod tests;
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use rdmc::bootstrap::Certificates;
+use certificates::Certificates;
 use tokio::{sync::watch, time::sleep};
 use tonic::{Request, transport::Server};
 

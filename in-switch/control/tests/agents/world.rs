@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use certificates::{CertificateFiles, Certificates};
 use control::{
     Agent, Claim, ControlError,
     agent::{self, AgentSettings, Plane},
@@ -24,7 +25,6 @@ use mcrdma::{
     GroupKey,
     plan::{Device, Group, Member, Node, Topology},
 };
-use rdmc::bootstrap::{CertificateFiles, Certificates};
 use roce::{Mac, Serial, rc::RequesterConfig};
 
 use crate::authority::Authority;

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use certificates::Certificates;
 use control::{
     Agent,
     agent::{self, AgentSettings, Plane},
@@ -18,7 +19,6 @@ use control::{
 use data_plane::{Groups, KernelPlane};
 use endpoint::Endpoint;
 use lab::Network;
-use rdmc::bootstrap::Certificates;
 use tokio::{runtime::Runtime, sync::oneshot};
 
 use crate::authority::Authority;

@@ -8,7 +8,7 @@ mod round;
 use std::{collections::BTreeMap, env, fs, path::PathBuf};
 
 use lab::{Lab, LabSettings, Link, Rate};
-use rdmc::size;
+use plan::size;
 use serde_json::json;
 
 use crate::{

@@ -7,7 +7,7 @@ mod watch;
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use lab::{Lab, LabSettings, Link, Rate};
-use rdmc::size;
+use plan::size;
 use serde_json::json;
 
 use crate::{

@@ -7,7 +7,7 @@ use mcrdma_sim::{
         loss as simulate_loss, single_client as simulate_single, training as simulate_training,
     },
 };
-use rdmc::size;
+use plan::size;
 use serde_json::json;
 
 use super::args::{Args, lines};

@@ -1,6 +1,7 @@
 //! What is measured.
 
-use rdmc::{Algorithm, Fabric, size};
+use plan::size;
+use rdmc::{Algorithm, Fabric};
 
 use crate::{report::Output, sweep::algorithms};
 

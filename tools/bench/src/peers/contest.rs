@@ -1,6 +1,7 @@
 //! Who takes part, and turns of all by turns.
 
-use rdmc::{Algorithm, Fabric, size};
+use plan::size;
+use rdmc::{Algorithm, Fabric};
 
 use super::{
     gloo,

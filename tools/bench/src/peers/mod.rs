@@ -15,11 +15,11 @@ mod turn;
 mod workshop;
 
 use lab::{Lab, LabSettings, Link};
-use rdmc::{
-    Algorithm, Fabric,
+use plan::{
     choice::{Costs, Wish},
     size,
 };
+use rdmc::{Algorithm, Fabric};
 use serde_json::{Value, json};
 
 use self::{

@@ -57,10 +57,10 @@ impl Mpi {
                     Algorithm::Pipeline => "pipeline",
                     Algorithm::ScatterAllgather => return "scatter-allgather".to_owned(),
                 };
-                format!("{name}, {}", rdmc::size::show(*segment_bytes))
+                format!("{name}, {}", plan::size::show(*segment_bytes))
             }
             Self::Mpich(Mpich::Ring { chunk_bytes }) => {
-                format!("ring, {}, eager", rdmc::size::show(*chunk_bytes))
+                format!("ring, {}, eager", plan::size::show(*chunk_bytes))
             }
         }
     }

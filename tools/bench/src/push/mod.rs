@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use lab::{Link, Rate};
-use rdmc::size;
+use plan::size;
 use serde_json::{Value, json};
 
 use crate::{

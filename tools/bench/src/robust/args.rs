@@ -2,7 +2,8 @@
 
 use clap::ValueEnum;
 use lab::Rate;
-use rdmc::{Algorithm, size};
+use plan::size;
+use rdmc::Algorithm;
 
 use crate::{report::Output, sweep};
 

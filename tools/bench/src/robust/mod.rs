@@ -6,7 +6,8 @@ mod row;
 mod simulated;
 mod slack;
 
-use rdmc::{Schedule, size};
+use plan::size;
+use rdmc::Schedule;
 
 use crate::{outcome::Outcome, report::Report};
 use args::Network;

@@ -17,7 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdmc::{Algorithm, size};
+use ::plan::size;
+use rdmc::Algorithm;
 use serde_json::{Value, json};
 
 use self::{

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
-use rdmc::{Waited, slowness};
+use plan::slowness;
+use rdmc::Waited;
 use trace::Reason;
 
 use crate::course::{Course, Transfer, Wait};

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use rdmc::size;
+use plan::size;
 use serde_json::json;
 use trace::{Lasting, Shown, Slice};
 

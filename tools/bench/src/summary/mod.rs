@@ -6,7 +6,7 @@ mod messages;
 use std::{collections::BTreeSet, path::PathBuf};
 
 use lab::Rate;
-use rdmc::size;
+use plan::size;
 use serde_json::{Value, json};
 use trace::Reason;
 

@@ -1,7 +1,7 @@
 //! What is measured.
 
 use clap::ValueEnum;
-use rdmc::size;
+use plan::size;
 
 use crate::report::Output;
 

@@ -197,7 +197,9 @@ impl World<'_> {
         match event {
             Event::Incoming { message, bytes, .. } => {
                 let outcome = match member.incoming(message, bytes) {
-                    Memory::Region(region) => engine.accept(number, message, region),
+                    Memory::Region(region) => {
+                        engine.accept(number, message, region).map_err(Error::from)
+                    }
                     Memory::Later => Ok(()),
                     Memory::Refuse(reason) => Err(Error::Setting(reason)),
                 };
@@ -335,7 +337,7 @@ impl World<'_> {
             let tell: Tell = Box::new(move |what| drop(news.send(what)));
             receiver.members.insert(round, Member::new(&start, copy.clone(), tell));
         }
-        self.note(index, Note::Joined(round, created));
+        self.note(index, Note::Joined(round, created.map_err(Error::from)));
         self.look(index);
     }
 

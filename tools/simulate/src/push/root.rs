@@ -369,7 +369,7 @@ impl World<'_> {
                     .map_err(|error| Error::Setting(error.to_string()))?;
                 engine.send(group, part)?;
             }
-            engine.close(group)
+            Ok(engine.close(group)?)
         };
         match send() {
             // A group that has failed meanwhile reports that itself.

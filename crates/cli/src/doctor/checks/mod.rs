@@ -167,7 +167,7 @@ fn locked_memory(machine: &Machine) -> Vec<Finding> {
     };
     let what = format!(
         "only {} of memory may be locked; the fabric {best} locks what it sends and receives",
-        rdmc::size::show(bytes)
+        plan::size::show(bytes)
     );
     let line = "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/rdmc-memlock.conf  \
                 # and log in again; in a systemd service LimitMEMLOCK=infinity";
@@ -290,7 +290,7 @@ fn tcp_buffers(machine: &Machine) -> Vec<Finding> {
         let bytes = bytes.filter(|&bytes| bytes < TCP_BUFFER_BYTES_ADVISED)?;
         let what = format!(
             "buffers of TCP connections grow only to {} (net.ipv4.{name})",
-            rdmc::size::show(bytes)
+            plan::size::show(bytes)
         );
         let fix = format!("sudo sysctl -w net.ipv4.{name}='{advised}'");
         Some(finding("tcp-buffers", Severity::Warning, what, [fix]))
@@ -307,7 +307,7 @@ fn shared_memory(machine: &Machine) -> Vec<Finding> {
         return Vec::new();
     };
     let what =
-        format!("/dev/shm has only {}, which the fabric shm can fill", rdmc::size::show(bytes));
+        format!("/dev/shm has only {}, which the fabric shm can fill", plan::size::show(bytes));
     let fix = "sudo mount -o remount,size=1G /dev/shm  # in a container: --shm-size=1g".to_owned();
     vec![finding("shared-memory", Severity::Warning, what, [fix])]
 }

@@ -1,0 +1,119 @@
+//! A host's certificate, and the TLS configurations that it makes.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use rustls::{
+    ClientConfig, Error as TlsError, RootCertStore, ServerConfig,
+    client::Resumption,
+    crypto::ring,
+    pki_types::ServerName,
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
+    sign::{CertifiedKey, SingleCertAndKey},
+    version::TLS13,
+};
+
+use crate::{error::Error, names::host_name, pem, verifier::Allowed};
+
+/// Where certificates are: files in the PEM format.
+#[derive(Clone, Debug)]
+pub struct CertificateFiles {
+    /// This host's own certificate, and after it those between it and the authority, if any.
+    pub certificate: PathBuf,
+    /// The private key of that certificate, not encrypted.
+    pub key: PathBuf,
+    /// The authorities of which one has to have issued the other end's certificate.
+    pub authorities: PathBuf,
+}
+
+/// This host's certificate, and whose certificates it accepts. Clones share them.
+///
+/// Who calls also asks that the other's certificate is for the host that it calls. Certificates that
+/// say what they are for (extended key usage) have to allow it: `clientAuth` for who calls,
+/// `serverAuth` for who listens. Lists of revoked certificates are not asked.
+#[derive(Clone)]
+pub struct Certificates {
+    connecting: Arc<ClientConfig>,
+    listening: Arc<ServerConfig>,
+    authorities: Arc<RootCertStore>,
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Certificates(..)")
+    }
+}
+
+impl Certificates {
+    /// Reads them. Who listens with them lets in callers whose certificate is for one of the
+    /// `allowed` names (DNS names or IP addresses), or everybody whom an authority knows if there
+    /// are none. Blocks while files are read.
+    ///
+    /// Errors: a file is missing or has not in it what it should; the key is not the certificate's;
+    /// a name is none.
+    pub fn read(files: &CertificateFiles, allowed: &[String]) -> Result<Self, Error> {
+        let own = pem::own_certificate(&files.certificate, &files.key)?;
+        let authorities = Arc::new(pem::authorities(&files.authorities)?);
+        let allowed = allowed.iter().map(|name| host_name(name)).collect::<Result<Vec<_>, _>>()?;
+        let refused = |error: TlsError| pem::unusable(&files.certificate, error);
+        Ok(Self {
+            connecting: connecting(&own, &authorities).map_err(refused)?,
+            listening: listening(&own, &authorities, allowed).map_err(refused)?,
+            authorities,
+        })
+    }
+
+    /// What TLS needs of them at the end that calls, for other protocols than rdmc's own.
+    #[must_use]
+    pub fn connecting(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.connecting)
+    }
+
+    /// The authorities of which one has to have issued others' certificates.
+    #[must_use]
+    pub fn authorities(&self) -> Arc<RootCertStore> {
+        Arc::clone(&self.authorities)
+    }
+
+    /// What TLS needs of them at the end that listens.
+    #[must_use]
+    pub fn listening(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.listening)
+    }
+}
+
+fn connecting(
+    own: &Arc<CertifiedKey>,
+    authorities: &Arc<RootCertStore>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])?
+        .with_root_certificates(Arc::clone(authorities))
+        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(own))));
+    config.resumption = Resumption::disabled();
+    // Whom this host calls is nobody else's business.
+    config.enable_sni = false;
+    Ok(Arc::new(config))
+}
+
+fn listening(
+    own: &Arc<CertifiedKey>,
+    authorities: &Arc<RootCertStore>,
+    allowed: Vec<ServerName<'static>>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let issued =
+        WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), Arc::clone(&provider))
+            // Strangers do not learn whom this host trusts.
+            .clear_root_hint_subjects()
+            .build()
+            .map_err(|error| TlsError::General(error.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])?
+        .with_client_cert_verifier(Arc::new(Allowed { issued, names: allowed }))
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(own))));
+    // A session that could be resumed could be replayed.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}

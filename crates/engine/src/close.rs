@@ -1,0 +1,138 @@
+//! Closing a group so that success means something.
+//!
+//! "If the group close operation is successful, the sender (and all receivers) can be confident
+//! that every RDMC message reached every destination" (DSN 2018 section 4.6). Along the tree in
+//! which messages are announced, the root says how many messages there were ([`Word::Closing`]);
+//! each member that has completed them, and has heard so of everybody behind it, says so to its
+//! parent ([`Word::Delivered`]); then the root tells everybody ([`Word::Confirmed`]). Cost: three
+//! words on each of the tree's n-1 edges, 3 log n delays for the binomial pipeline.
+
+use std::collections::BTreeSet;
+
+use relay::RelayError;
+use schedule::Schedule;
+use transport::Transport;
+
+use crate::{group::Group, words::Word};
+
+/// How far closing has come at one member.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    rank: u32,
+    parent: Option<u32>,
+    children: Vec<u32>,
+    asked: bool,
+    /// How many messages there were in all, once the root has said so.
+    messages: Option<u64>,
+    passed_on: bool,
+    /// Children that have not said [`Word::Delivered`].
+    undelivered: BTreeSet<u32>,
+    delivered: bool,
+    confirmed: bool,
+}
+
+impl Closing {
+    pub(crate) fn new(schedule: &Schedule, rank: u32) -> Self {
+        let children: Vec<u32> = schedule
+            .neighbours(rank)
+            .filter(|&other| schedule.announcer(other) == Some(rank))
+            .collect();
+        Self {
+            rank,
+            parent: schedule.announcer(rank),
+            undelivered: children.iter().copied().collect(),
+            children,
+            asked: false,
+            messages: None,
+            passed_on: false,
+            delivered: false,
+            confirmed: false,
+        }
+    }
+
+    /// The application wants to close. False if it has said so before.
+    pub(crate) fn ask(&mut self) -> bool {
+        !std::mem::replace(&mut self.asked, true)
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// Whether the number of messages is final.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.messages.is_some()
+    }
+
+    /// Whether the group can still close with success if this neighbour goes away: once all is
+    /// delivered here and behind here, only the parent's last word is missing.
+    pub(crate) fn can_do_without(&self, rank: u32) -> bool {
+        self.delivered && (self.confirmed || self.parent != Some(rank))
+    }
+
+    pub(crate) fn heard(&mut self, rank: u32, word: &Word) -> Result<(), RelayError> {
+        let from_parent = self.parent == Some(rank);
+        match word {
+            Word::Closing { messages } if from_parent && self.messages.is_none() => {
+                self.messages = Some(*messages);
+            }
+            Word::Delivered if self.messages.is_some() && self.undelivered.remove(&rank) => {}
+            Word::Confirmed if from_parent && self.delivered => self.confirmed = true,
+            _ => {
+                let what = format!("wrote {word:?} out of turn");
+                return Err(RelayError::Peer { member: rank, what });
+            }
+        }
+        Ok(())
+    }
+
+    /// Who has to do something before closing can go on, if it is under way or asked for.
+    pub(crate) fn waited_for(&self, completed: u64) -> Option<u32> {
+        match self.messages {
+            // A message was counted by the root that has not been announced here yet.
+            Some(messages) if completed < messages => self.parent,
+            Some(_) => self.undelivered.first().copied().or(self.parent),
+            None => None,
+        }
+    }
+
+    /// What to say to whom now, in order; empty if closing has to wait.
+    fn next_words(&mut self, known: u64, completed: u64) -> Vec<(u32, Word)> {
+        if self.parent.is_none() && self.asked && self.messages.is_none() {
+            self.messages = Some(known);
+        }
+        let Some(messages) = self.messages else { return Vec::new() };
+        let mut words = Vec::new();
+        if !std::mem::replace(&mut self.passed_on, true) {
+            words.extend(self.children.iter().map(|&child| (child, Word::Closing { messages })));
+        }
+        if !self.delivered && completed == messages && self.undelivered.is_empty() {
+            self.delivered = true;
+            match self.parent {
+                Some(parent) => words.push((parent, Word::Delivered)),
+                None => self.confirmed = true,
+            }
+        }
+        if self.confirmed {
+            words.extend(self.children.iter().map(|&child| (child, Word::Confirmed)));
+        }
+        words
+    }
+}
+
+impl Group {
+    /// Takes the next step of closing, if it is time.
+    pub(crate) fn go_on_closing<T: Transport>(&mut self, transport: &mut T) {
+        if !self.is_running() {
+            return;
+        }
+        let (known, completed) = (self.order.known(), self.order.completed());
+        for (rank, word) in self.closing.next_words(known, completed) {
+            self.write_word(transport, rank, &word);
+        }
+        if self.closing.confirmed && self.is_running() {
+            tracing::debug!(target: "rdmc::engine", group = self.settings.number, rank = self.closing.rank, "group closed");
+            self.enter_closed(transport);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What has been done so far.
+
+/// What a context has done so far; all counts only grow.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counters {
+    /// Bytes received as blocks.
+    pub bytes_received: u64,
+    /// Bytes sent as blocks.
+    pub bytes_sent: u64,
+    /// Bytes that were copied in user space: first blocks whose memory was not known in time,
+    /// and small messages.
+    pub bytes_copied: u64,
+    /// Blocks received.
+    pub blocks_received: u64,
+    /// Blocks sent.
+    pub blocks_sent: u64,
+    /// Small messages that came without being relayed.
+    pub small_received: u64,
+    /// Small messages that the root wrote to everybody.
+    pub small_sent: u64,
+}

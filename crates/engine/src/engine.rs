@@ -1,0 +1,431 @@
+//! All groups of one context over one transport, without threads.
+//!
+//! [`Engine`] joins relays and a transport: it carries out what the relays ask for, tells them what
+//! has completed, and reports what the application should know as [`Event`]s. It runs over any
+//! [`Transport`], so the same code serves real networks and simulated ones. One thread at a time
+//! calls it; only [`Engine::progress`] waits.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use transport::{Completion, EndpointId, Region, Transport, Waker};
+
+use crate::{
+    counters::Counters,
+    error::Error,
+    event::Event,
+    group::Group,
+    jobs::{AtOnce, Disks, Done},
+    offload::Offload,
+    pace::Waited,
+    settings::GroupSettings,
+};
+
+/// See the module's documentation.
+pub struct Engine<T: Transport> {
+    transport: T,
+    groups: BTreeMap<u64, Group>,
+    /// Which neighbour of which group an endpoint leads to.
+    neighbours: HashMap<EndpointId, (u64, u32)>,
+    /// Endpoints of groups that have ended, which are not closed yet: what was written last may not
+    /// have arrived.
+    leaving: HashSet<EndpointId>,
+    completions: Vec<Completion>,
+    /// Reads and writes messages that are in files.
+    disks: Arc<dyn Disks>,
+    done: Vec<Done>,
+    groups_made: u64,
+    /// Groups that something was asked of, or that something has completed for, since events were
+    /// last taken: with hundreds of groups most are idle and cost nothing.
+    touched: BTreeSet<u64>,
+    /// No group has stalled before this.
+    next_check: Option<Duration>,
+    counters: Counters,
+}
+
+impl<T: Transport> Engine<T> {
+    /// An engine without groups. Blocks of messages that are in files are read and written within
+    /// the calls of this engine.
+    pub fn new(transport: T) -> Self {
+        Self::with_disks(transport, Arc::new(AtOnce::default()))
+    }
+
+    /// One that leaves files to others. They wake its transport when something is done.
+    pub fn with_disks(transport: T, disks: Arc<dyn Disks>) -> Self {
+        Self {
+            transport,
+            groups: BTreeMap::new(),
+            neighbours: HashMap::new(),
+            leaving: HashSet::new(),
+            completions: Vec::new(),
+            disks,
+            done: Vec::new(),
+            groups_made: 0,
+            touched: BTreeSet::new(),
+            next_check: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Starts a group with connected links to each of its neighbours
+    /// ([`GroupSettings::neighbours`]).
+    ///
+    /// Errors: [`Error::NumberInUse`], [`Error::Setting`], a missing link.
+    pub fn create(
+        &mut self,
+        mut settings: GroupSettings,
+        links: Vec<(u32, T::Link)>,
+    ) -> Result<(), Error> {
+        settings.check()?;
+        let number = settings.number;
+        if self.groups.contains_key(&number) {
+            return Err(Error::NumberInUse(number));
+        }
+        if settings.block_bytes > self.transport.block_bytes_max() {
+            return Err(Error::Setting(format!(
+                "block size {} is more than this transport can carry; use at most {}",
+                settings.block_bytes,
+                self.transport.block_bytes_max()
+            )));
+        }
+        let offload = Offload::of(&settings, self.transport.triggered().is_some());
+        if let Offload::Unavailable(reason) = offload {
+            tracing::warn!(target: "rdmc::engine", group = number, reason, "the network does not relay by itself");
+        }
+        if self.transport.one_sided().is_none() {
+            settings.small = None;
+        }
+        self.groups_made += 1;
+        let disks = (Arc::clone(&self.disks), self.groups_made);
+        let mut group = Group::new(settings, offload, self.transport.now(), disks)?;
+        let connected = self.connect(&mut group, links);
+        if let Err(error) = connected.and_then(|()| group.expose_ring(&mut self.transport)) {
+            group.abandon(&mut self.transport);
+            self.forget(&group);
+            return Err(error);
+        }
+        group.carry_out(&mut self.transport, &mut self.counters);
+        self.groups.insert(number, group);
+        self.touched.insert(number);
+        self.plan_check(self.transport.now());
+        Ok(())
+    }
+
+    fn connect(&mut self, group: &mut Group, links: Vec<(u32, T::Link)>) -> Result<(), Error> {
+        for (rank, link) in links {
+            let endpoint = self
+                .transport
+                .open(link)
+                .map_err(|error| Error::Setting(format!("link to member {rank}: {error}")))?;
+            group.connect(rank, endpoint);
+            self.neighbours.insert(endpoint, (group.number(), rank));
+        }
+        match group.missing_neighbour() {
+            Some(missing) => Err(Error::Setting(format!("there is no link to member {missing}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Queues a message at the root and returns its number. The region comes back in
+    /// [`Event::Complete`] or [`Event::Failed`].
+    ///
+    /// Errors: not the root, too many blocks, group closed or failed; nothing is queued then.
+    pub fn send(&mut self, group: u64, region: Region) -> Result<u64, Error> {
+        self.with_group(group, |group, transport, counters| {
+            let number = group.send(region, transport.now())?;
+            group.carry_out(transport, counters);
+            Ok(number)
+        })
+    }
+
+    /// Gives memory for an [`Event::Incoming`] message, at least as long as the message.
+    ///
+    /// Errors: [`Error::RegionTooSmall`], [`Error::RegionReadOnly`] (another may be given), not
+    /// asked for.
+    pub fn accept(&mut self, group: u64, message: u64, region: Region) -> Result<(), Error> {
+        self.with_group(group, |group, transport, counters| {
+            group.accept(message, region, counters, transport.now())?;
+            group.carry_out(transport, counters);
+            Ok(())
+        })
+    }
+
+    /// Starts to close a group. At the root: no more messages; when all are complete everywhere
+    /// each member gets [`Event::Closed`]. At others it only declares that this is awaited.
+    ///
+    /// Errors: the group has ended or is closing already.
+    pub fn close(&mut self, group: u64) -> Result<(), Error> {
+        self.with_group(group, |group, transport, counters| {
+            group.ask_to_close()?;
+            group.carry_out(transport, counters);
+            Ok(())
+        })
+    }
+
+    /// Makes a group fail at all members, with this member to blame.
+    ///
+    /// Errors: the group has ended.
+    pub fn abort(&mut self, group: u64, detail: &str) -> Result<(), Error> {
+        self.with_group(group, |group, transport, _| {
+            group.abort(transport, detail);
+            Ok(())
+        })
+    }
+
+    /// Moves everything on, waiting up to `wait` if there is nothing to do, and appends events.
+    /// Returns how many completions there were.
+    pub fn progress(&mut self, wait: Duration, events: &mut Vec<Event>) -> usize {
+        let now = self.transport.now();
+        let wait = self.next_check.map_or(wait, |check| wait.min(check.saturating_sub(now)));
+        let has_events = |number| self.groups.get(number).is_some_and(Group::has_events);
+        let is_due = self.touched.iter().any(has_events) || self.disks.has_done();
+        let wait = if is_due { Duration::ZERO } else { wait };
+        let refused = self.refused();
+
+        let mut completions = std::mem::take(&mut self.completions);
+        self.transport.poll(&mut completions, wait);
+        let (now, mut count) = (self.transport.now(), completions.len());
+        for completion in completions.drain(..) {
+            self.route(completion, now);
+        }
+        self.completions = completions;
+        for number in refused {
+            if let Some(group) = self.groups.get_mut(&number) {
+                group.fail_refused(&mut self.transport);
+            }
+        }
+        count += self.take_done(now);
+
+        if self.next_check.is_some_and(|check| now >= check) {
+            for (&number, group) in &mut self.groups {
+                group.check_stall(&mut self.transport, now);
+                self.touched.insert(number);
+            }
+            self.plan_check(now);
+        }
+        let mut again = Vec::new();
+        for number in std::mem::take(&mut self.touched) {
+            let Some(group) = self.groups.get_mut(&number) else { continue };
+            group.take_events(events);
+            if group.is_refused() {
+                again.push(number);
+            }
+            let gives_up_at = group.gives_up_at().into_iter();
+            self.next_check = gives_up_at.chain(self.next_check).min();
+            if group.has_ended()
+                && let Some(group) = self.groups.remove(&number)
+            {
+                self.forget(&group);
+            }
+        }
+        self.touched.extend(again);
+        count
+    }
+
+    /// Groups of which a post was refused before the next poll.
+    fn refused(&self) -> Vec<u64> {
+        let is_refused = |number: &u64| self.groups.get(number).is_some_and(Group::is_refused);
+        self.touched.iter().copied().filter(is_refused).collect()
+    }
+
+    /// Takes in what has been read and written; with [`AtOnce`], also what follows from it.
+    fn take_done(&mut self, now: Duration) -> usize {
+        let mut count = 0;
+        while self.disks.has_done() {
+            let mut done = std::mem::take(&mut self.done);
+            self.disks.take_done(&mut done);
+            count += done.len();
+            for done in done.drain(..) {
+                let group = self.groups.get_mut(&done.lane.group);
+                let Some(group) = group.filter(|group| group.staging.lane == done.lane) else {
+                    continue;
+                };
+                self.touched.insert(done.lane.group);
+                group.job_done(&mut self.transport, &mut self.counters, done, now);
+            }
+            self.done = done;
+        }
+        count
+    }
+
+    /// What connections of a group that has ended still report concerns nobody, least of all a new
+    /// group of the same number.
+    fn forget(&mut self, group: &Group) {
+        for endpoint in group.peers.values() {
+            if self.neighbours.remove(endpoint).is_some() {
+                self.leaving.insert(*endpoint);
+            }
+        }
+    }
+
+    /// Whether neighbours of groups that have ended may not have heard the last word yet, such as why
+    /// a group has failed.
+    pub fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// When [`Engine::progress`] wants to be called at the latest, by the transport's clock, even if
+    /// nothing completes; `None` if it need not be. For whoever drives time.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.next_check
+    }
+
+    /// Plans the next look at what all groups wait for.
+    fn plan_check(&mut self, now: Duration) {
+        self.next_check = self.groups.values().filter_map(|group| group.next_check(now)).min();
+    }
+
+    /// Whether the network relays a group's blocks by itself.
+    ///
+    /// Errors: the group has ended.
+    pub fn offload(&self, group: u64) -> Result<Offload, Error> {
+        self.groups.get(&group).map(|group| group.offload).ok_or(Error::NoSuchGroup(group))
+    }
+
+    /// What has been done so far, by all groups.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Whom this member has waited for, in each group that has not ended.
+    pub fn waited(&mut self) -> Vec<(u64, Vec<Waited>)> {
+        let now = self.transport.now();
+        self.groups.iter_mut().map(|(&number, group)| (number, group.pace.waited(now))).collect()
+    }
+
+    /// Numbers of the groups that have not ended.
+    pub fn groups(&self) -> impl Iterator<Item = u64> + '_ {
+        self.groups.keys().copied()
+    }
+
+    /// Ends a wait in [`Engine::progress`] from another thread.
+    pub fn waker(&self) -> Waker {
+        self.transport.waker()
+    }
+
+    /// Gives the transport back, to be ended. Groups that have not ended do so with it.
+    pub fn into_transport(self) -> T {
+        self.transport
+    }
+
+    /// The transport below, for its own counters.
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    /// Ends everything at once, and answers the memory of messages that are not complete, by the
+    /// groups' numbers: for whoever cannot trust the engine's state any more.
+    pub fn into_memory(self) -> HashMap<u64, Vec<(u64, Region)>> {
+        // Nothing touches the memory once the transport is gone.
+        drop(self.transport);
+        let memory = |(number, group): (u64, Group)| (number, group.memory.into_iter().collect());
+        self.groups.into_iter().map(memory).collect()
+    }
+
+    fn route(&mut self, completion: Completion, now: Duration) {
+        let (endpoint, last) = match &completion {
+            Completion::Sent { endpoint, .. }
+            | Completion::Received { endpoint, .. }
+            | Completion::Control { endpoint, .. }
+            | Completion::Written { endpoint, .. }
+            | Completion::Halted { endpoint, .. }
+            | Completion::Cancelled { endpoint, .. } => (*endpoint, false),
+            Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } => {
+                (*endpoint, true)
+            }
+            _ => return,
+        };
+        let Some(&(number, rank)) = self.neighbours.get(&endpoint) else {
+            if last {
+                self.leaving.remove(&endpoint);
+            }
+            return;
+        };
+        if last {
+            self.neighbours.remove(&endpoint);
+        }
+        if let Some(group) = self.groups.get_mut(&number) {
+            self.touched.insert(number);
+            group.completed(&mut self.transport, &mut self.counters, rank, completion, now);
+        }
+    }
+
+    fn with_group<R>(
+        &mut self,
+        number: u64,
+        act: impl FnOnce(&mut Group, &mut T, &mut Counters) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let group = self.groups.get_mut(&number).ok_or(Error::NoSuchGroup(number))?;
+        self.touched.insert(number);
+        group.note_progress(self.transport.now());
+        act(group, &mut self.transport, &mut self.counters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, sync::Mutex};
+
+    use transport::Storage;
+    use transport_sim::{SimConfig, SimNet};
+
+    use super::*;
+    use relay::Window;
+    use schedule::{Algorithm, Schedule};
+
+    struct Bytes(Mutex<Vec<u8>>);
+
+    impl Storage for Bytes {
+        fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+            into.copy_from_slice(&self.0.lock().unwrap()[offset as usize..][..into.len()]);
+            Ok(())
+        }
+
+        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            self.0.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+
+        fn name(&self) -> String {
+            String::new()
+        }
+    }
+
+    #[test]
+    fn no_more_blocks_are_in_memory_than_the_windows_allow() {
+        let network = SimNet::new(SimConfig::IDEAL, 1);
+        let mut engines: Vec<_> = (0..3).map(|_| Engine::new(network.member())).collect();
+        let ((first, second), (third, fourth)) = (network.connect(0, 1), network.connect(1, 2));
+        let links = [vec![(1, first)], vec![(0, second), (2, third)], vec![(1, fourth)]];
+        for ((rank, engine), links) in (0..).zip(&mut engines).zip(links) {
+            let schedule = Schedule::new(Algorithm::Chain, 3, 0).unwrap();
+            let mut settings = GroupSettings::new(1, rank, schedule);
+            (settings.block_bytes, settings.small) = (10, None);
+            settings.window = Window { receives: 3, sends: 2 };
+            engine.create(settings, links).unwrap();
+        }
+        let disks = [9, 0, 0].map(|byte| Arc::new(Bytes(Mutex::new(vec![byte; 1_000]))));
+        let region = |rank: usize| Region::from_storage(disks[rank].clone(), 1_000, true).unwrap();
+        engines[0].send(1, region(0)).unwrap();
+        loop {
+            for (rank, engine) in engines.iter_mut().enumerate() {
+                let mut events = Vec::new();
+                engine.progress(Duration::ZERO, &mut events);
+                for event in events {
+                    if let Event::Incoming { message, .. } = event {
+                        engine.accept(1, message, region(rank)).unwrap();
+                    }
+                }
+                let staging = &engine.groups[&1].staging;
+                assert!(staging.made <= 5, "{} blocks at member {rank}", staging.made);
+            }
+            if network.step().is_none() && !engines.iter().any(|engine| engine.disks.has_done()) {
+                break;
+            }
+        }
+        assert!(disks.iter().all(|disk| *disk.0.lock().unwrap() == [9; 1_000]));
+    }
+}

@@ -1,0 +1,80 @@
+//! What the engine reports.
+
+use transport::Region;
+
+use crate::failure::Failure;
+
+/// What has happened in a group. Events of one group are in order; after [`Event::Failed`] or
+/// [`Event::Closed`] nothing of that group follows.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A message of exactly this length is coming: answer by [`crate::Engine::accept`] (or
+    /// [`crate::Engine::abort`]).
+    Incoming {
+        /// The group's number.
+        group: u64,
+        /// Message number.
+        message: u64,
+        /// Length of the message.
+        bytes: u64,
+    },
+    /// A block is in place and will not change (with [`crate::GroupSettings::report_blocks`]).
+    Block {
+        /// The group's number.
+        group: u64,
+        /// Message number.
+        message: u64,
+        /// First byte in the message.
+        offset: u64,
+        /// Length.
+        bytes: u64,
+    },
+    /// The whole message is in place here; this member may still be relaying it.
+    Received {
+        /// The group's number.
+        group: u64,
+        /// Message number.
+        message: u64,
+    },
+    /// This member is done with the message; its memory comes back.
+    Complete {
+        /// The group's number.
+        group: u64,
+        /// Message number.
+        message: u64,
+        /// What the application gave.
+        region: Region,
+    },
+    /// The group has failed; nothing of it runs any more.
+    Failed {
+        /// The first cause that this member learned of.
+        failure: Failure,
+        /// Memory of messages that are not complete, by message number.
+        regions: Vec<(u64, Region)>,
+    },
+    /// The group is closed: every message reached every member.
+    Closed {
+        /// The group's number.
+        group: u64,
+    },
+}
+
+impl Event {
+    /// The group's number.
+    pub fn group(&self) -> u64 {
+        match self {
+            Self::Incoming { group, .. }
+            | Self::Block { group, .. }
+            | Self::Received { group, .. }
+            | Self::Complete { group, .. }
+            | Self::Closed { group } => *group,
+            Self::Failed { failure, .. } => failure.group,
+        }
+    }
+
+    /// Whether nothing follows of that group.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Closed { .. })
+    }
+}

@@ -1,0 +1,278 @@
+//! What fuzzers feed (`./dev fuzz`): a member of a group whose neighbours keep to no rule above the
+//! transport, and control words.
+
+use std::time::Duration;
+
+use schedule::{Algorithm, Schedule};
+use transport::{
+    CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, Region, Token, Transport,
+};
+use transport_sim::{SimConfig, SimNet, SimTransport};
+
+use crate::{Engine, Event, GroupSettings, SmallMessages, words::Word};
+
+#[cfg(test)]
+#[path = "../../../tools/fuzz/replay.rs"]
+mod replay;
+
+const GROUP: u64 = 1;
+const RACKS: [u32; 5] = [0, 0, 1, 1, 1];
+const BLOCK_BYTES: u64 = 64;
+/// Longer messages are refused by the application.
+const MESSAGE_BYTES_MAX: u64 = 4096;
+
+/// Decodes a control word, which follows a byte that is 0; other kinds of messages are other crates'. True
+/// if it is one.
+pub fn messages(bytes: &[u8]) -> bool {
+    let Some((0, body)) = bytes.split_first() else { return false };
+    // Transports carry no longer words.
+    if body.len() > CONTROL_BYTES_MAX {
+        return false;
+    }
+    Word::decode(body).inspect(|word| assert_eq!(word.encode(), body)).is_some()
+}
+
+/// Plays a group in virtual time. The bytes say who the member is, what its neighbours do, what its
+/// application does, and when time passes. True if the application heard of anything but a failure.
+///
+/// Whatever happens, the group ends once at the most, nothing follows, and the memory comes back
+/// free.
+pub fn neighbours(bytes: &[u8]) -> bool {
+    let mut input = Input(bytes);
+    let mut scene = Scene::new(&mut input);
+    while !input.0.is_empty() {
+        scene.act(&mut input);
+        scene.pass(Duration::from_millis(1));
+    }
+    scene.end()
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn byte(&mut self) -> u8 {
+        self.take(1).first().copied().unwrap_or(0)
+    }
+
+    fn number(&mut self) -> u64 {
+        let mut number = [0; 8];
+        let bytes = self.take(8);
+        number[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(number)
+    }
+
+    fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+}
+
+struct Neighbour {
+    transport: SimTransport,
+    endpoint: EndpointId,
+}
+
+struct Scene {
+    net: SimNet,
+    engine: Engine<SimTransport>,
+    neighbours: Vec<Neighbour>,
+    /// What the application was asked for memory for.
+    asked: Vec<(u64, u64)>,
+    ended: bool,
+    heard: bool,
+}
+
+impl Scene {
+    fn new(input: &mut Input<'_>) -> Self {
+        let (rank, choice) = (u32::from(input.byte()), input.byte());
+        let algorithm = Algorithm::ALL[usize::from(choice & 15) % Algorithm::ALL.len()];
+        let schedule = Schedule::with_racks(algorithm, &RACKS, 0).expect("a small group");
+        let mut settings = GroupSettings::new(GROUP, rank % schedule.members(), schedule);
+        settings.block_bytes = BLOCK_BYTES;
+        settings.report_blocks = choice & 16 != 0;
+        let small = SmallMessages { bytes_max: 32, slots: 4, ..SmallMessages::default() };
+        settings.small = (choice & 32 != 0).then_some(small);
+
+        let net = SimNet::new(SimConfig::default(), 1);
+        let own = net.member();
+        let mut neighbours = Vec::new();
+        let links = settings.neighbours().into_iter().map(|rank| {
+            let mut transport = net.member();
+            let (ours, theirs) = net.connect(own.index(), transport.index());
+            let endpoint = transport.open(theirs).expect("it is alive");
+            neighbours.push(Neighbour { transport, endpoint });
+            (rank, ours)
+        });
+        let links = links.collect();
+        let mut engine = Engine::new(own);
+        engine.create(settings, links).expect("all links are there");
+        Self { net, engine, neighbours, asked: Vec::new(), ended: false, heard: false }
+    }
+
+    fn act(&mut self, input: &mut Input<'_>) {
+        let (act, who) = (input.byte(), usize::from(input.byte()));
+        let count = self.neighbours.len();
+        let Neighbour { transport, endpoint } = &mut self.neighbours[who % count];
+        // The transport may refuse what breaks its own rules; neighbours that go on are the point.
+        match act % 10 {
+            0..=2 => {
+                let length = usize::from(input.byte()) % (CONTROL_BYTES_MAX + 1);
+                drop(transport.write_control(*endpoint, input.take(length)));
+            }
+            3 => {
+                let block = Region::zeroed(usize::from(input.byte()));
+                let lease = block.read(0..block.len()).expect("nobody writes");
+                let immediate = u32::from(input.byte());
+                drop(transport.post_send(*endpoint, lease, immediate, Token(0)));
+            }
+            4 => {
+                let block = Region::zeroed(BLOCK_BYTES as usize);
+                let lease = block.write(0..block.len()).expect("nobody reads");
+                drop(transport.post_receive(*endpoint, lease, Token(0)));
+            }
+            5 => {
+                let (offset, immediate) = (u64::from(input.byte()), u32::from(input.byte()));
+                let length = usize::from(input.byte() % 64);
+                let slot = Region::from_vec(input.take(length).to_vec());
+                let lease = slot.read(0..slot.len()).expect("nobody writes");
+                drop(transport.post_write(*endpoint, lease, 0, offset, immediate, Token(0)));
+            }
+            6 => match who % 8 {
+                7 => transport.close(*endpoint),
+                seconds => self.pass(Duration::from_secs(1 << (2 * seconds))),
+            },
+            7 => drop(self.engine.send(GROUP, Region::zeroed(usize::from(input.byte()) * 4))),
+            8 => self.accept(who, input.number()),
+            _ if who % 2 == 0 => drop(self.engine.close(GROUP)),
+            _ => drop(self.engine.abort(GROUP, "enough")),
+        }
+    }
+
+    /// The application gives memory for what it was asked for, or for something else.
+    fn accept(&mut self, who: usize, otherwise: u64) {
+        if self.asked.is_empty() {
+            return drop(self.engine.accept(GROUP, otherwise, Region::zeroed(1)));
+        }
+        let (message, bytes) = self.asked.swap_remove(who % self.asked.len());
+        if bytes <= MESSAGE_BYTES_MAX {
+            drop(self.engine.accept(GROUP, message, Region::zeroed(bytes as usize)));
+        } else {
+            drop(self.engine.abort(GROUP, "too long"));
+        }
+    }
+
+    /// Lets time pass, and everybody see what happens meanwhile.
+    fn pass(&mut self, time: Duration) {
+        let until = self.net.now() + time;
+        let (mut events, mut unseen) = (Vec::new(), Vec::new());
+        let mut looks = 0;
+        loop {
+            self.engine.progress(Duration::ZERO, &mut events);
+            for event in events.drain(..) {
+                self.hear(event);
+            }
+            let Some(member) = self.net.run_until(until) else { break };
+            if let Some(neighbour) = member.checked_sub(1) {
+                self.neighbours[neighbour].transport.poll(&mut unseen, Duration::ZERO);
+                unseen.retain(|done| matches!(done, Completion::Broken { .. }));
+            }
+            looks += 1;
+            assert!(looks < 100_000, "it goes on and on");
+        }
+    }
+
+    fn hear(&mut self, event: Event) {
+        assert!(!self.ended, "after the end: {event:?}");
+        let free = |region: Region| assert!(region.try_into_vec().is_ok(), "a lease is out");
+        self.heard |= !matches!(event, Event::Failed { .. });
+        match event {
+            Event::Incoming { message, bytes, .. } => {
+                assert!(self.asked.iter().all(|&(asked, _)| asked != message), "asked twice");
+                self.asked.push((message, bytes));
+            }
+            Event::Complete { region, .. } => free(region),
+            Event::Failed { regions, failure } => {
+                assert!(!failure.to_string().is_empty());
+                regions.into_iter().for_each(|(_, region)| free(region));
+                self.ended = true;
+            }
+            Event::Closed { .. } => self.ended = true,
+            Event::Block { bytes, .. } => assert!(bytes <= BLOCK_BYTES),
+            Event::Received { .. } => {}
+        }
+    }
+
+    /// All neighbours go away: the group ends, if it has not.
+    fn end(mut self) -> bool {
+        for Neighbour { transport, endpoint } in &mut self.neighbours {
+            transport.close(*endpoint);
+        }
+        self.pass(Duration::from_secs(10));
+        assert!(self.ended, "all neighbours have gone, and the group goes on");
+        assert_eq!(self.engine.groups().count(), 0);
+        self.heard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FailureKind;
+
+    fn word(who: u8, word: &Word) -> Vec<u8> {
+        let bytes = word.encode();
+        [&[0, who, bytes.len() as u8], &bytes[..]].concat()
+    }
+
+    #[test]
+    fn the_corpus_passes() {
+        let announce = word(0, &Word::Announce { number: 0, bytes: 100 });
+        let (grant, delivered) = (word(0, &Word::Grant { count: 2 }), word(0, &Word::Delivered));
+        // A receiver of a chain whose source announces and sends two blocks, and whose target takes
+        // them.
+        let (accept, take) = ([8, 0, 0, 0, 0, 0, 0, 0, 0, 0], [4, 1]);
+        let grant_on = word(1, &Word::Grant { count: 2 });
+        let (first, last) = ([3, 0, 64, 0], [3, 0, 36, 1]);
+        let closing = word(0, &Word::Closing { messages: 1 });
+        let receiver = [
+            &[1, 1][..],
+            &announce,
+            &accept,
+            &take,
+            &take,
+            &grant_on,
+            &first,
+            &last,
+            &closing,
+            &word(1, &Word::Delivered),
+            &word(0, &Word::Confirmed),
+        ];
+        let root = [&[0, 1][..], &[4, 0], &[4, 0], &grant, &[7, 0, 25], &[9, 0], &delivered];
+        let head = [0_u64.to_le_bytes(), 3_u64.to_le_bytes()].concat();
+        let small = [&[1, 33][..], &[5, 0, 0, 0, 19], &head, b"abc", &accept];
+        let small_root = [&[0, 33][..], &word(0, &Word::Freed { count: 0 }), &[7, 0, 5]];
+        let seeds =
+            [("receiver", receiver.concat()), ("root", root.concat()), ("small", small.concat())];
+        replay::replay("rdmc_neighbours", &seeds, neighbours);
+        neighbours(&small_root.concat());
+    }
+
+    #[test]
+    fn the_corpus_of_words_passes() {
+        let member = Some(3);
+        let (kind, detail) = (FailureKind::Stalled, "why".to_owned());
+        let words = [
+            ("announce", Word::Announce { number: 3, bytes: 1 << 40 }),
+            ("grant", Word::Grant { count: 2 }),
+            ("freed", Word::Freed { count: 7 }),
+            ("failed", Word::Failed { member, reporter: 7, kind, detail }),
+            ("closing", Word::Closing { messages: 3 }),
+            ("delivered", Word::Delivered),
+            ("confirmed", Word::Confirmed),
+            ("moving", Word::Moving { idle_ms: 250 }),
+        ];
+        let seeds = words.map(|(name, word)| (name, [vec![0], word.encode()].concat()));
+        replay::replay("rdmc_messages", &seeds, messages);
+    }
+}

@@ -1,0 +1,41 @@
+//! Groups over any [`transport::Transport`], without threads and sockets.
+//!
+//! [`Engine`] joins relays and a transport: it carries out what the relays ask for, tells them what has
+//! completed, and reports what the application should know as [`Event`]s. The same code serves real
+//! networks and simulated ones. `rdmc` runs one for each context.
+
+#![forbid(unsafe_code)]
+
+mod actions;
+mod close;
+mod counters;
+mod credits;
+mod engine;
+mod error;
+mod event;
+mod failure;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+mod group;
+pub mod jobs;
+mod offload;
+mod order;
+mod pace;
+mod refused;
+mod settings;
+mod small;
+mod staging;
+mod stalls;
+mod timeline;
+mod words;
+
+pub use counters::Counters;
+pub use engine::Engine;
+pub use error::Error;
+pub use event::Event;
+pub use failure::{Failure, FailureKind};
+pub use offload::Offload;
+pub use pace::Waited;
+pub use settings::{
+    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, GroupSettings, SmallMessages, check_region,
+};

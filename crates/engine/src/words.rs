@@ -1,0 +1,194 @@
+//! Control words between neighbours of a group.
+
+use std::borrow::Cow;
+
+use transport::CONTROL_BYTES_MAX;
+
+use crate::failure::{Failure, FailureKind};
+
+/// What one control word says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Word {
+    /// The next relayed message exists, with this number among all, and has this many bytes.
+    Announce { number: u64, bytes: u64 },
+    /// So many more receives are posted for you, at least one (`ready_for_block`, DSN 2018
+    /// section 4.2).
+    Grant { count: u32 },
+    /// This many slots of the ring of small messages have been freed so far; the first of these
+    /// words says that there is a ring.
+    Freed { count: u64 },
+    /// The group has failed.
+    Failed { member: Option<u32>, reporter: u32, kind: FailureKind, detail: String },
+    /// From the root down: this many messages, and no more will come.
+    Closing { messages: u64 },
+    /// From the leaves up: here, and behind here, every message is complete.
+    Delivered,
+    /// From the root down: every message is complete at every member.
+    Confirmed,
+    /// This long ago something has moved here, or with somebody that is waited for here.
+    Moving { idle_ms: u64 },
+    /// Nothing moves here, and it is this member that has to do something.
+    Held { by: u32 },
+}
+
+const ANNOUNCE: u8 = 1;
+const GRANT: u8 = 2;
+const FAILED: u8 = 3;
+const CLOSING: u8 = 4;
+const DELIVERED: u8 = 5;
+const CONFIRMED: u8 = 6;
+const FREED: u8 = 9;
+const MOVING: u8 = 10;
+const HELD: u8 = 11;
+
+/// Stands for "no member" where a rank is written; ranks end at 2^20.
+const NO_MEMBER: u32 = u32::MAX;
+
+impl Word {
+    /// At most [`CONTROL_BYTES_MAX`] bytes; the detail of a failure is shortened to fit.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(16);
+        match self {
+            Self::Announce { number, bytes: length } => {
+                bytes.push(ANNOUNCE);
+                bytes.extend(number.to_le_bytes());
+                bytes.extend(length.to_le_bytes());
+            }
+            Self::Grant { count } => {
+                bytes.push(GRANT);
+                bytes.extend(count.to_le_bytes());
+            }
+            Self::Freed { count } => {
+                bytes.push(FREED);
+                bytes.extend(count.to_le_bytes());
+            }
+            Self::Failed { member, reporter, kind, detail } => {
+                bytes.extend([FAILED, kind.code()]);
+                bytes.extend(member.unwrap_or(NO_MEMBER).to_le_bytes());
+                bytes.extend(reporter.to_le_bytes());
+                bytes.extend(cut(detail, CONTROL_BYTES_MAX - bytes.len()).as_bytes());
+            }
+            Self::Closing { messages } => {
+                bytes.push(CLOSING);
+                bytes.extend(messages.to_le_bytes());
+            }
+            Self::Moving { idle_ms } => {
+                bytes.push(MOVING);
+                bytes.extend(idle_ms.to_le_bytes());
+            }
+            Self::Held { by } => {
+                bytes.push(HELD);
+                bytes.extend(by.to_le_bytes());
+            }
+            Self::Delivered => bytes.push(DELIVERED),
+            Self::Confirmed => bytes.push(CONFIRMED),
+        }
+        bytes
+    }
+
+    /// `None` for anything that [`Word::encode`] does not make.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&kind, rest) = bytes.split_first()?;
+        let number = || Some(u64::from_le_bytes(rest.try_into().ok()?));
+        match kind {
+            ANNOUNCE => {
+                let (number, bytes) = rest.split_first_chunk()?;
+                let bytes = u64::from_le_bytes(bytes.try_into().ok()?);
+                Some(Self::Announce { number: u64::from_le_bytes(*number), bytes })
+            }
+            FREED => Some(Self::Freed { count: number()? }),
+            CLOSING => Some(Self::Closing { messages: number()? }),
+            MOVING => Some(Self::Moving { idle_ms: number()? }),
+            FAILED => Self::decode_failed(rest),
+            GRANT => {
+                let count = u32::from_le_bytes(rest.try_into().ok()?);
+                (count > 0).then_some(Self::Grant { count })
+            }
+            HELD => Some(Self::Held { by: u32::from_le_bytes(rest.try_into().ok()?) }),
+            DELIVERED if rest.is_empty() => Some(Self::Delivered),
+            CONFIRMED if rest.is_empty() => Some(Self::Confirmed),
+            _ => None,
+        }
+    }
+
+    fn decode_failed(bytes: &[u8]) -> Option<Self> {
+        let (&kind, rest) = bytes.split_first()?;
+        let (member, rest) = rest.split_first_chunk::<4>()?;
+        let (reporter, detail) = rest.split_first_chunk::<4>()?;
+        let member = u32::from_le_bytes(*member);
+        Some(Self::Failed {
+            member: (member != NO_MEMBER).then_some(member),
+            reporter: u32::from_le_bytes(*reporter),
+            kind: FailureKind::from_code(kind)?,
+            detail: std::str::from_utf8(detail).ok()?.to_owned(),
+        })
+    }
+
+    pub(crate) fn of_failure(failure: &Failure) -> Self {
+        Self::Failed {
+            member: failure.member,
+            reporter: failure.reporter,
+            kind: failure.kind,
+            detail: failure.detail.clone(),
+        }
+    }
+}
+
+/// At most so many bytes of a text, with a sign where the rest is missing.
+fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    const REST: &str = "…";
+    if text.len() <= bytes_max {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text[..text.floor_char_boundary(bytes_max - REST.len())].to_owned() + REST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn words_come_back() {
+        let failed = Word::Failed {
+            member: None,
+            reporter: 7,
+            kind: FailureKind::Stalled,
+            detail: "why".into(),
+        };
+        for word in [
+            Word::Announce { number: 3, bytes: u64::MAX },
+            Word::Freed { count: 7 },
+            Word::Grant { count: 1 },
+            Word::Grant { count: u32::MAX },
+            failed,
+            Word::Closing { messages: 3 },
+            Word::Delivered,
+            Word::Confirmed,
+            Word::Moving { idle_ms: 250 },
+            Word::Held { by: 1_000 },
+        ] {
+            assert_eq!(Word::decode(&word.encode()), Some(word));
+        }
+    }
+
+    #[test]
+    fn a_long_detail_is_cut_between_characters() {
+        let detail = "ä".repeat(100);
+        let kind = FailureKind::Memory;
+        let bytes = Word::Failed { member: Some(1), reporter: 2, kind, detail }.encode();
+        assert!(bytes.len() <= CONTROL_BYTES_MAX);
+        let Some(Word::Failed { detail, .. }) = Word::decode(&bytes) else { panic!() };
+        let begins = detail.strip_suffix('…').expect("a sign that something is missing");
+        assert!(begins.len() > 40 && begins.chars().all(|letter| letter == 'ä'));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_to_themselves_or_nothing(bytes in prop::collection::vec(any::<u8>(), 0..=64)) {
+            if let Some(word) = Word::decode(&bytes) {
+                prop_assert_eq!(word.encode(), bytes);
+            }
+        }
+    }
+}

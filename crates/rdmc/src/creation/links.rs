@@ -1,0 +1,370 @@
+//! Connecting a group's neighbours.
+//!
+//! Of two neighbours the one with the higher rank connects and the other accepts, so that each
+//! pair is connected once; with several streams, once for each. The one that accepts compares the
+//! terms, and both ends get the same error if they differ.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use session::{Channel, Deadline, Listener, Secret, millis};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::terms::Terms;
+use crate::{
+    Error, GroupSettings,
+    network::{Offers, Wire},
+};
+
+/// How long a neighbour may take to say what it wants, and to take its answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that are made at the same time.
+const CONNECTORS_MAX: usize = 16;
+
+/// The connections to each neighbour, by rank.
+pub(crate) type Wires = Vec<(u32, Vec<Wire>)>;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    group: u64,
+    from: u32,
+    to: u32,
+    stream: u8,
+    terms: Terms,
+    /// What the fabric's transport tells about its end of the link.
+    offer: Vec<u8>,
+    timeout_ms: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Response {
+    Accepted { offer: Vec<u8> },
+    Refused(String),
+}
+
+/// Accepts links for all groups of a context, until it is closed.
+pub(crate) struct LinkListener {
+    listener: Listener,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    secret: Secret,
+    offers: Offers,
+    expected: Mutex<HashMap<u64, Expected>>,
+    changed: Condvar,
+    stopped: AtomicBool,
+}
+
+/// A group that is being created here, and the links that have come in for it.
+struct Expected {
+    rank: u32,
+    terms: Terms,
+    wires: BTreeMap<u32, Vec<Option<Wire>>>,
+    problem: Option<(u32, SocketAddr, String)>,
+}
+
+impl LinkListener {
+    /// Listens on an address; port 0 takes a free one. Errors: the system refuses.
+    pub(crate) fn start(
+        address: SocketAddr,
+        secret: Secret,
+        offers: Offers,
+    ) -> Result<Self, Error> {
+        let system = |error| Error::System { what: format!("listening on {address}"), error };
+        let socket = listen(address).map_err(system)?;
+        let shared = Arc::new(Shared {
+            secret: secret.clone(),
+            offers,
+            expected: Mutex::default(),
+            changed: Condvar::new(),
+            stopped: AtomicBool::new(false),
+        });
+        let answering = Arc::clone(&shared);
+        // The handshake's guard is kept: closing the listener ends connections that wait here.
+        let answer = move |channel, _handshake| answering.answer(channel);
+        let listener = Listener::answering(socket, secret, answer).map_err(system)?;
+        Ok(Self { listener, shared })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// Stops accepting, cuts short handshakes that are under way, and ends their threads. Answers what
+    /// has not ended by the deadline; asked again, nothing.
+    pub(crate) fn close(&mut self, deadline: Deadline) -> Vec<String> {
+        self.shared.stopped.store(true, Ordering::Release);
+        // Whoever has seen that it was not stopped waits by now, and hears this.
+        drop(self.shared.expected());
+        self.shared.changed.notify_all();
+        self.listener.close(deadline)
+    }
+}
+
+impl Drop for LinkListener {
+    fn drop(&mut self) {
+        self.close(Deadline::after(REQUEST_TIMEOUT));
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(1024)?;
+    Ok(socket.into())
+}
+
+impl Shared {
+    fn expected(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
+        self.expected.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn answer(&self, mut channel: Channel) -> Result<(), Error> {
+        let deadline = Deadline::after(REQUEST_TIMEOUT);
+        let request: Request = channel.receive(deadline)?;
+        let patience = Duration::from_millis(request.timeout_ms).min(Duration::from_secs(600));
+        let refusal = self.judge(&request, channel.peer(), Deadline::after(patience));
+        let deadline = Deadline::after(REQUEST_TIMEOUT);
+        if let Some(reason) = refusal {
+            return Ok(channel.send(&Response::Refused(reason), deadline)?);
+        }
+        let ours = self.offers.make()?;
+        channel.send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
+        let wire = Wire { channel, ours, theirs: request.offer, connected_here: false };
+        let mut groups = self.expected();
+        if let Some(expected) = groups.get_mut(&request.group)
+            && let Some(wires) = expected.wires.get_mut(&request.from)
+            && let Some(place) = wires.get_mut(usize::from(request.stream))
+        {
+            *place = Some(wire);
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Waits until the group is being created here, and says why a link is not acceptable.
+    fn judge(&self, request: &Request, peer: SocketAddr, deadline: Deadline) -> Option<String> {
+        let mut groups = self.expected();
+        loop {
+            if let Some(expected) = groups.get_mut(&request.group) {
+                let problem = expected.problem_with(request)?;
+                expected.problem.get_or_insert((request.from, peer, problem.clone()));
+                self.changed.notify_all();
+                return Some(problem);
+            }
+            let left = deadline.left();
+            if left.is_zero() || self.stopped.load(Ordering::Acquire) {
+                return Some(format!("group {} was not created there in time", request.group));
+            }
+            groups = self
+                .changed
+                .wait_timeout(groups, left)
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .0;
+        }
+    }
+}
+
+impl Expected {
+    fn problem_with(&self, request: &Request) -> Option<String> {
+        let Request { group, from, to, stream, terms, .. } = request;
+        if let Some(difference) = self.terms.difference(terms) {
+            return Some(format!(
+                "members {} and {from} were told different things about group {group}: \
+                 {difference} (seen from member {})",
+                self.rank, self.rank
+            ));
+        }
+        if *to != self.rank {
+            return Some(format!(
+                "this is member {}, not member {to}: two member lists",
+                self.rank
+            ));
+        }
+        let Some(wires) = self.wires.get(from) else {
+            return Some(format!("member {from} is not to connect to member {}", self.rank));
+        };
+        match wires.get(usize::from(*stream)) {
+            Some(None) => None,
+            _ => Some(format!("member {from} has connected already; is it running twice?")),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.wires.values().flatten().all(Option::is_some)
+    }
+}
+
+/// Forgets an expected group when its creation ends, in whatever way.
+struct Expectation<'a> {
+    shared: &'a Shared,
+    group: u64,
+}
+
+impl Drop for Expectation<'_> {
+    fn drop(&mut self) {
+        self.shared.expected().remove(&self.group);
+    }
+}
+
+/// Connects this member with all neighbours of a group. Blocks until the deadline at most.
+///
+/// Errors: the group is being created here already; a neighbour is unreachable, refuses, or does
+/// not appear in time.
+pub(crate) fn connect_neighbours(
+    listener: &LinkListener,
+    settings: &GroupSettings,
+    addresses: &[SocketAddr],
+    terms: Terms,
+    deadline: Deadline,
+) -> Result<Wires, Error> {
+    let own = settings.rank;
+    let neighbours = settings.neighbours();
+    let (lower, higher): (Vec<u32>, Vec<u32>) = neighbours.into_iter().partition(|&r| r < own);
+    let (shared, number) = (&listener.shared, settings.number);
+    let expectation = expect(shared, settings, &terms, &higher)?;
+    let mut links = connect_all(shared, number, own, addresses, &terms, &lower, deadline)?;
+    links.extend(await_all(&expectation, addresses, deadline)?);
+    Ok(links)
+}
+
+fn expect<'a>(
+    shared: &'a Shared,
+    settings: &GroupSettings,
+    terms: &Terms,
+    ranks: &[u32],
+) -> Result<Expectation<'a>, Error> {
+    let group = settings.number;
+    let empty = || (0..terms.streams).map(|_| None).collect::<Vec<_>>();
+    let expected = Expected {
+        rank: settings.rank,
+        terms: terms.clone(),
+        wires: ranks.iter().map(|&rank| (rank, empty())).collect(),
+        problem: None,
+    };
+    let mut groups = shared.expected();
+    if groups.contains_key(&group) {
+        return Err(Error::NumberInUse(group));
+    }
+    groups.insert(group, expected);
+    shared.changed.notify_all();
+    Ok(Expectation { shared, group })
+}
+
+/// Connects to each of `ranks`, some at a time.
+fn connect_all(
+    shared: &Shared,
+    group: u64,
+    from: u32,
+    addresses: &[SocketAddr],
+    terms: &Terms,
+    ranks: &[u32],
+    deadline: Deadline,
+) -> Result<Wires, Error> {
+    let next = AtomicUsize::new(0);
+    let links = Mutex::new(Ok(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..ranks.len().min(CONNECTORS_MAX) {
+            scope.spawn(|| {
+                while let Some(&to) = ranks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let address = addresses[to as usize];
+                    let link = (0..terms.streams).map(|stream| {
+                        let (terms, offer) = (terms.clone(), Vec::new());
+                        let timeout_ms = millis(deadline.left());
+                        let request = Request { group, from, to, stream, terms, offer, timeout_ms };
+                        connect_one(shared, address, request, deadline)
+                    });
+                    let link = link.collect::<Result<Vec<_>, _>>();
+                    let mut links = links.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    match (link, &mut *links) {
+                        (Ok(link), Ok(links)) => links.push((to, link)),
+                        (Err(error), Ok(_)) => *links = Err(error),
+                        (_, Err(_)) => return,
+                    }
+                }
+            });
+        }
+    });
+    links.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn connect_one(
+    shared: &Shared,
+    address: SocketAddr,
+    mut request: Request,
+    deadline: Deadline,
+) -> Result<Wire, Error> {
+    let member = request.to;
+    let named = |error| of_member(member, error);
+    // The peer may not have started listening yet.
+    let mut channel =
+        Channel::connect_patiently(address, &shared.secret, deadline).map_err(named)?;
+    let ours = shared.offers.make()?;
+    request.offer = ours.bytes();
+    channel.send(&request, deadline).map_err(named)?;
+    match channel.receive(deadline).map_err(named)? {
+        Response::Accepted { offer: theirs } => {
+            Ok(Wire { channel, ours, theirs, connected_here: true })
+        }
+        Response::Refused(cause) => Err(Error::Member { member, address, cause }),
+    }
+}
+
+/// An error of a connection, by the member at its end.
+pub(crate) fn of_member(member: u32, error: session::Error) -> Error {
+    match error {
+        session::Error::Peer { address, cause } => Error::Member { member, address, cause },
+        session::Error::Timeout { what, timeout_ms } => {
+            Error::Timeout { what: format!("{what} (member {member})"), timeout_ms }
+        }
+        other => other.into(),
+    }
+}
+
+/// Waits for the links that others make.
+fn await_all(
+    expectation: &Expectation<'_>,
+    addresses: &[SocketAddr],
+    deadline: Deadline,
+) -> Result<Wires, Error> {
+    let (shared, group) = (expectation.shared, expectation.group);
+    let mut groups = shared.expected();
+    loop {
+        let Some(expected) = groups.get_mut(&group) else { return Err(Error::NoSuchGroup(group)) };
+        if let Some((member, address, cause)) = expected.problem.take() {
+            return Err(Error::Member { member, address, cause });
+        }
+        if expected.is_complete() {
+            let wires = std::mem::take(&mut expected.wires).into_iter();
+            return Ok(wires.map(|(rank, w)| (rank, w.into_iter().flatten().collect())).collect());
+        }
+        let left = deadline.left();
+        if left.is_zero() {
+            let missing: Vec<String> = expected
+                .wires
+                .iter()
+                .filter(|(_, wires)| wires.iter().any(Option::is_none))
+                .map(|(&rank, _)| format!("{rank} ({})", addresses[rank as usize]))
+                .collect();
+            let what = format!("waiting for members {} to join group {group}", missing.join(", "));
+            return Err(deadline.missed(what).into());
+        }
+        groups = shared
+            .changed
+            .wait_timeout(groups, left)
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .0;
+    }
+}

@@ -1,0 +1,89 @@
+//! What fuzzers feed (`./dev fuzz`): what members say to each other to make a group.
+
+use std::net::SocketAddr;
+
+use schedule::{Algorithm, Schedule};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    GroupSettings, Offload,
+    creation::{
+        in_switch::{FromReceiver, FromRoot},
+        links::{Request, Response},
+        terms::Terms,
+    },
+};
+
+#[cfg(test)]
+#[path = "../../../tools/fuzz/replay.rs"]
+mod replay;
+
+/// Decodes a message of which the first byte says the kind; other kinds are other crates'. True if it
+/// is one.
+pub fn messages(bytes: &[u8]) -> bool {
+    let Some((&kind, body)) = bytes.split_first() else { return false };
+    match kind {
+        1 => decoded::<Request>(body).is_some(),
+        2 => decoded::<Response>(body).is_some(),
+        5 => {
+            let theirs = decoded::<Terms>(body);
+            let ours = terms();
+            theirs
+                .inspect(|theirs| drop((ours.difference(theirs), theirs.difference(&ours))))
+                .is_some()
+        }
+        6 => decoded::<FromReceiver>(body).is_some(),
+        7 => decoded::<FromRoot>(body).is_some(),
+        _ => false,
+    }
+}
+
+/// What decodes has to mean the same once it is encoded again.
+fn decoded<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<M> {
+    let message: M = postcard::from_bytes(bytes).ok()?;
+    let encoded = postcard::to_stdvec(&message).expect("it was decoded");
+    let again: M = postcard::from_bytes(&encoded).expect("it was encoded here");
+    assert_eq!(postcard::to_stdvec(&again).expect("it was decoded"), encoded);
+    Some(message)
+}
+
+fn terms() -> Terms {
+    let schedule = Schedule::new(Algorithm::BinomialPipeline, 3, 0).expect("a small group");
+    let addresses = [7, 8, 9].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+    Terms::new(
+        &GroupSettings::new(1, 0, schedule),
+        &addresses,
+        1,
+        "tcp",
+        Offload::NotAsked,
+        crate::Protection::default(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seed(kind: u8, message: &impl Serialize) -> Vec<u8> {
+        [vec![kind], postcard::to_stdvec(message).unwrap()].concat()
+    }
+
+    #[test]
+    fn the_corpus_of_messages_passes() {
+        let messages = [
+            // The fields in their order: group, from, to, stream, terms, offer, time.
+            ("request", seed(1, &(5_u64, 2_u32, 1_u32, 0_u8, terms(), vec![9_u8; 8], 1_000_u64))),
+            ("accepted", seed(2, &(0_u8, vec![9_u8; 8]))),
+            ("refused", seed(2, &(1_u8, "no"))),
+            ("terms", seed(5, &terms())),
+            (
+                "joins-in-switch",
+                seed(6, &(0_u8, [2_u8, 0, 0, 0, 0, 7], 1024_u32, 1_u32 << 20, 0x4_0001_u32)),
+            ),
+            ("cannot-in-switch", seed(6, &(1_u8, "CAP_NET_RAW"))),
+            ("stands-in-switch", seed(7, &(0_u8, 0x4_0002_u32, 0xff_ff00_u32, 1024_u32))),
+            ("refused-in-switch", seed(7, &(1_u8, "a switch is full"))),
+        ];
+        replay::replay("rdmc_messages", &messages, super::messages);
+    }
+}

@@ -1,0 +1,498 @@
+//! An authenticated, encrypted connection for small typed messages.
+
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::{Arc, Mutex, MutexGuard},
+    thread,
+    time::Duration,
+};
+
+use rustls::Connection;
+use serde::{Serialize, de::DeserializeOwned};
+use zeroize::Zeroizing;
+
+use crate::{
+    credentials::Credentials,
+    deadline::Deadline,
+    error::Error,
+    line::{Line, lost, peer_error},
+    refusal,
+    secret::Secret,
+    tls,
+};
+
+/// The longest message in bytes: an announced length beyond it is refused before it is allocated.
+pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
+
+/// How much of a message is encrypted at a time.
+const PART_BYTES: usize = 16 << 10;
+
+/// What a crowded listener's end of a connection looks like here.
+const CROWDED: [&str; 3] =
+    [refusal::HUNG_UP, "instead of sending its greeting", "connection was lost"];
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// How often somebody who is hung up on tries.
+const TRIES_MAX: u32 = 5;
+
+/// A TCP connection whose two ends have proved to each other who they are, and that nobody else can
+/// read or change: TLS 1.3, in which both ends are known by the key pair that follows from a secret,
+/// or by their certificates.
+///
+/// Before that each greets the other in clear, with the version of the protocol. One message is a
+/// length and a value in the postcard format.
+#[derive(Debug)]
+pub struct Channel {
+    /// Shared by the handles.
+    stream: Arc<TcpStream>,
+    peer: SocketAddr,
+    /// Shared by the handles; locked for computing only, never while waiting.
+    tls: Arc<Mutex<Connection>>,
+    /// Room for a TLS record. Records are read one by one, so that nothing that follows the last
+    /// message is taken from the stream.
+    record: Vec<u8>,
+    connected_here: bool,
+}
+
+/// Secrets for what follows on a connection, of which both ends have the same, and nobody else has.
+pub struct SessionKeys {
+    /// Protects what this end sends.
+    pub sending: Zeroizing<[u8; 32]>,
+    /// Protects what the other end sends.
+    pub receiving: Zeroizing<[u8; 32]>,
+}
+
+impl Channel {
+    /// Connects to a listener and authenticates.
+    ///
+    /// Errors: unreachable, no rdmc, another version, another secret, deadline.
+    pub fn connect(
+        address: SocketAddr,
+        secret: &Secret,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        Self::dial(address, || tls::connector(secret, address.ip()), deadline)
+    }
+
+    /// Connects to a listener of `host`, which was found at this address, and authenticates. With
+    /// certificates the other end's has to be for that host; the name or IP address that a person
+    /// has given. The listener may refuse this end's certificate only later: then the first receive
+    /// says why.
+    ///
+    /// Errors: unreachable, no rdmc, another version, not the credentials that it should have,
+    /// deadline.
+    pub fn connect_to(
+        host: &str,
+        address: SocketAddr,
+        credentials: &Credentials,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        Self::dial(address, || credentials.connector(host, address.ip()), deadline)
+    }
+
+    fn dial(
+        address: SocketAddr,
+        tls: impl FnOnce() -> Result<Connection, rustls::Error>,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        let left = deadline.left();
+        if left.is_zero() {
+            return Err(deadline.missed(format!("connecting to {address}")));
+        }
+        let stream = TcpStream::connect_timeout(&address, left)
+            .map_err(|error| peer_error(address, format!("cannot connect: {error}")))?;
+        Line { stream: &stream, peer: address }.greet(deadline)?;
+        let tls = tls().map_err(refused_by(address))?;
+        Self::new(stream, address, tls).authenticate(Vec::new(), deadline)
+    }
+
+    /// As [`Channel::connect`], but tries again until somebody listens there, and some times if a
+    /// crowded listener hangs up.
+    pub fn connect_patiently(
+        address: SocketAddr,
+        secret: &Secret,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        let mut hung_up_on = 0;
+        loop {
+            let error = match Self::connect(address, secret, deadline) {
+                Err(error) => error,
+                connected => return connected,
+            };
+            let Error::Peer { cause, .. } = &error else { return Err(error) };
+            let is_absent = cause.starts_with("cannot connect");
+            let is_crowded = CROWDED.iter().any(|words| cause.contains(words));
+            hung_up_on += u32::from(is_crowded);
+            let hopeless = !(is_absent || is_crowded) || hung_up_on >= TRIES_MAX;
+            if hopeless || deadline.left() <= RETRY_PAUSE {
+                return Err(error);
+            }
+            thread::sleep(RETRY_PAUSE);
+        }
+    }
+
+    /// Authenticates a connection that a listener has accepted. Until that is done, the peer can
+    /// make this process hold some 100 KiB, until the deadline.
+    ///
+    /// Errors: as [`Channel::connect`].
+    pub fn accept(stream: TcpStream, secret: &Secret, deadline: Deadline) -> Result<Self, Error> {
+        Self::admit(stream, || tls::listener(secret), deadline)
+    }
+
+    /// As [`Channel::accept`], with a secret or certificates.
+    pub fn accept_from(
+        stream: TcpStream,
+        credentials: &Credentials,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        Self::admit(stream, || credentials.listener(), deadline)
+    }
+
+    fn admit(
+        stream: TcpStream,
+        tls: impl FnOnce() -> Result<Connection, rustls::Error>,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        let address = stream
+            .peer_addr()
+            .map_err(|error| Error::System { what: "accepting a connection".into(), error })?;
+        Line { stream: &stream, peer: address }.write_greeting(deadline)?;
+        Self::accept_greeted(stream, tls, deadline)
+    }
+
+    /// As [`Channel::accept`], where the peer has been greeted while its connection was pending.
+    pub(crate) fn accept_greeted(
+        stream: TcpStream,
+        tls: impl FnOnce() -> Result<Connection, rustls::Error>,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        let address = stream
+            .peer_addr()
+            .map_err(|error| Error::System { what: "accepting a connection".into(), error })?;
+        // Strangers that say nothing, or no hello, are not worth a key.
+        let (line, mut hello) = (Line { stream: &stream, peer: address }, Vec::new());
+        line.hear_greeting(deadline)?;
+        line.read_record(&mut hello, deadline, "handshake").map_err(hung_up)?;
+        let tls = tls().map_err(refused_by(address))?;
+        Self::new(stream, address, tls).authenticate(hello, deadline)
+    }
+
+    fn new(stream: TcpStream, peer: SocketAddr, tls: Connection) -> Self {
+        let connected_here = matches!(tls, Connection::Client(_));
+        let tls = Arc::new(Mutex::new(tls));
+        Self { stream: Arc::new(stream), peer, tls, record: Vec::new(), connected_here }
+    }
+
+    /// Proves each end to the other, given what the peer has said so far.
+    fn authenticate(mut self, said: Vec<u8>, deadline: Deadline) -> Result<Self, Error> {
+        if !said.is_empty() {
+            self.take(&said, deadline, "handshake").map_err(hung_up)?;
+        }
+        loop {
+            self.flush(deadline).map_err(hung_up)?;
+            if !self.tls().is_handshaking() {
+                return Ok(self);
+            }
+            self.take_record(deadline, "handshake").map_err(hung_up)?;
+        }
+    }
+
+    /// Where the peer is.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// This end's address.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+
+    /// Sends one message. Errors: connection lost, deadline, too long.
+    pub fn send<M: Serialize>(&mut self, message: &M, deadline: Deadline) -> Result<(), Error> {
+        self.send_by(message, &|| deadline)
+    }
+
+    /// The same for a message that may be long and a peer that may be slow: each 16 KiB of it may take so
+    /// long.
+    pub fn send_steadily<M: Serialize>(
+        &mut self,
+        message: &M,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        self.send_by(message, &|| Deadline::after(patience))
+    }
+
+    fn send_by<M: Serialize>(
+        &mut self,
+        message: &M,
+        deadline: &dyn Fn() -> Deadline,
+    ) -> Result<(), Error> {
+        let body = postcard::to_stdvec(message)
+            .map_err(|error| peer_error(self.peer, format!("cannot encode: {error}")))?;
+        if body.len() > MESSAGE_BYTES_MAX {
+            let cause = format!("a message of {} bytes is too long to send", body.len());
+            return Err(peer_error(self.peer, cause));
+        }
+        let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+        frame.extend(body);
+        self.send_bytes(&frame, deadline)
+    }
+
+    fn send_bytes(&mut self, bytes: &[u8], deadline: &dyn Fn() -> Deadline) -> Result<(), Error> {
+        for part in bytes.chunks(PART_BYTES) {
+            let taken = self.tls().writer().write_all(part);
+            taken.map_err(|error| lost(self.peer, &error))?;
+            self.flush(deadline())?;
+        }
+        Ok(())
+    }
+
+    /// Receives one message. Errors: connection lost, deadline, not a message of this type.
+    pub fn receive<M: DeserializeOwned>(&mut self, deadline: Deadline) -> Result<M, Error> {
+        self.receive_by(&|| deadline)
+    }
+
+    /// The same for a message that may be long and a peer that may be slow: the first part of it, and
+    /// each after another, may take so long; parts are 16 KiB at most.
+    pub fn receive_steadily<M: DeserializeOwned>(
+        &mut self,
+        patience: Duration,
+    ) -> Result<M, Error> {
+        self.receive_by(&|| Deadline::after(patience))
+    }
+
+    fn receive_by<M: DeserializeOwned>(
+        &mut self,
+        deadline: &dyn Fn() -> Deadline,
+    ) -> Result<M, Error> {
+        let mut length = [0; 4];
+        self.receive_bytes(&mut length, deadline)?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > MESSAGE_BYTES_MAX {
+            return Err(peer_error(self.peer, format!("announces a message of {length} bytes")));
+        }
+        // Grows with what really arrives, not with what is announced.
+        let mut body = Vec::new();
+        while body.len() < length {
+            let start = body.len();
+            body.resize(length.min(start + 64 * 1024), 0);
+            self.receive_bytes(&mut body[start..], deadline)?;
+        }
+        postcard::from_bytes(&body)
+            .map_err(|error| peer_error(self.peer, format!("sent a malformed message: {error}")))
+    }
+
+    fn receive_bytes(
+        &mut self,
+        mut into: &mut [u8],
+        deadline: &dyn Fn() -> Deadline,
+    ) -> Result<(), Error> {
+        while !into.is_empty() {
+            let read = self.tls().reader().read(into);
+            match read {
+                Ok(count) if count > 0 => into = &mut into[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.take_record(deadline(), "message")?;
+                }
+                _ => {
+                    let cause = "closed the connection instead of sending its message";
+                    return Err(peer_error(self.peer, cause.into()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection itself, still blocking, with nothing unread by this side, and keys for what
+    /// follows on it: its ends must protect that themselves.
+    ///
+    /// Errors: the peer has said more than it should.
+    pub fn into_stream(self) -> Result<(TcpStream, SessionKeys), Error> {
+        let to_listener = self.export(b"from the connector to the listener")?;
+        let to_connector = self.export(b"from the listener to the connector")?;
+        let (sending, receiving) = match self.connected_here {
+            true => (to_listener, to_connector),
+            false => (to_connector, to_listener),
+        };
+        let unread = self.tls().reader().read(&mut [0]);
+        if unread.is_ok() {
+            return Err(peer_error(self.peer, "said more than it was asked for".into()));
+        }
+        let _ = self.stream.set_read_timeout(None);
+        let _ = self.stream.set_write_timeout(None);
+        let own = Arc::try_unwrap(self.stream).or_else(|shared| shared.try_clone());
+        let stream = own.map_err(|error| lost(self.peer, &error))?;
+        Ok((stream, SessionKeys { sending, receiving }))
+    }
+
+    /// A key that follows from this connection's handshake (RFC 8446, section 7.5).
+    fn export(&self, context: &[u8]) -> Result<Zeroizing<[u8; 32]>, Error> {
+        let mut key = Zeroizing::new([0; 32]);
+        self.tls()
+            .export_keying_material(&mut key[..], b"EXPORTER-rdmc-stream", Some(context))
+            .map_err(refused_by(self.peer))?;
+        Ok(key)
+    }
+
+    /// A second handle of the same connection and descriptor, for another thread: one may send while
+    /// the other receives.
+    pub fn second(&self) -> Self {
+        Self {
+            stream: Arc::clone(&self.stream),
+            peer: self.peer,
+            tls: Arc::clone(&self.tls),
+            record: Vec::new(),
+            connected_here: self.connected_here,
+        }
+    }
+
+    /// Ends the connection for both handles; a pending receive returns with an error.
+    pub fn shutdown(&self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    fn tls(&self) -> MutexGuard<'_, Connection> {
+        self.tls.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Writes what TLS has to say.
+    fn flush(&mut self, deadline: Deadline) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        {
+            let mut tls = self.tls();
+            while tls.wants_write() {
+                // A vector takes everything.
+                let _ = tls.write_tls(&mut bytes);
+            }
+        }
+        self.line().write(&bytes, deadline)
+    }
+
+    fn line(&self) -> Line<'_> {
+        Line { stream: &self.stream, peer: self.peer }
+    }
+
+    /// Waits for the next TLS record of the peer, which is to have its `what`, and decrypts it.
+    fn take_record(&mut self, deadline: Deadline, what: &str) -> Result<(), Error> {
+        let mut record = std::mem::take(&mut self.record);
+        self.line().read_record(&mut record, deadline, what)?;
+        let taken = self.take(&record, deadline, what);
+        self.record = record;
+        taken
+    }
+
+    fn take(&mut self, record: &[u8], deadline: Deadline, what: &str) -> Result<(), Error> {
+        self.process(record).map_err(|error| {
+            // Tells the peer why, if it listens.
+            let _ = self.flush(deadline);
+            peer_error(self.peer, refusal::explain(&error, what))
+        })
+    }
+
+    fn process(&self, mut record: &[u8]) -> Result<(), rustls::Error> {
+        let mut tls = self.tls();
+        while !record.is_empty() {
+            // Takes nothing while there is something that was not read from it; there is not.
+            let taken = tls.read_tls(&mut record).unwrap_or(0);
+            tls.process_new_packets()?;
+            if taken == 0 {
+                return Err(rustls::Error::General("a record that does not fit".into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the end of a connection means in its handshake.
+fn hung_up(error: Error) -> Error {
+    match error {
+        Error::Peer { address, cause }
+            if cause.contains("closed the connection") || cause.contains("connection was lost") =>
+        {
+            peer_error(address, format!("{}: another secret or certificate?", refusal::HUNG_UP))
+        }
+        other => other,
+    }
+}
+
+/// Of TLS, which refuses its settings or to export keys; it should not.
+fn refused_by(address: SocketAddr) -> impl Fn(rustls::Error) -> Error {
+    move |error| peer_error(address, format!("cannot authenticate: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn pair() -> (Channel, Channel) {
+        let (secret, deadline) =
+            (Secret::from_bytes([1; 32]), Deadline::after(Duration::from_secs(20)));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::scope(|scope| {
+            let connected = scope.spawn(|| Channel::connect(address, &secret, deadline).unwrap());
+            let accepted = Channel::accept(listener.accept().unwrap().0, &secret, deadline);
+            (accepted.unwrap(), connected.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn an_announced_length_is_not_believed() {
+        let deadline = Deadline::after(Duration::from_secs(20));
+        let (mut one, mut other) = pair();
+        other.send_bytes(&(MESSAGE_BYTES_MAX as u32 + 1).to_le_bytes(), &|| deadline).unwrap();
+        let error = one.receive::<Vec<u8>>(deadline).unwrap_err();
+        assert!(error.to_string().contains("announces a message of"), "{error}");
+    }
+
+    #[test]
+    fn a_long_message_may_take_longer_than_a_peer_may_be_silent() {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let (mut one, mut other) = pair();
+        let body = postcard::to_stdvec(&vec![7_u8; 100]).unwrap();
+        let frame = [&(body.len() as u32).to_le_bytes()[..], &body].concat();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for part in frame.chunks(frame.len().div_ceil(6)) {
+                    other.send_bytes(part, &|| Deadline::after(PATIENCE)).unwrap();
+                    thread::sleep(PATIENCE / 4);
+                }
+            });
+            let started = std::time::Instant::now();
+            assert_eq!(one.receive_steadily::<Vec<u8>>(PATIENCE).unwrap(), [7; 100]);
+            assert!(started.elapsed() > PATIENCE);
+        });
+        assert!(matches!(one.receive_steadily::<u8>(PATIENCE / 20), Err(Error::Timeout { .. })));
+    }
+
+    #[test]
+    fn both_ends_have_the_same_keys_for_what_follows() {
+        let deadline = Deadline::after(Duration::from_secs(20));
+        let (mut one, mut other) = pair();
+        // What follows the last message stays in the stream.
+        other.send(&"last", deadline).unwrap();
+        let (mut raw, keys) = other.into_stream().unwrap();
+        raw.write_all(b"raw").unwrap();
+        assert_eq!(one.receive::<String>(deadline).unwrap(), "last");
+        let (mut stream, mirrored) = one.into_stream().unwrap();
+        let mut bytes = [0; 3];
+        stream.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"raw");
+        assert_eq!((&keys.sending, &keys.receiving), (&mirrored.receiving, &mirrored.sending));
+        assert_ne!(keys.sending, keys.receiving);
+        let (again, _) = pair();
+        assert_ne!(again.into_stream().unwrap().1.sending, keys.receiving);
+    }
+
+    #[test]
+    fn who_says_more_than_its_last_message_is_noticed() {
+        let deadline = Deadline::after(Duration::from_secs(20));
+        let (mut one, mut other) = pair();
+        other.send_bytes(&[1, 0, 0, 0, 7, 9], &|| deadline).unwrap();
+        assert_eq!(one.receive::<u8>(deadline).unwrap(), 7);
+        let error = one.into_stream().map(drop).unwrap_err();
+        assert!(error.to_string().contains("said more"), "{error}");
+    }
+}

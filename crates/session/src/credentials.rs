@@ -1,0 +1,51 @@
+//! How a root and a receiver that listens prove to each other who they are: by a secret that both
+//! know, or by certificates of an authority that both trust.
+
+use std::net::IpAddr;
+
+use certificates::Certificates;
+use rustls::{
+    ClientConnection, Connection, Error as TlsError, ServerConnection, pki_types::ServerName,
+};
+
+use crate::{secret::Secret, tls};
+
+/// What one end of a [`crate::Channel`] proves, and asks the other to prove.
+#[derive(Clone, Debug)]
+pub enum Credentials {
+    /// Both know it.
+    Secret(Secret),
+    /// Each shows a certificate that the other accepts.
+    Certificates(Certificates),
+}
+
+impl From<Secret> for Credentials {
+    fn from(secret: Secret) -> Self {
+        Self::Secret(secret)
+    }
+}
+
+impl Credentials {
+    /// This end of a connection to `host`, which was found at `address`.
+    pub(crate) fn connector(&self, host: &str, address: IpAddr) -> Result<Connection, TlsError> {
+        match self {
+            Self::Secret(secret) => tls::connector(secret, address),
+            Self::Certificates(certificates) => {
+                let name = ServerName::try_from(host.to_owned())
+                    .map_err(|_| TlsError::General(format!("no certificate can be for {host}")))?;
+                ClientConnection::new(certificates.connecting(), name).map(Connection::Client)
+            }
+        }
+    }
+
+    /// This end of a connection that was accepted here.
+    pub(crate) fn listener(&self) -> Result<Connection, TlsError> {
+        match self {
+            Self::Secret(secret) => tls::listener(secret),
+            Self::Certificates(certificates) => {
+                let config = certificates.listening();
+                ServerConnection::new(config).map(Connection::Server)
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What fuzzers feed (`./dev fuzz`): what strangers may send, and what is said at a rendezvous.
+
+use std::{
+    io::Write,
+    net::{Shutdown, TcpListener, TcpStream},
+    time::Duration,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use socket2::SockRef;
+
+use crate::{Channel, Deadline, Secret, rendezvous};
+
+#[cfg(test)]
+#[path = "../../../tools/fuzz/replay.rs"]
+mod replay;
+
+/// Decodes a message of which the first byte says the kind; other kinds are other crates'. True if it
+/// is one.
+pub fn messages(bytes: &[u8]) -> bool {
+    let Some((&kind, body)) = bytes.split_first() else { return false };
+    match kind {
+        3 => is_message::<rendezvous::Join>(body),
+        4 => is_message::<rendezvous::Answer>(body),
+        _ => false,
+    }
+}
+
+/// Whether this decodes. It has to mean the same once it is encoded again.
+fn is_message<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
+    let Ok(message) = postcard::from_bytes::<M>(bytes) else { return false };
+    let encoded = postcard::to_stdvec(&message).expect("it was decoded");
+    let again: M = postcard::from_bytes(&encoded).expect("it was encoded here");
+    assert_eq!(postcard::to_stdvec(&again).expect("it was decoded"), encoded);
+    true
+}
+
+/// A listener that a stranger calls, who says this and then no more: it must refuse, long before
+/// the deadline. True if the stranger got as far as a whole greeting.
+pub fn strangers(bytes: &[u8]) -> bool {
+    const DEADLINE: Duration = Duration::from_secs(20);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let mut stranger = TcpStream::connect(address).expect("the listener's queue is empty");
+    let (accepted, _) = listener.accept().expect("somebody has connected");
+    // Kept open until the stranger has gone by a reset: ports that wait would soon be used up.
+    let _open = accepted.try_clone();
+    let _ = SockRef::from(&stranger).set_linger(Some(Duration::ZERO));
+    // Longer inputs than the system buffers would wait for a reader.
+    let _ = stranger.set_nonblocking(true);
+    let _ = stranger.write(bytes);
+    let _ = stranger.shutdown(Shutdown::Write);
+    let deadline = Deadline::after(DEADLINE);
+    let secret = Secret::from_bytes([7; 32]);
+    let error = Channel::accept(accepted, &secret, deadline).expect_err("nobody knows the secret");
+    assert!(!deadline.left().is_zero(), "took too long: {error}");
+    drop(stranger);
+    !error.to_string().contains("does not speak rdmc") && bytes.len() >= 38
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Read, net::SocketAddr};
+
+    use super::*;
+    use crate::PROTOCOL_VERSION;
+
+    fn seed(kind: u8, message: &impl Serialize) -> Vec<u8> {
+        [vec![kind], postcard::to_stdvec(message).unwrap()].concat()
+    }
+
+    #[test]
+    fn the_corpus_of_messages_passes() {
+        let address = SocketAddr::from(([10, 0, 0, 1], 7));
+        let v6 = SocketAddr::from(([1; 16], 7));
+        let seeds = [
+            ("join", seed(3, &(Some(2_u32), address))),
+            ("members", seed(4, &(0_u8, 1_u32, vec![address, v6]))),
+            ("turned-away", seed(4, &(1_u8, "taken"))),
+        ];
+        replay::replay("rdmc_messages", &seeds, super::messages);
+    }
+
+    /// What somebody says first who knows another secret: a greeting, and a hello of TLS.
+    fn another_secret() -> Vec<u8> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let deadline = Deadline::after(Duration::from_secs(20));
+        let caller = std::thread::spawn(move || {
+            Channel::connect(address, &Secret::from_bytes([8; 32]), deadline).unwrap_err()
+        });
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&[&b"RDMC"[..], &PROTOCOL_VERSION.to_le_bytes()].concat()).unwrap();
+        let mut said = vec![0; 6 + 5];
+        stream.read_exact(&mut said).unwrap();
+        let hello_bytes = usize::from(u16::from_be_bytes([said[9], said[10]]));
+        said.resize(11 + hello_bytes, 0);
+        stream.read_exact(&mut said[11..]).unwrap();
+        drop(stream);
+        caller.join().unwrap();
+        said
+    }
+
+    #[test]
+    fn the_corpus_of_strangers_passes() {
+        let greeting = |version: u16| [&b"RDMC"[..], &version.to_le_bytes(), &[5; 64]].concat();
+        let seeds = [
+            ("this-version", greeting(PROTOCOL_VERSION)),
+            ("another-version", greeting(99)),
+            ("another-secret", another_secret()),
+        ];
+        replay::replay("rdmc_strangers", &seeds, strangers);
+    }
+}

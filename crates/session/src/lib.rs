@@ -1,0 +1,39 @@
+//! How processes meet and prove to each other who they are, before any block moves.
+//!
+//! - [`Channel`]: an encrypted connection between two processes that know the same [`Secret`], or have
+//!   certificates ([`Credentials`]), for small typed messages with deadlines.
+//! - [`Listener`]: accepts such connections, with limits on those that have not authenticated.
+//! - [`rendezvous`]: members meet at one address and get the list of all.
+//!
+//! Everything blocks, always with a deadline. A [`Listener`] has threads of its own; all else runs on
+//! the caller's. Nothing here knows of groups.
+
+#![forbid(unsafe_code)]
+
+mod channel;
+mod credentials;
+mod deadline;
+mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+mod handshake_limit;
+mod line;
+mod listener;
+mod pending;
+mod refusal;
+pub mod rendezvous;
+mod secret;
+mod threads;
+mod tls;
+mod version;
+
+pub use certificates::{CertificateFiles, Certificates, is_certificate_for};
+pub use channel::{Channel, MESSAGE_BYTES_MAX, SessionKeys};
+pub use credentials::Credentials;
+pub use deadline::{Deadline, millis};
+pub use error::Error;
+pub use handshake_limit::Handshake;
+pub use listener::Listener;
+pub use secret::Secret;
+pub use threads::Threads;
+pub use version::PROTOCOL_VERSION;

@@ -1,0 +1,178 @@
+//! A listener for authenticated connections, which unauthenticated peers cannot keep busy.
+
+use std::{
+    fmt::Display,
+    io,
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use mio::Waker;
+
+use crate::{
+    channel::Channel,
+    credentials::Credentials,
+    deadline::Deadline,
+    error::Error,
+    handshake_limit::{Handshake, HandshakeLimit, STACK_BYTES},
+    pending::PendingConnections,
+    threads::Threads,
+};
+
+/// How long a connection may take to authenticate.
+const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Out of descriptors or threads: that passes.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Accepts connections until it is closed or dropped, each authenticated on a thread of its own.
+///
+/// Unauthenticated peers cost at most 128 connections that have not sent a hello, 10 seconds each, and
+/// as many handshakes on threads, 10 more seconds each; and no memory that grows with what they send.
+/// Dropping it closes those, and waits for one thread, 10 seconds at most; channels that it has given
+/// away are not touched.
+#[derive(Debug)]
+pub struct Listener {
+    address: SocketAddr,
+    /// Until it is closed: others may have the same socket.
+    socket: Option<TcpListener>,
+    shared: Arc<Shared>,
+    stop: Waker,
+    threads: Threads,
+}
+
+#[derive(Debug)]
+struct Shared {
+    credentials: Credentials,
+    closed: AtomicBool,
+    handshakes: Arc<HandshakeLimit>,
+}
+
+impl Listener {
+    /// Starts to accept. `admit` gets each authenticated connection, or why a peer that sent a hello
+    /// was refused, on that connection's thread (of 256 KiB of stack), and may block.
+    ///
+    /// Errors: no thread or descriptor can be had.
+    pub fn open(
+        socket: TcpListener,
+        credentials: impl Into<Credentials>,
+        admit: impl Fn(Result<Channel, Error>) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        Self::start(socket, credentials.into(), move |shared, channel, handshake| {
+            drop(handshake);
+            if !shared.closed.load(Ordering::Acquire) {
+                admit(channel);
+            }
+        })
+    }
+
+    /// Starts to accept, for a listener that is done with each connection when `answer` returns. That
+    /// gets each authenticated connection on its own thread (of 256 KiB of stack), and may block. As
+    /// long as it keeps the [`Handshake`], [`Listener::close`] shuts the connection down and waits for
+    /// it. Errors are logged.
+    ///
+    /// Errors: no thread or descriptor can be had.
+    pub fn answering<E: Display>(
+        socket: TcpListener,
+        credentials: impl Into<Credentials>,
+        answer: impl Fn(Channel, Handshake) -> Result<(), E> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let refused = |error: &dyn Display| tracing::debug!(target: "rdmc::session", %error, "refused a connection");
+        Self::start(socket, credentials.into(), move |_, channel, handshake| match channel {
+            Ok(channel) => {
+                handshake.authenticated();
+                let _ = answer(channel, handshake).inspect_err(|error| refused(error));
+            }
+            Err(error) => refused(&error),
+        })
+    }
+
+    fn start<S>(socket: TcpListener, credentials: Credentials, serve: S) -> io::Result<Self>
+    where
+        S: Fn(&Shared, Result<Channel, Error>, Handshake) + Send + Sync + 'static,
+    {
+        let address = socket.local_addr()?;
+        let (closed, handshakes) = (AtomicBool::new(false), Arc::default());
+        let shared = Arc::new(Shared { credentials, closed, handshakes });
+        let pending = PendingConnections::of(socket.try_clone()?)?;
+        let stop = pending.waker()?;
+        let (accepting, serve) = (Arc::clone(&shared), Arc::new(serve));
+        let threads = Threads::default();
+        let what = format!("the listener at {address}");
+        threads.spawn("rdmc-accept", what, move || accept(pending, &accepting, &serve))?;
+        Ok(Self { address, socket: Some(socket), shared, stop, threads })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops accepting, shuts down connections in their handshake, and those of which a [`Handshake`]
+    /// is kept, and waits for them. Answers what has not ended by the deadline; asked again, nothing.
+    pub fn close(&mut self, deadline: Deadline) -> Vec<String> {
+        if self.shared.closed.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut late = self.stop(deadline);
+        // Their reads and writes return at once; the bound is for a machine that is overloaded.
+        let patience = deadline.left().min(AUTHENTICATION_TIMEOUT);
+        if !self.shared.handshakes.close(patience) {
+            late.push(format!("a handshake with a peer that connected to {}", self.address));
+        }
+        late
+    }
+
+    fn stop(&mut self, deadline: Deadline) -> Vec<String> {
+        self.shared.closed.store(true, Ordering::Release);
+        // The thread looks at it whenever it has been woken, and before it waits.
+        let _ = self.stop.wake();
+        let late = self.threads.join(deadline);
+        self.socket = None;
+        late
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop(Deadline::after(AUTHENTICATION_TIMEOUT));
+        self.shared.handshakes.close(Duration::ZERO);
+    }
+}
+
+fn accept<S>(mut pending: PendingConnections, shared: &Arc<Shared>, serve: &Arc<S>)
+where
+    S: Fn(&Shared, Result<Channel, Error>, Handshake) + Send + Sync + 'static,
+{
+    loop {
+        let accepted = pending.next();
+        if shared.closed.load(Ordering::Acquire) {
+            return;
+        }
+        // Out of descriptors or threads: that passes. The peer tries again, or finds out.
+        let started = accepted.and_then(|stream| authenticate(stream, shared, serve));
+        if started.is_err() {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Authenticates and serves a connection on a thread of its own.
+fn authenticate<S>(stream: TcpStream, shared: &Arc<Shared>, serve: &Arc<S>) -> io::Result<()>
+where
+    S: Fn(&Shared, Result<Channel, Error>, Handshake) + Send + Sync + 'static,
+{
+    let handshake = shared.handshakes.start(&stream)?;
+    let (shared, serve) = (Arc::clone(shared), Arc::clone(serve));
+    let authenticate = move || {
+        let deadline = Deadline::after(AUTHENTICATION_TIMEOUT);
+        let channel = Channel::accept_greeted(stream, || shared.credentials.listener(), deadline);
+        serve(&shared, channel, handshake);
+    };
+    let thread = thread::Builder::new().name("rdmc-handshake".into()).stack_size(STACK_BYTES);
+    thread.spawn(authenticate).map(drop)
+}

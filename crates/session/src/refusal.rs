@@ -1,0 +1,83 @@
+//! Why a handshake did not work out, in words that say what to do.
+
+use certificates::NotAllowed;
+use rustls::{AlertDescription as Alert, CertificateError, Error, OtherError, PeerIncompatible};
+
+/// How the words begin when the peer has ended the handshake.
+pub(crate) const HUNG_UP: &str = "hung up during authentication";
+
+const MIXED: &str = "one end has a secret and the other certificates; give both the same kind";
+
+/// What the verifier calls a certificate that may issue others, and is shown as a host's own.
+const OF_AUTHORITY: &str = "CaUsedAsEndEntity";
+
+/// The predicate of a sentence about the peer, which should have sent its `what`.
+pub(crate) fn explain(error: &Error, what: &str) -> String {
+    match error {
+        Error::InvalidCertificate(error) => not_accepted(error),
+        Error::NoCertificatesPresented => "does not prove who it is: it has no certificate".into(),
+        Error::PeerIncompatible(PeerIncompatible::IncorrectCertificateTypeExtension) => {
+            format!("proves itself in another way: {MIXED}")
+        }
+        Error::AlertReceived(alert) => format!("{HUNG_UP}: {}", refused(*alert)),
+        other => format!("sent what is not its {what}: {other}"),
+    }
+}
+
+/// What is wrong with what the peer has shown.
+fn not_accepted(error: &CertificateError) -> String {
+    match error {
+        CertificateError::ApplicationVerificationFailure => {
+            "does not know this session's secret".into()
+        }
+        // Of an authority of the same name, with another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "its certificate was issued by no authority that is \
+             trusted here; give this host the other's authority, or the other a certificate of \
+             this one"
+                .into()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "its certificate has expired; issue a new one for that host".into()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet; are the clocks of both hosts right?".into()
+        }
+        CertificateError::NotValidForNameContext { expected, .. } => format!(
+            "its certificate is not for {}; call the host by a name that its certificate has \
+             (subjectAltName), or issue one with this name",
+            expected.to_str()
+        ),
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "its certificate is for something else (extended key usage); roots need clientAuth, \
+             receivers that listen serverAuth"
+                .into()
+        }
+        CertificateError::Other(OtherError(error)) if error.is::<NotAllowed>() => error.to_string(),
+        CertificateError::Other(OtherError(error)) if error.to_string() == OF_AUTHORITY => {
+            "its certificate is an authority's; issue one for that host (basicConstraints CA:FALSE)"
+                .into()
+        }
+        other => format!("its certificate cannot be accepted: {other}"),
+    }
+}
+
+/// What the peer finds wrong with this end.
+fn refused(alert: Alert) -> String {
+    let why = match alert {
+        Alert::AccessDenied => return "another secret?".into(),
+        Alert::HandshakeFailure => return MIXED.into(),
+        Alert::CertificateRequired => return "it asks for a certificate".into(),
+        Alert::UnknownCA | Alert::DecryptError => {
+            "it trusts other authorities than the one that has issued it"
+        }
+        Alert::CertificateExpired => "it has expired, or is not valid yet; issue a new one",
+        Alert::BadCertificate => "it is not for the name by which that host calls this one",
+        Alert::UnsupportedCertificate => "it is for something else (extended key usage)",
+        Alert::CertificateUnknown => {
+            "that host says why (`rdmc receive --allow` names others, perhaps)"
+        }
+        other => return format!("{other:?}"),
+    };
+    format!("it does not accept this host's certificate: {why}")
+}
