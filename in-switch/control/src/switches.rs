@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use mcrdma::plan::Group;
-use rdmc::{InsertError, Inserted, Switches, bootstrap::Certificates};
+use mcrdma::{InsertError, Inserted, Switches, plan::Group};
+use rdmc::bootstrap::Certificates;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{Agent, Claim, ControlError, ErrorKind, keeper::Keeper};

@@ -7,7 +7,7 @@ use mcrdma::GroupKey;
 use tokio::task::JoinSet;
 
 use super::{Entry, Held, Lost, Registry, lock};
-use crate::{Claim, ControlError, ErrorKind, Kept};
+use control::{Claim, ControlError, ErrorKind, Kept};
 
 /// Groups that an agent behind hears of at a time: one after another, a full switch's would take longer
 /// than it remembers them.

@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
+use data_plane::MemberState;
 use mcrdma::{GROUPS_MAX, GroupKey, MEMBERS_MAX, Port, REGIONS_MAX, plan::Member};
 use routes::Station;
 use tonic::{
@@ -9,14 +10,13 @@ use tonic::{
     codegen::{BoxStream, tokio_stream},
 };
 
-use super::{
+use crate::{
     registry::{Held, Registry},
     split::{Copied, Split},
 };
-use crate::{
-    Claim, ControlError, ErrorKind,
-    client::HOPS_MAX,
-    convert::{self, address, key, key_told, member_state},
+use control::{
+    Claim, ControlError, ErrorKind, HOPS_MAX,
+    convert::{self, address, key, key_told},
     proto::{self, switch_server::Switch},
     tls::Trusted,
 };
@@ -294,5 +294,13 @@ impl Switch for Service {
             switches.extend(self.registry.plan_behind(agent, sender, &part, hops_left).await?);
         }
         Ok(Response::new(proto::PlanReply { switches }))
+    }
+}
+
+fn member_state(state: &MemberState) -> proto::MemberState {
+    proto::MemberState {
+        address: state.address.to_string(),
+        expected_psn: state.expected.get(),
+        msn: state.msn.get(),
     }
 }

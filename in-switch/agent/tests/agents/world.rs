@@ -13,10 +13,8 @@ use std::{
     time::Duration,
 };
 
-use control::{
-    Agent, Claim, ControlError,
-    agent::{self, AgentSettings, Plane},
-};
+use agent::{AgentSettings, Plane};
+use control::{Agent, Claim, ControlError};
 use data_plane::{Groups, KernelPlane};
 use endpoint::{Endpoint, Peer};
 use lab::Network;

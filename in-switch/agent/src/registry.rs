@@ -24,13 +24,13 @@ use routes::Station;
 use rustls::RootCertStore;
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{
-    AgentSettings,
+use crate::{
     next::Behind,
+    settings::AgentSettings,
     sight::{self, Sight, Unseen},
     split::{Split, Way, ports},
 };
-use crate::{Agent, Claim, ControlError, ErrorKind, proto::PlannedSwitch};
+use control::{Agent, Claim, ControlError, ErrorKind, proto::PlannedSwitch};
 
 /// The switches behind have answered within this time: less than who asks here waits for.
 const BEHIND_TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use mcrdma::{GroupKey, plan::Group};
 
 use super::{Entry, Registry, lock};
-use crate::{ControlError, ErrorKind, lent::Lent};
+use control::{ControlError, ErrorKind, delegation::Delegation};
 
 impl Registry {
     /// How many other groups there are of this one's sender, also from an agent before.
@@ -23,7 +23,7 @@ impl Registry {
     /// host; and the switch answers who asks for it only if that member has agreed. Whether it has.
     pub(super) fn check_virtual_peer(&self, group: &Group) -> Result<bool, ControlError> {
         if !group.proof.is_empty() {
-            let proven = Lent::to(group).check(&self.authorities, group);
+            let proven = Delegation::to(group).check(&self.authorities, group);
             return proven.map(|()| true).map_err(|why| {
                 let (address, mac) = (group.virtual_address, group.virtual_mac);
                 let why = format!("{}: {address} at {mac} is not proven: {why}", group.key);
