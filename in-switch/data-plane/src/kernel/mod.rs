@@ -9,6 +9,7 @@
 //! it did so for preallocated maps). So nothing is written before every program that may have found
 //! what was freed has ended: [`KernelPlane::settle`].
 
+mod entries;
 mod layout;
 mod sweep;
 
