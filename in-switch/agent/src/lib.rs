@@ -10,13 +10,17 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
+mod held;
 mod next;
+mod paths;
 mod registry;
 mod serve;
 mod service;
 mod settings;
 mod sight;
 mod split;
+mod upkeep;
 
 pub use next::{At, Next, NoNext};
 pub use serve::{Prepared, listen, prepare, serve};

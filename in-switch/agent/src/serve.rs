@@ -27,6 +27,7 @@ use crate::{
     service::Service,
     settings::{AgentSettings, Plane},
     sight::Sight,
+    upkeep::Upkeep,
 };
 
 /// Calls that are under way when an agent is to end are answered within this time, or not at all.
@@ -119,8 +120,10 @@ pub async fn serve(
 
 /// What has to be done from time to time, none of which holds the others up.
 async fn look_after(registry: Arc<Registry>, follow: Duration) {
+    let stale_after = registry.stale_after;
+    let upkeep = Upkeep(registry);
     let [mut follow, mut sweep, mut keep] =
-        [follow, registry.stale_after / 6, registry.stale_after / 4].map(|every| {
+        [follow, stale_after / 6, stale_after / 4].map(|every| {
             let mut ticks = interval(every);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
@@ -128,19 +131,19 @@ async fn look_after(registry: Arc<Registry>, follow: Duration) {
     let following = async {
         loop {
             follow.tick().await;
-            registry.follow_routes().await;
+            upkeep.follow_routes().await;
         }
     };
     let sweeping = async {
         loop {
             sweep.tick().await;
-            registry.sweep().await;
+            upkeep.sweep().await;
         }
     };
     let keeping = async {
         loop {
             keep.tick().await;
-            registry.keep_behind().await;
+            upkeep.keep_behind().await;
         }
     };
     tokio::join!(following, sweeping, keeping);
