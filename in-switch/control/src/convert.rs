@@ -14,25 +14,28 @@ fn invalid(what: &str, found: impl std::fmt::Display) -> ControlError {
     ControlError::new(ErrorKind::Invalid, format!("{found} is no {what}"))
 }
 
-pub(crate) fn address(text: &str) -> Result<IpAddr, ControlError> {
+/// An IP address.
+pub fn address(text: &str) -> Result<IpAddr, ControlError> {
     text.parse().map_err(|_| invalid("IP address", format_args!("{text:?}")))
 }
 
-pub(crate) fn mac(text: &str) -> Result<Mac, ControlError> {
+/// An Ethernet address.
+pub fn mac(text: &str) -> Result<Mac, ControlError> {
     text.parse().map_err(|_| invalid("Ethernet address", format_args!("{text:?}")))
 }
 
 /// Empty if it is not known.
-pub(crate) fn optional_mac(text: &str) -> Result<Option<Mac>, ControlError> {
+pub fn optional_mac(text: &str) -> Result<Option<Mac>, ControlError> {
     if text.is_empty() { Ok(None) } else { mac(text).map(Some) }
 }
 
-pub(crate) fn optional_mac_told(mac: Option<Mac>) -> String {
+/// Empty if it is not known.
+pub fn optional_mac_told(mac: Option<Mac>) -> String {
     mac.map(|mac| mac.to_string()).unwrap_or_default()
 }
 
-/// A number of 24 bits.
-pub(crate) fn serial(what: &str, number: u32) -> Result<u32, ControlError> {
+/// A number of 24 bits; `what` names it in the error.
+pub fn serial(what: &str, number: u32) -> Result<u32, ControlError> {
     if number < Serial::COUNT {
         Ok(number)
     } else {
@@ -40,17 +43,20 @@ pub(crate) fn serial(what: &str, number: u32) -> Result<u32, ControlError> {
     }
 }
 
-pub(crate) fn key(key: Option<&proto::Key>) -> Result<GroupKey, ControlError> {
+/// A group's key.
+pub fn key(key: Option<&proto::Key>) -> Result<GroupKey, ControlError> {
     let missing = || ControlError::new(ErrorKind::Invalid, "the request names no group");
     let key = key.ok_or_else(missing)?;
     Ok(GroupKey { sender: address(&key.sender)?, id: serial("queue pair number", key.id)? })
 }
 
-pub(crate) fn key_told(key: GroupKey) -> proto::Key {
+/// A group's key, as it travels.
+pub fn key_told(key: GroupKey) -> proto::Key {
     proto::Key { sender: key.sender.to_string(), id: key.id }
 }
 
-pub(crate) fn group(group: Option<&proto::Group>) -> Result<Group, ControlError> {
+/// A group as switches have to know it.
+pub fn group(group: Option<&proto::Group>) -> Result<Group, ControlError> {
     let missing = || ControlError::new(ErrorKind::Invalid, "the request has no group");
     let group = group.ok_or_else(missing)?;
     Ok(Group {
@@ -66,7 +72,8 @@ pub(crate) fn group(group: Option<&proto::Group>) -> Result<Group, ControlError>
     })
 }
 
-pub(crate) fn members(members: &[proto::Member]) -> Result<Vec<Member>, ControlError> {
+/// 1 to [`MEMBERS_MAX`] members, each with at most [`REGIONS_MAX`] regions.
+pub fn members(members: &[proto::Member]) -> Result<Vec<Member>, ControlError> {
     let count = members.len();
     if !(1..=MEMBERS_MAX).contains(&count) {
         let message = format!("{count} members; a group has 1 to {MEMBERS_MAX}");
@@ -97,7 +104,8 @@ fn member(member: &proto::Member) -> Result<Member, ControlError> {
     })
 }
 
-pub(crate) fn group_told(group: &Group) -> proto::Group {
+/// A group, as it travels.
+pub fn group_told(group: &Group) -> proto::Group {
     proto::Group {
         key: Some(key_told(group.key)),
         sender_mac: optional_mac_told(group.sender_mac),
@@ -111,7 +119,8 @@ pub(crate) fn group_told(group: &Group) -> proto::Group {
     }
 }
 
-pub(crate) fn member_told(member: &Member) -> proto::Member {
+/// A member, as it travels.
+pub fn member_told(member: &Member) -> proto::Member {
     let region = |region: &Region| proto::Region {
         start: region.start,
         bytes: region.bytes,
@@ -124,13 +133,5 @@ pub(crate) fn member_told(member: &Member) -> proto::Member {
         qpn: member.qpn,
         psn_offset: member.psn_offset,
         regions: member.regions.iter().map(region).collect(),
-    }
-}
-
-pub(crate) fn member_state(state: &data_plane::MemberState) -> proto::MemberState {
-    proto::MemberState {
-        address: state.address.to_string(),
-        expected_psn: state.expected.get(),
-        msn: state.msn.get(),
     }
 }

@@ -54,22 +54,23 @@ const EXPIRED: &str = "Timeout expired";
 
 impl ControlError {
     /// Nothing was heard of whom was asked: it may or may not have done it.
-    pub(crate) const fn is_silence(&self) -> bool {
+    pub const fn is_silence(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Late)
     }
 
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+    /// Of this kind; the message names the switch, host or peer.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
     /// The same, with where or when it happened.
-    pub(crate) fn within(self, place: impl std::fmt::Display) -> Self {
+    pub fn within(self, place: impl std::fmt::Display) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
 
     /// What a peer, such as "the agent at a:1", has answered. What went wrong on the way is said by this
     /// end, which names the peer.
-    pub(crate) fn of_status(peer: &str, status: &Status) -> Self {
+    pub fn of_status(peer: &str, status: &Status) -> Self {
         let known = CODES.iter().find(|(_, code)| *code == status.code());
         // A connection that breaks comes without a code of its own.
         let otherwise = match std::error::Error::source(status) {

@@ -12,7 +12,7 @@ use tokio::{
 use crate::{Agent, Claim, ControlError, ErrorKind};
 
 /// Switches have taken a group within this time.
-pub(crate) const INSERT_TIMEOUT: Duration = Duration::from_secs(20);
+pub const INSERT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Groups are kept at least as often, so that troubles are heard of.
 const KEEP_AT_LEAST: Duration = Duration::from_secs(2);
 /// What holds others up is tried again after this time.
@@ -21,10 +21,10 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Keeps a group in the switches.
-pub(crate) struct Keeper {
+pub struct Keeper {
     gone: mpsc::UnboundedSender<IpAddr>,
     /// Why packets may not reach all members, each time that this changes.
-    pub(crate) troubles: mpsc::UnboundedReceiver<Option<String>>,
+    pub troubles: mpsc::UnboundedReceiver<Option<String>>,
     task: JoinHandle<()>,
 }
 
@@ -40,7 +40,7 @@ struct Keeping {
 
 impl Keeper {
     /// Keeps a group that has been inserted.
-    pub(crate) fn start(agent: Agent, claim: Claim, group: Group, stale_after: Duration) -> Self {
+    pub fn start(agent: Agent, claim: Claim, group: Group, stale_after: Duration) -> Self {
         let (gone, told) = mpsc::unbounded_channel();
         let (tell, troubles) = mpsc::unbounded_channel();
         let keeping = Keeping { agent, claim, group, stale_after, gone: Vec::new() };
@@ -49,13 +49,13 @@ impl Keeper {
     }
 
     /// The group goes on without a member.
-    pub(crate) fn remove_member(&self, member: IpAddr) {
+    pub fn remove_member(&self, member: IpAddr) {
         // It is there until this is dropped.
         let _ = self.gone.send(member);
     }
 
     /// Takes the group out of the switches. If that takes too long, they forget it by themselves.
-    pub(crate) async fn end(self) {
+    pub async fn end(self) {
         let Self { gone, mut task, .. } = self;
         drop(gone);
         if timeout(REMOVE_TIMEOUT, &mut task).await.is_err() {

@@ -1,32 +1,35 @@
-//! Groups that switches copy: who asks for them, and who puts them into the switches.
+//! How groups in switches are asked for, by gRPC over TLS with certificates at both ends: the messages
+//! (`proto/`), their conversion, and the clients of agents and daemons.
 //!
-//! An agent runs at each switch that copies ([`agent::serve`]). Asked for a group ([`Agent::insert`]), it
-//! forks the members by its own routes, as late as possible (the MC-RDMA paper's Algorithm 1), asks the
-//! agents behind its branches for their parts, and then tells its own data plane. What it does when
-//! routes change, and when nobody wants a group any more, is in `docs/decisions/in-switch-control.md`.
+//! - [`Agent`] is the agent at a switch, as its callers see it; [`AgentSwitches`] is the same for the library,
+//!   and [`keeper`] keeps a group in the switches.
+//! - [`host`] is the daemon of a host, as its applications see it.
+//! - [`proto`], [`convert`], [`delegation`] and [`tls`] are what agents, daemons and clients share.
 //!
-//! They talk by gRPC (`proto/switch.proto`) over TLS, with certificates at both ends.
+//! The processes themselves are the crates `agent` and `host`. What agents do when routes change, and when
+//! nobody wants a group any more, is in `docs/decisions/in-switch.md`.
+
+#![forbid(unsafe_code)]
 
 #[cfg(test)]
 #[path = "../../../crates/rdmc/tests/common/authority.rs"]
 mod authority;
 
-pub mod agent;
-mod client;
-mod convert;
+mod agent;
+pub mod convert;
+pub mod delegation;
 mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod host;
-mod keeper;
-mod lent;
+pub mod keeper;
 /// What travels, made of `proto/`.
 #[allow(missing_docs, clippy::all, reason = "made by a generator")]
 pub mod proto;
 mod switches;
-mod tls;
+pub mod tls;
 
-pub use client::{Agent, Claim, Kept};
+pub use agent::{Agent, Claim, HOPS_MAX, Kept};
 pub use error::{ControlError, ErrorKind};
 pub use switches::AgentSwitches;
 

@@ -7,9 +7,8 @@ use std::{
 };
 
 use certificates::Certificates;
-use mcrdma::plan::Group;
+use mcrdma::{InsertError, Inserted, Switches, plan::Group};
 use tokio::runtime::{Builder, Runtime};
-use transport_switch::{InsertError, Inserted, Switches};
 
 use crate::{Agent, Claim, ControlError, ErrorKind, keeper::Keeper};
 

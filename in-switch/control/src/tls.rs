@@ -39,13 +39,13 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Handshakes at the same time. Others wait.
 const HANDSHAKES_MAX: usize = 64;
 /// Who is silent is asked whether it lives, and has to answer within half of this time.
-pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
+pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// What cannot be accepted now, as for want of descriptors, is tried again after this time.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The certificate that who answers a channel has shown, once it is connected.
 #[derive(Clone, Default)]
-pub(crate) struct Shown(Arc<Mutex<Option<CertificateDer<'static>>>>);
+pub struct Shown(Arc<Mutex<Option<CertificateDer<'static>>>>);
 
 impl Shown {
     fn lock(&self) -> MutexGuard<'_, Option<CertificateDer<'static>>> {
@@ -55,10 +55,7 @@ impl Shown {
 
 /// A channel to an agent or a daemon at `HOST:PORT`. It is connected when it is used first, and again when it has
 /// broken. Who answers has to have a certificate for HOST.
-pub(crate) fn channel(
-    peer: &str,
-    certificates: &Certificates,
-) -> Result<(Channel, Shown), ControlError> {
+pub fn channel(peer: &str, certificates: &Certificates) -> Result<(Channel, Shown), ControlError> {
     let no_peer = |why: &str| {
         ControlError::new(ErrorKind::Invalid, format!("\"{peer}\" is no HOST:PORT: {why}"))
     };
@@ -96,7 +93,7 @@ pub(crate) fn channel(
 
 /// What serves callers that [`accept`] lets in, so many calls or streams of a connection at a time.
 /// Who is silent is hung up on.
-pub(crate) fn server(at_a_time_max: u32) -> Server {
+pub fn server(at_a_time_max: u32) -> Server {
     Server::builder()
         .max_concurrent_streams(at_a_time_max)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
@@ -104,7 +101,7 @@ pub(crate) fn server(at_a_time_max: u32) -> Server {
 }
 
 /// Why serving has come to an end by itself.
-pub(crate) fn serving_failed(error: impl Display) -> ControlError {
+pub fn serving_failed(error: impl Display) -> ControlError {
     ControlError::new(ErrorKind::Failed, format!("serving: {error}"))
 }
 
@@ -112,7 +109,7 @@ pub(crate) fn serving_failed(error: impl Display) -> ControlError {
 /// others' handshakes.
 ///
 /// Errors: the system does not give the listener to the runtime.
-pub(crate) fn accept(
+pub fn accept(
     listener: std::net::TcpListener,
     certificates: &Certificates,
 ) -> Result<ReceiverStream<io::Result<Accepted<TcpStream>>>, ControlError> {
@@ -150,11 +147,11 @@ pub(crate) fn accept(
 }
 
 /// Who may speak for any address. Everybody else may for those that their certificate is for.
-pub(crate) struct Trusted(Vec<ServerName<'static>>);
+pub struct Trusted(Vec<ServerName<'static>>);
 
 impl Trusted {
     /// Of names that certificates are for: DNS names or IP addresses. Errors: one is neither.
-    pub(crate) fn parse(names: &[String]) -> Result<Self, ControlError> {
+    pub fn parse(names: &[String]) -> Result<Self, ControlError> {
         let parse = |name: &String| {
             let why = || format!("\"{name}\" is not the name or address of a host");
             let parsed = ServerName::try_from(name.clone());
@@ -164,7 +161,7 @@ impl Trusted {
     }
 
     /// Whether who asks has shown a certificate that lets it speak for this address.
-    pub(crate) fn lets<T>(&self, request: &Request<T>, address: IpAddr) -> bool {
+    pub fn lets<T>(&self, request: &Request<T>, address: IpAddr) -> bool {
         let shown = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
         let certificates = shown.and_then(TlsConnectInfo::peer_certs);
         let own = certificates.as_ref().and_then(|chain| chain.first());
@@ -172,7 +169,7 @@ impl Trusted {
     }
 
     /// Whether who answers has.
-    pub(crate) fn lets_answer(&self, shown: &Shown, address: IpAddr) -> bool {
+    pub fn lets_answer(&self, shown: &Shown, address: IpAddr) -> bool {
         shown.lock().as_ref().is_some_and(|own| self.is_for(own, address))
     }
 

@@ -1,6 +1,6 @@
 /* What the switch agent tells the program, and what the program keeps: the maps.
  *
- * Layouts are those of src/kernel/layout.rs. Addresses are of 16 bytes, IPv4 as ::ffff:a.b.c.d; the
+ * Layouts are those of src/kernel/entries.rs. Addresses are of 16 bytes, IPv4 as ::ffff:a.b.c.d; the
  * fields of packets are in the order of bytes of this machine.
  */
 #pragma once
@@ -120,6 +120,78 @@ struct answers {
 	__u32 unused;
 	struct record records[MEMBERS_MAX];
 };
+
+/* The same as in src/kernel/entries.rs: neither side builds with another layout. */
+#define SIZE(entry_, bytes_)                                                                     \
+	_Static_assert(sizeof(struct entry_) == bytes_, "size of " #entry_)
+#define AT(entry_, field_, offset_)                                                              \
+	_Static_assert(__builtin_offsetof(struct entry_, field_) == offset_, #entry_ "." #field_)
+
+SIZE(group_key, 20);
+AT(group_key, sender, 0);
+AT(group_key, id, 16);
+SIZE(branch, 36);
+AT(branch, port, 0);
+AT(branch, qpn, 4);
+AT(branch, psn_offset, 8);
+AT(branch, mac, 12);
+AT(branch, rewrites, 18);
+AT(branch, regions, 19);
+AT(branch, target, 20);
+SIZE(group, 2384);
+AT(group, sender_qpn, 0);
+AT(group, count, 4);
+AT(group, generation, 8);
+AT(group, inputs, 16);
+AT(group, branches, 80);
+SIZE(regions_key, 16);
+AT(regions_key, generation, 0);
+AT(regions_key, branch, 8);
+AT(regions_key, unused, 12);
+SIZE(region, 32);
+AT(region, start, 0);
+AT(region, bytes, 8);
+AT(region, member_start, 16);
+AT(region, member_key, 24);
+AT(region, unused, 28);
+SIZE(regions, 512);
+AT(regions, all, 0);
+SIZE(sender_key, 20);
+AT(sender_key, sender, 0);
+AT(sender_key, qpn, 16);
+SIZE(sender, 40);
+AT(sender, virtual_address, 0);
+AT(sender, present, 16);
+AT(sender, count, 24);
+AT(sender, tells_all, 28);
+AT(sender, id, 32);
+AT(sender, is_answered, 36);
+SIZE(member_key, 36);
+AT(member_key, sender, 0);
+AT(member_key, qpn, 16);
+AT(member_key, member, 20);
+SIZE(member, 68);
+AT(member, index, 0);
+AT(member, ports, 4);
+SIZE(record, 32);
+AT(record, expected, 0);
+AT(record, msn, 4);
+AT(record, credits, 8);
+AT(record, is_nak_held, 12);
+AT(record, psn_offset, 16);
+AT(record, notified, 20);
+AT(record, notified_window, 24);
+SIZE(answers, 2096);
+AT(answers, lock, 0);
+AT(answers, told, 4);
+AT(answers, nak_number, 8);
+AT(answers, wait_number, 12);
+AT(answers, nak_until_ns, 16);
+AT(answers, wait_until_ns, 24);
+AT(answers, notified_window, 32);
+AT(answers, notified, 40);
+AT(answers, unused, 44);
+AT(answers, records, 48);
 
 #define TABLE(name_, key_, value_, entries_)                                                     \
 	struct {                                                                                 \

@@ -3,6 +3,9 @@
 //! Each test has a network namespace of its own: ports `s0` on, whose other ends `h0` on are read and
 //! written with packet sockets. Needs root, and a build with clang.
 
+#[path = "common/links.rs"]
+mod links;
+
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -78,9 +81,7 @@ impl Twins {
         }
         let (mut hosts, mut ports) = (Vec::new(), Vec::new());
         for port in 0..PORTS {
-            ip(&format!("link add s{port} type veth peer name h{port}"));
-            quiet(&format!("s{port}"));
-            quiet(&format!("h{port}"));
+            links::veth(&format!("s{port}"), &format!("h{port}"), 9000);
             // What passes goes out of all other ports.
             ip(&format!("link set s{port} master bridge0"));
             ip(&format!("link set s{port} type bridge_slave learning off"));

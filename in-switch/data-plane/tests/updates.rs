@@ -2,6 +2,9 @@
 //! by byte, what its member is to get, and who is a member all the time misses none and gets none
 //! twice. Over both data planes. Needs root.
 
+#[path = "common/links.rs"]
+mod links;
+
 use std::{
     net::IpAddr,
     sync::{
@@ -27,8 +30,6 @@ const ROOM_BYTES: u64 = 1 << 20;
 const BURST: u32 = 8;
 const PATIENCE: Duration = Duration::from_secs(60);
 const VIRTUAL_START: u64 = 0x5000_0000;
-/// Of local experiments (IEEE 802).
-const PROBE_TYPE: [u8; 2] = [0x88, 0xb5];
 
 /// Two groups, so that what one frees the other could get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,31 +123,12 @@ impl Hosts {
     fn new() -> Self {
         lab::enter_own_network().unwrap();
         let open = |port: usize| {
-            lab::ip(&format!("link add s{port} type veth peer name h{port}")).unwrap();
-            lab::quiet(&format!("s{port}"), 9000).unwrap();
-            lab::quiet(&format!("h{port}"), 9000).unwrap();
+            links::veth(&format!("s{port}"), &format!("h{port}"), 9000);
             let host = Interface::open(&format!("h{port}"), true).unwrap();
             host.reserve(4 << 20).unwrap();
             host
         };
         Self { hosts: (0..PORTS).map(open).collect(), batch: Batch::new() }
-    }
-
-    /// A link that is up drops what it is given until the kernel has noticed that its other end is up, too.
-    fn wait_for_links(&mut self) {
-        let mut probe = [[0xff; 6], [2, 0, 0, 0, 9, 9]].concat();
-        probe.extend(PROBE_TYPE);
-        probe.resize(60, 0);
-        let deadline = Instant::now() + PATIENCE;
-        let mut missing: Vec<usize> = (1..PORTS).collect();
-        while !missing.is_empty() {
-            assert!(Instant::now() < deadline, "nothing comes out of ports {missing:?}");
-            self.hosts[0].send(Offload::NONE, &probe).unwrap();
-            missing.retain(|&port| {
-                let wait = Duration::from_millis(10);
-                self.hosts[port].receive(&mut self.batch, wait).unwrap() == 0
-            });
-        }
     }
 
     /// Sends these packets of each sender; member 0 gets each of them once, and everybody nothing but
@@ -164,8 +146,7 @@ impl Hosts {
             assert!(Instant::now() < deadline, "member 0 misses {missing:?}");
             for port in 1..PORTS {
                 self.hosts[port].receive(&mut self.batch, Duration::ZERO).unwrap();
-                let frames = self.batch.frames().map(|(_, frame)| frame);
-                for frame in frames.filter(|frame| frame[12..14] != PROBE_TYPE) {
+                for (_, frame) in self.batch.frames() {
                     let (sender, member, number) = checked(senders, frame);
                     if member == 0 {
                         let place = missing.iter().position(|known| *known == (sender, number));
@@ -196,7 +177,6 @@ fn change_under_traffic(groups: Groups, mut hosts: Hosts) {
     let senders = [Sender(1), Sender(2)];
     let ports: Vec<Port> =
         (0..PORTS).map(|port| KernelPlane::port_number(&format!("s{port}")).unwrap()).collect();
-    hosts.wait_for_links();
     let mut groups = groups;
     for sender in senders {
         groups.insert(sender.key(), sender.group(0, &ports), None).unwrap();

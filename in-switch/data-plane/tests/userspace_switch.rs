@@ -1,6 +1,9 @@
 //! The switch in userspace: bridges what is nobody's, with all that hosts leave to their cards, and
 //! copies what is a group's. Needs root: each host is a thread with a network namespace of its own.
 
+#[path = "common/links.rs"]
+mod links;
+
 use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, TcpListener, TcpStream},
@@ -68,9 +71,7 @@ impl Running {
 }
 
 fn veth(port: usize) {
-    ip(&format!("link add s{port} type veth peer name h{port}"));
-    quiet(&format!("s{port}"));
-    quiet(&format!("h{port}"));
+    links::veth(&format!("s{port}"), &format!("h{port}"), 9000);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use flow::{BYTES, Flow, OPEN, VIRTUAL_START, run, turn};
 use lab::Network;
 use mcrdma::{
     Counter, GroupKey, Region,
-    plan::{Device, Group, Member, Node, Topology, plan},
+    plan::{Device, Group, Member, Node, Topology, entries, plan},
 };
 use roce::{
     Mac, Serial,
@@ -147,7 +147,7 @@ impl World {
             let port = networks[switch].run(move || KernelPlane::port_number(&port).unwrap());
             (port, endpoints[node].mac())
         };
-        for entry in tree.entries(group, members, hop) {
+        for entry in entries(&tree, group, members, hop) {
             let plane = self.planes.get_mut(&entry.switch).unwrap();
             plane.insert(group.key, &entry.replication, entry.merging.as_ref()).unwrap();
         }

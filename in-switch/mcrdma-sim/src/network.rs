@@ -139,7 +139,7 @@ impl Network {
             // In place of an interface's number, that of the port.
             (self.fabric.port(switch, chosen).map_or(u32::MAX, |port| port as u32), Mac([0; 6]))
         };
-        for entry in tree.entries(&group, to, hop) {
+        for entry in plan::entries(&tree, &group, to, hop) {
             self.fabric.tables[entry.switch].insert(group.key, entry.replication, entry.merging)?;
             self.fabric.buffers[entry.switch].has_groups = true;
         }

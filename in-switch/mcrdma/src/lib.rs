@@ -22,6 +22,7 @@ mod merge;
 pub mod plan;
 mod resolve;
 mod switch;
+mod switches;
 mod tables;
 
 pub use counter::{Counter, Counters};
@@ -34,4 +35,5 @@ pub use key::{GroupKey, Port};
 pub use limits::{GROUPS_MAX, MEMBERS_MAX, PLACES_MAX, PORTS_MAX, REGIONS_MAX};
 pub use merge::{HOLD_NS, Merged, Merger, WINDOW_NS};
 pub use switch::{Switch, Verdict};
+pub use switches::{InsertError, Inserted, Switches};
 pub use tables::{Decision, Tables};

@@ -36,9 +36,10 @@ mod way;
 pub use driver::SwitchTransport;
 pub use error::OpenError;
 pub use link::{GroupEnd, SwitchLink};
+pub use mcrdma::{InsertError, Inserted, Switches};
 pub use peer::{MTUS_BYTES, Member, Root};
 pub use queue_pair::{QueuePair, Unconnected};
-pub use switches::{InsertError, Inserted, Registration, Switches, Watch};
+pub use switches::{Registration, Watch};
 
 /// Receivers of a group: what a switch can copy to.
 pub const RECEIVERS_MAX: usize = mcrdma::MEMBERS_MAX;

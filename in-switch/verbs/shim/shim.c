@@ -92,7 +92,7 @@ static int negative(int result) {
     return errno ? -errno : -EIO;
 }
 
-int rv_load(char *why, size_t why_bytes) {
+static int rv_load(char *why, size_t why_bytes) {
     if (lib.library)
         return 0;
     void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -185,8 +185,10 @@ static int open_by(struct rv_device *device, const char *name, const uint8_t gid
     return error;
 }
 
-int rv_open(const char *name, const uint8_t gid[16], uint32_t interface, uint32_t depth,
-            struct rv_device **opened) {
+static void rv_close(struct rv_device *device);
+
+static int rv_open(const char *name, const uint8_t gid[16], uint32_t interface, uint32_t depth,
+                   struct rv_device **opened) {
     struct rv_device *device = calloc(1, sizeof *device);
     if (!device)
         return -ENOMEM;
@@ -204,7 +206,7 @@ int rv_open(const char *name, const uint8_t gid[16], uint32_t interface, uint32_
     return 0;
 }
 
-void rv_close(struct rv_device *device) {
+static void rv_close(struct rv_device *device) {
     if (device->cq)
         lib.destroy_cq(device->cq);
     if (device->channel)
@@ -215,13 +217,13 @@ void rv_close(struct rv_device *device) {
     free(device);
 }
 
-const char *rv_name(const struct rv_device *device) { return device->name; }
+static const char *rv_name(const struct rv_device *device) { return device->name; }
 
-uint32_t rv_mtu_bytes(const struct rv_device *device) { return device->mtu_bytes; }
+static uint32_t rv_mtu_bytes(const struct rv_device *device) { return device->mtu_bytes; }
 
-int rv_fd(const struct rv_device *device) { return device->channel->fd; }
+static int rv_fd(const struct rv_device *device) { return device->channel->fd; }
 
-int rv_arm(struct rv_device *device) {
+static int rv_arm(struct rv_device *device) {
     struct ibv_cq *cq;
     void *context;
     while (!lib.get_cq_event(device->channel, &cq, &context))
@@ -229,7 +231,7 @@ int rv_arm(struct rv_device *device) {
     return negative(ibv_req_notify_cq(device->cq, 0));
 }
 
-int rv_poll(struct rv_device *device, struct rv_completion *completions, uint32_t most) {
+static int rv_poll(struct rv_device *device, struct rv_completion *completions, uint32_t most) {
     struct ibv_wc found[16];
     int count = ibv_poll_cq(device->cq, most < 16 ? (int)most : 16, found);
     for (int i = 0; i < count; i++) {
@@ -251,8 +253,8 @@ int rv_poll(struct rv_device *device, struct rv_completion *completions, uint32_
     return count < 0 ? -EIO : count;
 }
 
-int rv_register(struct rv_device *device, void *begin, size_t bytes, uint32_t for_peers,
-                struct rv_memory **memory) {
+static int rv_register(struct rv_device *device, void *begin, size_t bytes, uint32_t for_peers,
+                       struct rv_memory **memory) {
     errno = 0;
     int access = IBV_ACCESS_LOCAL_WRITE | (for_peers ? IBV_ACCESS_REMOTE_WRITE : 0);
     struct ibv_mr *mr = lib.register_mr(device->pd, begin, bytes, access);
@@ -260,13 +262,13 @@ int rv_register(struct rv_device *device, void *begin, size_t bytes, uint32_t fo
     return mr ? 0 : negative(-1);
 }
 
-void rv_deregister(struct rv_memory *memory) { lib.deregister_mr((struct ibv_mr *)memory); }
+static void rv_deregister(struct rv_memory *memory) { lib.deregister_mr((struct ibv_mr *)memory); }
 
-uint32_t rv_local_key(const struct rv_memory *memory) { return ((const struct ibv_mr *)memory)->lkey; }
+static uint32_t rv_local_key(const struct rv_memory *memory) { return ((const struct ibv_mr *)memory)->lkey; }
 
-uint32_t rv_remote_key(const struct rv_memory *memory) { return ((const struct ibv_mr *)memory)->rkey; }
+static uint32_t rv_remote_key(const struct rv_memory *memory) { return ((const struct ibv_mr *)memory)->rkey; }
 
-int rv_create(struct rv_device *device, uint32_t depth, struct rv_queue_pair **created) {
+static int rv_create(struct rv_device *device, uint32_t depth, struct rv_queue_pair **created) {
     struct ibv_qp_init_attr wanted = {
         .send_cq = device->cq,
         .recv_cq = device->cq,
@@ -288,12 +290,12 @@ int rv_create(struct rv_device *device, uint32_t depth, struct rv_queue_pair **c
     return 0;
 }
 
-void rv_destroy(struct rv_queue_pair *queue_pair) {
+static void rv_destroy(struct rv_queue_pair *queue_pair) {
     lib.destroy_qp(queue_pair->qp);
     free(queue_pair);
 }
 
-uint32_t rv_qpn(const struct rv_queue_pair *queue_pair) { return queue_pair->qp->qp_num; }
+static uint32_t rv_qpn(const struct rv_queue_pair *queue_pair) { return queue_pair->qp->qp_num; }
 
 static int mtu_code(uint32_t bytes, enum ibv_mtu *code) {
     static const struct {
@@ -310,7 +312,7 @@ static int mtu_code(uint32_t bytes, enum ibv_mtu *code) {
     return -EINVAL;
 }
 
-int rv_connect(struct rv_queue_pair *queue_pair, const struct rv_connection *wanted) {
+static int rv_connect(struct rv_queue_pair *queue_pair, const struct rv_connection *wanted) {
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_INIT,
         .port_num = PORT,
@@ -352,7 +354,7 @@ int rv_connect(struct rv_queue_pair *queue_pair, const struct rv_connection *wan
                                       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-int rv_send(struct rv_queue_pair *queue_pair, const struct rv_work *work) {
+static int rv_send(struct rv_queue_pair *queue_pair, const struct rv_work *work) {
     struct ibv_sge part = {.addr = work->address, .length = work->bytes, .lkey = work->local_key};
     struct ibv_send_wr request = {
         .wr_id = work->id,
@@ -372,10 +374,31 @@ int rv_send(struct rv_queue_pair *queue_pair, const struct rv_work *work) {
     return negative(ibv_post_send(queue_pair->qp, &request, &refused));
 }
 
-int rv_receive(struct rv_queue_pair *queue_pair, uint64_t id, uint64_t address, uint32_t bytes,
-               uint32_t local_key) {
+static int rv_receive(struct rv_queue_pair *queue_pair, uint64_t id, uint64_t address, uint32_t bytes,
+                      uint32_t local_key) {
     struct ibv_sge part = {.addr = address, .length = bytes, .lkey = local_key};
     struct ibv_recv_wr request = {.wr_id = id, .sg_list = &part, .num_sge = bytes ? 1 : 0};
     struct ibv_recv_wr *refused;
     return negative(ibv_post_recv(queue_pair->qp, &request, &refused));
 }
+
+const struct rv_functions rv_functions = {
+    .load = rv_load,
+    .open = rv_open,
+    .close = rv_close,
+    .name = rv_name,
+    .mtu_bytes = rv_mtu_bytes,
+    .fd = rv_fd,
+    .arm = rv_arm,
+    .poll = rv_poll,
+    .register_memory = rv_register,
+    .deregister_memory = rv_deregister,
+    .local_key = rv_local_key,
+    .remote_key = rv_remote_key,
+    .create = rv_create,
+    .destroy = rv_destroy,
+    .qpn = rv_qpn,
+    .connect = rv_connect,
+    .send = rv_send,
+    .receive = rv_receive,
+};

@@ -1,5 +1,5 @@
 /* What the crate needs of libibverbs, most of which is inline functions. Functions answer 0 or a
- * negative errno unless they say otherwise.
+ * negative errno unless they say otherwise. A build without libibverbs' headers has no such table.
  */
 #pragma once
 
@@ -44,35 +44,40 @@ struct rv_completion {
     uint32_t qpn;
 };
 
-/* Opens the library. On failure there is a reason. */
-int rv_load(char *why, size_t why_bytes);
+/* All of it. */
+struct rv_functions {
+    /* Opens the library. On failure there is a reason. */
+    int (*load)(char *why, size_t why_bytes);
 
-/* The device of this name, or any that is up if there is none, with a completion queue, by the address
- * that `gid` is, on the network interface of this number, or any if it is 0. */
-int rv_open(const char *name, const uint8_t gid[16], uint32_t interface, uint32_t depth,
-            struct rv_device **device);
-void rv_close(struct rv_device *device);
-const char *rv_name(const struct rv_device *device);
-/* Payload of a packet, at most; 0 if the port was down. */
-uint32_t rv_mtu_bytes(const struct rv_device *device);
-/* Readable when there may be completions; see rv_arm. */
-int rv_fd(const struct rv_device *device);
-/* Makes the descriptor readable at the next completion. */
-int rv_arm(struct rv_device *device);
-/* Answers how many. */
-int rv_poll(struct rv_device *device, struct rv_completion *completions, uint32_t most);
+    /* The device of this name, or any that is up if there is none, with a completion queue, by the address
+     * that `gid` is, on the network interface of this number, or any if it is 0. */
+    int (*open)(const char *name, const uint8_t gid[16], uint32_t interface, uint32_t depth,
+                struct rv_device **device);
+    void (*close)(struct rv_device *device);
+    const char *(*name)(const struct rv_device *device);
+    /* Payload of a packet, at most; 0 if the port was down. */
+    uint32_t (*mtu_bytes)(const struct rv_device *device);
+    /* Readable when there may be completions; see arm. */
+    int (*fd)(const struct rv_device *device);
+    /* Makes the descriptor readable at the next completion. */
+    int (*arm)(struct rv_device *device);
+    /* Answers how many. */
+    int (*poll)(struct rv_device *device, struct rv_completion *completions, uint32_t most);
 
-/* Memory that the device may write, and peers if they are to. */
-int rv_register(struct rv_device *device, void *begin, size_t bytes, uint32_t for_peers,
-                struct rv_memory **memory);
-void rv_deregister(struct rv_memory *memory);
-uint32_t rv_local_key(const struct rv_memory *memory);
-uint32_t rv_remote_key(const struct rv_memory *memory);
+    /* Memory that the device may write, and peers if they are to. */
+    int (*register_memory)(struct rv_device *device, void *begin, size_t bytes, uint32_t for_peers,
+                    struct rv_memory **memory);
+    void (*deregister_memory)(struct rv_memory *memory);
+    uint32_t (*local_key)(const struct rv_memory *memory);
+    uint32_t (*remote_key)(const struct rv_memory *memory);
 
-int rv_create(struct rv_device *device, uint32_t depth, struct rv_queue_pair **queue_pair);
-void rv_destroy(struct rv_queue_pair *queue_pair);
-uint32_t rv_qpn(const struct rv_queue_pair *queue_pair);
-int rv_connect(struct rv_queue_pair *queue_pair, const struct rv_connection *connection);
-int rv_send(struct rv_queue_pair *queue_pair, const struct rv_work *work);
-int rv_receive(struct rv_queue_pair *queue_pair, uint64_t id, uint64_t address, uint32_t bytes,
-               uint32_t local_key);
+    int (*create)(struct rv_device *device, uint32_t depth, struct rv_queue_pair **queue_pair);
+    void (*destroy)(struct rv_queue_pair *queue_pair);
+    uint32_t (*qpn)(const struct rv_queue_pair *queue_pair);
+    int (*connect)(struct rv_queue_pair *queue_pair, const struct rv_connection *connection);
+    int (*send)(struct rv_queue_pair *queue_pair, const struct rv_work *work);
+    int (*receive)(struct rv_queue_pair *queue_pair, uint64_t id, uint64_t address, uint32_t bytes,
+                   uint32_t local_key);
+};
+
+extern const struct rv_functions rv_functions;

@@ -16,10 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::{
     Completion, Connection, DEPTH, Event, Operation, Status, VerbsError,
     ffi::{
-        RawCompletion, RawConnection, RawDevice, RawMemory, RawQueuePair, RawWork, rv_arm,
-        rv_close, rv_connect, rv_create, rv_deregister, rv_destroy, rv_fd, rv_load, rv_local_key,
-        rv_mtu_bytes, rv_name, rv_open, rv_poll, rv_qpn, rv_receive, rv_register, rv_remote_key,
-        rv_send,
+        self, Functions, RawCompletion, RawConnection, RawDevice, RawMemory, RawQueuePair, RawWork,
     },
 };
 
@@ -28,6 +25,7 @@ const COMPLETIONS: u32 = 1024;
 
 /// The part of a device that its memory and queue pairs keep alive.
 struct Opened {
+    functions: &'static Functions,
     raw: *mut RawDevice,
     name: String,
 }
@@ -39,9 +37,9 @@ unsafe impl Sync for Opened {}
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: `raw` came from `rv_open`, and nothing that was made of it is left: all of that has
+        // SAFETY: `raw` came from `Functions::open`, and nothing that was made of it is left: all of that has
         // an `Arc` of this.
-        unsafe { rv_close(self.raw) }
+        unsafe { (self.functions.close)(self.raw) }
     }
 }
 
@@ -64,14 +62,19 @@ pub struct Device {
     opened: Arc<Opened>,
 }
 
-fn load() -> Result<(), VerbsError> {
+/// The shim, once the library is open.
+fn load() -> Result<&'static Functions, VerbsError> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(functions) = ffi::functions() else {
+        let why = "this program was built without its headers (Debian: libibverbs-dev)";
+        return Err(VerbsError::Library { why: why.to_owned() });
+    };
     let mut why = [0_u8; 256];
     // SAFETY: one thread at a time calls this, and `why` has the length that is given.
-    let result = unsafe { rv_load(why.as_mut_ptr().cast(), why.len()) };
+    let result = unsafe { (functions.load)(why.as_mut_ptr().cast(), why.len()) };
     if result >= 0 {
-        return Ok(());
+        return Ok(functions);
     }
     let text = why.split(|byte| *byte == 0).next().unwrap_or_default();
     Err(VerbsError::Library { why: String::from_utf8_lossy(text).into_owned() })
@@ -87,9 +90,9 @@ fn gid(address: IpAddr) -> [u8; 16] {
 impl Device {
     /// Opens a device by its name and one of its addresses.
     pub fn open(name: &str, address: IpAddr) -> Result<Self, VerbsError> {
-        load()?;
+        let functions = load()?;
         let c_name = CString::new(name).map_err(|_| missing(name))?;
-        Self::open_raw(Some(&c_name), address, 0).map_err(|error| match error.kind() {
+        Self::open_raw(functions, Some(&c_name), address, 0).map_err(|error| match error.kind() {
             io::ErrorKind::AddrNotAvailable => {
                 VerbsError::Address { device: name.to_owned(), address }
             }
@@ -100,8 +103,7 @@ impl Device {
     /// Opens the device that is up and has this address on the network interface of this number, if
     /// there is one.
     pub fn with_address(address: IpAddr, interface: u32) -> Result<Option<Self>, VerbsError> {
-        load()?;
-        match Self::open_raw(None, address, interface) {
+        match Self::open_raw(load()?, None, address, interface) {
             Ok(device) => Ok(Some(device)),
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(None),
             Err(source) => Err(VerbsError::Device {
@@ -113,19 +115,25 @@ impl Device {
     }
 
     /// Errors: the library's; `AddrNotAvailable` if no device, or not the one of this name, has the address.
-    fn open_raw(name: Option<&CStr>, address: IpAddr, interface: u32) -> io::Result<Self> {
+    fn open_raw(
+        functions: &'static Functions,
+        name: Option<&CStr>,
+        address: IpAddr,
+        interface: u32,
+    ) -> io::Result<Self> {
         let mut raw = ptr::null_mut();
         let name = name.map_or(ptr::null(), CStr::as_ptr);
-        // SAFETY: `load` was called before; the pointers are to a string with its end or null, to 16
+        // SAFETY: the library is open; the pointers are to a string with its end or null, to 16
         // bytes, and to a place for the result.
-        let result =
-            unsafe { rv_open(name, gid(address).as_ptr(), interface, COMPLETIONS, &raw mut raw) };
+        let result = unsafe {
+            (functions.open)(name, gid(address).as_ptr(), interface, COMPLETIONS, &raw mut raw)
+        };
         if result < 0 {
             return Err(io::Error::from_raw_os_error(-result));
         }
         // SAFETY: the device is open, and its name is a string with an end that lives as long.
-        let name = unsafe { CStr::from_ptr(rv_name(raw)) }.to_string_lossy().into_owned();
-        Ok(Self { opened: Arc::new(Opened { raw, name }) })
+        let name = unsafe { CStr::from_ptr((functions.name)(raw)) }.to_string_lossy().into_owned();
+        Ok(Self { opened: Arc::new(Opened { functions, raw, name }) })
     }
 
     /// Its name.
@@ -138,7 +146,7 @@ impl Device {
     #[must_use]
     pub fn mtu_bytes(&self) -> u32 {
         // SAFETY: the device is open.
-        unsafe { rv_mtu_bytes(self.opened.raw) }
+        unsafe { (self.opened.functions.mtu_bytes)(self.opened.raw) }
     }
 
     /// Memory of so many bytes, all zeros, which the device can read and write, and peers can write.
@@ -154,7 +162,13 @@ impl Device {
         // SAFETY: the device is open; `begin` is memory of that length, which is freed only after it
         // was deregistered.
         let result = unsafe {
-            rv_register(self.opened.raw, begin.cast(), bytes, for_peers.into(), &raw mut raw)
+            (self.opened.functions.register_memory)(
+                self.opened.raw,
+                begin.cast(),
+                bytes,
+                for_peers.into(),
+                &raw mut raw,
+            )
         };
         if result < 0 {
             // SAFETY: it came from a box of this length, and the device has not got it.
@@ -162,14 +176,15 @@ impl Device {
             let (device, source) = (self.name().to_owned(), io::Error::from_raw_os_error(-result));
             return Err(VerbsError::Register { device, bytes, source });
         }
-        Ok(Memory { raw, begin, bytes, _opened: Arc::clone(&self.opened) })
+        Ok(Memory { raw, begin, bytes, opened: Arc::clone(&self.opened) })
     }
 
     /// A queue pair that is not connected yet.
     pub fn queue_pair(&self) -> Result<QueuePair, VerbsError> {
         let mut raw = ptr::null_mut();
         // SAFETY: the device is open, and the pointer is to a place for the result.
-        let result = unsafe { rv_create(self.opened.raw, DEPTH, &raw mut raw) };
+        let result =
+            unsafe { (self.opened.functions.create)(self.opened.raw, DEPTH, &raw mut raw) };
         self.opened.check("make a queue pair", result)?;
         Ok(QueuePair { raw, opened: Arc::clone(&self.opened) })
     }
@@ -200,7 +215,8 @@ impl Device {
             return Ok(found);
         }
         // SAFETY: the device is open.
-        self.opened.check("ask for events", unsafe { rv_arm(self.opened.raw) })?;
+        self.opened
+            .check("ask for events", unsafe { (self.opened.functions.arm)(self.opened.raw) })?;
         // What came before it was armed makes no event.
         self.drain(completions)
     }
@@ -218,7 +234,9 @@ impl Device {
     fn drain(&self, completions: &mut Vec<Completion>) -> Result<usize, VerbsError> {
         let mut found = [RawCompletion::default(); 16];
         // SAFETY: the device is open, and `found` has room for that many.
-        let result = unsafe { rv_poll(self.opened.raw, found.as_mut_ptr(), found.len() as u32) };
+        let result = unsafe {
+            (self.opened.functions.poll)(self.opened.raw, found.as_mut_ptr(), found.len() as u32)
+        };
         self.opened.check("read completions", result)?;
         let count = usize::try_from(result).unwrap_or(0);
         completions.extend(found[..count].iter().map(completion));
@@ -229,7 +247,7 @@ impl Device {
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the device's, which stays open while `self` is borrowed.
-        unsafe { BorrowedFd::borrow_raw(rv_fd(self.opened.raw)) }
+        unsafe { BorrowedFd::borrow_raw((self.opened.functions.fd)(self.opened.raw)) }
     }
 }
 
@@ -255,7 +273,7 @@ pub struct Memory {
     raw: *mut RawMemory,
     begin: *mut u8,
     bytes: usize,
-    _opened: Arc<Opened>,
+    opened: Arc<Opened>,
 }
 
 // SAFETY: the memory is this object's alone, but for the device, which is bound to no thread.
@@ -263,10 +281,10 @@ unsafe impl Send for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `raw` came from `rv_register`. Once it is deregistered the device does not touch the
+        // SAFETY: `raw` came from `Functions::register_memory`. Once it is deregistered the device does not touch the
         // memory, which came from a box of this length.
         unsafe {
-            rv_deregister(self.raw);
+            (self.opened.functions.deregister_memory)(self.raw);
             drop(Box::from_raw(ptr::slice_from_raw_parts_mut(self.begin, self.bytes)));
         }
     }
@@ -283,7 +301,7 @@ impl Memory {
     #[must_use]
     pub fn key(&self) -> u32 {
         // SAFETY: it is registered as long as it lives.
-        unsafe { rv_remote_key(self.raw) }
+        unsafe { (self.opened.functions.remote_key)(self.raw) }
     }
 
     /// How long it is.
@@ -347,8 +365,8 @@ unsafe impl Send for QueuePair {}
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: `raw` came from `rv_create`, of a device that is still open.
-        unsafe { rv_destroy(self.raw) }
+        // SAFETY: `raw` came from `Functions::create`, of a device that is still open.
+        unsafe { (self.opened.functions.destroy)(self.raw) }
     }
 }
 
@@ -357,7 +375,7 @@ impl QueuePair {
     #[must_use]
     pub fn number(&self) -> u32 {
         // SAFETY: it is there as long as this lives.
-        unsafe { rv_qpn(self.raw) }
+        unsafe { (self.opened.functions.qpn)(self.raw) }
     }
 
     /// Connects it; once. Asks the network for the Ethernet address of the peer's.
@@ -374,7 +392,9 @@ impl QueuePair {
             not_ready_timer: connection.not_ready_timer,
         };
         // SAFETY: it is there, and so is what the pointer is to.
-        self.opened.check("connect a queue pair", unsafe { rv_connect(self.raw, &raw const raw) })
+        self.opened.check("connect a queue pair", unsafe {
+            (self.opened.functions.connect)(self.raw, &raw const raw)
+        })
     }
 
     /// Sends these bytes of memory. They must be left alone until it has completed.
@@ -392,7 +412,7 @@ impl QueuePair {
             address: memory.address() + range.start as u64,
             bytes: range.len() as u32,
             // SAFETY: it is registered as long as it lives.
-            local_key: unsafe { rv_local_key(memory.raw) },
+            local_key: unsafe { (self.opened.functions.local_key)(memory.raw) },
             has_immediate: immediate.is_some().into(),
             immediate: immediate.unwrap_or_default(),
             ..RawWork::default()
@@ -402,7 +422,8 @@ impl QueuePair {
         }
         // SAFETY: it is there, and so is what the pointer is to. Memory that goes before the work is
         // done is deregistered first, so that the device finds nothing there.
-        self.opened.check("send", unsafe { rv_send(self.raw, &raw const work) })
+        self.opened
+            .check("send", unsafe { (self.opened.functions.send)(self.raw, &raw const work) })
     }
 
     /// Takes a message into these bytes of memory.
@@ -416,9 +437,25 @@ impl QueuePair {
         let address = memory.address() + range.start as u64;
         // SAFETY: as in `send`.
         let result = unsafe {
-            let key = rv_local_key(memory.raw);
-            rv_receive(self.raw, id, address, range.len() as u32, key)
+            let key = (self.opened.functions.local_key)(memory.raw);
+            (self.opened.functions.receive)(self.raw, id, address, range.len() as u32, key)
         };
         self.opened.check("post a receive", result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_no_device_has_finds_none_or_says_what_is_missing() {
+        match Device::with_address([192, 0, 2, 1].into(), 0) {
+            Ok(found) => assert!(found.is_none()),
+            Err(VerbsError::Library { why }) => assert!(!why.is_empty()),
+            Err(error) => assert!(matches!(error, VerbsError::Device { .. }), "{error}"),
+        }
+        let missing = Device::open("none-such", [192, 0, 2, 1].into()).map(|_| ());
+        assert!(missing.is_err());
     }
 }

@@ -5,19 +5,12 @@
 //! ([`IS_BUILT`]), opening fails and says so. Nothing here starts threads. A [`Device`] and what
 //! belongs to it can be used from one thread at a time, and moved between threads.
 
-#[cfg(not(libibverbs))]
-mod absent;
 mod buffered;
-#[cfg(libibverbs)]
 mod device;
 mod error;
-#[cfg(libibverbs)]
 mod ffi;
 
-#[cfg(not(libibverbs))]
-pub use absent::{Device, Memory, QueuePair};
 pub use buffered::{Buffer, BufferedQueuePair, Ended};
-#[cfg(libibverbs)]
 pub use device::{Device, Memory, QueuePair};
 pub use error::VerbsError;
 
@@ -123,7 +116,6 @@ pub enum Status {
 }
 
 impl Status {
-    #[cfg(libibverbs)]
     const fn new(code: u32) -> Self {
         match code {
             0 => Self::Done,

@@ -43,7 +43,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("verbs", &[]),
     ("data-plane", &["mcrdma", "packet-socket", "roce"]),
     ("routes", &["mcrdma", "roce"]),
-    ("control", &["certificates", "mcrdma", "roce", "routes", "data-plane", "transport-switch"]),
+    ("control", &["certificates", "mcrdma", "roce"]),
+    ("agent", &["certificates", "control", "data-plane", "mcrdma", "roce", "routes"]),
+    ("host", &["certificates", "control", "mcrdma", "roce"]),
     ("endpoint", &["mcrdma", "packet-socket", "roce"]),
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
     (
@@ -64,7 +66,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("plan", &["rdmc"]),
     ("files", &["plan", "rdmc"]),
-    ("cli", &["control", "files", "mcrdma", "plan", "rdmc", "schedule", "data-plane", "trace"]),
+    (
+        "cli",
+        &[
+            "agent",
+            "control",
+            "data-plane",
+            "files",
+            "host",
+            "mcrdma",
+            "plan",
+            "rdmc",
+            "schedule",
+            "trace",
+        ],
+    ),
     ("lab", &[]),
     ("rules", &[]),
     (

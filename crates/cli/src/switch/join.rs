@@ -6,7 +6,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use control::host::{self, DaemonSettings};
+use host::DaemonSettings;
 
 use super::setup;
 use crate::{

@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
+use agent::{AgentSettings, Next, Plane};
 use clap::ValueEnum;
-use control::agent::{self, AgentSettings, Next, Plane};
 use data_plane::{Groups, KernelPlane, UserspacePlane};
 use rustix::system::uname;
 

@@ -34,7 +34,7 @@ use std::{
 };
 
 use hyper_util::rt::TokioIo;
-use roce::{Mac, rc::MemoryRegion};
+use roce::Mac;
 use tokio::{net::UnixStream, sync::mpsc, time::timeout};
 use tonic::{
     Status, Streaming,
@@ -351,20 +351,5 @@ impl Made {
             psn_first: made.psn_first,
             members: made.members.iter().map(|text| address(text)).collect::<Result<_, _>>()?,
         })
-    }
-}
-
-impl Acceptance {
-    /// With one address, Ethernet address and queue pair, and no memory for WRITEs.
-    #[must_use]
-    pub const fn new(address: IpAddr, mac: Mac, qpn: u32) -> Self {
-        Self { address, mac, qpn, regions: Vec::new() }
-    }
-
-    /// The same with memory.
-    #[must_use]
-    pub fn with(mut self, memory: MemoryRegion) -> Self {
-        self.regions.push(memory);
-        self
     }
 }

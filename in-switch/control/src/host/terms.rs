@@ -96,17 +96,19 @@ pub struct NewGroup {
     pub all_notifications: bool,
 }
 
-pub(crate) fn invalid(why: impl Into<String>) -> ControlError {
+/// What was asked makes no sense.
+pub fn invalid(why: impl Into<String>) -> ControlError {
     ControlError::new(ErrorKind::Invalid, why)
 }
 
 /// Words of another host's, no longer than they need to be.
-pub(crate) fn reason(mut text: String) -> String {
+pub fn reason(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
     text
 }
 
-pub(crate) fn name(what: &str, text: &str) -> Result<String, ControlError> {
+/// A name that others have given; `what` says of what.
+pub fn name(what: &str, text: &str) -> Result<String, ControlError> {
     let is_name = (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
     if is_name {
         return Ok(text.to_owned());
@@ -168,7 +170,8 @@ fn extents_told(regions: &[Extent]) -> Vec<proto::Extent> {
 }
 
 impl Terms {
-    pub(crate) fn of(terms: Option<&proto::Terms>) -> Result<Self, ControlError> {
+    /// As it travels. Errors: what was sent is not valid.
+    pub fn of(terms: Option<&proto::Terms>) -> Result<Self, ControlError> {
         let terms = terms.ok_or_else(|| invalid("terms are missing"))?;
         Ok(Self {
             sender: address(&terms.sender)?,
@@ -180,7 +183,9 @@ impl Terms {
         })
     }
 
-    pub(crate) fn told(&self) -> proto::Terms {
+    /// As it travels.
+    #[must_use]
+    pub fn told(&self) -> proto::Terms {
         proto::Terms {
             sender: self.sender.to_string(),
             sender_qpn: self.sender_qpn,
@@ -192,7 +197,7 @@ impl Terms {
     }
 
     /// Whether this fits to what a member says that it has.
-    pub(crate) fn check(&self, accepted: &Acceptance) -> Result<(), ControlError> {
+    pub fn check(&self, accepted: &Acceptance) -> Result<(), ControlError> {
         let [given, wanted] = [accepted.regions.len(), self.regions.len()];
         if given != wanted {
             return Err(invalid(format!("{given} memory regions where the sender has {wanted}")));
@@ -213,7 +218,21 @@ impl Terms {
 }
 
 impl Acceptance {
-    pub(crate) fn of(joined: &proto::Joined) -> Result<Self, ControlError> {
+    /// With one address, Ethernet address and queue pair, and no memory for WRITEs.
+    #[must_use]
+    pub const fn new(address: IpAddr, mac: Mac, qpn: u32) -> Self {
+        Self { address, mac, qpn, regions: Vec::new() }
+    }
+
+    /// The same with memory.
+    #[must_use]
+    pub fn with(mut self, memory: MemoryRegion) -> Self {
+        self.regions.push(memory);
+        self
+    }
+
+    /// As it travels. Errors: what was sent is not valid.
+    pub fn of(joined: &proto::Joined) -> Result<Self, ControlError> {
         check_count(joined.regions.len())?;
         let memory = |&proto::Memory { start, bytes, key }: &proto::Memory| {
             check_range(start, bytes).map(|()| MemoryRegion { start, bytes, key })
@@ -226,7 +245,9 @@ impl Acceptance {
         })
     }
 
-    pub(crate) fn told(&self) -> proto::Joined {
+    /// As it travels.
+    #[must_use]
+    pub fn told(&self) -> proto::Joined {
         let memory = |&MemoryRegion { start, bytes, key }: &MemoryRegion| proto::Memory {
             start,
             bytes,
@@ -259,8 +280,17 @@ impl Acceptance {
     }
 }
 
+impl Invited {
+    /// For people.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        format!("member {} ({})", self.daemon, self.service)
+    }
+}
+
 impl NewGroup {
-    pub(crate) fn of(group: &proto::NewGroup) -> Result<Self, ControlError> {
+    /// As it travels. Errors: what was sent is not valid.
+    pub fn of(group: &proto::NewGroup) -> Result<Self, ControlError> {
         let count = group.members.len();
         if !(1..=MEMBERS_MAX).contains(&count) {
             let why = format!("{count} members; a group has 1 to {MEMBERS_MAX}");
@@ -283,7 +313,9 @@ impl NewGroup {
         })
     }
 
-    pub(crate) fn told(&self) -> proto::NewGroup {
+    /// As it travels.
+    #[must_use]
+    pub fn told(&self) -> proto::NewGroup {
         let invited = |invited: &Invited| proto::Invited {
             daemon: invited.daemon.clone(),
             service: invited.service.clone(),
@@ -301,7 +333,9 @@ impl NewGroup {
         }
     }
 
-    pub(crate) fn terms(&self, psn_first: u32) -> Terms {
+    /// What its members are told.
+    #[must_use]
+    pub fn terms(&self, psn_first: u32) -> Terms {
         Terms {
             sender: self.sender,
             sender_qpn: self.sender_qpn,
@@ -313,7 +347,8 @@ impl NewGroup {
     }
 
     /// As switches have to know it, once all have accepted. The sender takes it for its first member.
-    pub(crate) fn group(&self, id: u32, psn_first: u32, accepted: &[Acceptance]) -> Option<Group> {
+    #[must_use]
+    pub fn group(&self, id: u32, psn_first: u32, accepted: &[Acceptance]) -> Option<Group> {
         let first = accepted.first()?;
         Some(Group {
             key: mcrdma::GroupKey { sender: self.sender, id },

@@ -1,41 +1,28 @@
-//! Entries of the program's maps as bytes: what `bpf/tables.h` declares, by hand, so that nothing has
-//! to be believed about the layout of Rust's structs. Numbers are in this machine's order.
+//! Entries of the program's maps as bytes, and back: bytes are what maps of `aya` take without a promise
+//! of ours that the layout is right.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use mcrdma::{
-    Branch, GroupKey, MEMBERS_MAX, Merging, PORTS_MAX, Port, REGIONS_MAX, Region, Replication,
-    Rewriting, Source,
+    Branch, GroupKey, MEMBERS_MAX, Merging, PORTS_MAX, Port, Region, Replication, Rewriting, Source,
 };
 use roce::{Mac, Serial};
+use zerocopy::{FromZeros, transmute};
 
-pub const ADDRESS_BYTES: usize = 16;
-pub const GROUP_KEY_BYTES: usize = 20;
-pub const REGIONS_KEY_BYTES: usize = 16;
-pub const MEMBER_KEY_BYTES: usize = 36;
-const BRANCH_BYTES: usize = 36;
-const INPUTS_AT: usize = 16;
-const GROUP_HEAD_BYTES: usize = INPUTS_AT + PORTS_MAX * 4;
-pub const GROUP_BYTES: usize = GROUP_HEAD_BYTES + MEMBERS_MAX * BRANCH_BYTES;
-pub const MEMBER_BYTES: usize = 4 + PORTS_MAX * 4;
-const REGION_BYTES: usize = 32;
-pub const REGIONS_BYTES: usize = REGIONS_MAX * REGION_BYTES;
-pub const SENDER_BYTES: usize = 40;
-const RECORD_BYTES: usize = 32;
-const ANSWERS_HEAD_BYTES: usize = 48;
-pub const ANSWERS_BYTES: usize = ANSWERS_HEAD_BYTES + MEMBERS_MAX * RECORD_BYTES;
+use super::entries::{self, Address};
+
 /// All messages that there may be (IBA table 45).
 const CREDITS_UNLIMITED: u32 = 31;
 
-pub type AddressBytes = [u8; ADDRESS_BYTES];
-pub type GroupKeyBytes = [u8; GROUP_KEY_BYTES];
-pub type RegionsKeyBytes = [u8; REGIONS_KEY_BYTES];
-pub type MemberKeyBytes = [u8; MEMBER_KEY_BYTES];
-pub type MemberBytes = [u8; MEMBER_BYTES];
-pub type GroupBytes = [u8; GROUP_BYTES];
-pub type RegionsBytes = [u8; REGIONS_BYTES];
-pub type SenderBytes = [u8; SENDER_BYTES];
-pub type AnswersBytes = [u8; ANSWERS_BYTES];
+pub type AddressBytes = Address;
+pub type GroupKeyBytes = [u8; size_of::<entries::GroupKey>()];
+pub type RegionsKeyBytes = [u8; size_of::<entries::RegionsKey>()];
+pub type MemberKeyBytes = [u8; size_of::<entries::MemberKey>()];
+pub type MemberBytes = [u8; size_of::<entries::Member>()];
+pub type GroupBytes = [u8; size_of::<entries::Group>()];
+pub type RegionsBytes = [u8; size_of::<entries::Regions>()];
+pub type SenderBytes = [u8; size_of::<entries::Sender>()];
+pub type AnswersBytes = [u8; size_of::<entries::Answers>()];
 
 /// IPv4 as `::ffff:a.b.c.d`.
 pub fn address(address: IpAddr) -> AddressBytes {
@@ -45,52 +32,31 @@ pub fn address(address: IpAddr) -> AddressBytes {
     }
 }
 
-fn read_address(bytes: &[u8], at: usize) -> IpAddr {
-    let mut octets = [0; ADDRESS_BYTES];
-    octets.copy_from_slice(&bytes[at..at + ADDRESS_BYTES]);
+fn read_address(octets: Address) -> IpAddr {
     Ipv6Addr::from(octets).to_canonical()
 }
 
-fn put(bytes: &mut [u8], at: usize, part: &[u8]) {
-    bytes[at..at + part.len()].copy_from_slice(part);
-}
-
-fn put_u32(bytes: &mut [u8], at: usize, number: u32) {
-    put(bytes, at, &number.to_ne_bytes());
-}
-
-fn read_u32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn read_u64(bytes: &[u8], at: usize) -> u64 {
-    let mut number = [0; 8];
-    number.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_ne_bytes(number)
-}
-
-/// At most [`PORTS_MAX`].
-fn put_ports(bytes: &mut [u8], at: usize, ports: &[Port]) {
-    for (place, &port) in (at..).step_by(4).zip(ports) {
-        put_u32(bytes, place, port);
+/// At most [`PORTS_MAX`], zeros behind them.
+fn ports(ports: &[Port]) -> [u32; PORTS_MAX] {
+    let mut all = [0; PORTS_MAX];
+    for (place, &port) in all.iter_mut().zip(ports) {
+        *place = port;
     }
+    all
 }
 
-fn read_ports(bytes: &[u8], at: usize) -> Vec<Port> {
-    let ports = (0..PORTS_MAX).map(|index| read_u32(bytes, at + index * 4));
-    ports.take_while(|&port| port != 0).collect()
+fn read_ports(ports: &[u32; PORTS_MAX]) -> Vec<Port> {
+    ports.iter().copied().take_while(|&port| port != 0).collect()
 }
 
 /// Of `groups`; also of `senders` and `answers`, with a queue pair in the identifier's place.
 pub fn group_key(sender: IpAddr, number: u32) -> GroupKeyBytes {
-    let mut bytes = [0; GROUP_KEY_BYTES];
-    put(&mut bytes, 0, &address(sender));
-    put_u32(&mut bytes, 16, number);
-    bytes
+    transmute!(entries::GroupKey { sender: address(sender), id: number })
 }
 
 pub fn read_group_key(bytes: &GroupKeyBytes) -> GroupKey {
-    GroupKey { sender: read_address(bytes, 0), id: read_u32(bytes, 16) }
+    let key: entries::GroupKey = transmute!(*bytes);
+    GroupKey { sender: read_address(key.sender), id: key.id }
 }
 
 /// Of `senders` and `answers`: the sender's address and its queue pair.
@@ -101,71 +67,71 @@ pub fn read_sender_key(bytes: &GroupKeyBytes) -> (IpAddr, u32) {
 
 /// Of a branch of the group whose entry names this generation.
 pub fn regions_key(generation: u64, branch: usize) -> RegionsKeyBytes {
-    let mut bytes = [0; REGIONS_KEY_BYTES];
-    put(&mut bytes, 0, &generation.to_ne_bytes());
-    put_u32(&mut bytes, 8, branch as u32);
-    bytes
+    transmute!(entries::RegionsKey { generation, branch: branch as u32, unused: 0 })
 }
 
 pub fn regions_generation(key: &RegionsKeyBytes) -> u64 {
-    read_u64(key, 0)
+    let key: entries::RegionsKey = transmute!(*key);
+    key.generation
 }
 
 pub fn member_key(sender: IpAddr, qpn: u32, member: IpAddr) -> MemberKeyBytes {
-    let mut bytes = [0; MEMBER_KEY_BYTES];
-    put(&mut bytes, 0, &group_key(sender, qpn));
-    put(&mut bytes, 20, &address(member));
-    bytes
+    transmute!(entries::MemberKey { sender: address(sender), qpn, member: address(member) })
+}
+
+/// The sender's address, its queue pair, and the member.
+pub fn read_member_key(bytes: &MemberKeyBytes) -> (IpAddr, u32, IpAddr) {
+    let key: entries::MemberKey = transmute!(*bytes);
+    (read_address(key.sender), key.qpn, read_address(key.member))
 }
 
 /// The place of a member's record, and where its answers come in.
-pub fn member(index: u32, ports: &[Port]) -> MemberBytes {
-    let mut bytes = [0; MEMBER_BYTES];
-    put_u32(&mut bytes, 0, index);
-    put_ports(&mut bytes, 4, ports);
-    bytes
+pub fn member(index: u32, inputs: &[Port]) -> MemberBytes {
+    transmute!(entries::Member { index, ports: ports(inputs) })
 }
 
 pub fn read_member(bytes: &MemberBytes) -> (u32, Vec<Port>) {
-    (read_u32(bytes, 0), read_ports(bytes, 4))
+    let member: entries::Member = transmute!(*bytes);
+    (member.index, read_ports(&member.ports))
 }
 
 /// `replication` has been checked. `generation`: which regions are its branches'.
 pub fn group(replication: &Replication, generation: u64) -> GroupBytes {
-    let mut bytes = [0; GROUP_BYTES];
-    put_u32(&mut bytes, 0, replication.sender_qpn);
-    put_u32(&mut bytes, 4, replication.branches.len() as u32);
-    put(&mut bytes, 8, &generation.to_ne_bytes());
-    put_ports(&mut bytes, INPUTS_AT, &replication.inputs);
-    let places = bytes[GROUP_HEAD_BYTES..].chunks_exact_mut(BRANCH_BYTES);
-    for (place, branch) in places.zip(&replication.branches) {
-        put_u32(place, 0, branch.port);
-        put(place, 12, &branch.mac.0);
-        put(place, 20, &address(branch.target));
+    let mut group = entries::Group::new_zeroed();
+    group.sender_qpn = replication.sender_qpn;
+    group.count = replication.branches.len() as u32;
+    group.generation = generation;
+    group.inputs = ports(&replication.inputs);
+    for (place, branch) in group.branches.iter_mut().zip(&replication.branches) {
+        place.port = branch.port;
+        place.mac = branch.mac.0;
+        place.target = address(branch.target);
         if let Some(rewriting) = &branch.rewriting {
-            put_u32(place, 4, rewriting.qpn);
-            put_u32(place, 8, rewriting.psn_offset);
-            place[18] = 1;
-            place[19] = rewriting.regions.len() as u8;
+            place.qpn = rewriting.qpn;
+            place.psn_offset = rewriting.psn_offset;
+            place.rewrites = 1;
+            place.regions = rewriting.regions.len() as u8;
         }
     }
-    bytes
+    transmute!(group)
 }
 
 pub fn group_sender_qpn(bytes: &GroupBytes) -> u32 {
-    read_u32(bytes, 0)
+    let group: entries::Group = transmute!(*bytes);
+    group.sender_qpn
 }
 
 pub fn group_generation(bytes: &GroupBytes) -> u64 {
-    read_u64(bytes, 8)
+    let group: entries::Group = transmute!(*bytes);
+    group.generation
 }
 
 /// The regions that a group's entry refers to.
-pub fn regions_keys(group: &GroupBytes) -> impl Iterator<Item = RegionsKeyBytes> {
-    let (generation, count) = (group_generation(group), read_u32(group, 4) as usize);
-    let places = group[GROUP_HEAD_BYTES..].chunks_exact(BRANCH_BYTES).take(count);
-    let with_regions = places.enumerate().filter(|(_, place)| place[19] > 0);
-    with_regions.map(move |(branch, _)| regions_key(generation, branch))
+pub fn regions_keys(bytes: &GroupBytes) -> impl Iterator<Item = RegionsKeyBytes> {
+    let group: entries::Group = transmute!(*bytes);
+    let branches = group.branches.into_iter().take(group.count as usize);
+    let with_regions = branches.enumerate().filter(|(_, branch)| branch.regions > 0);
+    with_regions.map(move |(index, _)| regions_key(group.generation, index))
 }
 
 /// `regions` reads those of a branch that has some.
@@ -173,110 +139,114 @@ pub fn read_group(
     bytes: &GroupBytes,
     mut regions: impl FnMut(&RegionsKeyBytes) -> Option<RegionsBytes>,
 ) -> Replication {
-    let generation = group_generation(bytes);
-    let count = (read_u32(bytes, 4) as usize).min(MEMBERS_MAX);
-    let branch = |(index, place): (usize, &[u8])| {
-        let mut mac = Mac::default();
-        mac.0.copy_from_slice(&place[12..18]);
-        let rewriting = (place[18] == 1).then(|| Rewriting {
-            qpn: read_u32(place, 4),
-            psn_offset: read_u32(place, 8),
-            regions: match place[19] {
+    let group: entries::Group = transmute!(*bytes);
+    let branch = |(index, branch): (usize, &entries::Branch)| {
+        let rewriting = (branch.rewrites == 1).then(|| Rewriting {
+            qpn: branch.qpn,
+            psn_offset: branch.psn_offset,
+            regions: match branch.regions {
                 0 => Vec::new(),
-                count => regions(&regions_key(generation, index))
+                count => regions(&regions_key(group.generation, index))
                     .map_or(Vec::new(), |all| read_regions(&all, count)),
             },
         });
-        Branch { port: read_u32(place, 0), mac, target: read_address(place, 20), rewriting }
+        let (port, mac) = (branch.port, Mac(branch.mac));
+        Branch { port, mac, target: read_address(branch.target), rewriting }
     };
-    let places = bytes[GROUP_HEAD_BYTES..].chunks_exact(BRANCH_BYTES).take(count).enumerate();
+    let branches = group.branches.iter().take(group.count as usize).enumerate();
     Replication {
-        sender_qpn: read_u32(bytes, 0),
-        inputs: read_ports(bytes, INPUTS_AT),
-        branches: places.map(branch).collect(),
+        sender_qpn: group.sender_qpn,
+        inputs: read_ports(&group.inputs),
+        branches: branches.map(branch).collect(),
     }
 }
 
-/// At most [`REGIONS_MAX`].
+/// At most `REGIONS_MAX`.
 pub fn regions(all: &[Region]) -> RegionsBytes {
-    let mut bytes = [0; REGIONS_BYTES];
-    for (place, region) in bytes.chunks_exact_mut(REGION_BYTES).zip(all) {
-        put(place, 0, &region.start.to_ne_bytes());
-        put(place, 8, &region.bytes.to_ne_bytes());
-        put(place, 16, &region.member_start.to_ne_bytes());
-        put_u32(place, 24, region.member_key);
+    let mut regions = entries::Regions::new_zeroed();
+    for (place, &Region { start, bytes, member_start, member_key }) in
+        regions.all.iter_mut().zip(all)
+    {
+        *place = entries::Region { start, bytes, member_start, member_key, unused: 0 };
     }
-    bytes
+    transmute!(regions)
 }
 
 fn read_regions(bytes: &RegionsBytes, count: u8) -> Vec<Region> {
-    let region = |place: &[u8]| Region {
-        start: read_u64(place, 0),
-        bytes: read_u64(place, 8),
-        member_start: read_u64(place, 16),
-        member_key: read_u32(place, 24),
+    let regions: entries::Regions = transmute!(*bytes);
+    let region = |&entries::Region { start, bytes, member_start, member_key, .. }: &_| Region {
+        start,
+        bytes,
+        member_start,
+        member_key,
     };
-    bytes.chunks_exact(REGION_BYTES).take(count.into()).map(region).collect()
+    regions.all.iter().take(count.into()).map(region).collect()
 }
 
 /// All members present.
 pub fn sender(id: u32, merging: &Merging) -> SenderBytes {
     let count = merging.members.len();
-    let mut bytes = [0; SENDER_BYTES];
-    put(&mut bytes, 0, &address(merging.virtual_address));
-    put(&mut bytes, 16, &(u64::MAX >> (MEMBERS_MAX - count)).to_ne_bytes());
-    put_u32(&mut bytes, 24, count as u32);
-    put_u32(&mut bytes, 28, merging.all_notifications.into());
-    put_u32(&mut bytes, 32, id);
-    put_u32(&mut bytes, 36, merging.virtual_mac.is_some().into());
-    bytes
+    transmute!(entries::Sender {
+        virtual_address: address(merging.virtual_address),
+        present: u64::MAX >> (MEMBERS_MAX - count),
+        count: count as u32,
+        tells_all: merging.all_notifications.into(),
+        id,
+        is_answered: merging.virtual_mac.is_some().into(),
+    })
 }
 
 /// Takes a member out. Whether it was there, and not the last.
 pub fn remove_member(bytes: &mut SenderBytes, index: u32) -> bool {
-    let present = read_u64(bytes, 16);
+    let mut sender: entries::Sender = transmute!(*bytes);
     let bit = 1_u64.checked_shl(index).unwrap_or(0);
-    let is_there = present & bit != 0 && present != bit;
+    let is_there = sender.present & bit != 0 && sender.present != bit;
     if is_there {
-        put(bytes, 16, &(present & !bit).to_ne_bytes());
+        sender.present &= !bit;
+        *bytes = transmute!(sender);
     }
     is_there
 }
 
 /// The identifier of the group whose sender it is.
 pub fn sender_group(bytes: &SenderBytes) -> u32 {
-    read_u32(bytes, 32)
+    let sender: entries::Sender = transmute!(*bytes);
+    sender.id
 }
 
 /// Whether who asks for its virtual address is answered.
 pub fn is_answered(bytes: &SenderBytes) -> bool {
-    read_u32(bytes, 36) != 0
+    let sender: entries::Sender = transmute!(*bytes);
+    sender.is_answered != 0
 }
 
 pub fn virtual_address(bytes: &SenderBytes) -> IpAddr {
-    read_address(bytes, 0)
+    let sender: entries::Sender = transmute!(*bytes);
+    read_address(sender.virtual_address)
 }
 
 /// Nobody has received anything.
 pub fn answers(merging: &Merging) -> AnswersBytes {
-    let mut bytes = [0; ANSWERS_BYTES];
     let first = merging.psn_first.get();
-    for at in [4, 8, 12] {
-        put_u32(&mut bytes, at, first);
+    let mut answers = entries::Answers::new_zeroed();
+    (answers.told, answers.nak_number, answers.wait_number) = (first, first, first);
+    for (record, member) in answers.records.iter_mut().zip(&merging.members) {
+        record.expected = first;
+        record.credits = CREDITS_UNLIMITED;
+        record.psn_offset = member.psn_offset;
     }
-    let places = bytes[ANSWERS_HEAD_BYTES..].chunks_exact_mut(RECORD_BYTES);
-    for (place, member) in places.zip(&merging.members) {
-        put_u32(place, 0, first);
-        put_u32(place, 8, CREDITS_UNLIMITED);
-        put_u32(place, 16, member.psn_offset);
-    }
-    bytes
+    transmute!(answers)
+}
+
+fn record(answers: &entries::Answers, index: u32) -> &entries::Record {
+    &answers.records[(index as usize).min(MEMBERS_MAX - 1)]
 }
 
 /// The packet that a member expects next, and its completed messages.
 pub fn read_record(bytes: &AnswersBytes, index: u32) -> (Serial, Serial) {
-    let at = ANSWERS_HEAD_BYTES + (index as usize).min(MEMBERS_MAX - 1) * RECORD_BYTES;
-    (Serial::new(read_u32(bytes, at)), Serial::new(read_u32(bytes, at + 4)))
+    let answers: entries::Answers = transmute!(*bytes);
+    let record = record(&answers, index);
+    (Serial::new(record.expected), Serial::new(record.msn))
 }
 
 /// As it was told, but for the first packet's number, which nobody needs any more.
@@ -286,34 +256,29 @@ pub fn read_merging(
     virtual_mac: Option<Mac>,
     mut members: Vec<(u32, IpAddr, Vec<Port>)>,
 ) -> Merging {
+    let (sender, answers): (entries::Sender, entries::Answers) =
+        (transmute!(*sender), transmute!(*answers));
     members.sort_unstable();
-    let source = |(index, address, ports): (u32, IpAddr, Vec<Port>)| {
-        let at = ANSWERS_HEAD_BYTES + (index as usize).min(MEMBERS_MAX - 1) * RECORD_BYTES;
-        Source { address, psn_offset: read_u32(answers, at + 16), ports }
+    let source = |(index, address, ports): (u32, IpAddr, Vec<Port>)| Source {
+        address,
+        psn_offset: record(&answers, index).psn_offset,
+        ports,
     };
     Merging {
-        psn_first: Serial::new(read_u32(answers, 4)),
-        virtual_address: virtual_address(sender),
+        psn_first: Serial::new(answers.told),
+        virtual_address: read_address(sender.virtual_address),
         virtual_mac,
         members: members.into_iter().map(source).collect(),
-        all_notifications: read_u32(sender, 28) != 0,
+        all_notifications: sender.tells_all != 0,
     }
-}
-
-/// The sender's address, its queue pair, and the member.
-pub fn read_member_key(bytes: &MemberKeyBytes) -> (IpAddr, u32, IpAddr) {
-    (read_address(bytes, 0), read_u32(bytes, 16), read_address(bytes, 20))
 }
 
 /// In the value of `addresses`, of eight bytes.
 pub fn mac(mac: Mac) -> [u8; 8] {
-    let mut bytes = [0; 8];
-    put(&mut bytes, 0, &mac.0);
-    bytes
+    let [a, b, c, d, e, f] = mac.0;
+    [a, b, c, d, e, f, 0, 0]
 }
 
-pub fn read_mac(bytes: [u8; 8]) -> Mac {
-    let mut mac = Mac::default();
-    mac.0.copy_from_slice(&bytes[..6]);
-    mac
+pub fn read_mac([a, b, c, d, e, f, ..]: [u8; 8]) -> Mac {
+    Mac([a, b, c, d, e, f])
 }

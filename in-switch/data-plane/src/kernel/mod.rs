@@ -9,8 +9,9 @@
 //! it did so for preallocated maps). So nothing is written before every program that may have found
 //! what was freed has ended: [`KernelPlane::settle`].
 
+mod entries;
 mod layout;
-mod sweep;
+mod maps;
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +25,7 @@ use std::{
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray},
+    maps::{Array, ArrayOfMaps, MapData, MapError, PerCpuArray},
     programs::{
         ProgramType, SchedClassifier, TcAttachType,
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact},
@@ -35,10 +36,8 @@ use mcrdma::{Counters, GroupKey, Merging, Replication, Source};
 use roce::ShiftTables;
 
 use crate::{MemberState, PlaneError, Statistics};
-use layout::{
-    AddressBytes, AnswersBytes, GroupBytes, GroupKeyBytes, MemberBytes, MemberKeyBytes,
-    RegionsBytes, RegionsKeyBytes, SenderBytes,
-};
+use layout::{GroupBytes, MemberBytes, MemberKeyBytes, RegionsKeyBytes};
+use maps::Maps;
 
 /// What clang made of `bpf/mcrdma.bpf.c`.
 #[cfg(not(ebpf))]
@@ -64,12 +63,7 @@ type Members = BTreeMap<(IpAddr, u32), Vec<(u32, IpAddr, Vec<mcrdma::Port>)>>;
 pub struct KernelPlane {
     directory: PathBuf,
     ebpf: Ebpf,
-    groups: HashMap<MapData, GroupKeyBytes, GroupBytes>,
-    regions: HashMap<MapData, RegionsKeyBytes, RegionsBytes>,
-    senders: HashMap<MapData, GroupKeyBytes, SenderBytes>,
-    members: HashMap<MapData, MemberKeyBytes, MemberBytes>,
-    answers: HashMap<MapData, GroupKeyBytes, AnswersBytes>,
-    addresses: HashMap<MapData, AddressBytes, [u8; 8]>,
+    maps: Maps,
     counters: PerCpuArray<MapData, u64>,
     told_time: Array<MapData, u64>,
     graces: ArrayOfMaps<MapData, Array<MapData, u64>>,
@@ -131,12 +125,14 @@ impl KernelPlane {
             |name: &'static str| ebpf.take_map(name).ok_or(PlaneError::Program { missing: name });
         let wrong = |error: MapError| failed("open the maps", directory)(error);
         let mut plane = Self {
-            groups: map("groups")?.try_into().map_err(wrong)?,
-            regions: map("regions")?.try_into().map_err(wrong)?,
-            senders: map("senders")?.try_into().map_err(wrong)?,
-            members: map("members")?.try_into().map_err(wrong)?,
-            answers: map("answers")?.try_into().map_err(wrong)?,
-            addresses: map("addresses")?.try_into().map_err(wrong)?,
+            maps: Maps {
+                groups: map("groups")?.try_into().map_err(wrong)?,
+                regions: map("regions")?.try_into().map_err(wrong)?,
+                senders: map("senders")?.try_into().map_err(wrong)?,
+                members: map("members")?.try_into().map_err(wrong)?,
+                answers: map("answers")?.try_into().map_err(wrong)?,
+                addresses: map("addresses")?.try_into().map_err(wrong)?,
+            },
             counters: map("counters")?.try_into().map_err(wrong)?,
             told_time: map("told_time")?.try_into().map_err(wrong)?,
             graces: map("graces")?.try_into().map_err(wrong)?,
@@ -148,7 +144,10 @@ impl KernelPlane {
             directory: directory.to_owned(),
             ebpf,
         };
-        plane.sweep()?;
+        plane.settle()?;
+        plane.is_unsettled = true;
+        let failed = plane.failed("remove what belongs to no group");
+        plane.generation = plane.maps.remove_strays().map_err(failed)?;
         Ok(plane)
     }
 
@@ -241,18 +240,18 @@ impl KernelPlane {
             if let Some(merging) = merging {
                 let qpn = replication.sender_qpn;
                 let sender = layout::group_key(key.sender, qpn);
-                self.answers.insert(sender, layout::answers(merging), 0)?;
+                self.maps.answers.insert(sender, layout::answers(merging), 0)?;
                 for (index, member) in (0..).zip(&merging.members) {
                     let (place, member) = Self::member(key.sender, qpn, index, member);
-                    self.members.insert(place, member, 0)?;
+                    self.maps.members.insert(place, member, 0)?;
                 }
-                self.senders.insert(sender, layout::sender(key.id, merging), 0)?;
+                self.maps.senders.insert(sender, layout::sender(key.id, merging), 0)?;
                 let address = layout::address(merging.virtual_address);
                 if let Some(mac) = merging.virtual_mac.map(layout::mac)
-                    && self.addresses.get(&address, 0).ok() != Some(mac)
+                    && self.maps.addresses.get(&address, 0).ok() != Some(mac)
                 {
                     self.is_unsettled = true;
-                    self.addresses.insert(address, mac, 0)?;
+                    self.maps.addresses.insert(address, mac, 0)?;
                 }
             }
             self.write_branches(key, replication)
@@ -265,15 +264,15 @@ impl KernelPlane {
     fn write_branches(&mut self, key: GroupKey, replication: &Replication) -> Result<(), MapError> {
         let (key, generation) = (layout::group_key(key.sender, key.id), self.generation);
         self.generation += 1;
-        let old = self.groups.get(&key, 0).ok();
+        let old = self.maps.groups.get(&key, 0).ok();
         let group = layout::group(replication, generation);
         let written = self
             .write_regions(generation, replication)
-            .and_then(|()| self.groups.insert(key, group, 0));
+            .and_then(|()| self.maps.groups.insert(key, group, 0));
         if written.is_err() {
             // No program has found them: nothing has named them.
             for key in layout::regions_keys(&group) {
-                let _ = self.regions.remove(&key);
+                let _ = self.maps.regions.remove(&key);
             }
         } else if let Some(old) = old {
             self.retire(&old);
@@ -290,7 +289,7 @@ impl KernelPlane {
             let regions = branch.rewriting.iter().map(|rewriting| &rewriting.regions);
             for regions in regions.filter(|regions| !regions.is_empty()) {
                 let key = layout::regions_key(generation, index);
-                self.regions.insert(key, layout::regions(regions), 0)?;
+                self.maps.regions.insert(key, layout::regions(regions), 0)?;
             }
         }
         Ok(())
@@ -311,7 +310,7 @@ impl KernelPlane {
             self.is_unsettled = false;
         }
         for key in self.retired.drain(..) {
-            let _ = self.regions.remove(&key);
+            let _ = self.maps.regions.remove(&key);
         }
         Ok(())
     }
@@ -343,12 +342,12 @@ impl KernelPlane {
     ) -> Result<(), PlaneError> {
         for (index, member) in (0..).zip(members) {
             let (key, member) = Self::member(sender, qpn, index, member);
-            if self.members.get(&key, 0).is_ok_and(|told| told == member) {
+            if self.maps.members.get(&key, 0).is_ok_and(|told| told == member) {
                 continue;
             }
             self.settle()?;
             self.is_unsettled = true;
-            self.members.insert(key, member, 0).map_err(self.failed("move a member"))?;
+            self.maps.members.insert(key, member, 0).map_err(self.failed("move a member"))?;
         }
         Ok(())
     }
@@ -364,18 +363,19 @@ impl KernelPlane {
         let failed = self.failed("remove a group");
         let group_key = layout::group_key(key.sender, key.id);
         self.is_unsettled = true;
-        if let Ok(group) = self.groups.get(&group_key, 0) {
+        if let Ok(group) = self.maps.groups.get(&group_key, 0) {
             self.retire(&group);
         }
-        let removed = self.groups.remove(&group_key);
+        let removed = self.maps.groups.remove(&group_key);
         // What is not there need not be removed.
         if let Some(merging) = merging {
             let qpn = replication.sender_qpn;
             let sender = layout::group_key(key.sender, qpn);
-            let _ = self.senders.remove(&sender);
-            let _ = self.answers.remove(&sender);
+            let _ = self.maps.senders.remove(&sender);
+            let _ = self.maps.answers.remove(&sender);
             for member in &merging.members {
-                let _ = self.members.remove(&layout::member_key(key.sender, qpn, member.address));
+                let _ =
+                    self.maps.members.remove(&layout::member_key(key.sender, qpn, member.address));
             }
         }
         removed.map_err(failed)
@@ -384,7 +384,7 @@ impl KernelPlane {
     /// No longer answers for a virtual address.
     pub fn remove_address(&mut self, address: IpAddr) {
         self.is_unsettled = true;
-        let _ = self.addresses.remove(&layout::address(address));
+        let _ = self.maps.addresses.remove(&layout::address(address));
     }
 
     /// The group goes on without a member's answers. Whether it was one, and not the last.
@@ -396,7 +396,8 @@ impl KernelPlane {
     ) -> Result<bool, PlaneError> {
         let key = layout::group_key(sender, qpn);
         let member = layout::member_key(sender, qpn, member);
-        let (Ok(index), Ok(mut bytes)) = (self.members.get(&member, 0), self.senders.get(&key, 0))
+        let (Ok(index), Ok(mut bytes)) =
+            (self.maps.members.get(&member, 0), self.maps.senders.get(&key, 0))
         else {
             return Ok(false);
         };
@@ -406,14 +407,14 @@ impl KernelPlane {
             self.settle()?;
             let failed = self.failed("remove a member");
             self.is_unsettled = true;
-            self.senders.insert(key, bytes, 0).map_err(failed)?;
+            self.maps.senders.insert(key, bytes, 0).map_err(failed)?;
         }
         Ok(is_there)
     }
 
     /// What the members of a group have answered, which was told with this merging.
     pub fn members(&self, sender: IpAddr, qpn: u32, merging: &Merging) -> Vec<MemberState> {
-        let Ok(answers) = self.answers.get(&layout::group_key(sender, qpn), 0) else {
+        let Ok(answers) = self.maps.answers.get(&layout::group_key(sender, qpn), 0) else {
             return Vec::new();
         };
         // Records are in the members' order.
@@ -427,17 +428,17 @@ impl KernelPlane {
     /// All groups that the program knows, as an agent that starts needs them.
     pub fn groups(&self) -> Result<Vec<(GroupKey, Replication, Option<Merging>)>, PlaneError> {
         let mut members = Members::new();
-        for entry in self.members.iter() {
+        for entry in self.maps.members.iter() {
             let (key, told) = entry.map_err(self.failed("read the members"))?;
             let (sender, qpn, member) = layout::read_member_key(&key);
             let (index, ports) = layout::read_member(&told);
             members.entry((sender, qpn)).or_default().push((index, member, ports));
         }
         let mut found = Vec::new();
-        for entry in self.groups.iter() {
+        for entry in self.maps.groups.iter() {
             let (key, bytes) = entry.map_err(self.failed("read the groups"))?;
             let key = layout::read_group_key(&key);
-            let regions = |key: &RegionsKeyBytes| self.regions.get(key, 0).ok();
+            let regions = |key: &RegionsKeyBytes| self.maps.regions.get(key, 0).ok();
             let replication = layout::read_group(&bytes, regions);
             let merging = self.merging(key, replication.sender_qpn, &members);
             found.push((key, replication, merging));
@@ -447,13 +448,13 @@ impl KernelPlane {
 
     fn merging(&self, group: GroupKey, qpn: u32, members: &Members) -> Option<Merging> {
         let key = layout::group_key(group.sender, qpn);
-        let told = self.senders.get(&key, 0).ok()?;
+        let told = self.maps.senders.get(&key, 0).ok()?;
         if layout::sender_group(&told) != group.id {
             return None;
         }
-        let answers = self.answers.get(&key, 0).ok()?;
+        let answers = self.maps.answers.get(&key, 0).ok()?;
         let address = layout::address(layout::virtual_address(&told));
-        let mac = self.addresses.get(&address, 0).ok().map(layout::read_mac);
+        let mac = self.maps.addresses.get(&address, 0).ok().map(layout::read_mac);
         let mac = mac.filter(|_| layout::is_answered(&told));
         let members = members.get(&(group.sender, qpn)).cloned().unwrap_or_default();
         Some(layout::read_merging(&told, &answers, mac, members))

@@ -32,23 +32,21 @@ impl Totals {
     }
 }
 
-impl Tree {
-    /// What switches that copy make of it.
-    #[must_use]
-    pub fn loads(&self, topology: &Topology) -> Loads {
-        let members: Vec<Node> =
-            self.forks[0].branches.iter().flat_map(|way| way.members.clone()).collect();
-        let routes = Routes::new(topology, &members);
-        let mut loads = Loads::new();
-        let ways = |at: Node, members: &[Node]| {
-            // A copy that is for one member passes by unseen.
-            let is_seen = members.len() > 1 || at == self.first;
-            let fork = self.forks.iter().find(|fork| fork.switch == at && is_seen);
-            fork.map_or_else(|| routes.on(at, members), |fork| fork.branches.clone())
-        };
-        flow(&routes, self.sender, members.clone(), ways, &mut loads);
-        loads
-    }
+/// What switches that copy make of a tree.
+#[must_use]
+pub fn tree_loads(topology: &Topology, tree: &Tree) -> Loads {
+    let members: Vec<Node> =
+        tree.forks[0].branches.iter().flat_map(|way| way.members.clone()).collect();
+    let routes = Routes::new(topology, &members);
+    let mut loads = Loads::new();
+    let ways = |at: Node, members: &[Node]| {
+        // A copy that is for one member passes by unseen.
+        let is_seen = members.len() > 1 || at == tree.first;
+        let fork = tree.forks.iter().find(|fork| fork.switch == at && is_seen);
+        fork.map_or_else(|| routes.on(at, members), |fork| fork.branches.clone())
+    };
+    flow(&routes, tree.sender, members.clone(), ways, &mut loads);
+    loads
 }
 
 /// What single copies to each member make of it.

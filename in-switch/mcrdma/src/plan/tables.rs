@@ -89,31 +89,29 @@ impl Group {
     }
 }
 
-impl Tree {
-    /// The entries of all switches that need one. `nodes` says where the group's members are; `hop`
-    /// says for a switch and the next nodes that are equally good, by which port a copy for a member
-    /// leaves, and who takes it there.
-    pub fn entries(
-        &self,
-        group: &Group,
-        nodes: &[Node],
-        mut hop: impl FnMut(Node, &[Node], &Member) -> (Port, Mac),
-    ) -> Vec<Entry> {
-        let index = |node: &Node| nodes.iter().position(|known| known == node);
-        let entry = |fork: &super::Fork| {
-            let branches = fork.branches.iter().filter_map(|way| {
-                let members: Vec<usize> = way.members.iter().filter_map(index).collect();
-                let first = group.members.get(*members.first()?)?;
-                Some(group.branch(hop(fork.switch, &way.next, first), &members))
-            });
-            let replication = Replication {
-                sender_qpn: group.sender_qpn,
-                inputs: Vec::new(),
-                branches: branches.collect(),
-            };
-            let merging = (fork.switch == self.first).then(|| group.merging());
-            Entry { switch: fork.switch, replication, merging }
+/// The entries of all switches of a tree that need one. `nodes` says where the group's members are; `hop`
+/// says for a switch and the next nodes that are equally good, by which port a copy for a member
+/// leaves, and who takes it there.
+pub fn entries(
+    tree: &Tree,
+    group: &Group,
+    nodes: &[Node],
+    mut hop: impl FnMut(Node, &[Node], &Member) -> (Port, Mac),
+) -> Vec<Entry> {
+    let index = |node: &Node| nodes.iter().position(|known| known == node);
+    let entry = |fork: &super::Fork| {
+        let branches = fork.branches.iter().filter_map(|way| {
+            let members: Vec<usize> = way.members.iter().filter_map(index).collect();
+            let first = group.members.get(*members.first()?)?;
+            Some(group.branch(hop(fork.switch, &way.next, first), &members))
+        });
+        let replication = Replication {
+            sender_qpn: group.sender_qpn,
+            inputs: Vec::new(),
+            branches: branches.collect(),
         };
-        self.forks.iter().map(entry).collect()
-    }
+        let merging = (fork.switch == tree.first).then(|| group.merging());
+        Entry { switch: fork.switch, replication, merging }
+    };
+    tree.forks.iter().map(entry).collect()
 }

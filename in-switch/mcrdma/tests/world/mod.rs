@@ -177,7 +177,7 @@ impl World {
             let chosen = next[random % next.len()];
             (chosen as u32, Self::mac(chosen))
         };
-        for entry in tree.entries(&group, members, hop) {
+        for entry in plan::entries(&tree, &group, members, hop) {
             let tables = &mut self.switches.get_mut(&entry.switch).unwrap().tables;
             tables.insert(key, entry.replication, entry.merging).unwrap();
         }

@@ -1,6 +1,8 @@
 //! What is shown of a tree, as text and as JSON.
 
-use mcrdma::plan::{Device, Loads, Node, Topology, Totals, Tree, chain_loads, fanout_loads};
+use mcrdma::plan::{
+    Device, Loads, Node, Topology, Totals, Tree, chain_loads, fanout_loads, tree_loads,
+};
 use serde::Serialize;
 
 /// A tree with its names and loads.
@@ -74,7 +76,7 @@ impl<'a> Report<'a> {
             Switch { name: topology.name(fork.switch), copies: copies.collect() }
         });
         let loads = Patterns {
-            in_switch: tree.loads(topology),
+            in_switch: tree_loads(topology, tree),
             fanout: fanout_loads(topology, tree.sender, receivers),
             chain: chain_loads(topology, tree.sender, receivers),
         };

@@ -1,10 +1,4 @@
-//! The agent at a switch: its groups, by its own routes.
-
-mod next;
-mod registry;
-mod service;
-mod sight;
-mod split;
+//! An agent from its beginning to its end.
 
 use std::{
     collections::BTreeMap,
@@ -15,61 +9,33 @@ use std::{
 };
 
 use certificates::Certificates;
-use data_plane::{Groups, UserspaceTables};
+use control::{
+    ControlError, ErrorKind,
+    proto::switch_server::SwitchServer,
+    tls::{self, Trusted},
+};
+use data_plane::Groups;
 use mcrdma::Port;
 use tokio::{
     sync::oneshot,
     time::{MissedTickBehavior, interval, sleep},
 };
 
-pub use next::{At, Next, NoNext};
-
 use crate::{
-    ControlError, ErrorKind,
-    proto::switch_server::SwitchServer,
-    tls::{self, Trusted},
+    next::Behind,
+    registry::Registry,
+    service::Service,
+    settings::{AgentSettings, Plane},
+    sight::Sight,
+    upkeep::Upkeep,
 };
-use next::Behind;
-use registry::Registry;
-use service::Service;
-use sight::Sight;
 
-/// Groups of which nothing is heard for so long are forgotten, unless something else is said.
-pub const STALE_AFTER: Duration = Duration::from_secs(60);
-/// Groups of one sender that a switch takes, unless something else is said: 1 in 64 of what it has room for.
-pub const GROUPS_PER_HOST_MAX: usize = mcrdma::GROUPS_MAX / 64;
 /// Calls that are under way when an agent is to end are answered within this time, or not at all.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Calls of one connection at the same time.
 const CALLS_MAX: u32 = 256;
 /// A request is no longer than that: a group of 64 members with 16 regions each has less than 64 KiB.
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
-
-/// What an agent is told.
-#[derive(Clone, Debug)]
-pub struct AgentSettings {
-    /// What the switch is called, among others by the agents behind it: unique among them.
-    pub name: String,
-    /// Its ports, by the names of their interfaces.
-    pub ports: Vec<(String, Port)>,
-    /// Which agents are behind it.
-    pub next: Vec<Next>,
-    /// Names (DNS names or IP addresses) whose certificates may ask for groups of any sender: switches
-    /// before this one. A host may ask for those that it sends to.
-    pub trusted: Vec<String>,
-    /// Groups of which nothing is heard for so long are forgotten.
-    pub stale_after: Duration,
-    /// Groups that there may be of one sender's address: others are to find room, too.
-    pub groups_per_host_max: usize,
-}
-
-/// What copies the packets.
-pub enum Plane {
-    /// The program in the kernel; its ports are bridged or routed by the kernel.
-    Kernel(Box<Groups>),
-    /// The bridge in userspace, that somebody runs meanwhile.
-    Userspace(UserspaceTables),
-}
 
 /// An agent that can begin.
 pub struct Prepared {
@@ -154,8 +120,10 @@ pub async fn serve(
 
 /// What has to be done from time to time, none of which holds the others up.
 async fn look_after(registry: Arc<Registry>, follow: Duration) {
+    let stale_after = registry.stale_after;
+    let upkeep = Upkeep(registry);
     let [mut follow, mut sweep, mut keep] =
-        [follow, registry.stale_after / 6, registry.stale_after / 4].map(|every| {
+        [follow, stale_after / 6, stale_after / 4].map(|every| {
             let mut ticks = interval(every);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
@@ -163,19 +131,19 @@ async fn look_after(registry: Arc<Registry>, follow: Duration) {
     let following = async {
         loop {
             follow.tick().await;
-            registry.follow_routes().await;
+            upkeep.follow_routes().await;
         }
     };
     let sweeping = async {
         loop {
             sweep.tick().await;
-            registry.sweep().await;
+            upkeep.sweep().await;
         }
     };
     let keeping = async {
         loop {
             keep.tick().await;
-            registry.keep_behind().await;
+            upkeep.keep_behind().await;
         }
     };
     tokio::join!(following, sweeping, keeping);

@@ -1,4 +1,4 @@
-//! What an agent finds that was killed in the middle of a change, or of one that was.
+//! The maps that outlive whoever fills them.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +7,34 @@ use aya::{
     maps::{HashMap, MapData, MapError},
 };
 
-use super::{KernelPlane, layout};
-use crate::PlaneError;
+use super::layout::{
+    self, AddressBytes, AnswersBytes, GroupBytes, GroupKeyBytes, MemberBytes, MemberKeyBytes,
+    RegionsBytes, RegionsKeyBytes, SenderBytes,
+};
 
-impl KernelPlane {
-    /// Removes what belongs to no group: a sender without one would have answers merged for ever.
-    /// Finds the first generation that no group has.
-    pub(super) fn sweep(&mut self) -> Result<(), PlaneError> {
-        self.settle()?;
-        self.is_unsettled = true;
-        let failed = self.failed("remove what belongs to no group");
-        self.remove_strays().map_err(failed)
-    }
+/// The maps that an agent fills and its successor finds.
+pub(super) struct Maps {
+    pub(super) groups: HashMap<MapData, GroupKeyBytes, GroupBytes>,
+    pub(super) regions: HashMap<MapData, RegionsKeyBytes, RegionsBytes>,
+    pub(super) senders: HashMap<MapData, GroupKeyBytes, SenderBytes>,
+    pub(super) members: HashMap<MapData, MemberKeyBytes, MemberBytes>,
+    pub(super) answers: HashMap<MapData, GroupKeyBytes, AnswersBytes>,
+    pub(super) addresses: HashMap<MapData, AddressBytes, [u8; 8]>,
+}
 
-    fn remove_strays(&mut self) -> Result<(), MapError> {
+impl Maps {
+    /// Removes what belongs to no group, as an agent leaves it that was killed in the middle of a change: a
+    /// sender without a group would have answers merged for ever. Answers the first generation that no
+    /// group has.
+    pub(super) fn remove_strays(&mut self) -> Result<u64, MapError> {
         let mut generations = BTreeSet::new();
         for key in keys(&self.groups)? {
             generations.insert(layout::group_generation(&self.groups.get(&key, 0)?));
         }
-        self.generation = generations.last().map_or(0, |last| last + 1);
+        let mut first = generations.last().map_or(0, |last| last + 1);
         for key in keys(&self.regions)? {
             let generation = layout::regions_generation(&key);
-            self.generation = self.generation.max(generation + 1);
+            first = first.max(generation + 1);
             if !generations.contains(&generation) {
                 self.regions.remove(&key)?;
             }
@@ -60,7 +66,7 @@ impl KernelPlane {
         for key in keys(&self.addresses)?.into_iter().filter(|key| !addresses.contains(key)) {
             self.addresses.remove(&key)?;
         }
-        Ok(())
+        Ok(first)
     }
 }
 

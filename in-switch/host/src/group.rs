@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use roce::Serial;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tonic::{Status, Streaming, codegen::tokio_stream::wrappers::ReceiverStream};
-
-use super::{
-    Daemon,
-    groups::Reserved,
-    members::{Members, not_made},
-    session::first,
-    terms::{NewGroup, invalid},
-};
-use crate::{
+use control::{
     Claim, ControlError, ErrorKind, convert,
+    host::terms::{Invited, NewGroup, invalid},
     keeper::{INSERT_TIMEOUT, Keeper},
     proto::{
         self, CreateEvent, CreateRequest, HostMember, create_event::Event, create_request::Say,
     },
+};
+use roce::Serial;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tonic::{Status, Streaming, codegen::tokio_stream::wrappers::ReceiverStream};
+
+use crate::{
+    daemon::{Daemon, ends},
+    groups::Reserved,
+    members::{Members, not_made},
+    session::first,
 };
 
 /// Events that an application has not read. Beyond it, it is taken for dead.
@@ -69,7 +69,7 @@ async fn run(
     let interrupted = async {
         tokio::select! {
             error = application.interrupts() => error,
-            () = leaving.told() => super::ends(),
+            () = leaving.told() => ends(),
         }
     };
     let (own, trusted) = (&daemon.certificates, &daemon.trusted);
@@ -235,12 +235,12 @@ impl Running {
             self.keeper.remove_member(address);
             return None;
         }
-        let shown = self.new.members.get(place).map(super::terms::Invited::shown);
+        let shown = self.new.members.get(place).map(Invited::shown);
         Some(format!("{}: {why}", shown.unwrap_or_default()))
     }
 
     fn show(&self, key: proto::Key, made: &proto::Made) {
-        let member = |(invited, address): (&super::terms::Invited, &String)| HostMember {
+        let member = |(invited, address): (&Invited, &String)| HostMember {
             daemon: invited.daemon.clone(),
             service: invited.service.clone(),
             address: address.clone(),

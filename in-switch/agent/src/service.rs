@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
+use data_plane::MemberState;
 use mcrdma::{GROUPS_MAX, GroupKey, MEMBERS_MAX, Port, REGIONS_MAX, plan::Member};
 use routes::Station;
 use tonic::{
@@ -9,14 +10,14 @@ use tonic::{
     codegen::{BoxStream, tokio_stream},
 };
 
-use super::{
-    registry::{Held, Registry},
+use crate::{
+    held::Held,
+    registry::Registry,
     split::{Copied, Split},
 };
-use crate::{
-    Claim, ControlError, ErrorKind,
-    client::HOPS_MAX,
-    convert::{self, address, key, key_told, member_state},
+use control::{
+    Claim, ControlError, ErrorKind, HOPS_MAX,
+    convert::{self, address, key, key_told},
     proto::{self, switch_server::Switch},
     tls::Trusted,
 };
@@ -143,7 +144,7 @@ impl Service {
         let member = |index: usize| members.get(index).map(|member| member.address);
         let copies = split.copies.iter().map(|copied| self.copy(copied, member));
         let copies = if split.is_told(is_first) { copies.collect() } else { Vec::new() };
-        proto::PlannedSwitch { name: self.registry.name.clone(), copies }
+        proto::PlannedSwitch { name: self.registry.paths.name.clone(), copies }
     }
 }
 
@@ -168,7 +169,7 @@ impl Switch for Service {
         let group = convert::group(asked.group.as_ref())?;
         let hops_left = self.hops_left(asked.hops_left)?;
         if asked.is_first {
-            self.registry.check_first(group.key.sender, group.sender_mac).await?;
+            self.registry.paths.check_first(group.key.sender, group.sender_mac).await?;
         }
         let (registry, is_first) = (Arc::clone(&self.registry), asked.is_first);
         let insert = async move { registry.insert(group, &claim, is_first, hops_left).await };
@@ -218,11 +219,11 @@ impl Switch for Service {
         let port = |(name, number): &(String, Port)| proto::Port {
             name: name.clone(),
             number: *number,
-            agents: self.registry.behind.at_port(*number),
+            agents: self.registry.paths.behind.at_port(*number),
         };
         let groups = self.registry.plane().count();
         Ok(Response::new(proto::ShowReply {
-            name: self.registry.name.clone(),
+            name: self.registry.paths.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             plane: self.plane.to_owned(),
             ports: self.ports.iter().map(port).collect(),
@@ -232,7 +233,7 @@ impl Switch for Service {
             regions_max: REGIONS_MAX as u32,
             stale_after_ms: self.registry.stale_after.as_millis() as u32,
             uptime_ms: self.started.elapsed().as_millis() as u64,
-            agents_by_prefix: self.registry.behind.prefixes(),
+            agents_by_prefix: self.registry.paths.behind.prefixes(),
         }))
     }
 
@@ -281,18 +282,26 @@ impl Switch for Service {
         let (sender, members) = (address(&asked.sender)?, convert::members(&asked.members)?);
         let hops_left = self.hops_left(asked.hops_left)?;
         if asked.is_first {
-            self.registry.check_first(sender, None).await?;
+            self.registry.paths.check_first(sender, None).await?;
         }
         let stations: Vec<Station> = members
             .iter()
             .map(|member| Station { address: member.address, mac: member.mac })
             .collect();
-        let split = self.registry.split(&stations).await?;
+        let split = self.registry.paths.split(&stations).await?;
         let mut switches = vec![self.planned(&split, &members, asked.is_first)];
         for (agent, places) in &split.behind {
             let part: Vec<Member> = places.iter().map(|&place| members[place].clone()).collect();
             switches.extend(self.registry.plan_behind(agent, sender, &part, hops_left).await?);
         }
         Ok(Response::new(proto::PlanReply { switches }))
+    }
+}
+
+fn member_state(state: &MemberState) -> proto::MemberState {
+    proto::MemberState {
+        address: state.address.to_string(),
+        expected_psn: state.expected.get(),
+        msn: state.msn.get(),
     }
 }

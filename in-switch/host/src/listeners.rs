@@ -5,14 +5,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::{Notify, mpsc, oneshot};
-use tonic::Status;
-
-use super::terms::{Acceptance, Terms, invalid};
-use crate::{
+use control::{
     ControlError, ErrorKind,
+    host::terms::{Acceptance, Terms, invalid, reason},
     proto::{self, listen_event::Event},
 };
+use tokio::sync::{Notify, mpsc, oneshot};
+use tonic::Status;
 
 /// Applications that listen at the same time.
 const SERVICES_MAX: usize = 256;
@@ -168,7 +167,7 @@ impl Application {
         match said.say {
             Some(Say::Accept(accept)) => self.accept(&accept),
             Some(Say::Refuse(refuse)) => {
-                let reason = super::terms::reason(refuse.reason);
+                let reason = reason(refuse.reason);
                 self.answer(refuse.offer, |_| Ok(Err(reason)))
             }
             Some(Say::Leave(leave)) => self.leave(leave),
@@ -217,7 +216,7 @@ impl Application {
             return Err(invalid(format!("offer {} has not been accepted", leave.offer)));
         }
         if let Some(offered) = state.offers.remove(&leave.offer) {
-            let _ = offered.leave.send(super::terms::reason(leave.reason));
+            let _ = offered.leave.send(reason(leave.reason));
         }
         Ok(())
     }

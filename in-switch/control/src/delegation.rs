@@ -1,6 +1,6 @@
-//! What a member's daemon signs of its own addresses: that a sender may take them for its peer's, and that
-//! the switch may answer who asks for them. It holds for one group: the sender's queue pair and first
-//! packet number are in it.
+//! A member's daemon signs that a sender may use the member's addresses as its peer's, and that the switch
+//! may answer ARP and neighbour discovery for them. It holds for one group: the sender's queue pair and
+//! first packet number are signed, too.
 
 use std::net::IpAddr;
 
@@ -20,22 +20,22 @@ use crate::{host::Terms, proto};
 /// A proof is no longer than that: certificates have some 1 KiB each.
 const PROOF_BYTES_MAX: usize = 16 * 1024;
 
-/// For which group addresses are lent.
-pub(crate) struct Lent {
+/// The group for which a member delegates its addresses.
+pub struct Delegation {
     sender: IpAddr,
     sender_qpn: u32,
     psn_first: u32,
 }
 
-impl Lent {
+impl Delegation {
     /// For a group as its members are told of it.
-    pub(crate) const fn of(terms: &Terms) -> Self {
+    pub const fn of(terms: &Terms) -> Self {
         let Terms { sender, sender_qpn, psn_first, .. } = *terms;
         Self { sender, sender_qpn, psn_first }
     }
 
     /// For a group as switches are told of it.
-    pub(crate) const fn to(group: &Group) -> Self {
+    pub const fn to(group: &Group) -> Self {
         let psn_first = group.psn_first.get();
         Self { sender: group.key.sender, sender_qpn: group.sender_qpn, psn_first }
     }
@@ -49,12 +49,7 @@ impl Lent {
     }
 
     /// An encoded proof. `None`: this host's certificate is not for the address.
-    pub(crate) fn prove(
-        &self,
-        certificates: &Certificates,
-        address: IpAddr,
-        mac: Mac,
-    ) -> Option<Vec<u8>> {
+    pub fn prove(&self, certificates: &Certificates, address: IpAddr, mac: Mac) -> Option<Vec<u8>> {
         let schemes = algorithms().supported_schemes();
         let own = certificates.connecting().client_auth_cert_resolver.resolve(&[], &schemes)?;
         let is_own = is_certificate_for(own.cert.first()?, &ServerName::IpAddress(address.into()));
@@ -71,7 +66,7 @@ impl Lent {
     /// Whether the host that has the group's virtual address has agreed to that.
     ///
     /// Errors: why not.
-    pub(crate) fn check(&self, authorities: &RootCertStore, group: &Group) -> Result<(), String> {
+    pub fn check(&self, authorities: &RootCertStore, group: &Group) -> Result<(), String> {
         if group.proof.len() > PROOF_BYTES_MAX {
             return Err(format!("{} bytes; at most {PROOF_BYTES_MAX}", group.proof.len()));
         }
@@ -148,10 +143,10 @@ mod tests {
         let authority = Authority::new("network");
         let member = certificates(&authority, "10.0.0.2,b");
         let told = group(Vec::new());
-        let lent = Lent::to(&told);
-        let proof = lent.prove(&member, told.virtual_address, MAC).unwrap();
+        let delegation = Delegation::to(&told);
+        let proof = delegation.prove(&member, told.virtual_address, MAC).unwrap();
         let agent = certificates(&authority, "tor").authorities();
-        let check = |group: &Group| Lent::to(group).check(&agent, group);
+        let check = |group: &Group| Delegation::to(group).check(&agent, group);
         assert_eq!(check(&group(proof.clone())), Ok(()));
 
         type Change = fn(&mut Group);
@@ -173,15 +168,15 @@ mod tests {
         let long = check(&group(vec![0; PROOF_BYTES_MAX + 1])).unwrap_err();
         assert!(long.contains("16384"), "{long}");
         let another = certificates(&Authority::new("another"), "10.0.0.2").authorities();
-        let refused = lent.check(&another, &group(proof)).unwrap_err();
+        let refused = delegation.check(&another, &group(proof)).unwrap_err();
         assert!(refused.contains("certificate"), "{refused}");
     }
 
     #[test]
-    fn nobody_lends_what_its_certificate_is_not_for() {
+    fn nobody_delegates_what_its_certificate_is_not_for() {
         let authority = Authority::new("network");
-        let lent = Lent::to(&group(Vec::new()));
+        let delegation = Delegation::to(&group(Vec::new()));
         let other = certificates(&authority, "10.0.0.3,b");
-        assert_eq!(lent.prove(&other, IpAddr::from([10, 0, 0, 2]), MAC), None);
+        assert_eq!(delegation.prove(&other, IpAddr::from([10, 0, 0, 2]), MAC), None);
     }
 }

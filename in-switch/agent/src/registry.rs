@@ -3,9 +3,6 @@
 //! The switches behind are told first and the own data plane last, so that no packet meets half a
 //! tree; what fails is taken back.
 
-mod admission;
-mod upkeep;
-
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -14,88 +11,42 @@ use std::{
 };
 
 use certificates::Certificates;
+use control::{Agent, Claim, ControlError, ErrorKind, Kept, proto::PlannedSwitch};
 use data_plane::{Groups, MemberState, PlaneError};
 use mcrdma::{
-    GROUPS_MAX, GroupKey, Merging, Port, Refused, Replication, Source,
+    GROUPS_MAX, GroupKey, Merging, Refused, Replication, Source,
     plan::{Group, Member},
 };
-use roce::Mac;
-use routes::Station;
 use rustls::RootCertStore;
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{
-    AgentSettings,
+use crate::{
+    admission::{check_virtual_peer, others_of},
+    held::{Entry, Held, Wanted},
     next::Behind,
-    sight::{self, Sight, Unseen},
-    split::{Split, Way, ports},
+    paths::{Lost, Paths},
+    settings::AgentSettings,
+    sight::{self, Sight},
 };
-use crate::{Agent, Claim, ControlError, ErrorKind, proto::PlannedSwitch};
 
 /// The switches behind have answered within this time: less than who asks here waits for.
 const BEHIND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Those that need no longer know a group are told within this time, or forget it by themselves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// What causes trouble when routes have changed and a group cannot follow.
+const ROUTES: &str = "routes";
 
 /// The groups of one switch.
 pub(crate) struct Registry {
-    /// What the switch is called in what it says.
-    pub(crate) name: String,
     pub(crate) stale_after: Duration,
-    pub(crate) behind: Behind,
+    pub(crate) paths: Paths,
     groups_per_host_max: usize,
     authorities: Arc<RootCertStore>,
     agents: BTreeMap<String, Agent>,
-    sight: Sight,
     plane: Mutex<Groups>,
     held: Mutex<BTreeMap<GroupKey, Entry>>,
     /// In the data plane from an agent before, and since when nobody has wanted them.
     orphans: Mutex<BTreeMap<GroupKey, Instant>>,
-}
-
-type Entry = Arc<tokio::sync::Mutex<Held>>;
-
-/// A group, while somebody wants it.
-#[derive(Default)]
-pub(crate) struct Held {
-    /// It was forgotten while somebody waited for it.
-    is_gone: bool,
-    instance: u64,
-    pub(crate) is_first: bool,
-    /// The switch may answer who asks for the virtual address.
-    is_proven: bool,
-    hops_left: u32,
-    /// By their names.
-    pub(crate) callers: BTreeMap<String, Wanted>,
-    /// What is in force.
-    pub(crate) group: Option<Group>,
-    pub(crate) split: Split,
-    /// What the agents behind were asked to do.
-    behind: BTreeMap<String, Group>,
-    /// Agents behind of which nothing is heard, and since when.
-    unheard: BTreeMap<String, Instant>,
-    /// By what causes it.
-    troubles: BTreeMap<String, String>,
-}
-
-/// What a caller wants.
-pub(crate) struct Wanted {
-    group: Group,
-    pub(crate) heard: Instant,
-}
-
-impl Held {
-    /// Why packets may not reach all members.
-    pub(crate) fn trouble(&self) -> String {
-        self.troubles.values().cloned().collect::<Vec<_>>().join("; ")
-    }
-
-    /// What all callers want, if they agree.
-    fn wanted(&self) -> Option<&Group> {
-        let mut all = self.callers.values().map(|wanted| &wanted.group);
-        let first = all.next()?;
-        all.all(|other| other == first).then_some(first)
-    }
 }
 
 impl Registry {
@@ -110,13 +61,11 @@ impl Registry {
         let now = Instant::now();
         let orphans = plane.all().into_iter().map(|group| (group.key, now)).collect();
         Ok(Self {
-            name: settings.name.clone(),
             stale_after: settings.stale_after,
-            behind,
+            paths: Paths { name: settings.name.clone(), behind, sight },
             groups_per_host_max: settings.groups_per_host_max,
             authorities: certificates.authorities(),
             agents,
-            sight,
             plane: Mutex::new(plane),
             held: Mutex::default(),
             orphans: Mutex::new(orphans),
@@ -129,7 +78,7 @@ impl Registry {
 
     /// This switch's own refusals say whose they are.
     pub(crate) fn refused(&self, kind: ErrorKind, why: impl std::fmt::Display) -> ControlError {
-        ControlError::new(kind, format!("switch {}: {why}", self.name))
+        self.paths.refused(kind, why)
     }
 
     fn refused_by_plane(&self, error: &PlaneError) -> ControlError {
@@ -182,7 +131,8 @@ impl Registry {
         if held.len() >= GROUPS_MAX && !held.contains_key(&key) {
             return Err(self.refused(ErrorKind::Limit, Refused::TableFull { key }));
         }
-        let (others, most) = (self.others_of(&held, key), self.groups_per_host_max);
+        let (others, most) =
+            (others_of(&held, &lock(&self.orphans), key), self.groups_per_host_max);
         if others >= most {
             let why = format!(
                 "{key}: there are {others} groups of {} here already, and may be {most} of one host (--groups-per-host); remove groups that are no longer used",
@@ -224,7 +174,9 @@ impl Registry {
             }
         }
         if is_first {
-            held.is_proven = self.check_virtual_peer(&group)?;
+            let told = self.plane().get(group.key).and_then(|(_, merging)| merging);
+            held.is_proven = check_virtual_peer(&self.authorities, &group, told.as_ref())
+                .map_err(|why| self.refused(ErrorKind::Denied, why))?;
         }
         held.hops_left = hops_left;
         let wanted = Wanted { group, heard: Instant::now() };
@@ -261,77 +213,10 @@ impl Registry {
         }
     }
 
-    /// Where the members part here.
-    pub(crate) async fn split(&self, members: &[Station]) -> Result<Split, ControlError> {
-        let ways = self.ways(members, sight::ATTEMPTS).await;
-        let ways = ways.map_err(|unseen| self.refused(ErrorKind::NoTree, unseen.why))?;
-        self.part(&ways)
-    }
-
-    async fn ways(&self, members: &[Station], attempts: u32) -> Result<Vec<Way>, Unseen> {
-        let mut ways = Vec::with_capacity(members.len());
-        for &member in members {
-            let hops = self.sight.find(member, attempts).await?;
-            let agents = self.behind.agents(member.address, &hops);
-            ways.push(Way { hops, agents });
-        }
-        Ok(ways)
-    }
-
-    /// Where a group's packets come in: where this switch would send packets for its sender.
-    async fn inputs(&self, group: &Group, attempts: u32) -> Result<Vec<Port>, Unseen> {
-        let sender = Station { address: group.key.sender, mac: group.sender_mac };
-        let hops = self.sight.find(sender, attempts).await;
-        hops.map(|hops| ports(&hops)).map_err(|unseen| unseen.within("where its sender is"))
-    }
-
-    /// Where a group comes in, and parts.
-    async fn split_group(&self, group: &Group, attempts: u32) -> Result<Split, Lost> {
-        let ways = self.ways(&stations(group), attempts).await?;
-        let inputs = self.inputs(group, attempts).await?;
-        Ok(self.part(&ways)?.coming_in(inputs))
-    }
-
-    fn no_tree(&self, lost: Lost) -> ControlError {
-        match lost {
-            Lost::Unseen(unseen) => self.refused(ErrorKind::NoTree, unseen.why),
-            Lost::Refused(error) => error,
-        }
-    }
-
-    fn part(&self, ways: &[Way]) -> Result<Split, ControlError> {
-        Split::new(ways).map_err(|agent| {
-            let why = format!(
-                "copies for different members of the group would meet at {agent}, which could not tell them apart; let the members relay instead"
-            );
-            self.refused(ErrorKind::NoTree, why)
-        })
-    }
-
-    /// Answers have to pass the switch that merges them, and no other before it.
-    pub(crate) async fn check_first(
-        &self,
-        sender: IpAddr,
-        mac: Option<Mac>,
-    ) -> Result<(), ControlError> {
-        let hops = self.sight.find(Station { address: sender, mac }, sight::ATTEMPTS).await;
-        // A bridge that knows stations by their Ethernet addresses alone cannot tell.
-        let agents =
-            hops.map_or_else(|_| Default::default(), |hops| self.behind.agents(sender, &hops));
-        match agents.first() {
-            None => Ok(()),
-            Some(agent) => {
-                let why =
-                    format!("it is not the first switch of {sender}: ask the agent at {agent}");
-                Err(self.refused(ErrorKind::NoTree, why))
-            }
-        }
-    }
-
     /// Makes this the group that is in force, here and behind.
     async fn apply(&self, held: &mut Held, group: Group) -> Result<(), ControlError> {
-        let split = self.split_group(&group, sight::ATTEMPTS).await;
-        let split = split.map_err(|lost| self.no_tree(lost))?;
+        let split = self.paths.split_group(&group, sight::ATTEMPTS).await;
+        let split = split.map_err(|lost| self.paths.no_tree(lost))?;
         if !split.behind.is_empty() && held.hops_left == 0 {
             let why = format!(
                 "{} has come through too many switches: do they lie in a circle?",
@@ -439,8 +324,13 @@ impl Registry {
         let _ = timeout(LEAVE_TIMEOUT, told).await;
     }
 
-    fn claim(&self, held: &Held, key: GroupKey) -> Claim {
-        Claim { key, caller: self.name.clone(), instance: held.instance }
+    pub(crate) fn claim(&self, held: &Held, key: GroupKey) -> Claim {
+        Claim { key, caller: self.paths.name.clone(), instance: held.instance }
+    }
+
+    /// An agent behind.
+    pub(crate) fn agent(&self, address: &str) -> Option<&Agent> {
+        self.agents.get(address)
     }
 
     /// The group that a caller has asked for, if it has.
@@ -516,6 +406,91 @@ impl Registry {
         lock(&self.held).remove(&key);
     }
 
+    /// What an agent behind has said of a group. Its switch goes on without it, until it would have
+    /// forgotten the group.
+    pub(crate) async fn hear(
+        &self,
+        held: &mut Held,
+        agent: String,
+        answer: Result<Kept, ControlError>,
+    ) {
+        let trouble = match answer {
+            Ok(kept) => kept.trouble,
+            Err(error) if error.kind == ErrorKind::Unknown => {
+                self.again(held, &agent).await.err().map(|error| error.message)
+            }
+            Err(error) => {
+                let since = *held.unheard.entry(agent.clone()).or_insert_with(Instant::now);
+                if since.elapsed() >= self.stale_after {
+                    held.troubles.insert(agent, error.message);
+                } else {
+                    tracing::warn!(agent, %error, "nothing is heard of it");
+                }
+                return;
+            }
+        };
+        held.unheard.remove(&agent);
+        match trouble {
+            Some(trouble) => held.troubles.insert(agent, trouble),
+            None => held.troubles.remove(&agent),
+        };
+    }
+
+    /// An agent behind has forgotten what it was asked to do, as after a restart.
+    async fn again(&self, held: &mut Held, address: &str) -> Result<(), ControlError> {
+        let wanted = held.behind.clone();
+        held.behind.remove(address);
+        let told = self.tell_behind(held, &wanted).await;
+        // It is asked for it the next time, too.
+        held.behind = wanted;
+        told
+    }
+
+    /// Works out a group again.
+    pub(crate) async fn follow_ways(&self, key: GroupKey, held: &mut Held) {
+        let Some(group) = held.group.clone() else { return };
+        let split = match self.paths.split_group(&group, 1).await {
+            // Somebody's Ethernet address has become old: what is in force still holds.
+            Err(Lost::Unseen(unseen)) if !unseen.is_lasting() => return,
+            split => split.map_err(|lost| self.paths.no_tree(lost)),
+        };
+        let trouble = match split {
+            Ok(split) if split == held.split => None,
+            Ok(_) => {
+                tracing::info!(%key, "routes have changed");
+                self.apply(held, group).await.err()
+            }
+            Err(error) => Some(error),
+        };
+        match trouble {
+            Some(error) => held.troubles.insert(ROUTES.to_owned(), error.message),
+            None => held.troubles.remove(ROUTES),
+        };
+    }
+
+    /// Forgets callers of whom nothing was heard, and the group if nobody wants it.
+    pub(crate) async fn sweep_group(&self, key: GroupKey, held: &mut Held) {
+        held.callers.retain(|_, wanted| wanted.heard.elapsed() < self.stale_after);
+        if held.callers.is_empty() {
+            tracing::warn!(%key, "nobody has asked for it for {} s", self.stale_after.as_secs());
+        }
+        self.forget_if_unwanted(key, held).await;
+        let _ = self.follow(held).await;
+        // What could not be done then may be possible now.
+        if held.troubles.contains_key(ROUTES) {
+            self.follow_ways(key, held).await;
+        }
+    }
+
+    /// Forgets a group of an agent before, that nobody has asked for.
+    pub(crate) fn forget_orphan(&self, key: GroupKey) {
+        if lock(&self.orphans).remove(&key).is_some() {
+            tracing::warn!(%key, "nobody has asked for it since this agent has started");
+            let removed = self.plane().remove(key);
+            removed.inspect_err(|error| tracing::warn!(%key, %error, "not removed")).ok();
+        }
+    }
+
     /// All groups that somebody wants.
     pub(crate) fn all(&self) -> Vec<(GroupKey, Entry)> {
         lock(&self.held).iter().map(|(key, entry)| (*key, Arc::clone(entry))).collect()
@@ -544,11 +519,6 @@ impl Registry {
     }
 }
 
-fn stations(group: &Group) -> Vec<Station> {
-    let station = |member: &Member| Station { address: member.address, mac: member.mac };
-    group.members.iter().map(station).collect()
-}
-
 /// Members may have been taken out since; the kernel has gone on from the first packet number.
 fn is_part_of(now: &Merging, before: &Merging) -> bool {
     now.virtual_address == before.virtual_address
@@ -560,24 +530,6 @@ fn is_among(member: &Source, merging: &Merging) -> bool {
     let is_same =
         |known: &Source| (known.address, known.psn_offset) == (member.address, member.psn_offset);
     merging.members.iter().any(is_same)
-}
-
-/// Why it cannot be told where a group comes in and parts.
-enum Lost {
-    Unseen(Unseen),
-    Refused(ControlError),
-}
-
-impl From<Unseen> for Lost {
-    fn from(unseen: Unseen) -> Self {
-        Self::Unseen(unseen)
-    }
-}
-
-impl From<ControlError> for Lost {
-    fn from(error: ControlError) -> Self {
-        Self::Refused(error)
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use tokio::{sync::mpsc, time::timeout};
-use tonic::{Request, Status, Streaming, codegen::tokio_stream::wrappers::ReceiverStream};
-
-use super::{
-    Daemon,
-    listeners::{EVENTS_MAX, Listening, Offer},
-    terms::{Acceptance, Terms, invalid, name, reason},
-};
-use crate::{
+use control::{
     ControlError, ErrorKind,
-    lent::Lent,
+    delegation::Delegation,
+    host::terms::{Acceptance, Terms, invalid, name, reason},
     proto::{
         self, JoinEvent, JoinRequest, ListenEvent, ListenRequest, join_event::Event,
         join_request::Say, listen_request,
     },
+};
+use tokio::{sync::mpsc, time::timeout};
+use tonic::{Request, Status, Streaming, codegen::tokio_stream::wrappers::ReceiverStream};
+
+use crate::{
+    daemon::{Daemon, ends},
+    listeners::{EVENTS_MAX, Listening, Offer},
 };
 
 /// Who begins a stream says first what it is about, within this time.
@@ -55,7 +55,7 @@ pub(crate) async fn listen(
                 let why = "the application does not read its events";
                 Some(ControlError::new(ErrorKind::Limit, why))
             }
-            () = leaving.told() => Some(super::ends()),
+            () = leaving.told() => Some(ends()),
         };
         if let Some(why) = why {
             // An application that does not read does not read this either.
@@ -90,7 +90,7 @@ pub(crate) async fn join(
     };
     let terms = Terms::of(invitation.terms.as_ref())?;
     daemon.check_sender(&request, terms.sender)?;
-    let lent = Lent::of(&terms);
+    let delegation = Delegation::of(&terms);
     let service = name("service's name", &invitation.service)?;
     let place = daemon.memberships.place()?;
     let mut offer = daemon.listeners.offer(&service, terms)?;
@@ -99,7 +99,7 @@ pub(crate) async fn join(
     let answered = tokio::select! {
         answered = answer(&mut offer) => answered,
         why = said_before(&mut stream) => Err(why),
-        () = leaving.told() => Err(super::ends()),
+        () = leaving.told() => Err(ends()),
     };
     let accepted = match answered {
         Ok(accepted) => accepted,
@@ -109,7 +109,7 @@ pub(crate) async fn join(
         }
     };
     let (tell, events) = mpsc::channel(JOIN_EVENTS_MAX);
-    let joined = JoinEvent { event: Some(Event::Joined(joined(daemon, &lent, &accepted))) };
+    let joined = JoinEvent { event: Some(Event::Joined(joined(daemon, &delegation, &accepted))) };
     // There is room for it.
     let _ = tell.try_send(Ok(joined));
     tokio::spawn(async move {
@@ -130,8 +130,8 @@ pub(crate) async fn join(
 }
 
 /// The sender may take this member for its peer.
-fn joined(daemon: &Daemon, lent: &Lent, accepted: &Acceptance) -> proto::Joined {
-    let proof = lent.prove(&daemon.certificates, accepted.address, accepted.mac);
+fn joined(daemon: &Daemon, delegation: &Delegation, accepted: &Acceptance) -> proto::Joined {
+    let proof = delegation.prove(&daemon.certificates, accepted.address, accepted.mac);
     proto::Joined { proof: proof.unwrap_or_default(), ..accepted.told() }
 }
 

@@ -3,33 +3,45 @@
 
 use std::{
     net::TcpListener as StdListener,
+    path::PathBuf,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
-use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
+use certificates::Certificates;
+use control::{
+    ControlError, ErrorKind,
+    host::{
+        Acceptance, Invited, NewGroup,
+        client::{Group, GroupEvent, Heard, Host, Listener},
+    },
+    proto::{
+        self, CreateRequest, InsertRequest, JoinRequest, ListenRequest, create_request,
+        host_client::HostClient,
+        join_request, listen_request,
+        peer_client::PeerClient,
+        switch_server::{Switch, SwitchServer},
+    },
+    tls,
+};
+use tokio::{
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 use tonic::{
-    Code, Response, Status,
+    Code, Request, Response, Status,
     codegen::{
         BoxStream,
         tokio_stream::{self, Stream},
     },
+    transport::Server,
 };
 
-use super::{
-    client::{Group, GroupEvent, Heard, Host, Listener},
-    *,
-};
-use crate::authority::Authority;
-use crate::proto::{
-    self, CreateRequest, InsertRequest, JoinRequest, ListenRequest, create_request,
-    host_client::HostClient,
-    join_request, listen_request,
-    peer_client::PeerClient,
-    switch_server::{Switch, SwitchServer},
-};
+use crate::{DaemonSettings, authority::Authority, prepare, serve};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -44,7 +56,7 @@ struct Pretended {
 }
 
 #[tonic::async_trait]
-impl Switch for Arc<Pretended> {
+impl Switch for Pretended {
     async fn insert(
         &self,
         request: Request<InsertRequest>,
@@ -139,7 +151,7 @@ impl World {
         let agent = listener.local_addr().unwrap().to_string();
         let switch = Arc::<Pretended>::default();
         let served = Server::builder()
-            .add_service(SwitchServer::new(Arc::clone(&switch)))
+            .add_service(SwitchServer::from_arc(Arc::clone(&switch)))
             .serve_with_incoming(tls::accept(listener, &certificates).unwrap());
         tokio::spawn(served);
         let socket = directory.path().join("switch.sock");

@@ -6,12 +6,11 @@ use std::{
     time::Duration,
 };
 
+use control::{ControlError, ErrorKind, proto::HostGroup};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
-
-use crate::{ControlError, ErrorKind, proto::HostGroup};
 
 /// Identifiers of groups: real queue pairs' numbers are smaller, mostly.
 const ID_FIRST: u32 = 0x80_0000;

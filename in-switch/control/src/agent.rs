@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status, transport::Channel};
 use crate::{ControlError, ErrorKind, convert, proto, proto::switch_client::SwitchClient, tls};
 
 /// Switches that a group may pass one after another.
-pub(crate) const HOPS_MAX: u32 = 16;
+pub const HOPS_MAX: u32 = 16;
 /// What is only asked for is there within this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -76,7 +76,9 @@ impl Agent {
         self.insert_at(group, claim, true, HOPS_MAX, wait).await
     }
 
-    pub(crate) async fn insert_at(
+    /// What [`Agent::insert`] does; `is_first`: this is the sender's first switch. `hops_left`: switches
+    /// that the group may still pass behind this one.
+    pub async fn insert_at(
         &self,
         group: &Group,
         claim: &Claim,
@@ -172,7 +174,8 @@ impl Agent {
         self.plan_at(sender, members, true, HOPS_MAX).await
     }
 
-    pub(crate) async fn plan_at(
+    /// What [`Agent::plan`] does, at any switch: see [`Agent::insert_at`].
+    pub async fn plan_at(
         &self,
         sender: IpAddr,
         members: &[Member],

@@ -13,11 +13,9 @@ use std::{
     time::Duration,
 };
 
+use agent::{AgentSettings, Plane};
 use certificates::{CertificateFiles, Certificates};
-use control::{
-    Agent, Claim, ControlError,
-    agent::{self, AgentSettings, Plane},
-};
+use control::{Agent, Claim, ControlError};
 use data_plane::{Groups, KernelPlane};
 use endpoint::{Endpoint, Peer};
 use lab::Network;

@@ -9,15 +9,12 @@ use std::{
     time::Duration,
 };
 
+use agent::{AgentSettings, Plane};
 use certificates::Certificates;
-use control::{
-    Agent,
-    agent::{self, AgentSettings, Plane},
-    host::{self, DaemonSettings, client::Host},
-    proto,
-};
+use control::{Agent, host::client::Host, proto};
 use data_plane::{Groups, KernelPlane};
 use endpoint::Endpoint;
+use host::DaemonSettings;
 use lab::Network;
 use tokio::{runtime::Runtime, sync::oneshot};
 
@@ -182,7 +179,7 @@ impl World {
                 next: Vec::new(),
                 trusted: Vec::new(),
                 stale_after,
-                groups_per_host_max: control::agent::GROUPS_PER_HOST_MAX,
+                groups_per_host_max: agent::GROUPS_PER_HOST_MAX,
             };
             // Made here, as its routes are those of this thread's network.
             Running::start(move |stopped| async move {

@@ -11,13 +11,12 @@ use std::{
     time::Duration,
 };
 
+use control::{ControlError, ErrorKind};
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::mpsc,
 };
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
-
-use crate::{ControlError, ErrorKind};
 
 /// Connections that wait for the server.
 const WAITING_MAX: usize = 16;

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use control::proto::{
+    CreateEvent, CreateRequest, HostGroupsReply, HostGroupsRequest, JoinEvent, JoinRequest,
+    ListenEvent, ListenRequest, host_server::Host, peer_server::Peer,
+};
 use tonic::{
     Request, Response, Status, Streaming, codegen::tokio_stream::wrappers::ReceiverStream,
 };
 
-use super::{Daemon, group, session};
-use crate::proto::{
-    CreateEvent, CreateRequest, HostGroupsReply, HostGroupsRequest, JoinEvent, JoinRequest,
-    ListenEvent, ListenRequest, host_server::Host, peer_server::Peer,
-};
+use crate::{daemon::Daemon, group, session};
 
 /// To applications of this host. Who may connect may ask for everything.
 pub(crate) struct ForApplications(pub(crate) Arc<Daemon>);

@@ -3,6 +3,15 @@
 use std::{net::IpAddr, pin::pin, time::Duration};
 
 use certificates::Certificates;
+use control::{
+    ControlError, ErrorKind,
+    host::terms::{Acceptance, Invited, Terms, reason},
+    proto::{
+        Invitation, JoinEvent, JoinRequest, join_event::Event, join_request::Say,
+        peer_client::PeerClient,
+    },
+    tls::{self, Trusted},
+};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -10,15 +19,7 @@ use tokio::{
 };
 use tonic::{Streaming, codegen::tokio_stream::wrappers::ReceiverStream, transport::Channel};
 
-use super::terms::{Acceptance, Invited, Terms, reason};
-use crate::{
-    ControlError, ErrorKind,
-    proto::{
-        Invitation, JoinEvent, JoinRequest, join_event::Event, join_request::Say,
-        peer_client::PeerClient,
-    },
-    tls::{self, Trusted},
-};
+use crate::daemon::ends;
 
 /// All members have answered within this time.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -51,13 +52,6 @@ struct Joined {
     proof: Vec<u8>,
     tell: Tell,
     events: Streaming<JoinEvent>,
-}
-
-impl Invited {
-    /// For people.
-    pub(crate) fn shown(&self) -> String {
-        format!("member {} ({})", self.daemon, self.service)
-    }
 }
 
 impl Members {
@@ -101,7 +95,7 @@ impl Members {
                     }
                     Some(Ok((_, Err(error)))) => error,
                     // It ends otherwise only if the program does.
-                    Some(Err(_)) => super::ends(),
+                    Some(Err(_)) => ends(),
                 },
                 error = interrupted.as_mut(), if failed.is_none() => error,
             };

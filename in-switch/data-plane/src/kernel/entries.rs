@@ -1,0 +1,148 @@
+//! Keys and values of the program's maps, as `bpf/tables.h` declares them. Numbers are in this machine's
+//! byte order; addresses have 16 bytes, IPv4 as `::ffff:a.b.c.d`.
+//!
+//! The assertions below and those in `bpf/tables.h` state the same sizes and offsets, so that neither
+//! side builds with another layout. What the fields mean is said in `bpf/tables.h`.
+
+use std::mem::offset_of;
+
+use mcrdma::{MEMBERS_MAX, PORTS_MAX, REGIONS_MAX};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+pub type Address = [u8; 16];
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct GroupKey {
+    pub sender: Address,
+    /// The group's identifier; in keys of `senders` and `answers` the sender's queue pair.
+    pub id: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Branch {
+    pub port: u32,
+    pub qpn: u32,
+    pub psn_offset: u32,
+    pub mac: [u8; 6],
+    pub rewrites: u8,
+    pub regions: u8,
+    pub target: Address,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Group {
+    pub sender_qpn: u32,
+    pub count: u32,
+    pub generation: u64,
+    pub inputs: [u32; PORTS_MAX],
+    pub branches: [Branch; MEMBERS_MAX],
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct RegionsKey {
+    pub generation: u64,
+    pub branch: u32,
+    pub unused: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Region {
+    pub start: u64,
+    pub bytes: u64,
+    pub member_start: u64,
+    pub member_key: u32,
+    pub unused: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Regions {
+    pub all: [Region; REGIONS_MAX],
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Sender {
+    pub virtual_address: Address,
+    pub present: u64,
+    pub count: u32,
+    pub tells_all: u32,
+    pub id: u32,
+    pub is_answered: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct MemberKey {
+    pub sender: Address,
+    pub qpn: u32,
+    pub member: Address,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Member {
+    pub index: u32,
+    pub ports: [u32; PORTS_MAX],
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Record {
+    pub expected: u32,
+    pub msn: u32,
+    pub credits: u32,
+    pub is_nak_held: u32,
+    pub psn_offset: u32,
+    pub notified: u32,
+    pub notified_window: u64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Answers {
+    pub lock: u32,
+    pub told: u32,
+    pub nak_number: u32,
+    pub wait_number: u32,
+    pub nak_until_ns: u64,
+    pub wait_until_ns: u64,
+    pub notified_window: u64,
+    pub notified: u32,
+    pub unused: u32,
+    pub records: [Record; MEMBERS_MAX],
+}
+
+macro_rules! layout {
+    ($($entry:ident: $bytes:literal { $($field:ident: $offset:literal),+ })+) => {
+        $(
+            const _: () = assert!(size_of::<$entry>() == $bytes);
+            $(const _: () = assert!(offset_of!($entry, $field) == $offset);)+
+        )+
+    };
+}
+
+layout! {
+    GroupKey: 20 { sender: 0, id: 16 }
+    Branch: 36 { port: 0, qpn: 4, psn_offset: 8, mac: 12, rewrites: 18, regions: 19, target: 20 }
+    Group: 2384 { sender_qpn: 0, count: 4, generation: 8, inputs: 16, branches: 80 }
+    RegionsKey: 16 { generation: 0, branch: 8, unused: 12 }
+    Region: 32 { start: 0, bytes: 8, member_start: 16, member_key: 24, unused: 28 }
+    Regions: 512 { all: 0 }
+    Sender: 40 { virtual_address: 0, present: 16, count: 24, tells_all: 28, id: 32, is_answered: 36 }
+    MemberKey: 36 { sender: 0, qpn: 16, member: 20 }
+    Member: 68 { index: 0, ports: 4 }
+    Record: 32 {
+        expected: 0, msn: 4, credits: 8, is_nak_held: 12, psn_offset: 16, notified: 20,
+        notified_window: 24
+    }
+    Answers: 2096 {
+        lock: 0, told: 4, nak_number: 8, wait_number: 12, nak_until_ns: 16, wait_until_ns: 24,
+        notified_window: 32, notified: 40, unused: 44, records: 48
+    }
+}
