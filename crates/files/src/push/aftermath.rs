@@ -4,10 +4,11 @@
 use rdmc::Algorithm;
 
 use super::{
-    PushError, PushEvent,
     attempt::Verdict,
-    coordinator::{Coordinator, Stage},
+    coordinator::Coordinator,
     parts::Part,
+    settings::{PushError, PushEvent},
+    stage::Stage,
 };
 
 /// How often a host that is alive may be blamed for failed groups before it is given up: a

@@ -15,50 +15,16 @@ use std::{
 use rdmc::{Error, Fabric, Failure, Waited, choice::Choice};
 
 use super::{
-    HostState, JOIN_TIMEOUT, PushError, PushEvent, PushSettings,
     attempt::Attempt,
     host::{Host, Step},
     parts::{Holder, Part, parts},
+    settings::{HostState, PushError, PushEvent, PushSettings},
+    stage::Stage,
 };
 use crate::{
-    leftover::Leftover,
-    messages::{GIVEN_UP, Start, ToReceiver, ToRoot},
+    messages::{GIVEN_UP, JOIN_TIMEOUT, Start, ToReceiver, ToRoot},
     ranges::{RangeList, Ranges},
 };
-
-/// Does what a coordinator wants done.
-pub trait Stage {
-    /// Says something to a host; a connection that is lost reports itself.
-    fn tell(&mut self, host: usize, message: &ToReceiver);
-    /// Hangs up on a host that was given up, once it has heard what it was told.
-    fn leave(&mut self, host: usize);
-    /// Expects a host anew: calls it again if it is one that listens.
-    fn expect_again(&mut self, host: usize, start: u32);
-    fn observe(&mut self, event: PushEvent);
-    /// Compares with the source; answered by [`Coordinator::checked`].
-    fn check(&mut self, host: usize, leftover: Leftover);
-    /// Whether the source is what it was, as far as its attributes tell.
-    fn check_source(&mut self) -> Result<(), PushError>;
-    /// Starts to read the source; answered by [`Coordinator::digested`].
-    fn digest(&mut self) -> Result<(), PushError>;
-    /// The error for a source that was read twice and was not the same.
-    fn reads_differently(&self) -> PushError;
-    /// Starts the root's context over the one that was asked for, or the best of these.
-    fn start_fabric(&mut self, common: &dyn Fn(&Fabric) -> bool) -> Result<Fabric, PushError>;
-    /// Where the root's context listens.
-    fn address(&self) -> SocketAddr;
-    /// Names a group.
-    fn group_number(&mut self) -> Result<u64, PushError>;
-    /// Starts to join; answered by [`Coordinator::joined`].
-    fn join(&mut self, start: &Start) -> Result<(), PushError>;
-    /// Sends these parts of the source in a group that was joined, and closes it; answered by
-    /// [`Coordinator::ended`].
-    fn send(&mut self, group: u64, ranges: &Ranges) -> Result<(), PushError>;
-    /// Whom the root has waited for in a group; nothing if it is not in it.
-    fn waited(&mut self, group: u64) -> Vec<Waited>;
-    /// Ends a group, if it was joined. Nothing more need be said of it.
-    fn abort(&mut self, group: u64, reason: &str);
-}
 
 pub struct Coordinator<'a> {
     /// In the push's time.

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use super::{
-    HostPlan, PushError, PushEvent,
-    coordinator::{Coordinator, Stage},
+    coordinator::Coordinator,
     host::Host,
+    settings::{HostPlan, PushError, PushEvent},
+    stage::Stage,
 };
 
 /// How long a group goes on before it is ended for somebody who has come later.

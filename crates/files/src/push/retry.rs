@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    PushEvent,
-    coordinator::{Coordinator, Stage},
+    coordinator::Coordinator,
     host::{Host, Step},
+    settings::PushEvent,
+    stage::Stage,
 };
 
 /// The pause before a host is tried again for the first time, on average; it doubles each time.

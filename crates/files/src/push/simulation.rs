@@ -14,12 +14,11 @@ use rand_chacha::{
     ChaCha8Rng,
     rand_core::{Rng, SeedableRng},
 };
-use rdmc::{Fabric, Failure, FailureKind, Secret, Waited};
+use rdmc::{Error, Fabric, Failure, FailureKind, Secret, Waited};
 
 use super::{
-    HostPlan, PushError, PushEvent, PushSettings, Reach,
-    coordinator::{Coordinator, Stage},
-    host::Step,
+    HostPlan, PushError, PushEvent, PushSettings, Reach, coordinator::Coordinator, host::Step,
+    stage::Stage,
 };
 use crate::{
     SourceError,
@@ -163,6 +162,35 @@ impl World {
 }
 
 impl Stage for World {
+    type Connection = ();
+    type Group = ();
+
+    fn welcome(&mut self, _: usize, _: (), _: &HostPlan) -> Result<(IpAddr, IpAddr), Error> {
+        unreachable!("the coordinator is told directly")
+    }
+
+    fn turn_away(&mut self, _connection: (), _reason: &str) {}
+
+    fn add_host(&mut self, _connection: &()) {}
+
+    fn is_current(&self, _host: usize, _connection: u64) -> bool {
+        true
+    }
+
+    fn hang_up(&mut self, _host: usize, _connection: u64) -> bool {
+        true
+    }
+
+    fn connected(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
+    fn stands(&mut self, _number: u64, _group: ()) {}
+
+    fn let_go(&mut self, _number: u64, _group: ()) {}
+
+    fn ended(&mut self, _number: u64) {}
+
     fn tell(&mut self, host: usize, message: &ToReceiver) {
         if !self.hosts[host].is_alive {
             return;

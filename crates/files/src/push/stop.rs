@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use super::{
-    PushError, PushEvent,
-    coordinator::{Coordinator, Stage},
+    coordinator::Coordinator,
     host::Step,
+    settings::{PushError, PushEvent},
+    stage::Stage,
 };
 use crate::SourceError;
 

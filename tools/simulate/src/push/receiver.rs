@@ -5,8 +5,8 @@ use std::{path::PathBuf, sync::mpsc};
 use files::{
     Manifest, TargetError, Verified,
     machines::{
-        Copy, FAILURE_DEADLINE, Leftover, News, Offer, Ranges, ReceiverStage, Session, Start,
-        Terms, ToReceiver, ToRoot, WaitedFor,
+        Copy, FAILURE_DEADLINE, Leftover, Offer, Ranges, ReceiverEvent, ReceiverStage, Session,
+        Start, Terms, ToReceiver, ToRoot, WaitedFor, first, handle,
     },
     receiver::ReceiveError,
 };
@@ -15,6 +15,7 @@ use rdmc::{Error, Region, Secret};
 use super::{
     line::{Line, Way, Word},
     process::{Note, Receiver, address},
+    settings::name,
     world::{BEAT_NS, Due, SECOND_NS, World},
 };
 
@@ -45,7 +46,7 @@ impl World<'_> {
         let line = self.lines.len();
         let index = self.add_process(host + 1, Some(Receiver::new(host, line)));
         self.lines.push(Line::new(root, index, host));
-        let hello = ToRoot::Hello { host: super::name(host) };
+        let hello = ToRoot::Hello { host: name(host) };
         self.say(line, Way::ToRoot, Word::ToRoot(hello));
         self.plan(now_ns + BEAT_NS, Due::Beat(index));
     }
@@ -62,7 +63,7 @@ impl World<'_> {
             failure_deadline_ms: FAILURE_DEADLINE.as_millis() as u32,
             secret: Secret::from_bytes([7; 32]),
         };
-        let (destination, probe, has_holes) = (super::name(host), [0; 32], false);
+        let (destination, probe, has_holes) = (name(host), [0; 32], false);
         let offer = Offer { manifest, destination, probe, has_holes, terms };
         self.say(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
     }
@@ -216,42 +217,23 @@ impl AtHost<'_, '_> {
         session: &mut Option<Session>,
         note: Note,
     ) -> Result<bool, ReceiveError> {
-        let lost = |how: &str| {
-            let address = address(0, self.world.root.process);
-            ReceiveError::Root(Error::Peer { address, cause: how.into() })
+        let event = match note {
+            Note::Told(Ok(message)) => ReceiverEvent::Root(Ok(message)),
+            Note::Told(Err(how)) => {
+                let address = address(0, self.world.root.process);
+                ReceiverEvent::Root(Err(Error::Peer { address, cause: how.into() }))
+            }
+            Note::Joined(group, outcome) => ReceiverEvent::Joined(group, outcome),
+            Note::News(news) => ReceiverEvent::Group(news),
+            Note::Hashed(digest) => ReceiverEvent::OwnDigest(Ok(digest)),
+            // Of the root.
+            _ => return Ok(false),
         };
-        let Some(machine) = session else {
-            match note {
-                Note::Told(Ok(ToReceiver::Offer(offer))) => {
-                    *session = Some(Session::begin(self, offer)?);
-                }
-                Note::Told(Ok(ToReceiver::Abort { reason, keep })) => {
-                    return Err(ReceiveError::Aborted { reason, keep });
-                }
-                Note::Told(Err(how)) => return Err(lost(how)),
-                _ => {}
-            }
-            return Ok(false);
-        };
-        match note {
-            Note::Told(Ok(message)) => return machine.told(self, message),
-            Note::Told(Err(how)) => return Err(lost(how)),
-            Note::Joined(group, Ok(())) => {
-                if machine.is_joining(group) {
-                    self.world.processes[self.index].standing.insert(group);
-                    machine.joined(self, group, Ok(()))?;
-                } else {
-                    self.world.abort(self.index, group, "its application dropped the group");
-                }
-            }
-            Note::Joined(group, Err(error)) => machine.joined(self, group, Err(error))?,
-            Note::News(News::Whole) => machine.whole(self)?,
-            Note::News(News::Ended(group, outcome)) => {
-                self.world.processes[self.index].standing.remove(&group);
-                machine.ended(self, group, outcome)?;
-            }
-            Note::Hashed(digest) => machine.digested(self, Ok(digest))?,
-            _ => {}
+        if let Some(session) = session {
+            return handle(session, self, event);
+        }
+        if let Some(ToReceiver::Offer(offer)) = first(event)? {
+            *session = Some(Session::begin(self, offer)?);
         }
         Ok(false)
     }
@@ -269,6 +251,20 @@ impl AtHost<'_, '_> {
 }
 
 impl ReceiverStage for AtHost<'_, '_> {
+    type Group = ();
+
+    fn stands(&mut self, group: u64, (): ()) {
+        self.world.processes[self.index].standing.insert(group);
+    }
+
+    fn let_go(&mut self, group: u64, (): ()) {
+        self.world.abort(self.index, group, "its application dropped the group");
+    }
+
+    fn ended(&mut self, group: u64) {
+        self.world.processes[self.index].standing.remove(&group);
+    }
+
     fn tell(&mut self, message: &ToRoot) -> Result<(), Error> {
         let line = self.receiver().line;
         if self.world.lines[line].pipe(Way::ToRoot).is_shut {
