@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File, Metadata, OpenOptions},
-    io::{self, ErrorKind, Write},
+    io::{self, ErrorKind},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -117,7 +117,7 @@ pub fn print(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> R
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{io::Write, os::unix::fs::symlink};
 
     use super::*;
 
