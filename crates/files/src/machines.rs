@@ -3,7 +3,7 @@
 
 pub use crate::{
     control::{FAILURE_DEADLINE, silence},
-    leftover::Leftover,
+    leftover::{Chunks, Cut, Leftover},
     messages::{JOIN_TIMEOUT, Offer, Start, Terms, ToReceiver, ToRoot, WaitedFor},
     push::{Coordinator, Event as RootEvent, Host, Stage as RootStage, Step, farewell, step},
     ranges::{ByteRange, RangeList, Ranges},

@@ -41,8 +41,8 @@ pub use draw::draw;
 pub use node::{Node, Watch};
 pub use options::Options;
 pub use push::{
-    Blow, BlowDone, Harm as PushHarm, HostScenario, PushCanary, PushOutcome, PushScenario,
-    PushTally, draw_push, run_push,
+    Blow, BlowDone, Harm as PushHarm, HostScenario, HostTrouble, PushCanary, PushEnd, PushOutcome,
+    PushScenario, PushTally, SourceTrouble, draw_push, run_push,
 };
 pub use scenario::*;
 pub use shrink::shrink;

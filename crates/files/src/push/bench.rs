@@ -347,7 +347,7 @@ impl Run<'_> {
         bytes: u64,
     ) -> Result<(), Trouble> {
         let settings = &self.push.settings;
-        let mut addresses = vec![self.core.own_address(self.scene.address())];
+        let mut addresses = vec![self.core.hosts.own_address(self.scene.address())];
         for &host in &measuring.hosts {
             let host = &self.core.hosts[host];
             addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));

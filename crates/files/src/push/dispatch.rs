@@ -84,7 +84,7 @@ fn came<S: Stage>(
     host: usize,
     connection: S::Connection,
 ) {
-    if !core.expects(host) {
+    if !core.hosts.expects(host) {
         let reason = "it has been heard of already: is it running twice?";
         return stage.turn_away(connection, reason);
     }
@@ -103,7 +103,7 @@ fn admit<S: Stage>(
 ) -> Result<usize, &'static str> {
     // One that has joined several times is known by this name several times.
     let known = core.hosts.iter().rposition(|host| host.plan.name == name);
-    if let Some(host) = known.filter(|&host| core.expects(host)) {
+    if let Some(host) = known.filter(|&host| core.hosts.expects(host)) {
         return Ok(host);
     }
     let Some(admission) = &core.settings.admission else { return Err("nobody may join") };

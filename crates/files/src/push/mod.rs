@@ -17,22 +17,22 @@ mod doorway;
 mod event;
 #[doc(hidden)]
 mod host;
+#[doc(hidden)]
+mod hosts;
 mod inbox;
 mod pace;
 mod parts;
 mod patience;
 mod prepared;
+mod reading;
 mod regroup;
 mod retry;
 mod run;
 mod scene;
 mod session;
 mod settings;
-#[cfg(test)]
-mod simulation;
 #[doc(hidden)]
 mod stage;
-mod stop;
 
 pub use bench::{
     Bench, BenchEvent, BenchPlan, BenchReport, MEASURED_BYTES_MAX, Measurement, Subject,

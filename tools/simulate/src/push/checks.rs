@@ -3,8 +3,8 @@
 use files::{PushError, machines::Step};
 
 use super::{
-    facts::Done,
-    scenario::Harm,
+    facts::{Done, PushEnd},
+    scenario::{Harm, HostScenario, HostTrouble, SourceTrouble},
     world::{SECOND_NS, World},
 };
 
@@ -60,16 +60,35 @@ fn excuses(harms: &[Done], host: usize) -> Excuses {
 impl World<'_> {
     /// How long a push may take after the last disturbance.
     pub(super) fn bound_ns(&self) -> u64 {
-        600 * SECOND_NS * u64::from(self.scenario.retries + 1)
+        let own_ns = |host: &HostScenario| {
+            let HostTrouble { absent_ns, prepare_ns, fabric_ns, .. } = host.trouble;
+            absent_ns + prepare_ns + fabric_ns + host.verify_ns
+        };
+        let slowest_ns = self.scenario.hosts.iter().map(own_ns).max().unwrap_or(0);
+        (600 * SECOND_NS * u64::from(self.scenario.retries + 1)).max(slowest_ns * 2)
     }
 
     /// The first push is over.
     pub(super) fn check_push(&mut self) {
         let root_died = self.root.outcome.is_none();
+        if let Some(outcome) = &self.root.outcome {
+            let end = PushEnd {
+                error: outcome.as_ref().err().map(ToString::to_string),
+                steps: (0..self.scenario.hosts.len())
+                    .map(|host| self.step_of(host).cloned())
+                    .collect(),
+                published_ns: self.facts.hosts.iter().map(|host| host.published_ns).collect(),
+                first_round_ns: self.facts.first_round_ns.take(),
+            };
+            self.facts.ends.push(end);
+        }
         if let Some(Err(error)) = &self.root.outcome {
             let is_explained = match error {
                 PushError::Cancelled => {
                     self.facts.harms.iter().any(|done| done.what == Harm::Cancel)
+                }
+                PushError::Source(_) => {
+                    self.is_first() && self.scenario.source != SourceTrouble::default()
                 }
                 PushError::Group(_) => self.facts.harms.len() > 1,
                 _ => false,
@@ -84,7 +103,8 @@ impl World<'_> {
                 self.check_host(host);
             }
             self.check_repeats(host);
-            self.facts.hosts[host].has_published = false;
+            let facts = &mut self.facts.hosts[host];
+            (facts.has_published, facts.published_ns) = (false, None);
         }
     }
 
@@ -95,8 +115,13 @@ impl World<'_> {
         let excuses = excuses(&self.facts.harms, host);
         let is_first = self.facts.pushes == 1;
         let is_late = is_first && (plan.is_absent || plan.start_ns >= 29 * SECOND_NS);
-        let spoiled = self.facts.harms.iter().any(|done| matches!(done.what, Harm::Spoil { .. }));
-        let may_fail = is_first && (excuses.all || excuses.host || excuses.strikes > 1) || is_late;
+        let has_trouble = plan.trouble != HostTrouble::default()
+            || self.scenario.source != SourceTrouble::default();
+        let spoiled = has_trouble
+            || self.facts.harms.iter().any(|done| matches!(done.what, Harm::Spoil { .. }));
+        let may_fail = is_first
+            && (has_trouble || excuses.all || excuses.host || excuses.strikes > 1)
+            || is_late;
         let has_published = self.facts.hosts[host].has_published;
         let problem = match step {
             Step::Published if !has_published || disk.published.is_none() => {

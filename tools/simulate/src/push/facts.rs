@@ -1,5 +1,7 @@
 //! What has happened in a push, as the checkers see it.
 
+use files::machines::Step;
+
 use super::scenario::{Harm, PushScenario};
 
 /// Harm that was done.
@@ -11,12 +13,28 @@ pub struct Done {
     pub what: Harm,
 }
 
+/// How one push has ended.
+#[derive(Clone, Default, Debug)]
+pub struct PushEnd {
+    /// Why it ended early, if it did.
+    pub error: Option<String>,
+    /// How far each host of the scenario came; `None` if the root has never heard of it.
+    pub steps: Vec<Option<Step>>,
+    /// When each host's copy got its name, since the push began.
+    pub published_ns: Vec<Option<u64>>,
+    /// When groups were started for the first time, since the push began.
+    pub first_round_ns: Option<u64>,
+}
+
 /// All facts of one run.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) violations: Vec<String>,
     pub(super) harms: Vec<Done>,
     pub(super) hosts: Vec<HostFacts>,
+    pub(super) ends: Vec<PushEnd>,
+    /// Of the push that runs, since it began.
+    pub(super) first_round_ns: Option<u64>,
     /// How many pushes were begun.
     pub(super) pushes: u32,
     pub(super) rounds: u64,
@@ -39,6 +57,8 @@ pub(super) struct HostFacts {
     pub(super) bytes_again: u64,
     /// Its copy has got its name.
     pub(super) has_published: bool,
+    /// When, since the push began.
+    pub(super) published_ns: Option<u64>,
 }
 
 impl Facts {
@@ -47,6 +67,8 @@ impl Facts {
             violations: Vec::new(),
             harms: Vec::new(),
             hosts: vec![HostFacts::default(); scenario.hosts.len()],
+            ends: Vec::new(),
+            first_round_ns: None,
             pushes: 0,
             rounds: 0,
             retries: 0,

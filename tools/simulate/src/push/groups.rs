@@ -121,6 +121,10 @@ impl World<'_> {
         let is_whole = receiver.copy.is_some() && receiver.known.covers((0, bytes));
         if is_whole && !std::mem::replace(&mut receiver.is_hashing, true) {
             let at_ns = self.now_ns() + self.host_of(index).verify_ns;
+            let now_ns = self.now_ns();
+            if let Some(receiver) = &mut self.processes[index].receiver {
+                receiver.hashes_since_ns = Some(now_ns);
+            }
             self.plan(at_ns, Due::Hashed(index));
         }
     }

@@ -10,6 +10,7 @@ use super::{
 
 /// A run that takes more has got into a circle.
 const STEPS_MAX: u64 = 1_000_000;
+const MINUTE_NS: u64 = 60 * SECOND_NS;
 
 impl World<'_> {
     /// Until everything has ended that ever will, or something is wrong.
@@ -151,8 +152,25 @@ impl World<'_> {
         if std::mem::replace(&mut receiver.told_bytes, bytes) != bytes {
             self.say(line, Way::ToRoot, Word::ToRoot(ToRoot::Progress { bytes }));
         }
+        self.tell_work(index);
         self.tell_waiting(index);
         self.plan(self.now_ns() + BEAT_NS, Due::Beat(index));
+    }
+
+    /// Each minute that a copy is digested, if its host tells.
+    fn tell_work(&mut self, index: usize) {
+        let now_ns = self.now_ns();
+        let tells = self.host_of(index).trouble.tells_work;
+        let Some(receiver) = self.processes[index].receiver.as_mut().filter(|_| tells) else {
+            return;
+        };
+        let minutes =
+            receiver.hashes_since_ns.map_or(0, |since_ns| (now_ns - since_ns) / MINUTE_NS);
+        if std::mem::replace(&mut receiver.told_minutes, minutes) != minutes {
+            let line = receiver.line;
+            let worked = ToRoot::Worked { bytes: minutes };
+            self.say(line, Way::ToRoot, Word::ToRoot(worked));
+        }
     }
 
     /// Until when nothing passes between two processes.

@@ -28,9 +28,9 @@ mod world;
 
 pub use canary::PushCanary;
 pub use draw::draw as draw_push;
-pub use facts::Done as BlowDone;
+pub use facts::{Done as BlowDone, PushEnd};
 pub use outcome::PushOutcome;
 pub use run::run_push;
-pub use scenario::{Blow, Harm, HostScenario, PushScenario};
+pub use scenario::{Blow, Harm, HostScenario, HostTrouble, PushScenario, SourceTrouble};
 pub use shrink::smaller_pushes;
 pub use tally::PushTally;

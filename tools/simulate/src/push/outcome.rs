@@ -1,6 +1,6 @@
 //! What has come of a push.
 
-use super::facts::Done as BlowDone;
+use super::facts::{Done as BlowDone, PushEnd};
 
 /// What has come of a push, and of the same command again.
 #[derive(Clone, Default, Debug)]
@@ -19,6 +19,8 @@ pub struct PushOutcome {
     pub lateness: f64,
     /// Harm that was done.
     pub harms: Vec<BlowDone>,
+    /// How each push ended whose root has lived.
+    pub ends: Vec<PushEnd>,
     /// Hosts that have got their copies, and hosts that have failed, in all pushes.
     pub published: u64,
     /// See `published`.

@@ -75,6 +75,9 @@ pub(super) struct Receiver {
     /// What the thread that hashes knows to be in place.
     pub(super) known: Ranges,
     pub(super) is_hashing: bool,
+    pub(super) hashes_since_ns: Option<u64>,
+    /// Minutes of hashing of which the root was told.
+    pub(super) told_minutes: u64,
     pub(super) members: BTreeMap<u64, Member<Tell>>,
     pub(super) news: (mpsc::Sender<News>, mpsc::Receiver<News>),
     pub(super) told_bytes: u64,
@@ -98,6 +101,8 @@ impl Receiver {
             in_place: None,
             known: Ranges::default(),
             is_hashing: false,
+            hashes_since_ns: None,
+            told_minutes: 0,
             members: BTreeMap::new(),
             news: mpsc::channel(),
             told_bytes: 0,

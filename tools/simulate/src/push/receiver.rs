@@ -15,6 +15,7 @@ use rdmc::{Error, Region, Secret};
 use super::{
     line::{Line, Way, Word},
     process::{Note, Receiver, address},
+    scenario::HostTrouble,
     settings::name,
     world::{BEAT_NS, Due, SECOND_NS, World},
 };
@@ -35,6 +36,9 @@ impl World<'_> {
             if self.scenario.hosts[host].joins {
                 return;
             }
+            return self.note(root, Note::NotStarted { host, start });
+        }
+        if self.is_first() && self.push_ns() < self.scenario.hosts[host].trouble.absent_ns {
             return self.note(root, Note::NotStarted { host, start });
         }
         let held_ns = self.machines[host + 1].held_until_ns.max(self.machines[0].held_until_ns);
@@ -178,7 +182,11 @@ impl World<'_> {
         };
         match region.read(0..region.len()) {
             Ok(copy) => {
-                let digest = self.planted_digest(blake3::hash(&copy));
+                let own = match self.is_first() && self.host_of(index).trouble.differs {
+                    true => blake3::hash(b"another copy"),
+                    false => blake3::hash(&copy),
+                };
+                let digest = self.planted_digest(own);
                 self.note(index, Note::Hashed(digest));
             }
             // Small differences may come again; a file can be read meanwhile, this memory cannot.
@@ -188,14 +196,13 @@ impl World<'_> {
 
     /// Parts of a file that were ever written, with their digests.
     fn leftover(&self, file: &[u8]) -> Option<Leftover> {
-        let count = self.source.len().div_ceil(self.scenario.chunk_bytes as usize) as u32;
-        let is_written = |index: &u32| {
-            let chunk = self.chunk(*index);
-            file[chunk.clone()].iter().zip(&self.source[chunk]).any(|(byte, own)| *byte != !own)
+        let written = |position: u64| {
+            let mut bytes = file.iter().zip(&self.source[..]).skip(position as usize);
+            let ahead = bytes.position(|(byte, own)| *byte != !own);
+            Ok(ahead.map(|ahead| position + ahead as u64))
         };
-        let digest = |index: u32| (index, *blake3::hash(&file[self.chunk(index)]).as_bytes());
-        let chunks: Vec<_> = (0..count).filter(is_written).map(digest).collect();
-        (!chunks.is_empty()).then_some(Leftover(chunks))
+        let digest = |(start, end)| Ok(blake3::hash(&file[start as usize..end as usize]));
+        Leftover::of_chunks(self.cut(), written, digest).unwrap_or_default()
     }
 }
 
@@ -242,6 +249,13 @@ impl AtHost<'_, '_> {
         self.world.processes[self.index].receiver.as_mut().expect("it is one")
     }
 
+    /// It takes longer than usual, in the first push.
+    fn trouble_with(&mut self, for_ns: impl Fn(&HostTrouble) -> u64) {
+        if self.world.is_first() {
+            self.work(for_ns(&self.world.host_of(self.index).trouble));
+        }
+    }
+
     /// It takes so long, and nothing else is decided meanwhile.
     fn work(&mut self, for_ns: u64) {
         let now_ns = self.world.now_ns();
@@ -271,13 +285,19 @@ impl ReceiverStage for AtHost<'_, '_> {
             let address = address(0, self.world.root.process);
             return Err(Error::Peer { address, cause: "connection reset".into() });
         }
-        self.world.say(line, Way::ToRoot, Word::ToRoot(message.clone()));
+        let is_lost = matches!(message, ToRoot::RoundFailed { .. })
+            && self.world.is_first()
+            && self.world.host_of(self.index).trouble.is_mute;
+        if !is_lost {
+            self.world.say(line, Way::ToRoot, Word::ToRoot(message.clone()));
+        }
         Ok(())
     }
 
     fn prepare(&mut self, offer: &Offer) -> Result<Option<Leftover>, ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
+        self.trouble_with(|trouble| trouble.prepare_ns);
         let disk = &mut self.world.machines[machine].disk;
         if disk.owner.is_some() {
             let path = PathBuf::from(&offer.destination);
@@ -300,6 +320,7 @@ impl ReceiverStage for AtHost<'_, '_> {
         if fabric != "tcp" {
             self.world.facts.violated(format!("the root has chosen {fabric}"));
         }
+        self.trouble_with(|trouble| trouble.fabric_ns);
         let machine = self.world.processes[self.index].machine;
         Ok(address(machine, self.index).port())
     }
@@ -360,7 +381,9 @@ impl ReceiverStage for AtHost<'_, '_> {
             }
             Ok(copy) => {
                 self.world.machines[machine].disk.published = Some(copy.to_vec());
-                self.world.facts.hosts[machine - 1].has_published = true;
+                let now_ns = self.world.push_ns();
+                let facts = &mut self.world.facts.hosts[machine - 1];
+                (facts.has_published, facts.published_ns) = (true, Some(now_ns));
             }
         }
         Ok(false)

@@ -7,8 +7,11 @@ use std::{
 };
 
 use files::{
-    HostPlan, PushError, PushEvent,
-    machines::{Leftover, Ranges, RootEvent, RootStage, Start, Step, ToReceiver, farewell, step},
+    HostPlan, PushError, PushEvent, SourceError,
+    machines::{
+        Chunks, Cut, Leftover, Ranges, RootEvent, RootStage, Start, Step, ToReceiver, farewell,
+        step,
+    },
 };
 use rdmc::{Error, Fabric, Region, Waited};
 
@@ -57,7 +60,7 @@ impl<'a> World<'a> {
     /// Lets the coordinator see what has happened, or only that time has passed.
     fn decide(&mut self, note: Option<Note>) {
         let Some(mut core) = self.root.core.take() else { return };
-        let now = Duration::from_nanos(self.now_ns() - self.root.began_ns);
+        let now = Duration::from_nanos(self.push_ns());
         let mut stage = AtRoot { world: self };
         let event = note.and_then(|note| stage.event_of(note));
         step(&mut core, &mut stage, now, event);
@@ -129,6 +132,11 @@ impl<'a> World<'a> {
     }
 }
 
+fn changed() -> PushError {
+    let what = "it was written to".to_owned();
+    SourceError::Changed { path: "object".into(), what }.into()
+}
+
 /// The root's stage.
 pub(super) struct AtRoot<'w, 'a> {
     world: &'w mut World<'a>,
@@ -167,7 +175,15 @@ impl AtRoot<'_, '_> {
                 let (host, connection) = (seat_of_line(line)?, line as u64);
                 Some(RootEvent::Checked { host, connection, right: Ok(right) })
             }
-            Note::Digest => Some(RootEvent::Digest(Ok(blake3::hash(&self.world.source)))),
+            Note::Digest => {
+                let is_again = std::mem::replace(&mut self.world.root.has_read, true);
+                let differs = self.world.scenario.source.reads_differently;
+                let digest = match is_again && differs && self.world.is_first() {
+                    true => blake3::hash(b"another object"),
+                    false => blake3::hash(&self.world.source),
+                };
+                Some(RootEvent::Digest(Ok(digest)))
+            }
             Note::Joined(group, outcome) => Some(RootEvent::Joined(group, outcome)),
             Note::Ended(group, outcome) => Some(RootEvent::Ended(group, outcome)),
             Note::Cancel => Some(RootEvent::Cancel),
@@ -270,7 +286,11 @@ impl RootStage for AtRoot<'_, '_> {
     }
 
     fn check_source(&mut self) -> Result<(), PushError> {
-        Ok(())
+        let changes_ns = self.world.scenario.source.changes_ns;
+        match changes_ns.filter(|_| self.world.is_first()) {
+            Some(changes_ns) if self.world.push_ns() >= changes_ns => Err(changed()),
+            _ => Ok(()),
+        }
     }
 
     fn digest(&mut self) -> Result<(), PushError> {
@@ -280,7 +300,7 @@ impl RootStage for AtRoot<'_, '_> {
     }
 
     fn reads_differently(&self) -> PushError {
-        PushError::Group("the source changed, which it does not".into())
+        changed()
     }
 
     fn start_fabric(&mut self, common: &dyn Fn(&Fabric) -> bool) -> Result<Fabric, PushError> {
@@ -357,28 +377,28 @@ impl World<'_> {
     }
 
     /// Which bytes of a host's file are those of the source.
-    fn compare_leftover(&self, Leftover(chunks): &Leftover) -> Ranges {
-        let is_right = |&&(index, digest): &&(u32, [u8; 32])| {
-            let own = blake3::hash(&self.source[self.chunk(index)]);
-            *own.as_bytes() == digest || self.trusts_leftovers()
-        };
-        let range = |&(index, _): &(u32, [u8; 32])| {
-            let chunk = self.chunk(index);
-            (chunk.start as u64, chunk.end as u64)
-        };
-        chunks.iter().filter(is_right).map(range).collect()
+    fn compare_leftover(&self, leftover: &Leftover) -> Ranges {
+        let cut = self.cut();
+        if self.trusts_leftovers() {
+            return leftover.0.iter().map(|&(index, _)| cut.range(index)).collect();
+        }
+        let digest = |(start, end)| Ok(blake3::hash(&self.source[start as usize..end as usize]));
+        Chunks::cut_as(cut).matching(leftover, digest).unwrap_or_default()
     }
 
-    pub(super) fn chunk(&self, index: u32) -> std::ops::Range<usize> {
-        let (length, size) = (self.source.len(), self.scenario.chunk_bytes as usize);
-        let start = (index as usize * size).min(length);
-        start..(start + size).min(length)
+    /// Chunks are shorter than those of large files.
+    pub(super) fn cut(&self) -> Cut {
+        Cut { bytes: self.source.len() as u64, chunk_bytes: self.scenario.chunk_bytes }
     }
 
     fn observe(&mut self, event: PushEvent) {
         self.remark(|| format!("the root: {event:?}"));
         match event {
-            PushEvent::Round { .. } => self.facts.rounds += 1,
+            PushEvent::Round { .. } => {
+                self.facts.rounds += 1;
+                let now_ns = self.push_ns();
+                self.facts.first_round_ns.get_or_insert(now_ns);
+            }
             PushEvent::Retry { .. } => self.facts.retries += 1,
             PushEvent::SetAside { .. } => self.facts.set_aside += 1,
             PushEvent::Joined { .. } => self.facts.joined += 1,

@@ -79,6 +79,7 @@ impl<'a> World<'a> {
             virtual_ns,
             lateness: facts.lateness,
             harms: facts.harms,
+            ends: facts.ends,
             published: facts.published,
             failed: facts.failed,
             rounds: facts.rounds,

@@ -16,6 +16,8 @@ pub(super) struct Root<'a> {
     /// It has decided everything.
     pub(super) outcome: Option<Result<(), PushError>>,
     pub(super) is_closed: bool,
+    /// The source was read once.
+    pub(super) has_read: bool,
 }
 
 /// What the root takes for one host.
@@ -35,6 +37,7 @@ impl<'a> Root<'a> {
             deadline_ns: None,
             outcome: None,
             is_closed: false,
+            has_read: false,
         }
     }
 

@@ -143,6 +143,16 @@ impl<'a> World<'a> {
         self.network.now().as_nanos() as u64
     }
 
+    /// The time of the push that runs.
+    pub(super) fn push_ns(&self) -> u64 {
+        self.now_ns() - self.root.began_ns
+    }
+
+    /// Whether this is the push that harm is done to, and not the same command again.
+    pub(super) fn is_first(&self) -> bool {
+        self.facts.pushes == 1
+    }
+
     pub(super) fn remark(&self, text: impl FnOnce() -> String) {
         self.network.remark(text);
     }
