@@ -28,10 +28,15 @@ mod receive;
 mod recording;
 mod replicate;
 mod standard_output;
+#[cfg(feature = "switch")]
 mod switch;
 mod way;
+#[cfg(not(feature = "switch"))]
+mod without_switch;
 
 use failure::{Exit, Failure, plain};
+#[cfg(not(feature = "switch"))]
+use without_switch as switch;
 
 /// Replicate one large object to many machines, in about the time that one copy takes
 ///

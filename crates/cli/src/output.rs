@@ -117,9 +117,7 @@ pub fn print(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> R
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
-    use std::os::unix::fs::symlink;
+    use std::{io::Write, os::unix::fs::symlink};
 
     use super::*;
 

@@ -1,4 +1,5 @@
 //! `rdmc plan --in-switch` as it is run.
+#![cfg(feature = "switch")]
 
 mod common;
 

@@ -7,7 +7,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{Outcome, Place, await_that, child_with_open, children, is_running, signal};
+use common::{
+    Outcome, Place, await_that, child_with_open, children, is_running, signal, without_signals,
+};
 
 /// Blocks so small that the transfer lasts long enough to be disturbed in the middle.
 const SLOW: [&str; 6] = ["push", "object", "--local", "3", "--block-size", "1KiB"];
@@ -182,8 +184,8 @@ fn signals_that_are_ignored_at_the_start_stay_ignored() {
     let place = Place::with(BYTES);
     let push = place.rdmc(&SLOW);
     let mut shell = Command::new("sh");
-    shell.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]).arg(push.get_program());
-    shell.args(push.get_args()).current_dir(place.directory.path());
+    shell.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]).args(without_signals(&push));
+    shell.current_dir(place.directory.path());
     let push = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     place.await_bytes("local-1", 0);
     for process in [&children(push.id())[..], &[push.id()]].concat() {

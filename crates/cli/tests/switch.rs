@@ -1,4 +1,5 @@
 //! `rdmc switch`, and `rdmc push --switch` through it, between hosts in network namespaces. Needs root.
+#![cfg(feature = "switch")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! `rdmc switch join`: the daemon of a host, as far as it goes without a switch.
+#![cfg(feature = "switch")]
 
 mod common;
 

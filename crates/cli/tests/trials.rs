@@ -12,7 +12,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use common::{Outcome, Place, RDMC, await_that, is_running, signal};
+use common::{Outcome, Place, RDMC, await_that, is_running, signal, without_signals};
 use serde_json::Value;
 
 /// With blocks of 1 KiB, long enough on its way to be disturbed in the middle.
@@ -286,7 +286,7 @@ fn sigterm_at_the_root(way: &Way) {
 /// The same command by a shell that does something first.
 fn through_shell(script: &str, command: &Command) -> Command {
     let mut shell = Command::new("sh");
-    shell.args(["-c", script, "sh"]).arg(command.get_program()).args(command.get_args());
+    shell.args(["-c", script, "sh"]).args(without_signals(command));
     shell.current_dir(command.get_current_dir().unwrap());
     shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     shell

@@ -60,8 +60,8 @@ impl Object {
         let probe = probe(&source, bytes).unwrap();
         let mut target = Target::prepare(place, self.manifest(), &owner, &probe)?;
         let leftover = target.leftover(&go_on)?;
-        let right =
-            leftover.map(|leftover| Chunks::new(bytes).matching(&leftover, &source, &go_on));
+        let digest_of = |range| digest_range(&source, range, &go_on);
+        let right = leftover.map(|leftover| Chunks::new(bytes).matching(&leftover, digest_of));
         let has = right.transpose().unwrap().unwrap_or_default();
         target.begin(&has, &go_on)?;
         for half in [0..bytes / 2, bytes / 2..bytes] {

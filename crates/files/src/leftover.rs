@@ -12,7 +12,10 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{hash::digest_range, ranges::Ranges};
+use crate::{
+    hash::digest_range,
+    ranges::{ByteRange, Ranges},
+};
 
 /// The shortest chunk: what differs somewhere in it is sent again.
 const CHUNK_BYTES_MIN: u64 = 1 << 20;
@@ -23,9 +26,26 @@ const CHUNKS_MAX: u64 = 1 << 18;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Leftover(pub Vec<(u32, [u8; 32])>);
 
-/// How an object of this length is cut into chunks.
-fn chunk_bytes(bytes: u64) -> u64 {
-    bytes.div_ceil(CHUNKS_MAX).max(CHUNK_BYTES_MIN)
+/// How an object is cut into chunks.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Length of the object.
+    pub bytes: u64,
+    /// Length of each chunk but the last.
+    pub chunk_bytes: u64,
+}
+
+impl Cut {
+    /// As both ends cut an object of this length.
+    fn of(bytes: u64) -> Self {
+        Self { bytes, chunk_bytes: bytes.div_ceil(CHUNKS_MAX).max(CHUNK_BYTES_MIN) }
+    }
+
+    /// Where a chunk is; empty if the object has no such chunk.
+    pub fn range(&self, index: u32) -> ByteRange {
+        let start = u64::from(index).saturating_mul(self.chunk_bytes).min(self.bytes);
+        (start, start.saturating_add(self.chunk_bytes).min(self.bytes))
+    }
 }
 
 impl Leftover {
@@ -38,28 +58,29 @@ impl Leftover {
     ///
     /// Blocks as long as reading takes, or until `stop`. Errors: the system's.
     pub(crate) fn of(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
-        Self::of_chunks(file, bytes, stop, |position| next_data(file, position, bytes))
+        let next = |position| next_data(file, position, bytes);
+        Self::of_chunks(Cut::of(bytes), next, |range| digest_range(file, range, stop))
     }
 
     /// The same of a whole file, whose holes are zeros.
     pub(crate) fn of_whole(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
-        Self::of_chunks(file, bytes, stop, |position| Ok((position < bytes).then_some(position)))
+        let next = |position| Ok((position < bytes).then_some(position));
+        Self::of_chunks(Cut::of(bytes), next, |range| digest_range(file, range, stop))
     }
 
-    fn of_chunks(
-        file: &File,
-        bytes: u64,
-        stop: &AtomicBool,
+    /// Of chunks in which something was written: `next` answers where the first such byte is from a position on.
+    pub fn of_chunks(
+        cut: Cut,
         next: impl Fn(u64) -> io::Result<Option<u64>>,
+        digest: impl Fn(ByteRange) -> io::Result<blake3::Hash>,
     ) -> io::Result<Option<Self>> {
-        let chunk_bytes = chunk_bytes(bytes);
         let mut digests = Vec::new();
         let mut position = 0;
         while let Some(data) = next(position)? {
-            let index = data / chunk_bytes;
-            position = ((index + 1) * chunk_bytes).min(bytes);
-            let digest = digest_range(file, (index * chunk_bytes, position), stop)?;
-            digests.push((index as u32, *digest.as_bytes()));
+            let index = (data / cut.chunk_bytes) as u32;
+            let range = cut.range(index);
+            position = range.1;
+            digests.push((index, *digest(range)?.as_bytes()));
         }
         Ok((!digests.is_empty()).then_some(Self(digests)))
     }
@@ -67,38 +88,41 @@ impl Leftover {
 
 /// The source's chunks, each digested when it is first asked for.
 #[derive(Debug)]
-pub(crate) struct Chunks {
-    bytes: u64,
+pub struct Chunks {
+    cut: Cut,
     digests: BTreeMap<u32, [u8; 32]>,
 }
 
 impl Chunks {
     /// Of an object of this length.
-    pub(crate) fn new(bytes: u64) -> Self {
-        Self { bytes, digests: BTreeMap::new() }
+    pub fn new(bytes: u64) -> Self {
+        Self::cut_as(Cut::of(bytes))
     }
 
-    /// Which bytes of a receiver's file are those of `source`.
+    /// Of an object that is cut like this.
+    pub fn cut_as(cut: Cut) -> Self {
+        Self { cut, digests: BTreeMap::new() }
+    }
+
+    /// Which bytes of a receiver's file are those of the source, of which `digest_of` reads a part.
     ///
-    /// Blocks as long as reading the same chunks takes, or until `stop`. Errors: the system's;
-    /// chunks that the object does not have.
-    pub(crate) fn matching(
+    /// Blocks as long as reading the same chunks takes. Errors: those of `digest_of`; chunks that the object
+    /// does not have.
+    pub fn matching(
         &mut self,
         leftover: &Leftover,
-        source: &File,
-        stop: &AtomicBool,
+        digest_of: impl Fn(ByteRange) -> io::Result<blake3::Hash>,
     ) -> io::Result<Ranges> {
         let mut right = Ranges::default();
         for &(index, digest) in &leftover.0 {
-            let start = u64::from(index).saturating_mul(chunk_bytes(self.bytes));
-            let end = start.saturating_add(chunk_bytes(self.bytes)).min(self.bytes);
+            let (start, end) = self.cut.range(index);
             if start >= end {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "chunks behind the end"));
             }
             let own = match self.digests.get(&index) {
                 Some(&own) => own,
                 None => {
-                    let own = *digest_range(source, (start, end), stop)?.as_bytes();
+                    let own = *digest_of((start, end))?.as_bytes();
                     self.digests.insert(index, own);
                     own
                 }
@@ -139,6 +163,10 @@ mod tests {
         file
     }
 
+    fn digest_of(file: &File) -> impl Fn(ByteRange) -> io::Result<blake3::Hash> {
+        |range| digest_range(file, range, &go_on())
+    }
+
     fn go_on() -> AtomicBool {
         AtomicBool::new(false)
     }
@@ -151,12 +179,12 @@ mod tests {
         other[MIB + 5] ^= 1;
         let leftover = Leftover::of(&file_of(&other), bytes as u64, &go_on()).unwrap().unwrap();
         let mut chunks = Chunks::new(bytes as u64);
-        let right = chunks.matching(&leftover, &file_of(&source), &go_on()).unwrap();
+        let right = chunks.matching(&leftover, digest_of(&file_of(&source))).unwrap();
         let mib = MIB as u64;
         let expected: Ranges = [(0, mib), (2 * mib, bytes as u64)].into_iter().collect();
         assert_eq!(right, expected);
         // What has been digested once is not read again.
-        assert_eq!(chunks.matching(&leftover, &file_of(&[]), &go_on()).unwrap(), expected);
+        assert_eq!(chunks.matching(&leftover, digest_of(&file_of(&[]))).unwrap(), expected);
     }
 
     #[test]
@@ -180,10 +208,11 @@ mod tests {
         let source = file_of(&[1; 100]);
         for index in [1, u32::MAX] {
             let outside = Leftover(vec![(index, [0; 32])]);
-            assert!(Chunks::new(100).matching(&outside, &source, &go_on()).is_err());
+            assert!(Chunks::new(100).matching(&outside, digest_of(&source)).is_err());
         }
         let leftover = Leftover::of(&source, 100, &go_on()).unwrap().unwrap();
         let stopped = AtomicBool::new(true);
-        assert!(Chunks::new(100).matching(&leftover, &source, &stopped).is_err());
+        let interrupted = |range| digest_range(&source, range, &stopped);
+        assert!(Chunks::new(100).matching(&leftover, interrupted).is_err());
     }
 }

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod claim;
+mod connect;
 #[doc(hidden)]
 mod control;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub mod receiver;
 mod resident;
 mod sending;
 mod source;
+mod system;
 mod target;
 mod temporary;
 

@@ -3,9 +3,11 @@
 
 pub use crate::{
     control::{FAILURE_DEADLINE, silence},
-    leftover::Leftover,
+    leftover::{Chunks, Cut, Leftover},
     messages::{JOIN_TIMEOUT, Offer, Start, Terms, ToReceiver, ToRoot, WaitedFor},
-    push::{Coordinator, Host, Stage as RootStage, Step},
+    push::{Coordinator, Event as RootEvent, Host, Stage as RootStage, Step, farewell, step},
     ranges::{ByteRange, RangeList, Ranges},
-    receiver::{Copy, Member, News, Session, Stage as ReceiverStage},
+    receiver::{
+        Copy, Event as ReceiverEvent, Member, News, Session, Stage as ReceiverStage, first, handle,
+    },
 };

@@ -225,7 +225,7 @@ impl Source {
         leftover: &Leftover,
         stop: &AtomicBool,
     ) -> Result<Ranges, SourceError> {
-        match chunks.matching(leftover, &self.file, stop) {
+        match chunks.matching(leftover, |range| hash::digest_range(&self.file, range, stop)) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(self.changed("it became shorter".into()))
             }

@@ -9,10 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    scenario::Limits,
-    subject::{Options, Subject},
-};
+use crate::{options::Options, scenario::Limits, subject::Subject};
 
 /// Which seeds are run, and how.
 #[derive(Debug)]

@@ -22,9 +22,11 @@ mod dice;
 mod draw;
 mod memory;
 mod node;
+mod options;
 mod push;
 mod scenario;
 mod shrink;
+mod smaller;
 mod subject;
 mod tally;
 mod world;
@@ -37,12 +39,13 @@ pub use clock::Clock;
 pub use dice::Dice;
 pub use draw::draw;
 pub use node::{Node, Watch};
+pub use options::Options;
 pub use push::{
-    Blow, BlowDone, Harm as PushHarm, HostScenario, PushCanary, PushOutcome, PushScenario,
-    PushTally, draw_push, run_push,
+    Blow, BlowDone, Harm as PushHarm, HostScenario, HostTrouble, PushCanary, PushEnd, PushOutcome,
+    PushScenario, PushTally, SourceTrouble, draw_push, run_push,
 };
 pub use scenario::*;
 pub use shrink::shrink;
-pub use subject::{Groups, Options, Pushes, Subject};
+pub use subject::{Groups, Pushes, Subject};
 pub use tally::Tally;
 pub use world::{Report, run};

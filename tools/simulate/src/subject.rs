@@ -7,27 +7,13 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     canary::Canary,
     draw::draw,
+    options::Options,
     push::{PushCanary, PushOutcome, PushScenario, PushTally, draw_push, run_push, smaller_pushes},
     scenario::{Limits, Scenario},
-    shrink::smaller_groups,
+    smaller::smaller_groups,
     tally::Tally,
     world::{Report, run},
 };
-
-/// How a run is watched.
-#[derive(Clone, Copy, Debug)]
-pub struct Options<C = Canary> {
-    /// A bug to plant.
-    pub canary: Option<C>,
-    /// How many lines of trace are kept.
-    pub trace_events: usize,
-}
-
-impl<C> Default for Options<C> {
-    fn default() -> Self {
-        Self { canary: None, trace_events: 0 }
-    }
-}
 
 /// Something that a seed is made into, and run.
 pub trait Subject {

@@ -20,8 +20,8 @@ use crate::{
     checks::{self, Blame},
     dice::Dice,
     node::{Node, Watch},
+    options::Options,
     scenario::Scenario,
-    subject::Options,
 };
 
 /// Sets these choices apart from all others of a seed.
@@ -422,7 +422,7 @@ impl<'a> World<'a> {
         let last_ns = ends.filter_map(|member| Some(member.end.as_ref()?.0)).max();
         let late_ns = last_ns.unwrap_or(0).saturating_sub(self.disturbed_ns);
         // Only deadlines can be missed by much.
-        let has_deadline = self.book.harms.iter().any(|harm| harm.what.holds_ns() > 0);
+        let has_deadline = self.book.harms.iter().any(|done| done.what.holds_ns() > 0);
         let lateness = if has_deadline { late_ns as f64 / self.bound_ns as f64 } else { 0.0 };
         let virtual_ns = self.now_ns();
         if self.book.violations.is_empty() {

@@ -2,7 +2,9 @@
 
 use std::io::{BufWriter, Write};
 
-use super::{args::Args, explain, in_switch, json, message::Plan, svg, table};
+#[cfg(feature = "switch")]
+use super::in_switch;
+use super::{args::Args, explain, json, message::Plan, svg, table};
 use crate::{
     failure::{Exit, Failure},
     output::{self, InUse},
@@ -11,13 +13,23 @@ use crate::{
 /// Prints or draws the plan.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.in_switch.are_given() {
-        in_switch::run(&args.in_switch, args.members, args.json)?;
+        show_in_switch(args)?;
     } else if args.explain {
         explain::run(args)?;
     } else {
         show(args)?;
     }
     Ok(Exit::Done)
+}
+
+#[cfg(feature = "switch")]
+fn show_in_switch(args: &Args) -> Result<(), Failure> {
+    in_switch::run(&args.in_switch, args.members, args.json)
+}
+
+#[cfg(not(feature = "switch"))]
+fn show_in_switch(_: &Args) -> Result<(), Failure> {
+    Err(crate::without_switch::lacks("plan --in-switch"))
 }
 
 fn show(args: &Args) -> Result<(), Failure> {

@@ -5,6 +5,7 @@ mod placing;
 mod progress;
 mod run;
 pub mod summary;
+mod switches;
 
 pub use args::Args;
 pub use placing::local_hosts;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use control::AgentSwitches;
 use files::{PushEvent, PushReport, PushSettings, Source};
 use rdmc::{Algorithm, bootstrap::Credentials};
 
-use super::{args::Args, placing, progress::Display, summary};
+use super::{args::Args, placing, progress::Display, summary, switches};
 use crate::{
     failure::{Exit, Failure, say},
     interrupt::Interrupt,
@@ -105,8 +104,7 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
         let Some(Credentials::Certificates(certificates)) = &settings.credentials else {
             return Err(Failure::Usage("--switch takes --cert, --key and --ca".into()));
         };
-        let switches = AgentSwitches::start(agent, certificates).map_err(Failure::because)?;
-        settings.switches = Some(Arc::new(switches));
+        settings.switches = Some(switches::ask(agent, certificates)?);
         let algorithm = *settings.algorithm.get_or_insert(Algorithm::InSwitch);
         if algorithm != Algorithm::InSwitch {
             let what = format!("--switch is for --algorithm in-switch (or auto), not {algorithm}");

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
+    ffi::OsStr,
     fs,
     io::{BufRead, BufReader},
     os::unix::fs::FileExt,
@@ -15,6 +16,14 @@ use std::{
 pub const PATIENCE: Duration = Duration::from_secs(50);
 
 pub const RDMC: &str = env!("CARGO_BIN_EXE_rdmc");
+
+/// An argument of `env`.
+const DEFAULT_SIGNALS: &str = "--default-signal=INT,HUP,TERM";
+
+/// The words of a command of [`Place::rdmc`], which then has the signals of whoever runs them.
+pub fn without_signals(command: &Command) -> impl Iterator<Item = &OsStr> {
+    command.get_args().filter(|&word| word != DEFAULT_SIGNALS)
+}
 
 /// A directory with a file of pseudo-random bytes, in which commands run.
 pub struct Place {
@@ -36,8 +45,11 @@ impl Place {
         self.directory.path().join(relative)
     }
 
+    /// With default signals, whatever this process ignores: shells start what runs in the background with SIGINT
+    /// ignored, and `nohup` with SIGHUP.
     pub fn rdmc(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(RDMC);
+        let mut command = Command::new("env");
+        command.arg(DEFAULT_SIGNALS).arg(RDMC);
         command.args(arguments).current_dir(self.directory.path()).env_remove("RUST_LOG");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

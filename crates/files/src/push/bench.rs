@@ -6,7 +6,6 @@
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
-    sync::mpsc::Sender,
     thread,
     time::{Duration, Instant},
 };
@@ -19,12 +18,17 @@ use rdmc::{
 pub use crate::messages::MEASURED_BYTES_MAX;
 
 use super::{
-    Event, HostState, Push, PushError, PushEvent, PushHandle, PushSettings, Run,
-    coordinator::Stage, scene::new_number, system,
+    inbox::{Event, Events, Happening, Input, PushHandle},
+    prepared::Prepared,
+    run::Run,
+    scene::new_number,
+    settings::{HostState, PushError, PushEvent, PushSettings},
+    stage::Stage,
 };
 use crate::{
     messages::{Measure, Start, ToReceiver, ToRoot, join_predicate, predicate},
     ranges::RangeList,
+    system::system,
 };
 
 /// How long a group may take to close when everything has arrived.
@@ -107,18 +111,8 @@ pub struct BenchReport {
 
 /// A bench that is ready to run: it listens for receivers.
 pub struct Bench {
-    push: Push,
+    push: Prepared,
     plan: BenchPlan,
-}
-
-/// What happens in a measurement, besides what receivers say.
-#[derive(Debug)]
-pub(super) enum Happening {
-    /// The group, and the one back.
-    Joined(Result<(Group, Option<Group>), Error>),
-    /// A message has come back.
-    Echoed(Instant),
-    Failed(Failure),
 }
 
 impl Bench {
@@ -141,7 +135,7 @@ impl Bench {
             return Err(Error::Setting(what).into());
         }
         settings.check(longest)?;
-        Ok(Self { push: Push::listen(None, settings)?, plan })
+        Ok(Self { push: Prepared::listen(None, settings)?, plan })
     }
 
     /// The TCP port that receivers call.
@@ -353,7 +347,7 @@ impl Run<'_> {
         bytes: u64,
     ) -> Result<(), Trouble> {
         let settings = &self.push.settings;
-        let mut addresses = vec![self.core.own_address(self.scene.address())];
+        let mut addresses = vec![self.core.hosts.own_address(self.scene.address())];
         for &host in &measuring.hosts {
             let host = &self.core.hosts[host];
             addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));
@@ -401,7 +395,7 @@ impl Run<'_> {
                 let back = context.create_group(settings, &back.addresses, callbacks(memory))?;
                 Ok((group, Some(back)))
             })();
-            let _ = events.send(Event::Measured(number, Happening::Joined(joined)));
+            let _ = events.send(Input::Measured(number, Happening::Joined(joined)));
         };
         let thread = thread::Builder::new().name("rdmc-join".into()).spawn(join);
         thread.map_err(|error| system("starting a thread", error))?;
@@ -420,8 +414,8 @@ impl Run<'_> {
         while !done(measuring) {
             if deadline.left().is_zero() {
                 measuring.fail(late.to_owned());
-            } else if let Some(event) = self.next(Some(deadline)) {
-                self.note(measuring, event)?;
+            } else if let Some(input) = self.next(Some(deadline)) {
+                self.note(measuring, input)?;
             }
             let hosts = &self.core.hosts;
             let lost = measuring.hosts.iter().find(|&&host| !hosts[host].is_ready());
@@ -435,20 +429,20 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn note(&mut self, measuring: &mut Measuring, event: Event) -> Result<(), PushError> {
-        match event {
-            Event::Measured(number, happening) if number == measuring.number => match happening {
+    fn note(&mut self, measuring: &mut Measuring, input: Input) -> Result<(), PushError> {
+        match input {
+            Input::Measured(number, happening) if number == measuring.number => match happening {
                 Happening::Joined(Ok(groups)) => measuring.groups = Some(groups),
                 Happening::Joined(Err(error)) => measuring.fail(join_predicate(&error)),
                 Happening::Echoed(at) => measuring.done_at = Some(at),
                 Happening::Failed(failure) => measuring.fail(predicate(&failure)),
             },
-            Event::Said { host, message: ToRoot::Joined { round }, .. }
+            Input::Event(Event::Said { host, message: ToRoot::Joined { round }, .. })
                 if round == measuring.number =>
             {
                 measuring.joined.insert(host);
             }
-            Event::Said { host, message: ToRoot::Received { round }, .. }
+            Input::Event(Event::Said { host, message: ToRoot::Received { round }, .. })
                 if round == measuring.number =>
             {
                 measuring.received.insert(host);
@@ -456,13 +450,17 @@ impl Run<'_> {
                     measuring.done_at = Some(Instant::now());
                 }
             }
-            Event::Said { host, message: ToRoot::RoundFailed { round, detail, .. }, .. }
-                if round == measuring.number =>
-            {
+            Input::Event(Event::Said {
+                host,
+                message: ToRoot::RoundFailed { round, detail, .. },
+                ..
+            }) if round == measuring.number => {
                 let name = &self.core.hosts[host].plan.name;
                 measuring.fail(format!("failed at {name}: {detail}"));
             }
-            event => self.handle(event)?,
+            // Of a measurement that is over.
+            Input::Measured(..) => {}
+            Input::Event(event) => self.handle(event)?,
         }
         Ok(())
     }
@@ -473,13 +471,13 @@ struct Callbacks {
     number: u64,
     /// For messages that come back.
     memory: Option<Region>,
-    events: Sender<Event>,
+    events: Events,
 }
 
 impl Callbacks {
     fn tell(&self, happening: Happening) {
         // A bench that has ended wants to hear no more.
-        let _ = self.events.send(Event::Measured(self.number, happening));
+        let _ = self.events.send(Input::Measured(self.number, happening));
     }
 }
 

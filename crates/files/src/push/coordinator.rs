@@ -2,91 +2,61 @@
 //!
 //! Whoever drives it sets [`Coordinator::now`], tells it what has happened, and calls
 //! [`Coordinator::advance`]; what it wants done it asks of a [`Stage`]. A host goes through the
-//! steps of [`Step`], mostly on its own: only starting a fabric and the first groups wait for all.
+//! steps of [`Step`], mostly on its own ([`Hosts`]): only starting a fabric and the first groups wait for all.
 //! Whenever no group is under way, and somebody lacks something, groups are made for what is missing
 //! ([`super::parts`]).
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
 
 use plan::choice::Choice;
-use rdmc::{Error, Fabric, Failure, Waited};
+use rdmc::{Algorithm, Error, Fabric, Failure};
 
 use super::{
-    HostState, JOIN_TIMEOUT, PushError, PushEvent, PushSettings,
-    attempt::Attempt,
+    aftermath::{Aftermath, Blame},
+    attempt::{Attempt, Verdict},
     host::{Host, Step},
+    hosts::{Hosts, Said},
     parts::{Holder, Part, parts},
+    reading::{Reading, Suspicion},
+    regroup::{Slowness, has_latecomer},
+    settings::{HostPlan, PushError, PushEvent, PushSettings},
+    stage::Stage,
 };
 use crate::{
-    leftover::Leftover,
+    SourceError,
     messages::{GIVEN_UP, Start, ToReceiver, ToRoot},
     ranges::{RangeList, Ranges},
 };
 
-/// Does what a coordinator wants done.
-pub trait Stage {
-    /// Says something to a host; a connection that is lost reports itself.
-    fn tell(&mut self, host: usize, message: &ToReceiver);
-    /// Hangs up on a host that was given up, once it has heard what it was told.
-    fn leave(&mut self, host: usize);
-    /// Expects a host anew: calls it again if it is one that listens.
-    fn expect_again(&mut self, host: usize, start: u32);
-    fn observe(&mut self, event: PushEvent);
-    /// Compares with the source; answered by [`Coordinator::checked`].
-    fn check(&mut self, host: usize, leftover: Leftover);
-    /// Whether the source is what it was, as far as its attributes tell.
-    fn check_source(&mut self) -> Result<(), PushError>;
-    /// Starts to read the source; answered by [`Coordinator::digested`].
-    fn digest(&mut self) -> Result<(), PushError>;
-    /// The error for a source that was read twice and was not the same.
-    fn reads_differently(&self) -> PushError;
-    /// Starts the root's context over the one that was asked for, or the best of these.
-    fn start_fabric(&mut self, common: &dyn Fn(&Fabric) -> bool) -> Result<Fabric, PushError>;
-    /// Where the root's context listens.
-    fn address(&self) -> SocketAddr;
-    /// Names a group.
-    fn group_number(&mut self) -> Result<u64, PushError>;
-    /// Starts to join; answered by [`Coordinator::joined`].
-    fn join(&mut self, start: &Start) -> Result<(), PushError>;
-    /// Sends these parts of the source in a group that was joined, and closes it; answered by
-    /// [`Coordinator::ended`].
-    fn send(&mut self, group: u64, ranges: &Ranges) -> Result<(), PushError>;
-    /// Whom the root has waited for in a group; nothing if it is not in it.
-    fn waited(&mut self, group: u64) -> Vec<Waited>;
-    /// Ends a group, if it was joined. Nothing more need be said of it.
-    fn abort(&mut self, group: u64, reason: &str);
-}
+/// How long hosts that publish may take to say so once the push is to end.
+const LAST_ANSWER: Duration = Duration::from_secs(10);
+/// Of a host whose copy is not what the root has read, twice.
+const DIFFERS: &str = "its copy differs from the source, which reads as it did before: it was written \
+                       to while it was sent, and its modification time was kept; or that machine's \
+                       memory or network is bad. Run it again";
 
 pub struct Coordinator<'a> {
     /// In the push's time.
     pub now: Duration,
     pub(super) settings: &'a PushSettings,
-    pub(super) bytes: u64,
-    pub hosts: Vec<Host>,
-    pub(super) attempts: BTreeMap<u64, Attempt>,
+    /// Length of the object.
+    bytes: u64,
+    pub hosts: Hosts<'a>,
+    attempts: BTreeMap<u64, Attempt>,
     /// Groups have been started: who is not ready yet comes later.
     has_begun: bool,
-    /// When the first host could have taken part.
-    pub(super) first_prepared: Option<Duration>,
-    digest: Option<blake3::Hash>,
-    /// It was asked for a second time: some copy differs.
-    pub(super) is_reading_again: bool,
-    /// It was read a second time, and was the same.
-    pub(super) reads_the_same: bool,
+    reading: Reading,
     fabric: Option<Fabric>,
-    first_sent: Option<Duration>,
     /// How often groups were started; those of one round often fail together, of one cause.
-    pub(super) rounds: u32,
-    /// Rounds in which a group has failed and nobody was to blame.
-    pub(super) unexplained: BTreeSet<u32>,
+    rounds: u32,
+    blame: Blame,
     /// Why members relay although switches were to copy.
     pub fell_back: Option<String>,
-    /// How fast the group was from which a host was set aside last.
-    pub(super) last_set_aside: Option<f64>,
+    slowness: Slowness,
     is_publishing: bool,
     /// Why the push ends early: nothing new is begun, and only hosts that publish are waited for.
     pub stopped: Option<PushError>,
@@ -98,24 +68,19 @@ pub struct Coordinator<'a> {
 impl<'a> Coordinator<'a> {
     /// A push of an object of this length; a bench has none.
     pub fn new(settings: &'a PushSettings, bytes: u64) -> Self {
-        let host = |plan| Host::new(plan, settings.retries, settings.start_timeout);
         Self {
             now: Duration::ZERO,
             settings,
             bytes,
-            hosts: settings.hosts.iter().cloned().map(host).collect(),
+            hosts: Hosts::new(settings, bytes),
             attempts: BTreeMap::new(),
             has_begun: false,
-            first_prepared: None,
-            digest: None,
-            is_reading_again: false,
-            reads_the_same: false,
+            reading: Reading::default(),
             fabric: None,
-            first_sent: None,
             rounds: 0,
-            unexplained: BTreeSet::new(),
+            blame: Blame::default(),
             fell_back: None,
-            last_set_aside: None,
+            slowness: Slowness::new(settings.rate_min),
             is_publishing: false,
             stopped: None,
             members: 0,
@@ -130,7 +95,7 @@ impl<'a> Coordinator<'a> {
 
     /// Whether hosts that the first groups wait for are still on their way to being ready.
     pub fn is_gathering(&self) -> bool {
-        self.hosts.iter().any(|host| self.is_waited_for(host))
+        self.hosts.are_gathering(self.now)
     }
 
     /// Who is how far, for messages of simulations.
@@ -141,22 +106,19 @@ impl<'a> Coordinator<'a> {
 
     /// When [`Coordinator::advance`] has to be called at the latest.
     pub fn deadline(&self) -> Option<Duration> {
-        let hosts = self.hosts.iter().filter_map(Host::deadline);
         let attempts = self.attempts.values().filter_map(Attempt::deadline);
-        let gathering = self.next_unawaited().filter(|_| !self.has_begun);
-        hosts.chain(attempts).chain(gathering).min()
+        let unawaited = self.hosts.next_unawaited(self.now).filter(|_| !self.has_begun);
+        attempts.chain(self.hosts.deadline()).chain(unawaited).min()
     }
 
-    /// Whether a host is waited for, so that it may come.
-    pub fn expects(&self, host: usize) -> bool {
-        matches!(self.hosts[host].step, Step::Awaited(_))
+    /// A host that was not planned has come; answers its index.
+    pub fn admit(&mut self, plan: HostPlan) -> usize {
+        self.hosts.add(plan, self.now)
     }
 
     /// A host is there, and has been told what is to come.
     pub fn came(&mut self, stage: &mut impl Stage, host: usize, ip: IpAddr, own_ip: IpAddr) {
-        let known = &mut self.hosts[host];
-        (known.ip, known.own_ip) = (Some(ip), Some(own_ip));
-        self.set(stage, host, Step::Preparing(self.now + self.prepare_timeout()));
+        self.hosts.came(stage, host, (ip, own_ip), self.now);
     }
 
     /// A host's connection has ended.
@@ -172,18 +134,14 @@ impl<'a> Coordinator<'a> {
 
     /// Whoever starts receivers says that one cannot be started.
     pub fn not_started(&mut self, stage: &mut impl Stage, host: usize, start: u32, reason: &str) {
-        if self.expects(host) && self.hosts[host].start == start {
+        if self.hosts.expects(host) && self.hosts[host].start == start {
             self.fail(stage, host, reason);
         }
     }
 
     /// What a host has of an earlier session was compared.
     pub fn checked(&mut self, stage: &mut impl Stage, host: usize, right: Ranges) {
-        if self.hosts[host].step == Step::Checking {
-            self.hosts[host].resumed_bytes = right.bytes();
-            self.hosts[host].has = right;
-            self.set(stage, host, Step::Prepared);
-        }
+        self.hosts.checked(stage, host, right, self.now);
     }
 
     /// The source was read. Errors: for the second time, and it was not the same.
@@ -192,12 +150,7 @@ impl<'a> Coordinator<'a> {
         stage: &mut impl Stage,
         digest: blake3::Hash,
     ) -> Result<(), PushError> {
-        match *self.digest.get_or_insert(digest) {
-            first if first != digest => return Err(stage.reads_differently()),
-            _ if self.is_reading_again => self.reads_the_same = true,
-            _ => {}
-        }
-        Ok(())
+        if self.reading.read(digest) { Ok(()) } else { Err(stage.reads_differently()) }
     }
 
     /// Whether the root is to send in this group, once it stands.
@@ -218,7 +171,7 @@ impl<'a> Coordinator<'a> {
             Ok(()) if !attempt.is_joining() => Ok(()),
             Ok(()) => {
                 attempt.stands(self.now);
-                self.first_sent.get_or_insert(self.now);
+                self.hosts.first_sent.get_or_insert(self.now);
                 let ranges = attempt.part.ranges.clone();
                 stage.send(group, &ranges)
             }
@@ -245,65 +198,27 @@ impl<'a> Coordinator<'a> {
 
     /// A host has said something.
     pub fn said(&mut self, stage: &mut impl Stage, host: usize, message: ToRoot) {
-        let step = self.hosts[host].step.clone();
-        match (message, step) {
-            (ToRoot::Prepared { fabrics, leftover }, Step::Preparing(_)) => {
-                self.hosts[host].fabrics = fabrics;
-                match leftover {
-                    Some(leftover) => {
-                        self.set(stage, host, Step::Checking);
-                        stage.check(host, leftover);
-                    }
-                    None => self.set(stage, host, Step::Prepared),
+        match self.hosts.said(stage, host, message, self.now) {
+            Some(Said::Waited { group, waited }) => {
+                if let Some(attempt) = self.attempts.get_mut(&group) {
+                    attempt.heard(Some(host), waited);
                 }
             }
-            (ToRoot::Ready { port }, Step::Starting(_)) => {
-                self.hosts[host].port = port;
-                self.set(stage, host, Step::Ready);
-            }
-            (ToRoot::Progress { bytes }, _) if bytes > self.hosts[host].bytes => {
-                self.hosts[host].bytes = bytes;
-                stage.observe(PushEvent::Progress { host, bytes });
-            }
-            (ToRoot::Worked { bytes }, _) => self.worked(host, bytes),
-            (ToRoot::Waited { round, waited }, _) => {
-                if let Some(attempt) = self.attempts.get_mut(&round) {
-                    attempt.heard(Some(host), waited.into_iter().map(Waited::from).collect());
-                }
-            }
-            (ToRoot::Whole, Step::Ready) => self.note_whole(stage, host),
-            (ToRoot::RoundClosed { round }, _) => self.succeeded(stage, round),
-            (ToRoot::RoundFailed { round, member, detail, has }, _) => {
-                if let Some(attempt) = self.attempts.get_mut(&round) {
-                    // It may know less than others have told of it: what it says was on its way.
-                    self.hosts[host].has.extend(has.within(self.bytes).iter());
+            Some(Said::Closed { group }) => self.succeeded(stage, group),
+            Some(Said::GroupFailed { group, member, detail, has }) => {
+                if let Some(attempt) = self.attempts.get_mut(&group) {
+                    self.hosts[host].has.extend(has.iter());
                     attempt.reported(host, member);
                     let reason = match attempt.is_in_switch() {
                         // Nobody is blamed for that; it has to be said who cannot.
                         true => format!("{}: {detail}", self.hosts[host].plan.name),
                         false => detail,
                     };
-                    self.begin_failing(stage, round, &reason);
+                    self.begin_failing(stage, group, &reason);
                 }
             }
-            (ToRoot::Compared { equal: true }, Step::Comparing(_)) => {
-                self.set(stage, host, Step::Verified);
-            }
-            (ToRoot::Compared { equal: false }, Step::Comparing(_)) => {
-                self.set(stage, host, Step::Differs);
-            }
-            (ToRoot::Published { peak_resident_bytes, was_there }, Step::Publishing(_)) => {
-                self.hosts[host].peak_resident_bytes = peak_resident_bytes;
-                self.hosts[host].was_there = was_there;
-                self.set(stage, host, Step::Published);
-            }
-            (ToRoot::Failed { reason }, step) if self.hosts[host].is_open() => {
-                // It says itself that it has not.
-                self.hosts[host].may_have_published &= !matches!(step, Step::Publishing(_));
-                self.fail(stage, host, &reason);
-            }
-            // Heartbeats, and words of what is over.
-            _ => {}
+            Some(Said::Failed { reason }) => self.fail(stage, host, &reason),
+            None => {}
         }
     }
 
@@ -321,53 +236,107 @@ impl<'a> Coordinator<'a> {
 
     /// Gives up hosts that are late, and starts fabrics.
     pub fn gather(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].deadline().is_none_or(|until| self.now < until) {
-                continue;
-            }
-            if matches!(self.hosts[host].step, Step::Resting(_)) {
-                self.try_again(stage, host);
-            } else {
-                let late = self.hosts[host].lateness(self.settings.start_timeout);
-                self.fail(stage, host, &late);
-            }
+        for (host, reason) in self.hosts.late(stage, self.now) {
+            self.fail(stage, host, &reason);
         }
-        let is_prepared = |host: &Host| host.step == Step::Prepared;
-        if !self.hosts.iter().any(is_prepared) {
+        let prepared = self.hosts.all_prepared(self.fabric.is_none(), self.now);
+        if prepared.is_empty() {
             return Ok(());
         }
-        self.first_prepared.get_or_insert(self.now);
-        let fabric = match &self.fabric {
-            Some(fabric) => fabric.clone(),
-            // The first time all have to be asked what they have.
-            None if self
-                .hosts
-                .iter()
-                .any(|host| self.is_waited_for(host) && !is_prepared(host)) =>
-            {
-                return Ok(());
-            }
-            None => {
-                let prepared: Vec<&Host> =
-                    self.hosts.iter().filter(|host| is_prepared(host)).collect();
-                stage.start_fabric(&|fabric| {
-                    prepared.iter().all(|host| host.fabrics.contains(&fabric.name()))
-                })?
-            }
+        let fabric = match self.fabric.take() {
+            Some(fabric) => fabric,
+            None => stage.start_fabric(&|fabric| {
+                let name = fabric.name();
+                prepared.iter().all(|&host| self.hosts[host].fabrics.contains(&name))
+            })?,
         };
-        let name = fabric.name();
+        for host in prepared {
+            self.hosts.use_fabric(stage, host, fabric.name(), self.now);
+        }
         self.fabric = Some(fabric);
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].step == Step::Prepared {
-                let has = RangeList::from(&self.hosts[host].has);
-                stage.tell(host, &ToReceiver::Use { fabric: name.clone(), has });
-                // What a host has may be in a file that is to be replaced, and has to be copied then.
-                let patience = match self.hosts[host].has.bytes() {
-                    0 => JOIN_TIMEOUT,
-                    _ => self.prepare_timeout(),
-                };
-                self.set(stage, host, Step::Starting(self.now + patience));
+        Ok(())
+    }
+
+    /// Looks how groups that are under way get on. Errors: what they send has changed.
+    fn look(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
+        let is_due = |(&group, attempt): (&u64, &mut Attempt)| {
+            (attempt.is_running() && attempt.pace.is_due(self.now)).then_some(group)
+        };
+        let due: Vec<u64> = self.attempts.iter_mut().filter_map(is_due).collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        stage.check_source()?;
+        for &group in &due {
+            let Some(attempt) = self.attempts.get_mut(&group) else { continue };
+            if attempt.part.source.is_none() {
+                attempt.heard(None, stage.waited(group));
             }
+            let slow = self.slowness.judge(attempt, &mut self.hosts, self.bytes, self.now);
+            if let Some((host, bytes_per_second)) = slow {
+                tracing::info!(host = self.hosts[host].plan.name, bytes_per_second, "set aside");
+                stage.observe(PushEvent::SetAside { host, bytes_per_second });
+                self.regroup(stage, &[group]);
+            }
+        }
+        if has_latecomer(&self.hosts, &self.attempts, self.bytes, self.now) {
+            self.regroup(stage, &due);
+        }
+        Ok(())
+    }
+
+    /// Ends these groups; what is missing is planned anew once their members have said what they
+    /// have.
+    fn regroup(&mut self, stage: &mut impl Stage, groups: &[u64]) {
+        for &group in groups {
+            if let Some(attempt) = self.attempts.get_mut(&group) {
+                attempt.is_wanted = false;
+                self.begin_failing(stage, group, "others take part now");
+            }
+        }
+    }
+
+    /// Concludes attempts that have failed, once enough has been heard of them.
+    fn settle(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
+        let groups: Vec<u64> = self.attempts.keys().copied().collect();
+        for group in groups {
+            let Some(attempt) = self.attempts.get_mut(&group) else { continue };
+            if attempt.is_joining() && attempt.deadline().is_some_and(|until| self.now >= until) {
+                self.begin_failing(stage, group, "it took too long to join");
+            } else if attempt.is_failing()
+                && let Verdict::Over { silent } = attempt.judge(self.now)
+            {
+                self.conclude(stage, group, &silent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a failed group: gives up who is lost, and leaves the others ready.
+    fn conclude(
+        &mut self,
+        stage: &mut impl Stage,
+        group: u64,
+        silent: &[usize],
+    ) -> Result<(), PushError> {
+        self.note_shares(group);
+        let Some(attempt) = self.attempts.remove(&group) else { return Ok(()) };
+        // A source that has changed explains any failure, and no further attempt could be right.
+        stage.check_source()?;
+        let why = attempt.why();
+        for &host in silent {
+            self.fail(stage, host, &format!("it no longer answers: {why}"));
+        }
+        match self.blame.judge(&attempt, silent, self.rounds, &mut self.hosts) {
+            Aftermath::GoOn => {}
+            Aftermath::GiveUp(host) => self.fail(stage, host, &format!("it {why}")),
+            Aftermath::Relay if self.fell_back.is_none() => {
+                tracing::info!(reason = why, "members relay, though switches were to copy");
+                stage.observe(PushEvent::FellBack { reason: why.clone() });
+                self.fell_back = Some(why);
+            }
+            Aftermath::Relay => {}
+            Aftermath::End => return Err(PushError::Group(why)),
         }
         Ok(())
     }
@@ -380,7 +349,7 @@ impl<'a> Coordinator<'a> {
         }
         let ready = self.hosts.iter().enumerate().filter(|(_, host)| host.is_ready());
         let holders: Vec<Holder<'_>> = ready
-            .filter(|(_, host)| !self.is_aside(host))
+            .filter(|(_, host)| !self.hosts.waits_aside(host))
             .map(|(index, host)| Holder {
                 host: index,
                 has: &host.has,
@@ -407,13 +376,13 @@ impl<'a> Coordinator<'a> {
         let mut addresses = Vec::new();
         let mut racks = Vec::new();
         if root {
-            addresses.push(self.own_address(stage.address()));
+            addresses.push(self.hosts.own_address(stage.address()));
             racks.push(self.settings.root_rack);
         } else {
-            self.first_sent.get_or_insert(self.now);
+            self.hosts.first_sent.get_or_insert(self.now);
         }
         for &host in part.source.iter().chain(&part.hosts) {
-            let known = &mut self.hosts[host];
+            let known = &self.hosts[host];
             addresses.extend(known.ip.map(|ip| SocketAddr::new(ip, known.port)));
             racks.push(known.plan.rack);
         }
@@ -452,18 +421,29 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
+    /// How blocks of a part travel; `None` for what should be fastest. Switches copy what the root
+    /// sends, until that has failed.
+    fn algorithm(&self, part: &Part) -> Option<Algorithm> {
+        let can_copy = part.source.is_none() && self.fell_back.is_none();
+        self.settings.algorithm.filter(|&asked| asked != Algorithm::InSwitch || can_copy)
+    }
+
     /// Verifies and publishes the copies that are whole.
     fn finish(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
         for host in 0..self.hosts.len() {
             if self.hosts[host].step == Step::Differs {
-                self.judge_difference(stage, host)?;
+                stage.check_source()?;
+                match self.reading.suspect() {
+                    Suspicion::ReadAgain => stage.digest()?,
+                    Suspicion::Wait => {}
+                    Suspicion::CopyIsWrong => self.fail(stage, host, DIFFERS),
+                }
             }
             let known = &self.hosts[host];
             if known.step == Step::Ready && known.has.covers((0, self.bytes)) {
-                self.note_whole(stage, host);
-                if let Some(digest) = self.digest {
-                    stage.tell(host, &ToReceiver::Digest { digest: *digest.as_bytes() });
-                    self.set(stage, host, Step::Comparing(self.now + Self::verify_timeout()));
+                self.hosts.note_whole(stage, host, self.now);
+                if let Some(digest) = self.reading.digest {
+                    self.hosts.compare(stage, host, digest, self.now);
                 }
             }
         }
@@ -480,9 +460,7 @@ impl<'a> Coordinator<'a> {
             stage.observe(PushEvent::Publishing);
         }
         for host in free {
-            self.hosts[host].may_have_published = true;
-            stage.tell(host, &ToReceiver::Publish);
-            self.set(stage, host, Step::Publishing(self.now + self.sync_timeout()));
+            self.hosts.publish(stage, host, self.now);
         }
         Ok(())
     }
@@ -500,7 +478,18 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    pub(super) fn begin_failing(&mut self, stage: &mut impl Stage, group: u64, reason: &str) {
+    /// Keeps who has held a group up that is over.
+    fn note_shares(&mut self, group: u64) {
+        let Some(attempt) = self.attempts.get(&group) else { return };
+        let shares = attempt.pace.shares(attempt.by_rank().count());
+        for (member, share) in attempt.by_rank().zip(shares) {
+            if let Some(host) = member {
+                self.hosts[host].waiting_share = Some(share);
+            }
+        }
+    }
+
+    fn begin_failing(&mut self, stage: &mut impl Stage, group: u64, reason: &str) {
         let Some(attempt) = self.attempts.get_mut(&group) else { return };
         if !attempt.begin_failing(self.now, reason) {
             return;
@@ -514,29 +503,6 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    fn note_whole(&mut self, stage: &mut impl Stage, host: usize) {
-        if self.hosts[host].replication.is_none() {
-            let since = self.first_sent.unwrap_or(self.now);
-            self.hosts[host].replication = Some(self.now.saturating_sub(since));
-            let state = self.hosts[host].state();
-            stage.observe(PushEvent::Host { host, state });
-        }
-    }
-
-    pub(super) fn set(&mut self, stage: &mut impl Stage, host: usize, step: Step) {
-        let before = self.hosts[host].state();
-        self.hosts[host].step = step;
-        self.hosts[host].progressed_at = self.now;
-        self.tell_state(stage, host, &before);
-    }
-
-    pub(super) fn tell_state(&self, stage: &mut impl Stage, host: usize, before: &HostState) {
-        let state = self.hosts[host].state();
-        if state != *before {
-            stage.observe(PushEvent::Host { host, state });
-        }
-    }
-
     /// Gives a host up, or expects it again; groups that it is in cannot be finished.
     pub fn fail(&mut self, stage: &mut impl Stage, host: usize, reason: &str) {
         let keep = self.keeps();
@@ -544,12 +510,7 @@ impl<'a> Coordinator<'a> {
         tracing::debug!(host = known.plan.name, reason, "host failed");
         stage.tell(host, &ToReceiver::Abort { reason: reason.to_owned(), keep });
         let name = known.plan.name.clone();
-        if self.may_come_back(host) {
-            self.rest(stage, host, reason);
-        } else {
-            let step = known.given_up(reason);
-            self.set(stage, host, step);
-        }
+        self.hosts.lose(stage, host, reason, self.now);
         let attempts = self.attempts.iter_mut();
         let its_groups: Vec<u64> =
             attempts.filter_map(|(&group, attempt)| attempt.lose(host).then_some(group)).collect();
@@ -558,14 +519,44 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Where members reach the root: the address that most of them have called, unless told.
-    pub fn own_address(&self, listening: SocketAddr) -> SocketAddr {
-        let counted = |address: &IpAddr| {
-            let calls = |host: &&Host| host.is_ready() && host.own_ip == Some(*address);
-            self.hosts.iter().filter(calls).count()
+    /// Ends the push for this reason, and waits for hosts that publish: until [`Coordinator::is_over`]. What is
+    /// under way is given up at once; hosts that were told to publish their copies may have done so, and are
+    /// waited for, but not for long. Interrupted again, it waits no longer; other reasons after the first do not
+    /// matter.
+    pub fn stop(&mut self, stage: &mut impl Stage, error: PushError) {
+        let is_interrupt = matches!(error, PushError::Cancelled);
+        let reason = match &error {
+            PushError::Cancelled => "interrupted at the root".to_owned(),
+            other => other.to_string(),
         };
-        let called = self.hosts.iter().filter_map(|host| host.own_ip).max_by_key(counted);
-        let address = self.settings.advertise.or(called).unwrap_or(listening.ip());
-        SocketAddr::new(address, listening.port())
+        if self.stopped.is_some() {
+            let open = (0..self.hosts.len()).filter(|&host| self.hosts[host].is_open());
+            let open: Vec<usize> = open.filter(|_| is_interrupt).collect();
+            open.into_iter().for_each(|host| self.fail(stage, host, &reason));
+            return;
+        }
+        self.stopped = Some(error);
+        let (publishing, others) = self.hosts.end(LAST_ANSWER, self.now);
+        others.into_iter().for_each(|host| self.fail(stage, host, &reason));
+        for group in std::mem::take(&mut self.attempts).into_keys() {
+            stage.abort(group, &reason);
+        }
+        if publishing > 0 {
+            stage.observe(PushEvent::Stopping { publishing });
+        }
+    }
+
+    /// Whether what hosts have received is of use to a later push: unless the source has changed.
+    fn keeps(&self) -> bool {
+        !matches!(self.stopped, Some(PushError::Source(SourceError::Changed { .. })))
+    }
+
+    /// How a push ended for which nothing is left to be done.
+    pub fn outcome(&mut self) -> Result<(), PushError> {
+        let all_have_it = self.hosts.iter().all(|host| host.step == Step::Published);
+        match self.stopped.take() {
+            Some(error) if !all_have_it => Err(error),
+            _ => Ok(()),
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use rdmc::{Algorithm, Error};
 use rustix::process::{Resource, getrlimit};
 
-use super::PushSettings;
+use super::settings::PushSettings;
 
 /// For each host: its control connection, and one for whoever has started its receiver (a pipe for
 /// its standard error).

@@ -2,8 +2,7 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs},
-    sync::mpsc::Sender,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
     thread,
     time::Duration,
 };
@@ -13,8 +12,12 @@ use rdmc::{
     bootstrap::{Channel, Credentials, Deadline, Listener, SessionError},
 };
 
-use super::Event;
-use crate::messages::{ToReceiver, ToRoot};
+use super::inbox::{Event, Events};
+use crate::{
+    connect::connect,
+    messages::{ToReceiver, ToRoot},
+    system::system,
+};
 
 /// How long a caller may take to say who it is.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,10 +44,10 @@ impl Doorway {
         local_only: bool,
         secret: Secret,
         hosts: Vec<String>,
-        events: Sender<Event>,
+        events: Events,
     ) -> Result<Self, Error> {
         let listener = bind_any(listening_addresses(local_only))
-            .map_err(|error| Error::System { what: "listening for receivers".into(), error })?;
+            .map_err(|error| system("listening for receivers", error))?;
         let greet = move |channel| greet(channel, &hosts, &events);
         Self::attend(listener, secret.into(), greet)
     }
@@ -55,13 +58,13 @@ impl Doorway {
     pub(super) fn open_to_all(
         address: SocketAddr,
         credentials: Credentials,
-        events: Sender<Event>,
+        events: Events,
     ) -> Result<Self, Error> {
         let what = format!("listening on {address} for receivers that join");
-        let listener = TcpListener::bind(address).map_err(|error| Error::System { what, error })?;
+        let listener = TcpListener::bind(address).map_err(|error| system(&what, error))?;
         let greet = move |mut channel: Channel| {
             let name = hello(&mut channel, Deadline::after(HELLO_TIMEOUT))?;
-            let _ = events.send(Event::Asks(name, channel));
+            let _ = events.send(Event::Asks(name, channel).into());
             Ok(())
         };
         Self::attend(listener, credentials, greet)
@@ -72,14 +75,14 @@ impl Doorway {
         credentials: Credentials,
         greet: impl Fn(Channel) -> Result<(), Error> + Send + Sync + 'static,
     ) -> Result<Self, Error> {
-        let system = |error| Error::System { what: "listening for receivers".into(), error };
-        let address = listener.local_addr().map_err(system)?;
+        let failed = |error| system("listening for receivers", error);
+        let address = listener.local_addr().map_err(failed)?;
         let admit = move |channel: Result<Channel, SessionError>| {
             if let Err(error) = channel.map_err(Error::from).and_then(&greet) {
                 tracing::warn!(%error, "a caller was turned away");
             }
         };
-        let door = Listener::open(listener, credentials, admit).map_err(system)?;
+        let door = Listener::open(listener, credentials, admit).map_err(failed)?;
         Ok(Self { address, _door: door })
     }
 }
@@ -90,11 +93,11 @@ fn bind_any(addresses: &[IpAddr]) -> io::Result<TcpListener> {
     TcpListener::bind(&sockets[..])
 }
 
-fn greet(mut channel: Channel, hosts: &[String], events: &Sender<Event>) -> Result<(), Error> {
+fn greet(mut channel: Channel, hosts: &[String], events: &Events) -> Result<(), Error> {
     let deadline = Deadline::after(HELLO_TIMEOUT);
     let name = hello(&mut channel, deadline)?;
     match hosts.iter().position(|host| *host == name) {
-        Some(host) => drop(events.send(Event::Came(host, channel))),
+        Some(host) => drop(events.send(Event::Came(host, channel).into())),
         None => {
             let reason = format!("{name} is not one of this push's hosts");
             channel.send(&ToReceiver::Abort { reason, keep: true }, deadline)?;
@@ -116,7 +119,7 @@ pub(super) fn call(
     address: String,
     credentials: Credentials,
     timeout: Duration,
-    events: Sender<Event>,
+    events: Events,
 ) -> io::Result<()> {
     let body = move || {
         let deadline = Deadline::after(timeout);
@@ -130,29 +133,7 @@ pub(super) fn call(
             }
             Err(error) => Event::HostFailed { host, start, reason: error.to_string() },
         };
-        let _ = events.send(event);
+        let _ = events.send(event.into());
     };
     thread::Builder::new().name("rdmc-call".into()).spawn(body).map(drop)
-}
-
-/// Calls somebody at `host:port`: the first of its addresses that can be had.
-pub(crate) fn connect(
-    address: &str,
-    credentials: &Credentials,
-    deadline: Deadline,
-) -> Result<Channel, Error> {
-    // An IPv6 address is in brackets.
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let resolved = address
-        .to_socket_addrs()
-        .map_err(|error| Error::System { what: format!("looking up {address}"), error })?;
-    let mut outcome = Err(Error::Setting(format!("{address} has no address")));
-    for address in resolved {
-        outcome = Channel::connect_to(host, address, credentials, deadline).map_err(Error::from);
-        if outcome.is_ok() {
-            break;
-        }
-    }
-    outcome
 }

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use super::{HostPlan, HostReport, HostState};
+use super::settings::{HostPlan, HostReport, HostState};
 use crate::ranges::Ranges;
 
 /// How far a host is; where it may take so long, until when in the push's time.

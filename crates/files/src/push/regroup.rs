@@ -1,13 +1,9 @@
 //! Groups that are ended so that others can go on in their place: without a member that holds all
 //! others up, or with one that has come meanwhile.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use super::{
-    HostPlan, PushError, PushEvent,
-    coordinator::{Coordinator, Stage},
-    host::Host,
-};
+use super::{attempt::Attempt, host::Host};
 
 /// How long a group goes on before it is ended for somebody who has come later.
 const REGROUP_AFTER: Duration = Duration::from_secs(1);
@@ -17,72 +13,39 @@ const REGROUP_PART: u64 = 8;
 /// and nobody else is.
 const FASTER: f64 = 1.2;
 
-impl Coordinator<'_> {
-    /// A host that was not planned has come; answers its index.
-    pub fn admit(&mut self, plan: HostPlan) -> usize {
-        let until = self.now.saturating_add(self.settings.start_timeout);
-        let mut host = Host::new(plan, self.settings.retries, until);
-        // It may have come before, by the same name.
-        let may_have = |known: &Host| known.plan.name == host.plan.name && known.may_have_published;
-        host.may_have_published = self.hosts.iter().any(may_have);
-        self.hosts.push(host);
-        self.hosts.len() - 1
+/// Who is set aside since the others are faster without it.
+pub(super) struct Slowness {
+    /// Groups have to be this fast, in bytes per second; `None`: as fast as they are.
+    rate_min: Option<u64>,
+    /// How fast the group was from which a host was set aside last.
+    last_set_aside: Option<f64>,
+}
+
+impl Slowness {
+    pub(super) fn new(rate_min: Option<u64>) -> Self {
+        Self { rate_min, last_set_aside: None }
     }
 
-    /// Looks how groups that are under way come forward. Errors: what they send has changed.
-    pub(super) fn look(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
-        let is_due = |(&group, attempt): (&u64, &mut super::attempt::Attempt)| {
-            (attempt.is_running() && attempt.pace.is_due(self.now)).then_some(group)
-        };
-        let due: Vec<u64> = self.attempts.iter_mut().filter_map(is_due).collect();
-        if !due.is_empty() {
-            stage.check_source()?;
-        }
-        for &group in &due {
-            if let Some(attempt) = self.attempts.get_mut(&group)
-                && attempt.part.source.is_none()
-            {
-                attempt.heard(None, stage.waited(group));
-            }
-            self.judge(stage, group);
-        }
-        if !due.is_empty() && self.has_latecomer() {
-            self.regroup(stage, &due);
-        }
-        Ok(())
-    }
-
-    /// Keeps who has held a group up that is over.
-    pub(super) fn note_shares(&mut self, group: u64) {
-        let Some(attempt) = self.attempts.get(&group) else { return };
-        let shares = attempt.pace.shares(attempt.by_rank().count());
-        for (member, share) in attempt.by_rank().zip(shares) {
-            if let Some(host) = member {
-                self.hosts[host].waiting_share = Some(share);
-            }
-        }
-    }
-
-    /// Sets a host aside that holds this group up, if it is too slow.
-    fn judge(&mut self, stage: &mut impl Stage, group: u64) {
-        let (Some(rate_min), Some(attempt)) =
-            (self.settings.rate_min, self.attempts.get_mut(&group))
-        else {
-            return;
-        };
-        let hosts = &mut self.hosts;
+    /// The host that holds this group up, if it is too slow, and how fast the group is, in bytes per second.
+    /// `bytes`: length of the object.
+    pub(super) fn judge(
+        &mut self,
+        attempt: &mut Attempt,
+        hosts: &mut [Host],
+        bytes: u64,
+        now: Duration,
+    ) -> Option<(usize, u64)> {
+        let rate_min = self.rate_min?;
         let members: Vec<usize> = attempt.members().collect();
-        let unfinished =
-            members.iter().map(|&host| hosts[host].bytes).filter(|&has| has < self.bytes);
-        let Some(bytes) = unfinished.min() else { return };
+        let unfinished = members.iter().map(|&host| hosts[host].bytes).filter(|&has| has < bytes);
+        let slowest_bytes = unfinished.min()?;
         let by_rank: Vec<Option<usize>> = attempt.by_rank().collect();
         let (ranks, host_of) = (by_rank.len(), |rank: u32| by_rank[rank as usize]);
         let doubts = |rank: u32| host_of(rank).map_or(0, |host| hosts[host].doubts);
-        let slow = attempt.pace.judge(self.now, bytes, (ranks, rate_min as f64), &doubts);
-        let Some(slow) = slow else { return };
+        let slow = attempt.pace.judge(now, slowest_bytes, (ranks, rate_min as f64), &doubts)?;
         let Some(host) = host_of(slow.rank) else {
             tracing::warn!(rate = slow.rate, "this machine holds the others up");
-            return;
+            return None;
         };
         for &rank in &slow.suspects {
             if let Some(host) = host_of(rank) {
@@ -93,48 +56,32 @@ impl Coordinator<'_> {
         let others = members.iter().filter(|&&one| one != host && hosts[one].set_aside.is_none());
         let is_of_use = self.last_set_aside.is_none_or(|rate| slow.rate >= rate * FASTER);
         if others.count() == 0 || (aside + 1) * 2 > hosts.len() || !is_of_use {
-            return;
+            return None;
         }
         self.last_set_aside = Some(slow.rate);
         hosts[host].set_aside = Some(slow.rate as u64);
-        let bytes_per_second = slow.rate as u64;
-        tracing::info!(host = hosts[host].plan.name, bytes_per_second, "set aside");
-        stage.observe(PushEvent::SetAside { host, bytes_per_second });
-        self.regroup(stage, &[group]);
+        Some((host, slow.rate as u64))
     }
+}
 
-    /// Whether a host that is ready waits for groups to end.
-    fn has_latecomer(&self) -> bool {
-        let mut hosts = self.hosts.iter().enumerate().filter(|(_, host)| {
-            host.is_ready() && host.set_aside.is_none() && !host.has.covers((0, self.bytes))
-        });
-        let is_member = |host: usize| {
-            self.attempts.values().any(|attempt| attempt.members().any(|member| member == host))
-        };
-        hosts.any(|(host, _)| !is_member(host))
-            && self.attempts.values().all(|attempt| {
-                let members = attempt.part.hosts.iter().map(|&host| self.hosts[host].bytes);
-                let left = self.bytes.saturating_sub(members.min().unwrap_or(self.bytes));
-                let is_old = self.now >= attempt.since + REGROUP_AFTER;
-                attempt.is_running() && is_old && left > self.bytes / REGROUP_PART
-            })
-    }
-
-    /// Ends these groups; what is missing is planned anew once their members have said what they
-    /// have.
-    fn regroup(&mut self, stage: &mut impl Stage, groups: &[u64]) {
-        for &group in groups {
-            if let Some(attempt) = self.attempts.get_mut(&group) {
-                attempt.is_wanted = false;
-                self.begin_failing(stage, group, "others take part now");
-            }
-        }
-    }
-
-    /// Whether a host has to wait until the others have all: those that were set aside.
-    pub(super) fn is_aside(&self, host: &Host) -> bool {
-        let lacks = |host: &Host| host.is_ready() && !host.has.covers((0, self.bytes));
-        let others = |other: &&Host| other.set_aside.is_none() && lacks(other);
-        host.set_aside.is_some() && self.hosts.iter().any(|other| others(&other))
-    }
+/// Whether a host that is ready waits for groups to end, and they are worth ending. `bytes`: length of the object.
+pub(super) fn has_latecomer(
+    hosts: &[Host],
+    attempts: &BTreeMap<u64, Attempt>,
+    bytes: u64,
+    now: Duration,
+) -> bool {
+    let mut ready = hosts.iter().enumerate().filter(|(_, host)| {
+        host.is_ready() && host.set_aside.is_none() && !host.has.covers((0, bytes))
+    });
+    let is_member = |host: usize| {
+        attempts.values().any(|attempt| attempt.members().any(|member| member == host))
+    };
+    ready.any(|(host, _)| !is_member(host))
+        && attempts.values().all(|attempt| {
+            let members = attempt.part.hosts.iter().map(|&host| hosts[host].bytes);
+            let left = bytes.saturating_sub(members.min().unwrap_or(bytes));
+            let is_old = now >= attempt.since + REGROUP_AFTER;
+            attempt.is_running() && is_old && left > bytes / REGROUP_PART
+        })
 }

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    PushEvent,
-    coordinator::{Coordinator, Stage},
-    host::{Host, Step},
-};
+use super::host::{Host, Step};
 
 /// The pause before a host is tried again for the first time, on average; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
@@ -23,43 +19,28 @@ fn pause(name: &str, start: u32) -> Duration {
     doubled.mul_f64(0.5 + f64::from(u16::from_le_bytes([one, other])) / f64::from(u16::MAX))
 }
 
-impl Coordinator<'_> {
-    /// Whether a host that is lost is tried again: as often as was asked for, and on while others
-    /// receive, since it could get its copy from them.
-    pub(super) fn may_come_back(&self, host: usize) -> bool {
-        let known = &self.hosts[host];
-        let others = self.hosts.iter().enumerate().filter(|&(other, _)| other != host);
-        let receives = |other: &Host| other.is_ready() && !other.has.covers((0, self.bytes));
-        known.start < known.retries
-            || known.retries > 0 && others.into_iter().any(|(_, other)| receives(other))
-    }
+/// Whether a host that is lost is tried again: as often as was asked for, and on while others
+/// receive, since it could get its copy from them.
+pub(super) fn may_come_back(hosts: &[Host], host: usize, bytes: u64) -> bool {
+    let known = &hosts[host];
+    let others = hosts.iter().enumerate().filter(|&(other, _)| other != host);
+    let receives = |other: &Host| other.is_ready() && !other.has.covers((0, bytes));
+    known.start < known.retries
+        || known.retries > 0 && others.into_iter().any(|(_, other)| receives(other))
+}
 
-    /// A host was lost, and is tried again after a pause.
-    pub(super) fn rest(&mut self, stage: &mut impl Stage, host: usize, reason: &str) {
-        let before = self.hosts[host].state();
-        let known = &mut self.hosts[host];
-        let start = known.start + 1;
-        let until = self.now + pause(&known.plan.name, start);
-        *known = Host {
-            step: Step::Resting(until),
-            start,
-            lost_by: reason.to_owned(),
-            repeated_bytes: known.repeated_bytes,
-            set_aside: known.set_aside,
-            may_have_published: known.may_have_published,
-            ..Host::new(known.plan.clone(), known.retries, until)
-        };
-        stage.leave(host);
-        self.tell_state(stage, host, &before);
-    }
-
-    /// The pause of a host is over.
-    pub(super) fn try_again(&mut self, stage: &mut impl Stage, host: usize) {
-        let known = &mut self.hosts[host];
-        known.step = Step::Awaited(self.now.saturating_add(self.settings.start_timeout));
-        let (start, reason) = (known.start, known.lost_by.clone());
-        stage.expect_again(host, start);
-        stage.observe(PushEvent::Retry { host, start, reason });
+/// A host that was lost, as it is until it is tried again after a pause.
+pub(super) fn rested(lost: &Host, reason: &str, now: Duration) -> Host {
+    let start = lost.start + 1;
+    let until = now + pause(&lost.plan.name, start);
+    Host {
+        step: Step::Resting(until),
+        start,
+        lost_by: reason.to_owned(),
+        repeated_bytes: lost.repeated_bytes,
+        set_aside: lost.set_aside,
+        may_have_published: lost.may_have_published,
+        ..Host::new(lost.plan.clone(), lost.retries, until)
     }
 }
 

@@ -18,7 +18,13 @@ use rdmc::{
     bootstrap::{Channel, Deadline},
 };
 
-use super::{Event, Push, PushError, PushEvent, Reach, coordinator::Stage, doorway, system};
+use super::{
+    doorway,
+    inbox::{Event, Events},
+    prepared::Prepared,
+    settings::{HostPlan, PushError, PushEvent, Reach},
+    stage::Stage,
+};
 use crate::{
     Source,
     control::{Control, silence},
@@ -26,6 +32,7 @@ use crate::{
     messages::{Start, ToReceiver},
     ranges::Ranges,
     sending::send_parts,
+    system::system,
 };
 
 /// How often receivers hear that the root is alive, whatever it is doing.
@@ -40,7 +47,7 @@ struct Line {
 }
 
 pub(super) struct Scene<'a> {
-    push: &'a Push,
+    push: &'a Prepared,
     observe: &'a mut dyn FnMut(PushEvent),
     lines: Vec<Option<Line>>,
     /// Connections of hosts that were given up, until these have heard it.
@@ -63,7 +70,7 @@ struct Check {
 }
 
 impl<'a> Scene<'a> {
-    pub(super) fn new(push: &'a Push, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
+    pub(super) fn new(push: &'a Prepared, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
         Self {
             push,
             observe,
@@ -97,72 +104,6 @@ impl<'a> Scene<'a> {
             .map_err(|error| system("starting a thread", error).into())
     }
 
-    /// Takes over a host's connection, and says what is to come. Answers where the host is, and
-    /// where it sees the root.
-    pub(super) fn welcome(
-        &mut self,
-        host: usize,
-        channel: Channel,
-        first: &ToReceiver,
-    ) -> Result<(IpAddr, IpAddr), Error> {
-        let ip = channel.peer().ip().to_canonical();
-        let own = channel.local_address().map_err(|error| system("finding an address", error))?;
-        self.lines_made += 1;
-        let number = self.lines_made;
-        let events = self.push.events.clone();
-        let failure_deadline = self.push.settings.failure_deadline;
-        let take = move |message| {
-            let gone = |how| Event::Gone { host, connection: number, how };
-            let event = match message {
-                Ok(message) => Event::Said { host, connection: number, message },
-                Err(Error::Timeout { .. }) => {
-                    let silence_s = silence(failure_deadline).as_secs_f64();
-                    gone(format!("nothing was heard of it for {silence_s} s"))
-                }
-                Err(error) => gone(error.to_string()),
-            };
-            events.send(event).is_ok()
-        };
-        let alive = (ToReceiver::Alive, HEARTBEAT);
-        let control = Control::start_beating(channel, failure_deadline, alive, take)
-            .map_err(|error| system("starting a control connection", error))?;
-        control.send(first)?;
-        self.lines[host] = Some(Line { number, control });
-        Ok((ip, own.ip().to_canonical()))
-    }
-
-    /// Makes room for one more host.
-    pub(super) fn make_room(&mut self) {
-        self.lines.push(None);
-    }
-
-    /// Refuses a host.
-    pub(super) fn turn_away(mut channel: Channel, reason: &str) {
-        let reason = reason.to_owned();
-        let deadline = Deadline::after(Duration::from_secs(1));
-        let _ = channel.send(&ToReceiver::Abort { reason, keep: true }, deadline);
-    }
-
-    /// Whether this is the connection to the host, and not one before it.
-    pub(super) fn is_current(&self, host: usize, connection: u64) -> bool {
-        self.lines[host].as_ref().is_some_and(|line| line.number == connection)
-    }
-
-    /// Ends a connection; false if it is not the one to this host any more.
-    pub(super) fn hang_up(&mut self, host: usize, connection: u64) -> bool {
-        let is_current = self.is_current(host, connection);
-        if is_current && let Some(line) = self.lines[host].take() {
-            line.control.hang_up();
-        }
-        is_current
-    }
-
-    /// Hosts that have not hung up.
-    pub(super) fn connected(&self) -> impl Iterator<Item = usize> + '_ {
-        let lines = self.lines.iter().enumerate();
-        lines.filter_map(|(host, line)| line.as_ref().map(|_| host))
-    }
-
     pub(super) fn say_farewell(&mut self) {
         for line in self.lines.iter().flatten() {
             let _ = line.control.send(&ToReceiver::Finish);
@@ -180,17 +121,6 @@ impl<'a> Scene<'a> {
         self.leaving.drain(..).for_each(|control| control.close(deadline));
     }
 
-    /// A group that the root has joined.
-    pub(super) fn stands(&mut self, number: u64, group: Group) {
-        self.offload = Some(group.offload());
-        self.groups.insert(number, group);
-    }
-
-    /// A group has closed or failed by itself.
-    pub(super) fn ended(&mut self, number: u64) {
-        self.groups.remove(&number);
-    }
-
     fn start_checker(&self) -> Result<Sender<Check>, PushError> {
         let (sender, inbox) = mpsc::channel::<Check>();
         let (events, stop) = (self.push.events.clone(), Arc::clone(&self.stop));
@@ -200,7 +130,7 @@ impl<'a> Scene<'a> {
             for Check { host, connection, leftover } in inbox {
                 let Some(source) = &source else { return };
                 let right = source.matching(&mut chunks, &leftover, &stop);
-                let _ = events.send(Event::Checked { host, connection, right });
+                let _ = events.send(Event::Checked { host, connection, right }.into());
             }
         };
         thread::Builder::new()
@@ -217,6 +147,80 @@ impl<'a> Scene<'a> {
 }
 
 impl Stage for Scene<'_> {
+    type Connection = Channel;
+    type Group = Group;
+
+    fn welcome(
+        &mut self,
+        host: usize,
+        channel: Channel,
+        plan: &HostPlan,
+    ) -> Result<(IpAddr, IpAddr), Error> {
+        let ip = channel.peer().ip().to_canonical();
+        let own = channel.local_address().map_err(|error| system("finding an address", error))?;
+        self.lines_made += 1;
+        let number = self.lines_made;
+        let events = self.push.events.clone();
+        let failure_deadline = self.push.settings.failure_deadline;
+        let take = move |message| {
+            let gone = |how| Event::Gone { host, connection: number, how };
+            let event = match message {
+                Ok(message) => Event::Said { host, connection: number, message },
+                Err(Error::Timeout { .. }) => {
+                    let silence_s = silence(failure_deadline).as_secs_f64();
+                    gone(format!("nothing was heard of it for {silence_s} s"))
+                }
+                Err(error) => gone(error.to_string()),
+            };
+            events.send(event.into()).is_ok()
+        };
+        let alive = (ToReceiver::Alive, HEARTBEAT);
+        let control = Control::start_beating(channel, failure_deadline, alive, take)
+            .map_err(|error| system("starting a control connection", error))?;
+        control.send(&self.push.first_words(plan))?;
+        self.lines[host] = Some(Line { number, control });
+        Ok((ip, own.ip().to_canonical()))
+    }
+
+    fn turn_away(&mut self, mut channel: Channel, reason: &str) {
+        let reason = reason.to_owned();
+        let deadline = Deadline::after(Duration::from_secs(1));
+        let _ = channel.send(&ToReceiver::Abort { reason, keep: true }, deadline);
+    }
+
+    fn add_host(&mut self, _connection: &Channel) {
+        self.lines.push(None);
+    }
+
+    fn is_current(&self, host: usize, connection: u64) -> bool {
+        self.lines[host].as_ref().is_some_and(|line| line.number == connection)
+    }
+
+    fn hang_up(&mut self, host: usize, connection: u64) -> bool {
+        let is_current = self.is_current(host, connection);
+        if is_current && let Some(line) = self.lines[host].take() {
+            line.control.hang_up();
+        }
+        is_current
+    }
+
+    fn connected(&self) -> Vec<usize> {
+        (0..self.lines.len()).filter(|&host| self.lines[host].is_some()).collect()
+    }
+
+    fn stands(&mut self, number: u64, group: Group) {
+        self.offload = Some(group.offload());
+        self.groups.insert(number, group);
+    }
+
+    fn let_go(&mut self, _number: u64, _group: Group) {
+        // Dropping it does that.
+    }
+
+    fn ended(&mut self, number: u64) {
+        self.groups.remove(&number);
+    }
+
     fn tell(&mut self, host: usize, message: &ToReceiver) {
         if let Some(line) = &self.lines[host] {
             let _ = line.control.send(message);
@@ -233,7 +237,7 @@ impl Stage for Scene<'_> {
     fn expect_again(&mut self, host: usize, start: u32) {
         if let Err(error) = self.call(host, start) {
             let reason = error.to_string();
-            let _ = self.push.events.send(Event::HostFailed { host, start, reason });
+            let _ = self.push.events.send(Event::HostFailed { host, start, reason }.into());
         }
     }
 
@@ -255,7 +259,7 @@ impl Stage for Scene<'_> {
         if refused {
             // Without the thread everything is sent.
             let right = Ok(Ranges::default());
-            let _ = self.push.events.send(Event::Checked { host, connection, right });
+            let _ = self.push.events.send(Event::Checked { host, connection, right }.into());
         }
     }
 
@@ -267,7 +271,7 @@ impl Stage for Scene<'_> {
         let Some(source) = self.push.source.clone() else { return Ok(()) };
         let events = self.push.events.clone();
         let stop = Arc::clone(&self.stop);
-        let hash = move || drop(events.send(Event::Digest(source.digest(&stop))));
+        let hash = move || drop(events.send(Event::Digest(source.digest(&stop)).into()));
         thread::Builder::new()
             .name("rdmc-hash".into())
             .spawn(hash)
@@ -311,7 +315,7 @@ impl Stage for Scene<'_> {
         let sending = Sending { number, events: events.clone() };
         let join = move || {
             let group = context.create_group(settings, &addresses, sending);
-            let _ = events.send(Event::Joined(number, group));
+            let _ = events.send(Event::Joined(number, group).into());
         };
         thread::Builder::new()
             .name("rdmc-join".into())
@@ -348,7 +352,7 @@ pub(super) fn new_number() -> Result<u64, Error> {
 /// The root's callbacks.
 struct Sending {
     number: u64,
-    events: Sender<Event>,
+    events: Events,
 }
 
 impl Application for Sending {
@@ -359,10 +363,10 @@ impl Application for Sending {
     fn complete(&mut self, _message: u64, _region: Region) {}
 
     fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
-        let _ = self.events.send(Event::Ended(self.number, Err(failure.clone())));
+        let _ = self.events.send(Event::Ended(self.number, Err(failure.clone())).into());
     }
 
     fn closed(&mut self) {
-        let _ = self.events.send(Event::Ended(self.number, Ok(())));
+        let _ = self.events.send(Event::Ended(self.number, Ok(())).into());
     }
 }

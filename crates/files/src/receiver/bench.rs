@@ -1,13 +1,19 @@
 //! A receiver whose messages are measured: they go into memory, and nothing is written.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, mpsc::Sender},
+    sync::{Arc, Mutex, OnceLock, PoisonError, mpsc::Sender},
     thread,
 };
 
 use rdmc::{Application, Context, Error, Fabric, Failure, Group, Memory, Region};
 
-use super::{Event, News, ReceiveError, Run, judge, session::culprit};
+use super::{
+    dispatch::judge,
+    error::ReceiveError,
+    membership::News,
+    root_link::{Event, RootLink},
+    session::culprit,
+};
 use crate::{
     control::Control,
     messages::{MEASURED_BYTES_MAX, Measure, Terms, ToReceiver, ToRoot, join_predicate, predicate},
@@ -21,75 +27,81 @@ struct Measuring {
     group: Option<Group>,
 }
 
-impl Run<'_> {
-    /// Takes part in measurements until the root says that it is done.
-    pub(super) fn bench(&self, terms: &Terms) -> Result<(), ReceiveError> {
-        let context = self.agree_on_fabric(terms)?;
-        let mut measuring: Option<Measuring> = None;
-        loop {
-            let current = |number| measuring.as_ref().is_some_and(|m| m.number == number);
-            match self.next()? {
-                Event::Root(Ok(ToReceiver::Measure(measure))) => {
-                    let number = measure.start.round;
-                    // The one before has closed or failed.
-                    measuring = None;
-                    self.check_size(measure.bytes)?;
-                    match join(measure, &context, &self.control, &self.events) {
-                        Ok(()) => measuring = Some(Measuring { number, group: None }),
-                        Err(detail) => self.tell_failure(number, None, detail)?,
-                    }
+/// Takes part in measurements until the root says that it is done.
+pub(super) fn take_part(
+    root: &RootLink<'_>,
+    terms: &Terms,
+    measured: &OnceLock<Arc<Context>>,
+) -> Result<(), ReceiveError> {
+    let context = agree_on_fabric(root, terms, measured)?;
+    let mut measuring: Option<Measuring> = None;
+    loop {
+        let current = |number| measuring.as_ref().is_some_and(|m| m.number == number);
+        match root.next()? {
+            Event::Root(Ok(ToReceiver::Measure(measure))) => {
+                let number = measure.start.round;
+                // The one before has closed or failed.
+                measuring = None;
+                root.check_size(measure.bytes)?;
+                match join(measure, &context, &root.control, &root.events) {
+                    Ok(()) => measuring = Some(Measuring { number, group: None }),
+                    Err(detail) => tell_failure(root, number, None, detail)?,
                 }
-                Event::Root(Ok(ToReceiver::Leave { round })) if current(round) => {
-                    if let Some(group) = measuring.take().and_then(|measuring| measuring.group) {
-                        group.abort("the root has given this measurement up");
-                    }
-                }
-                Event::Root(Ok(ToReceiver::Finish)) => return Ok(()),
-                Event::Joined(number, Ok(group)) if current(number) => {
-                    // Nothing is left to do but to answer until the root closes it. A group that
-                    // has failed already says so itself.
-                    let _ = group.start_close();
-                    measuring = Some(Measuring { number, group: Some(group) });
-                    self.tell(&ToRoot::Joined { round: number })?;
-                }
-                Event::Joined(number, Err(error)) if current(number) => {
-                    measuring = None;
-                    self.tell_failure(number, culprit(&error), join_predicate(&error))?;
-                }
-                Event::Group(News::Ended(number, Err(failure))) if current(number) => {
-                    measuring = None;
-                    self.tell_failure(number, failure.member, predicate(&failure))?;
-                }
-                event => judge(event)?,
             }
+            Event::Root(Ok(ToReceiver::Leave { round })) if current(round) => {
+                if let Some(group) = measuring.take().and_then(|measuring| measuring.group) {
+                    group.abort("the root has given this measurement up");
+                }
+            }
+            Event::Root(Ok(ToReceiver::Finish)) => return Ok(()),
+            Event::Joined(number, Ok(group)) if current(number) => {
+                // Nothing is left to do but to answer until the root closes it. A group that
+                // has failed already says so itroot.
+                let _ = group.start_close();
+                measuring = Some(Measuring { number, group: Some(group) });
+                root.tell(&ToRoot::Joined { round: number })?;
+            }
+            Event::Joined(number, Err(error)) if current(number) => {
+                measuring = None;
+                tell_failure(root, number, culprit(&error), join_predicate(&error))?;
+            }
+            Event::Group(News::Ended(number, Err(failure))) if current(number) => {
+                measuring = None;
+                tell_failure(root, number, failure.member, predicate(&failure))?;
+            }
+            event => judge(event)?,
         }
     }
+}
 
-    /// Offers the fabrics that are here, and starts the one that the root chooses.
-    fn agree_on_fabric(&self, terms: &Terms) -> Result<Arc<Context>, ReceiveError> {
-        let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
-        self.tell(&ToRoot::Prepared { fabrics, leftover: None })?;
-        let fabric = loop {
-            match self.next()? {
-                Event::Root(Ok(ToReceiver::Use { fabric, .. })) => break fabric,
-                event => judge(event)?,
-            }
-        };
-        let context = Arc::new(self.start_context(&fabric, terms)?);
-        let _ = self.measured.set(Arc::clone(&context));
-        self.tell(&ToRoot::Ready { port: context.address().port() })?;
-        Ok(context)
-    }
+/// Offers the fabrics that are here, and starts the one that the root chooses.
+fn agree_on_fabric(
+    root: &RootLink<'_>,
+    terms: &Terms,
+    measured: &OnceLock<Arc<Context>>,
+) -> Result<Arc<Context>, ReceiveError> {
+    let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
+    root.tell(&ToRoot::Prepared { fabrics, leftover: None })?;
+    let fabric = loop {
+        match root.next()? {
+            Event::Root(Ok(ToReceiver::Use { fabric, .. })) => break fabric,
+            event => judge(event)?,
+        }
+    };
+    let context = Arc::new(root.start_context(&fabric, terms)?);
+    let _ = measured.set(Arc::clone(&context));
+    root.tell(&ToRoot::Ready { port: context.address().port() })?;
+    Ok(context)
+}
 
-    fn tell_failure(
-        &self,
-        round: u64,
-        member: Option<u32>,
-        detail: String,
-    ) -> Result<(), ReceiveError> {
-        let has = RangeList::default();
-        self.tell(&ToRoot::RoundFailed { round, member, detail, has })
-    }
+fn tell_failure(
+    root: &RootLink<'_>,
+    round: u64,
+    member: Option<u32>,
+    detail: String,
+) -> Result<(), ReceiveError> {
+    let has = RangeList::default();
+    root.tell(&ToRoot::RoundFailed { round, member, detail, has })
 }
 
 /// Joins the groups on a thread that ends by the context's own deadline for that.

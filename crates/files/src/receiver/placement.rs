@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::ReceiveError;
+use super::error::ReceiveError;
 use crate::{
     TargetError,
     place::{NAME_BYTES_MAX, Place, is_hidden as is_hidden_name},

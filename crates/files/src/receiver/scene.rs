@@ -10,8 +10,9 @@ use std::{
 use rdmc::{Context, Error, Fabric, Group};
 
 use super::{
-    Event, ReceiveError, Run,
+    error::ReceiveError,
     membership::{Copy, Member},
+    root_link::{Event, RootLink},
     session::Stage,
 };
 use crate::{
@@ -26,7 +27,7 @@ use crate::{
 };
 
 pub(super) struct Scene<'a> {
-    run: &'a Run<'a>,
+    root: &'a RootLink<'a>,
     target: Option<Target>,
     /// The source has holes, and so has the copy.
     makes_holes: bool,
@@ -45,25 +46,15 @@ struct Following {
 }
 
 impl<'a> Scene<'a> {
-    pub(super) fn new(run: &'a Run<'a>) -> Self {
+    pub(super) fn new(root: &'a RootLink<'a>) -> Self {
         Self {
-            run,
+            root,
             target: None,
             makes_holes: false,
             context: None,
             copy: None,
             groups: BTreeMap::new(),
         }
-    }
-
-    /// A group that was joined.
-    pub(super) fn stands(&mut self, number: u64, group: Group) {
-        self.groups.insert(number, group);
-    }
-
-    /// A group has closed or failed by itself.
-    pub(super) fn ended(&mut self, number: u64) {
-        self.groups.remove(&number);
     }
 
     /// Where the copy goes.
@@ -77,21 +68,21 @@ impl<'a> Scene<'a> {
         // A context that is closed has failed its groups, which is told anyway.
         for (round, waited) in context.waited().unwrap_or_default() {
             let waited = waited.into_iter().map(WaitedFor::from).collect();
-            self.run.tell(&ToRoot::Waited { round, waited })?;
+            self.root.tell(&ToRoot::Waited { round, waited })?;
         }
         Ok(())
     }
 
     /// Ends all groups, and keeps what has come for a later session, or removes it.
     pub(super) fn close(mut self, keep: bool) {
-        self.let_go();
+        self.end_all();
         if let Some(target) = self.target.filter(|_| keep) {
             target.keep();
         }
     }
 
     /// Nobody is to touch the target any more.
-    fn let_go(&mut self) {
+    fn end_all(&mut self) {
         self.context = None;
         self.groups.clear();
         self.copy = None;
@@ -103,7 +94,7 @@ impl<'a> Scene<'a> {
 
     /// What it means that reading or copying has ended early.
     fn interrupted_or(&self, error: TargetError) -> ReceiveError {
-        match self.run.settings.stop.load(Ordering::Relaxed) {
+        match self.root.settings.stop.load(Ordering::Relaxed) {
             true => ReceiveError::Stopped,
             false => error.into(),
         }
@@ -111,14 +102,28 @@ impl<'a> Scene<'a> {
 }
 
 impl Stage for Scene<'_> {
+    type Group = Group;
+
+    fn stands(&mut self, number: u64, group: Group) {
+        self.groups.insert(number, group);
+    }
+
+    fn ended(&mut self, number: u64) {
+        self.groups.remove(&number);
+    }
+
+    fn let_go(&mut self, _number: u64, _group: Group) {
+        // Dropping it does that.
+    }
+
     fn tell(&mut self, message: &ToRoot) -> Result<(), Error> {
-        self.run.control.send(message)
+        self.root.control.send(message)
     }
 
     fn prepare(&mut self, offer: &Offer) -> Result<Option<Leftover>, ReceiveError> {
-        self.run.check_size(offer.manifest.bytes)?;
+        self.root.check_size(offer.manifest.bytes)?;
         self.makes_holes = offer.has_holes;
-        let settings = self.run.settings;
+        let settings = self.root.settings;
         let place = settings.placement.place(&offer.destination)?;
         let owner = Owner::here(&offer.terms.secret, &settings.host);
         let target = Target::prepare(place, offer.manifest.clone(), &owner, &offer.probe)?;
@@ -131,18 +136,18 @@ impl Stage for Scene<'_> {
     }
 
     fn start_fabric(&mut self, offer: &Offer, fabric: &str) -> Result<u16, ReceiveError> {
-        let context = Arc::new(self.run.start_context(fabric, &offer.terms)?);
+        let context = Arc::new(self.root.start_context(fabric, &offer.terms)?);
         let port = context.address().port();
         self.context = Some(context);
         Ok(port)
     }
 
     fn start_copy(&mut self, has: &Ranges) -> Result<bool, ReceiveError> {
-        let stop = Arc::clone(&self.run.settings.stop);
+        let stop = Arc::clone(&self.root.settings.stop);
         let begun = self.target()?.begin(has, &stop);
         begun.map_err(|error| self.interrupted_or(error))?;
-        let (events, bytes) = (self.run.events.clone(), Arc::clone(&self.run.received_bytes));
-        let worked = Arc::clone(&self.run.worked);
+        let (events, bytes) = (self.root.events.clone(), Arc::clone(&self.root.received_bytes));
+        let worked = Arc::clone(&self.root.worked);
         let besides = Besides { worked, makes_holes: self.makes_holes };
         let target = self.target()?;
         let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
@@ -166,7 +171,7 @@ impl Stage for Scene<'_> {
         };
         let mut settings = start.group_settings().map_err(|error| error.to_string())?;
         settings.report_blocks = true;
-        let (number, events) = (start.round, self.run.events.clone());
+        let (number, events) = (start.round, self.root.events.clone());
         let news = events.clone();
         let tell = move |what| drop(news.send(Event::Group(what)));
         let member = Member::new(&start, following.copy.clone(), tell);
@@ -203,7 +208,7 @@ impl Stage for Scene<'_> {
     }
 
     fn publish(&mut self, proof: &Verified) -> Result<bool, ReceiveError> {
-        self.let_go();
+        self.end_all();
         match self.target.take() {
             Some(target) => Ok(target.publish(proof)?),
             None => Err(ReceiveError::System("there is no target".into())),

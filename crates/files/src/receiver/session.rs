@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, io};
 
 use rdmc::{Error, Failure};
 
-use super::ReceiveError;
+use super::error::ReceiveError;
 use crate::{
     Verified,
     leftover::Leftover,
@@ -19,6 +19,15 @@ use crate::{
 
 /// Does what a session wants done. Whatever fails here ends the session.
 pub trait Stage {
+    /// A group that was joined.
+    type Group;
+
+    /// Keeps a group that was joined, until it ends.
+    fn stands(&mut self, number: u64, group: Self::Group);
+    /// A group that was joined too late fails at all its members.
+    fn let_go(&mut self, number: u64, group: Self::Group);
+    /// A group has closed or failed by itself.
+    fn ended(&mut self, number: u64);
     /// Says something to the root. Errors: it is lost.
     fn tell(&mut self, message: &ToRoot) -> Result<(), Error>;
     /// Makes the target, or takes that of an earlier session; answers what is in it then.

@@ -2,7 +2,7 @@
 
 use rdmc::Algorithm;
 
-use super::scenario::{Blow, Harm, HostScenario, PushScenario};
+use super::scenario::{Blow, Harm, HostScenario, HostTrouble, PushScenario, SourceTrouble};
 use crate::{
     dice::Dice,
     scenario::{Limits, NetworkPlan},
@@ -46,6 +46,7 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         look_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
         digest_ns: dice.magnitude(1, 40 * S),
         hosts,
+        source: SourceTrouble::default(),
         blows: Vec::new(),
     };
     scenario.blows = blows(&mut dice, &scenario);
@@ -102,6 +103,7 @@ fn host(dice: &mut Dice, rate: u64) -> HostScenario {
         verify_ns: rarely(dice, 60, MS, 3 * S),
         rate_bytes_per_s: dice.percent(10).then(|| slower(dice, rate)),
         leftover_percent: if dice.percent(15) { dice.between(1, 100) } else { 0 },
+        trouble: HostTrouble::default(),
     }
 }
 

@@ -5,8 +5,8 @@ use std::{path::PathBuf, sync::mpsc};
 use files::{
     Manifest, TargetError, Verified,
     machines::{
-        Copy, FAILURE_DEADLINE, Leftover, News, Offer, Ranges, ReceiverStage, Session, Start,
-        Terms, ToReceiver, ToRoot, WaitedFor,
+        Copy, FAILURE_DEADLINE, Leftover, Offer, Ranges, ReceiverEvent, ReceiverStage, Session,
+        Start, Terms, ToReceiver, ToRoot, WaitedFor, first, handle,
     },
     receiver::ReceiveError,
 };
@@ -15,6 +15,8 @@ use rdmc::{Error, Region, Secret};
 use super::{
     line::{Line, Way, Word},
     process::{Note, Receiver, address},
+    scenario::HostTrouble,
+    settings::name,
     world::{BEAT_NS, Due, SECOND_NS, World},
 };
 
@@ -36,6 +38,9 @@ impl World<'_> {
             }
             return self.note(root, Note::NotStarted { host, start });
         }
+        if self.is_first() && self.push_ns() < self.scenario.hosts[host].trouble.absent_ns {
+            return self.note(root, Note::NotStarted { host, start });
+        }
         let held_ns = self.machines[host + 1].held_until_ns.max(self.machines[0].held_until_ns);
         let until_ns = held_ns.max(self.cut_between_ns(0, host + 1));
         if until_ns > now_ns {
@@ -45,7 +50,7 @@ impl World<'_> {
         let line = self.lines.len();
         let index = self.add_process(host + 1, Some(Receiver::new(host, line)));
         self.lines.push(Line::new(root, index, host));
-        let hello = ToRoot::Hello { host: super::name(host) };
+        let hello = ToRoot::Hello { host: name(host) };
         self.say(line, Way::ToRoot, Word::ToRoot(hello));
         self.plan(now_ns + BEAT_NS, Due::Beat(index));
     }
@@ -62,7 +67,7 @@ impl World<'_> {
             failure_deadline_ms: FAILURE_DEADLINE.as_millis() as u32,
             secret: Secret::from_bytes([7; 32]),
         };
-        let (destination, probe, has_holes) = (super::name(host), [0; 32], false);
+        let (destination, probe, has_holes) = (name(host), [0; 32], false);
         let offer = Offer { manifest, destination, probe, has_holes, terms };
         self.say(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
     }
@@ -177,7 +182,11 @@ impl World<'_> {
         };
         match region.read(0..region.len()) {
             Ok(copy) => {
-                let digest = self.planted_digest(blake3::hash(&copy));
+                let own = match self.is_first() && self.host_of(index).trouble.differs {
+                    true => blake3::hash(b"another copy"),
+                    false => blake3::hash(&copy),
+                };
+                let digest = self.planted_digest(own);
                 self.note(index, Note::Hashed(digest));
             }
             // Small differences may come again; a file can be read meanwhile, this memory cannot.
@@ -187,14 +196,13 @@ impl World<'_> {
 
     /// Parts of a file that were ever written, with their digests.
     fn leftover(&self, file: &[u8]) -> Option<Leftover> {
-        let count = self.source.len().div_ceil(self.scenario.chunk_bytes as usize) as u32;
-        let is_written = |index: &u32| {
-            let chunk = self.chunk(*index);
-            file[chunk.clone()].iter().zip(&self.source[chunk]).any(|(byte, own)| *byte != !own)
+        let written = |position: u64| {
+            let mut bytes = file.iter().zip(&self.source[..]).skip(position as usize);
+            let ahead = bytes.position(|(byte, own)| *byte != !own);
+            Ok(ahead.map(|ahead| position + ahead as u64))
         };
-        let digest = |index: u32| (index, *blake3::hash(&file[self.chunk(index)]).as_bytes());
-        let chunks: Vec<_> = (0..count).filter(is_written).map(digest).collect();
-        (!chunks.is_empty()).then_some(Leftover(chunks))
+        let digest = |(start, end)| Ok(blake3::hash(&file[start as usize..end as usize]));
+        Leftover::of_chunks(self.cut(), written, digest).unwrap_or_default()
     }
 }
 
@@ -216,48 +224,36 @@ impl AtHost<'_, '_> {
         session: &mut Option<Session>,
         note: Note,
     ) -> Result<bool, ReceiveError> {
-        let lost = |how: &str| {
-            let address = address(0, self.world.root.process);
-            ReceiveError::Root(Error::Peer { address, cause: how.into() })
+        let event = match note {
+            Note::Told(Ok(message)) => ReceiverEvent::Root(Ok(message)),
+            Note::Told(Err(how)) => {
+                let address = address(0, self.world.root.process);
+                ReceiverEvent::Root(Err(Error::Peer { address, cause: how.into() }))
+            }
+            Note::Joined(group, outcome) => ReceiverEvent::Joined(group, outcome),
+            Note::News(news) => ReceiverEvent::Group(news),
+            Note::Hashed(digest) => ReceiverEvent::OwnDigest(Ok(digest)),
+            // Of the root.
+            _ => return Ok(false),
         };
-        let Some(machine) = session else {
-            match note {
-                Note::Told(Ok(ToReceiver::Offer(offer))) => {
-                    *session = Some(Session::begin(self, offer)?);
-                }
-                Note::Told(Ok(ToReceiver::Abort { reason, keep })) => {
-                    return Err(ReceiveError::Aborted { reason, keep });
-                }
-                Note::Told(Err(how)) => return Err(lost(how)),
-                _ => {}
-            }
-            return Ok(false);
-        };
-        match note {
-            Note::Told(Ok(message)) => return machine.told(self, message),
-            Note::Told(Err(how)) => return Err(lost(how)),
-            Note::Joined(group, Ok(())) => {
-                if machine.is_joining(group) {
-                    self.world.processes[self.index].standing.insert(group);
-                    machine.joined(self, group, Ok(()))?;
-                } else {
-                    self.world.abort(self.index, group, "its application dropped the group");
-                }
-            }
-            Note::Joined(group, Err(error)) => machine.joined(self, group, Err(error))?,
-            Note::News(News::Whole) => machine.whole(self)?,
-            Note::News(News::Ended(group, outcome)) => {
-                self.world.processes[self.index].standing.remove(&group);
-                machine.ended(self, group, outcome)?;
-            }
-            Note::Hashed(digest) => machine.digested(self, Ok(digest))?,
-            _ => {}
+        if let Some(session) = session {
+            return handle(session, self, event);
+        }
+        if let Some(ToReceiver::Offer(offer)) = first(event)? {
+            *session = Some(Session::begin(self, offer)?);
         }
         Ok(false)
     }
 
     fn receiver(&mut self) -> &mut Receiver {
         self.world.processes[self.index].receiver.as_mut().expect("it is one")
+    }
+
+    /// It takes longer than usual, in the first push.
+    fn trouble_with(&mut self, for_ns: impl Fn(&HostTrouble) -> u64) {
+        if self.world.is_first() {
+            self.work(for_ns(&self.world.host_of(self.index).trouble));
+        }
     }
 
     /// It takes so long, and nothing else is decided meanwhile.
@@ -269,19 +265,39 @@ impl AtHost<'_, '_> {
 }
 
 impl ReceiverStage for AtHost<'_, '_> {
+    type Group = ();
+
+    fn stands(&mut self, group: u64, (): ()) {
+        self.world.processes[self.index].standing.insert(group);
+    }
+
+    fn let_go(&mut self, group: u64, (): ()) {
+        self.world.abort(self.index, group, "its application dropped the group");
+    }
+
+    fn ended(&mut self, group: u64) {
+        self.world.processes[self.index].standing.remove(&group);
+    }
+
     fn tell(&mut self, message: &ToRoot) -> Result<(), Error> {
         let line = self.receiver().line;
         if self.world.lines[line].pipe(Way::ToRoot).is_shut {
             let address = address(0, self.world.root.process);
             return Err(Error::Peer { address, cause: "connection reset".into() });
         }
-        self.world.say(line, Way::ToRoot, Word::ToRoot(message.clone()));
+        let is_lost = matches!(message, ToRoot::RoundFailed { .. })
+            && self.world.is_first()
+            && self.world.host_of(self.index).trouble.is_mute;
+        if !is_lost {
+            self.world.say(line, Way::ToRoot, Word::ToRoot(message.clone()));
+        }
         Ok(())
     }
 
     fn prepare(&mut self, offer: &Offer) -> Result<Option<Leftover>, ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
+        self.trouble_with(|trouble| trouble.prepare_ns);
         let disk = &mut self.world.machines[machine].disk;
         if disk.owner.is_some() {
             let path = PathBuf::from(&offer.destination);
@@ -304,6 +320,7 @@ impl ReceiverStage for AtHost<'_, '_> {
         if fabric != "tcp" {
             self.world.facts.violated(format!("the root has chosen {fabric}"));
         }
+        self.trouble_with(|trouble| trouble.fabric_ns);
         let machine = self.world.processes[self.index].machine;
         Ok(address(machine, self.index).port())
     }
@@ -364,7 +381,9 @@ impl ReceiverStage for AtHost<'_, '_> {
             }
             Ok(copy) => {
                 self.world.machines[machine].disk.published = Some(copy.to_vec());
-                self.world.facts.hosts[machine - 1].has_published = true;
+                let now_ns = self.world.push_ns();
+                let facts = &mut self.world.facts.hosts[machine - 1];
+                (facts.has_published, facts.published_ns) = (true, Some(now_ns));
             }
         }
         Ok(false)

@@ -1,70 +1,27 @@
 //! The root: its decisions, and what they do here.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use files::{
-    PushError, PushEvent,
-    machines::{Coordinator, Leftover, Ranges, RootStage, Start, Step, ToReceiver},
+    HostPlan, PushError, PushEvent, SourceError,
+    machines::{
+        Chunks, Cut, Leftover, Ranges, RootEvent, RootStage, Start, Step, ToReceiver, farewell,
+        step,
+    },
 };
 use rdmc::{Error, Fabric, Region, Waited};
 
 use super::{
     line::{Way, Word},
     process::{Note, address},
-    scenario::PushScenario,
+    seats::Seat,
+    settings::name,
     world::{Due, SECOND_NS, World},
 };
-
-/// How long receivers may take to hang up after their last message.
-const FAREWELL_NS: u64 = 3 * SECOND_NS;
-
-pub(super) struct Root<'a> {
-    /// Of the push that runs, or has run.
-    pub(super) process: usize,
-    /// Taken while it decides.
-    pub(super) core: Option<Coordinator<'a>>,
-    pub(super) began_ns: u64,
-    /// Hosts as it counts them: those that are named, and those that have joined.
-    pub(super) seats: Vec<Seat>,
-    pub(super) deadline_ns: Option<u64>,
-    /// It has decided everything.
-    pub(super) outcome: Option<Result<(), PushError>>,
-    pub(super) is_closed: bool,
-}
-
-/// What the root takes for one host.
-pub(super) struct Seat {
-    /// Index in the scenario.
-    pub(super) host: usize,
-    line: Option<usize>,
-}
-
-impl<'a> Root<'a> {
-    pub(super) fn new(core: Coordinator<'a>, scenario: &PushScenario) -> Self {
-        Self {
-            process: usize::MAX,
-            core: Some(core),
-            began_ns: 0,
-            seats: scenario.named().map(|host| Seat { host, line: None }).collect(),
-            deadline_ns: None,
-            outcome: None,
-            is_closed: false,
-        }
-    }
-
-    /// What it calls a host now; one that has joined anew has a new number.
-    pub(super) fn seat_of(&self, host: usize) -> Option<usize> {
-        self.seats.iter().rposition(|seat| seat.host == host)
-    }
-
-    fn lines(&self) -> Vec<usize> {
-        self.seats.iter().filter_map(|seat| seat.line).collect()
-    }
-
-    pub(super) fn describe(&self) -> String {
-        self.core.as_ref().map(Coordinator::describe).unwrap_or_default()
-    }
-}
 
 impl<'a> World<'a> {
     /// Starts a push: the root, and then all receivers.
@@ -86,7 +43,7 @@ impl<'a> World<'a> {
             if self.root.outcome.is_some() {
                 self.hear_farewell(note);
             } else {
-                self.decide(|core, world| world.handle_note(core, note));
+                self.decide(Some(note));
             }
         }
         self.look(process);
@@ -95,27 +52,24 @@ impl<'a> World<'a> {
     /// Deadlines have passed, perhaps.
     pub(super) fn advance_root(&mut self) {
         if self.root.outcome.is_none() {
-            self.decide(|_, _| Ok(()));
+            self.decide(None);
             self.look(self.root.process);
         }
     }
 
-    fn decide(
-        &mut self,
-        happen: impl FnOnce(&mut Coordinator<'a>, &mut AtRoot<'_, 'a>) -> Result<(), PushError>,
-    ) {
+    /// Lets the coordinator see what has happened, or only that time has passed.
+    fn decide(&mut self, note: Option<Note>) {
         let Some(mut core) = self.root.core.take() else { return };
-        core.now = std::time::Duration::from_nanos(self.now_ns() - self.root.began_ns);
+        let now = Duration::from_nanos(self.push_ns());
         let mut stage = AtRoot { world: self };
-        let outcome = happen(&mut core, &mut stage).and_then(|()| core.advance(&mut stage));
-        if let Err(error) = outcome {
-            core.stop(&mut stage, error);
-        }
+        let event = note.and_then(|note| stage.event_of(note));
+        step(&mut core, &mut stage, now, event);
+        let patience = farewell(&core, &stage).unwrap_or_default();
         let outcome = core.is_over().then(|| core.outcome());
         let next = core.deadline().map(|at| at.as_nanos() as u64 + self.root.began_ns);
         self.root.core = Some(core);
         if let Some(outcome) = outcome {
-            self.end_push(outcome);
+            self.end_push(outcome, patience);
         } else if let Some(at_ns) = next
             && self.root.deadline_ns.is_none_or(|planned| at_ns < planned)
         {
@@ -124,13 +78,14 @@ impl<'a> World<'a> {
         }
     }
 
-    fn end_push(&mut self, outcome: Result<(), PushError>) {
+    fn end_push(&mut self, outcome: Result<(), PushError>, patience: Duration) {
         self.remark(|| format!("the push has ended: {outcome:?}"));
         self.root.outcome = Some(outcome);
         for line in self.root.lines() {
             self.say(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Finish));
         }
-        self.plan(self.now_ns() + FAREWELL_NS, Due::Farewell(self.root.process));
+        let until_ns = self.now_ns() + patience.as_nanos() as u64;
+        self.plan(until_ns, Due::Farewell(self.root.process));
         self.leave_if_alone();
     }
 
@@ -177,88 +132,63 @@ impl<'a> World<'a> {
     }
 }
 
+fn changed() -> PushError {
+    let what = "it was written to".to_owned();
+    SourceError::Changed { path: "object".into(), what }.into()
+}
+
 /// The root's stage.
 pub(super) struct AtRoot<'w, 'a> {
     world: &'w mut World<'a>,
 }
 
-impl<'a> AtRoot<'_, 'a> {
-    fn handle_note(&mut self, core: &mut Coordinator<'a>, note: Note) -> Result<(), PushError> {
+impl AtRoot<'_, '_> {
+    /// As the coordinator is told of it; `None` for what is none of its business.
+    fn event_of(&mut self, note: Note) -> Option<RootEvent<usize, ()>> {
+        let root = &self.world.root;
+        let seat_of_line = |line: usize| self.world.lines[line].seat;
         match note {
-            Note::Came(line) => self.let_in(core, line),
-            Note::Said(line, message) => {
-                if let Some(seat) = self.world.current(line) {
-                    core.said(self, seat, message);
+            Note::Came(line) => {
+                let host = self.world.lines[line].host;
+                match self.world.scenario.hosts[host].joins {
+                    true => Some(RootEvent::Asks(name(host), line)),
+                    false => Some(RootEvent::Came(root.seat_of(host)?, line)),
                 }
+            }
+            Note::Said(line, message) => {
+                let (host, connection) = (seat_of_line(line)?, line as u64);
+                Some(RootEvent::Said { host, connection, message })
             }
             Note::Gone(line, how) => {
-                let seat = self.world.current(line);
-                self.world.root_hangs_up(line);
-                if let Some(seat) = seat {
-                    core.gone(self, seat, how);
-                }
+                let Some(host) = seat_of_line(line) else {
+                    // It was never let in.
+                    self.world.root_hangs_up(line);
+                    return None;
+                };
+                Some(RootEvent::Gone { host, connection: line as u64, how: how.into() })
             }
             Note::NotStarted { host, start } => {
-                if let Some(seat) = self.world.root.seat_of(host) {
-                    core.not_started(self, seat, start, "cannot be started");
-                }
+                let (host, reason) = (root.seat_of(host)?, "cannot be started".into());
+                Some(RootEvent::HostFailed { host, start, reason })
             }
             Note::Checked(line, right) => {
-                if let Some(seat) = self.world.current(line) {
-                    core.checked(self, seat, right);
-                }
+                let (host, connection) = (seat_of_line(line)?, line as u64);
+                Some(RootEvent::Checked { host, connection, right: Ok(right) })
             }
             Note::Digest => {
-                let digest = blake3::hash(&self.world.source);
-                core.digested(self, digest)?;
+                let is_again = std::mem::replace(&mut self.world.root.has_read, true);
+                let differs = self.world.scenario.source.reads_differently;
+                let digest = match is_again && differs && self.world.is_first() {
+                    true => blake3::hash(b"another object"),
+                    false => blake3::hash(&self.world.source),
+                };
+                Some(RootEvent::Digest(Ok(digest)))
             }
-            Note::Joined(group, Ok(())) => {
-                if core.is_joining(group) {
-                    let process = self.world.root.process;
-                    self.world.processes[process].standing.insert(group);
-                    core.joined(self, group, Ok(()))?;
-                } else {
-                    self.world.abort(self.world.root.process, group, "it was dropped");
-                }
-            }
-            Note::Joined(group, Err(error)) => core.joined(self, group, Err(error))?,
-            Note::Ended(group, outcome) => {
-                let process = self.world.root.process;
-                self.world.processes[process].standing.remove(&group);
-                core.ended(self, group, outcome);
-            }
-            Note::Cancel => return Err(PushError::Cancelled),
-            Note::Told(_) | Note::News(_) | Note::Hashed(_) => {}
+            Note::Joined(group, outcome) => Some(RootEvent::Joined(group, outcome)),
+            Note::Ended(group, outcome) => Some(RootEvent::Ended(group, outcome)),
+            Note::Cancel => Some(RootEvent::Cancel),
+            Note::Told(_) | Note::News(_) | Note::Hashed(_) => None,
         }
-        Ok(())
-    }
-
-    /// As `rdmc push` does with whoever calls.
-    fn let_in(&mut self, core: &mut Coordinator<'a>, line: usize) {
-        let host = self.world.lines[line].host;
-        let known = self.world.root.seat_of(host);
-        let joins = self.world.scenario.hosts[host].joins
-            && core.stopped.is_none()
-            && !known.is_some_and(|seat| core.hosts[seat].is_open());
-        let seat = match known.filter(|&seat| core.expects(seat)) {
-            None if joins => {
-                self.world.root.seats.push(Seat { host, line: None });
-                self.world.facts.joined += 1;
-                core.admit(super::plan(host))
-            }
-            None => {
-                let reason = "this host has been heard of already".to_owned();
-                let abort = ToReceiver::Abort { reason, keep: true };
-                self.world.say(line, Way::ToReceiver, Word::ToReceiver(abort));
-                return self.world.hang_up(line, Way::ToReceiver);
-            }
-            Some(seat) => seat,
-        };
-        self.world.root.seats[seat].line = Some(line);
-        self.world.lines[line].seat = Some(seat);
-        self.world.offer(line);
-        let ip = address(host + 1, self.world.lines[line].receiver).ip();
-        core.came(self, seat, ip, address(0, self.world.root.process).ip());
     }
 
     fn line_of(&self, seat: usize) -> Option<usize> {
@@ -267,6 +197,64 @@ impl<'a> AtRoot<'_, 'a> {
 }
 
 impl RootStage for AtRoot<'_, '_> {
+    /// A line.
+    type Connection = usize;
+    type Group = ();
+
+    fn welcome(
+        &mut self,
+        seat: usize,
+        line: usize,
+        _plan: &HostPlan,
+    ) -> Result<(IpAddr, IpAddr), Error> {
+        let host = self.world.lines[line].host;
+        self.world.root.seats[seat].line = Some(line);
+        self.world.lines[line].seat = Some(seat);
+        self.world.offer(line);
+        let ip = address(host + 1, self.world.lines[line].receiver).ip();
+        Ok((ip, address(0, self.world.root.process).ip()))
+    }
+
+    fn turn_away(&mut self, line: usize, reason: &str) {
+        let abort = ToReceiver::Abort { reason: reason.to_owned(), keep: true };
+        self.world.say(line, Way::ToReceiver, Word::ToReceiver(abort));
+        self.world.hang_up(line, Way::ToReceiver);
+    }
+
+    fn add_host(&mut self, line: &usize) {
+        let host = self.world.lines[*line].host;
+        self.world.root.seats.push(Seat { host, line: None });
+    }
+
+    fn is_current(&self, seat: usize, line: u64) -> bool {
+        self.line_of(seat) == Some(line as usize)
+    }
+
+    fn hang_up(&mut self, seat: usize, line: u64) -> bool {
+        let is_current = self.is_current(seat, line);
+        self.world.root_hangs_up(line as usize);
+        is_current
+    }
+
+    fn connected(&self) -> Vec<usize> {
+        let seats = &self.world.root.seats;
+        (0..seats.len()).filter(|&seat| seats[seat].line.is_some()).collect()
+    }
+
+    fn stands(&mut self, group: u64, (): ()) {
+        let process = self.world.root.process;
+        self.world.processes[process].standing.insert(group);
+    }
+
+    fn let_go(&mut self, group: u64, (): ()) {
+        self.world.abort(self.world.root.process, group, "it was dropped");
+    }
+
+    fn ended(&mut self, group: u64) {
+        let process = self.world.root.process;
+        self.world.processes[process].standing.remove(&group);
+    }
+
     fn tell(&mut self, seat: usize, message: &ToReceiver) {
         if let Some(line) = self.line_of(seat) {
             self.world.say(line, Way::ToReceiver, Word::ToReceiver(message.clone()));
@@ -298,7 +286,11 @@ impl RootStage for AtRoot<'_, '_> {
     }
 
     fn check_source(&mut self) -> Result<(), PushError> {
-        Ok(())
+        let changes_ns = self.world.scenario.source.changes_ns;
+        match changes_ns.filter(|_| self.world.is_first()) {
+            Some(changes_ns) if self.world.push_ns() >= changes_ns => Err(changed()),
+            _ => Ok(()),
+        }
     }
 
     fn digest(&mut self) -> Result<(), PushError> {
@@ -308,7 +300,7 @@ impl RootStage for AtRoot<'_, '_> {
     }
 
     fn reads_differently(&self) -> PushError {
-        PushError::Group("the source changed, which it does not".into())
+        changed()
     }
 
     fn start_fabric(&mut self, common: &dyn Fn(&Fabric) -> bool) -> Result<Fabric, PushError> {
@@ -385,30 +377,31 @@ impl World<'_> {
     }
 
     /// Which bytes of a host's file are those of the source.
-    fn compare_leftover(&self, Leftover(chunks): &Leftover) -> Ranges {
-        let is_right = |&&(index, digest): &&(u32, [u8; 32])| {
-            let own = blake3::hash(&self.source[self.chunk(index)]);
-            *own.as_bytes() == digest || self.trusts_leftovers()
-        };
-        let range = |&(index, _): &(u32, [u8; 32])| {
-            let chunk = self.chunk(index);
-            (chunk.start as u64, chunk.end as u64)
-        };
-        chunks.iter().filter(is_right).map(range).collect()
+    fn compare_leftover(&self, leftover: &Leftover) -> Ranges {
+        let cut = self.cut();
+        if self.trusts_leftovers() {
+            return leftover.0.iter().map(|&(index, _)| cut.range(index)).collect();
+        }
+        let digest = |(start, end)| Ok(blake3::hash(&self.source[start as usize..end as usize]));
+        Chunks::cut_as(cut).matching(leftover, digest).unwrap_or_default()
     }
 
-    pub(super) fn chunk(&self, index: u32) -> std::ops::Range<usize> {
-        let (length, size) = (self.source.len(), self.scenario.chunk_bytes as usize);
-        let start = (index as usize * size).min(length);
-        start..(start + size).min(length)
+    /// Chunks are shorter than those of large files.
+    pub(super) fn cut(&self) -> Cut {
+        Cut { bytes: self.source.len() as u64, chunk_bytes: self.scenario.chunk_bytes }
     }
 
     fn observe(&mut self, event: PushEvent) {
         self.remark(|| format!("the root: {event:?}"));
         match event {
-            PushEvent::Round { .. } => self.facts.rounds += 1,
+            PushEvent::Round { .. } => {
+                self.facts.rounds += 1;
+                let now_ns = self.push_ns();
+                self.facts.first_round_ns.get_or_insert(now_ns);
+            }
             PushEvent::Retry { .. } => self.facts.retries += 1,
             PushEvent::SetAside { .. } => self.facts.set_aside += 1,
+            PushEvent::Joined { .. } => self.facts.joined += 1,
             _ => {}
         }
     }

@@ -37,8 +37,37 @@ pub struct PushScenario {
     pub digest_ns: u64,
     /// All receivers.
     pub hosts: Vec<HostScenario>,
+    /// What is the matter with the source.
+    #[serde(default)]
+    pub source: SourceTrouble,
     /// What goes wrong, by step.
     pub blows: Vec<Blow>,
+}
+
+/// What may be the matter with the source during the first push; seeds draw nothing of it.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct SourceTrouble {
+    /// Its attributes tell from then on that it has changed.
+    pub changes_ns: Option<u64>,
+    /// It is not the same when it is read for the second time.
+    pub reads_differently: bool,
+}
+
+/// What may be the matter with a host during the first push; seeds draw nothing of it.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct HostTrouble {
+    /// It cannot be started before then, and says so.
+    pub absent_ns: u64,
+    /// How long it takes to prepare its target, besides its disk's time.
+    pub prepare_ns: u64,
+    /// How long it takes to start its fabric.
+    pub fabric_ns: u64,
+    /// It says that it gets on while it digests its copy.
+    pub tells_work: bool,
+    /// Its digest is not that of the source.
+    pub differs: bool,
+    /// It never says that a group has failed.
+    pub is_mute: bool,
 }
 
 /// One host.
@@ -59,6 +88,9 @@ pub struct HostScenario {
     pub rate_bytes_per_s: Option<u64>,
     /// What an earlier session has left: so many parts of 100 from the start.
     pub leftover_percent: u64,
+    /// What else is the matter with it.
+    #[serde(default)]
+    pub trouble: HostTrouble,
 }
 
 /// Something that goes wrong.

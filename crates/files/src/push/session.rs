@@ -1,0 +1,71 @@
+//! A push, for applications.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use rdmc::{Algorithm, Fabric};
+
+use super::{
+    host::Host,
+    inbox::PushHandle,
+    prepared::Prepared,
+    run::Run,
+    settings::{HostReport, PushError, PushEvent, PushReport, PushSettings},
+};
+use crate::Source;
+
+/// A push that is ready to run: it listens for receivers.
+pub struct Push {
+    prepared: Prepared,
+}
+
+impl Push {
+    /// Starts to listen for receivers.
+    ///
+    /// Errors: a setting is out of range; this process may not open enough files for so many hosts; the
+    /// system refuses.
+    pub fn open(source: Source, mut settings: PushSettings) -> Result<Self, PushError> {
+        settings.check(source.manifest().bytes)?;
+        if settings.algorithm == Some(Algorithm::InSwitch) {
+            // Switches copy beside it.
+            settings.fabric = Some(Fabric::Tcp);
+        }
+        let prepared = Prepared::listen(Some(Arc::new(source)), settings)?;
+        Ok(Self { prepared })
+    }
+
+    /// The TCP port that receivers call.
+    pub fn control_port(&self) -> u16 {
+        self.prepared.control_port()
+    }
+
+    /// Where receivers that join call, if they are let in.
+    pub fn admission_address(&self) -> Option<SocketAddr> {
+        self.prepared.admission.as_ref().map(|doorway| doorway.address)
+    }
+
+    /// A handle for other threads.
+    pub fn handle(&self) -> PushHandle {
+        self.prepared.handle()
+    }
+
+    /// Replicates, verifies and publishes. Blocks until that has succeeded or failed at every host
+    /// and all have been told; `observe` is called on this thread.
+    pub fn run(self, observe: &mut dyn FnMut(PushEvent)) -> PushReport {
+        let started = Instant::now();
+        let mut run = Run::new(&self.prepared, observe);
+        let error = run.replicate().err();
+        run.scene.stop.store(true, Ordering::Relaxed);
+        run.end();
+        let hosts: Vec<HostReport> = run.core.hosts.iter().map(Host::report).collect();
+        let replication = hosts.iter().filter_map(|host| host.replication).max();
+        let (members, offload, choice) = (run.core.members, run.scene.offload, run.core.choice);
+        let fell_back = run.core.fell_back.take();
+        let fabric = self.prepared.context.get().map(|context| context.fabric().clone());
+        let total = started.elapsed();
+        PushReport { hosts, members, choice, fabric, offload, fell_back, replication, total, error }
+    }
+}

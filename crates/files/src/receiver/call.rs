@@ -1,0 +1,55 @@
+//! Calling a root.
+
+use std::{net::IpAddr, sync::mpsc, thread, time::Duration};
+
+use rdmc::{
+    Error, Secret,
+    bootstrap::{Channel, Credentials, Deadline},
+};
+
+use crate::{connect::connect, system::system};
+
+/// Connects to a root that listens on one of these addresses: all are tried, each a little after
+/// the one before, and the first that authenticates is taken.
+///
+/// Blocks until then, or the deadline. Errors: none can be reached, or none knows the secret; names
+/// what the last attempt met.
+pub fn call(
+    addresses: &[IpAddr],
+    port: u16,
+    secret: &Secret,
+    timeout: Duration,
+) -> Result<Channel, Error> {
+    let deadline = Deadline::after(timeout);
+    let (sender, attempts) = mpsc::channel();
+    for (index, &address) in (0..).zip(addresses) {
+        let (sender, secret) = (sender.clone(), secret.clone());
+        let attempt = move || {
+            thread::sleep(Duration::from_millis(100) * index);
+            // Refused when somebody else was first: the connection is dropped then.
+            let _ = sender.send(Channel::connect((address, port).into(), &secret, deadline));
+        };
+        thread::Builder::new()
+            .name("rdmc-call".into())
+            .spawn(attempt)
+            .map_err(|error| system("starting a thread", error))?;
+    }
+    drop(sender);
+    let mut last = None;
+    for attempt in attempts {
+        match attempt {
+            Ok(channel) => return Ok(channel),
+            Err(error) => last = Some(Error::from(error)),
+        }
+    }
+    Err(last.unwrap_or_else(|| Error::Setting("no address to call the root at".into())))
+}
+
+/// Connects to a root at `host:port` that lets in receivers that come by themselves
+/// ([`crate::Admission`]).
+///
+/// Blocks until then, or the deadline. Errors: it cannot be reached, or does not know these
+/// credentials.
+pub fn join(root: &str, credentials: &Credentials, timeout: Duration) -> Result<Channel, Error> {
+    connect(root, credentials, Deadline::after(timeout))
+}

@@ -1,0 +1,18 @@
+//! How a run is watched.
+
+use crate::canary::Canary;
+
+/// How a run is watched.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<C = Canary> {
+    /// A bug to plant.
+    pub canary: Option<C>,
+    /// How many lines of trace are kept.
+    pub trace_events: usize,
+}
+
+impl<C> Default for Options<C> {
+    fn default() -> Self {
+        Self { canary: None, trace_events: 0 }
+    }
+}

@@ -1,0 +1,195 @@
+//! What must hold once a push is over.
+
+use files::{PushError, machines::Step};
+
+use super::{
+    facts::{Done, PushEnd},
+    scenario::{Harm, HostScenario, HostTrouble, SourceTrouble},
+    world::{SECOND_NS, World},
+};
+
+/// Whom harm may have hit.
+#[derive(Default)]
+struct Excuses {
+    /// The root itself, or everybody: any host may fail.
+    all: bool,
+    /// It may fail.
+    host: bool,
+    /// How often it was at one end of something that was lost: a host is given up for the second.
+    strikes: u32,
+}
+
+/// A host or the root that stands still for less loses nothing.
+const HARMLESS_NS: u64 = 2 * SECOND_NS;
+
+fn excuses(harms: &[Done], host: usize) -> Excuses {
+    let own = host as u32 + 1;
+    let mut excuses = Excuses::default();
+    // Short ones add up.
+    let held = |of: u32| -> u64 {
+        let holds = harms.iter().filter_map(|done| match &done.what {
+            Harm::Freeze { machine, .. } | Harm::Pause { machine, .. } if *machine == of => {
+                Some(done.what.holds_ns())
+            }
+            _ => None,
+        });
+        holds.fold(0, u64::saturating_add)
+    };
+    excuses.all |= held(0) >= HARMLESS_NS;
+    excuses.host |= held(own) >= HARMLESS_NS;
+    for done in harms {
+        match &done.what {
+            Harm::Kill { machine: 0, .. } | Harm::Cancel | Harm::Spoil { .. } => excuses.all = true,
+            Harm::Kill { machine, .. } | Harm::HangUp { machine } => {
+                excuses.host |= *machine == own;
+            }
+            Harm::Reset { machines } => excuses.strikes += u32::from(machines.contains(&own)),
+            Harm::Partition { machines, .. } => {
+                if machines.contains(&own) {
+                    excuses.host |= done.what.holds_ns() >= HARMLESS_NS;
+                }
+                excuses.strikes += 1;
+            }
+            // Its neighbours may blame each other.
+            Harm::Freeze { .. } | Harm::Pause { .. } | Harm::Rate { .. } => {}
+        }
+    }
+    excuses
+}
+
+impl World<'_> {
+    /// How long a push may take after the last disturbance.
+    pub(super) fn bound_ns(&self) -> u64 {
+        let own_ns = |host: &HostScenario| {
+            let HostTrouble { absent_ns, prepare_ns, fabric_ns, .. } = host.trouble;
+            absent_ns + prepare_ns + fabric_ns + host.verify_ns
+        };
+        let slowest_ns = self.scenario.hosts.iter().map(own_ns).max().unwrap_or(0);
+        (600 * SECOND_NS * u64::from(self.scenario.retries + 1)).max(slowest_ns * 2)
+    }
+
+    /// The first push is over.
+    pub(super) fn check_push(&mut self) {
+        let root_died = self.root.outcome.is_none();
+        if let Some(outcome) = &self.root.outcome {
+            let end = PushEnd {
+                error: outcome.as_ref().err().map(ToString::to_string),
+                steps: (0..self.scenario.hosts.len())
+                    .map(|host| self.step_of(host).cloned())
+                    .collect(),
+                published_ns: self.facts.hosts.iter().map(|host| host.published_ns).collect(),
+                first_round_ns: self.facts.first_round_ns.take(),
+            };
+            self.facts.ends.push(end);
+        }
+        if let Some(Err(error)) = &self.root.outcome {
+            let is_explained = match error {
+                PushError::Cancelled => {
+                    self.facts.harms.iter().any(|done| done.what == Harm::Cancel)
+                }
+                PushError::Source(_) => {
+                    self.is_first() && self.scenario.source != SourceTrouble::default()
+                }
+                PushError::Group(_) => self.facts.harms.len() > 1,
+                _ => false,
+            };
+            if !is_explained {
+                let error = error.to_string();
+                self.facts.violated(format!("the push has failed: {error}"));
+            }
+        }
+        for host in 0..self.scenario.hosts.len() {
+            if !root_died {
+                self.check_host(host);
+            }
+            self.check_repeats(host);
+            let facts = &mut self.facts.hosts[host];
+            (facts.has_published, facts.published_ns) = (false, None);
+        }
+    }
+
+    fn check_host(&mut self, host: usize) {
+        let plan = &self.scenario.hosts[host];
+        let disk = &self.machines[host + 1].disk;
+        let Some(step) = self.step_of(host) else { return };
+        let excuses = excuses(&self.facts.harms, host);
+        let is_first = self.facts.pushes == 1;
+        let is_late = is_first && (plan.is_absent || plan.start_ns >= 29 * SECOND_NS);
+        let has_trouble = plan.trouble != HostTrouble::default()
+            || self.scenario.source != SourceTrouble::default();
+        let spoiled = has_trouble
+            || self.facts.harms.iter().any(|done| matches!(done.what, Harm::Spoil { .. }));
+        let may_fail = is_first
+            && (has_trouble || excuses.all || excuses.host || excuses.strikes > 1)
+            || is_late;
+        let has_published = self.facts.hosts[host].has_published;
+        let problem = match step {
+            Step::Published if !has_published || disk.published.is_none() => {
+                "counts as published".to_owned()
+            }
+            Step::Failed(reason) if has_published => format!("has published, and not: {reason}"),
+            Step::Published => {
+                self.facts.published += 1;
+                return;
+            }
+            // Whatever was done to a host, what it counts as having it has.
+            Step::Failed(reason) if reason.contains("differs from the source") && !spoiled => {
+                format!("was taken for whole: {reason}")
+            }
+            Step::Failed(reason) if !may_fail => format!("failed although unharmed: {reason}"),
+            Step::Unknown(reason) if !may_fail => format!("is not known of: {reason}"),
+            Step::Failed(_) | Step::Unknown(_) => {
+                self.facts.failed += 1;
+                return;
+            }
+            step => format!("has neither a copy nor failed: {step:?}"),
+        };
+        self.facts.violated(format!("push {}, host {host} {problem}", self.facts.pushes));
+    }
+
+    /// Nobody is sent again more than the root knows of.
+    fn check_repeats(&mut self, host: usize) {
+        let Some(core) = &self.root.core else { return };
+        // One that has joined anew is another host for the root.
+        let seats = (core.hosts.iter().zip(&self.root.seats)).filter(|(_, seat)| seat.host == host);
+        let (known, resumed) = seats.fold((0, 0), |(known, resumed), (host, _)| {
+            (known + host.repeated_bytes, resumed + host.resumed_bytes)
+        });
+        let came = std::mem::take(&mut self.facts.hosts[host].bytes_again);
+        self.facts.resumed_bytes += resumed;
+        self.facts.bytes_again += came;
+        self.facts.bytes += self.scenario.bytes;
+        if came > known {
+            self.facts.violated(format!(
+                "push {}, host {host} was sent {came} bytes again, and the root knows of {known}",
+                self.facts.pushes
+            ));
+        }
+    }
+
+    /// Everything is over: nothing is left behind.
+    pub(super) fn check_leaks(&mut self) {
+        for index in 0..self.processes.len() {
+            let process = &self.processes[index];
+            let leaks = process.watch.leaks();
+            let stands_still = self.machines[process.machine].held_until_ns == u64::MAX;
+            if !process.is_dead() && process.is_gone() && !stands_still && !leaks.is_empty() {
+                self.facts.violated(format!("process {index}: {leaks} at the end"));
+            }
+        }
+        for machine in 0..self.machines.len() {
+            let is_living = |index: usize| !self.processes[index].is_gone();
+            let disk = &self.machines[machine].disk;
+            if disk.owner.is_some_and(|owner| !is_living(owner)) {
+                self.facts.violated(format!("machine {machine}: the target was not let go of"));
+            }
+        }
+        for line in 0..self.lines.len() {
+            let [root, receiver] = [self.lines[line].root, self.lines[line].receiver];
+            let are_gone = self.processes[root].is_gone() && self.processes[receiver].is_gone();
+            if are_gone && !self.lines[line].has_ended() {
+                self.facts.violated(format!("line {line} is open at the end"));
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Groups as processes have them: how they are joined, and what they tell.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use files::machines::{Member, News, Start};
+use rdmc::{Application, Error, Event, Memory};
+
+use super::{
+    process::{Joining, Note, Process, Tell, process_at},
+    world::{Due, World},
+};
+use crate::actor::MemberEngine;
+
+impl World<'_> {
+    /// Lets a process do all that it can do now without the thread that decides.
+    pub(super) fn look(&mut self, index: usize) {
+        let mut events = Vec::new();
+        loop {
+            let Some(engine) = &mut self.processes[index].engine else { return };
+            engine.progress(Duration::ZERO, &mut events);
+            if events.is_empty() {
+                break;
+            }
+            for event in events.drain(..) {
+                self.deliver_event(index, event);
+            }
+        }
+        let breaches = self.processes[index].watch.take_breaches();
+        self.facts.violations.extend(breaches);
+        self.take_news(index);
+        self.settle_disk(index);
+        self.plan_deadline(index);
+    }
+
+    fn plan_deadline(&mut self, index: usize) {
+        let now_ns = self.now_ns();
+        let process = &mut self.processes[index];
+        let Some(deadline) = process.engine.as_ref().and_then(MemberEngine::next_deadline) else {
+            return;
+        };
+        let at_ns = (deadline.as_nanos() as u64).max(now_ns);
+        if process.deadline_ns.is_none_or(|planned| at_ns < planned) {
+            process.deadline_ns = Some(at_ns);
+            self.plan(at_ns, Due::Deadline(index));
+        }
+    }
+
+    /// As the library's callback threads do.
+    fn deliver_event(&mut self, index: usize, event: Event) {
+        let number = match &event {
+            Event::Failed { failure, .. } => failure.group,
+            Event::Incoming { group, .. }
+            | Event::Block { group, .. }
+            | Event::Received { group, .. }
+            | Event::Complete { group, .. }
+            | Event::Closed { group } => *group,
+            _ => 0,
+        };
+        let process = &mut self.processes[index];
+        let Some(receiver) = &mut process.receiver else {
+            match event {
+                Event::Failed { failure, .. } => {
+                    self.note(index, Note::Ended(number, Err(failure)));
+                }
+                Event::Closed { .. } => self.note(index, Note::Ended(number, Ok(()))),
+                _ => {}
+            }
+            return;
+        };
+        let (Some(member), Some(engine)) = (receiver.members.get_mut(&number), &mut process.engine)
+        else {
+            return;
+        };
+        match event {
+            Event::Incoming { message, bytes, .. } => {
+                let outcome = match member.incoming(message, bytes) {
+                    Memory::Region(region) => {
+                        engine.accept(number, message, region).map_err(Error::from)
+                    }
+                    Memory::Later => Ok(()),
+                    Memory::Refuse(reason) => Err(Error::Setting(reason)),
+                };
+                match outcome {
+                    Ok(()) | Err(Error::Failed(_) | Error::Closed(_) | Error::NoSuchGroup(_)) => {}
+                    Err(error) => drop(engine.abort(number, &error.to_string())),
+                }
+            }
+            Event::Block { message, offset, bytes, .. } => member.block(message, offset, bytes),
+            Event::Received { message, .. } => member.received(message),
+            Event::Complete { message, region, .. } => member.complete(message, region),
+            Event::Failed { failure, regions } => {
+                member.failed(&failure, regions);
+                receiver.members.remove(&number);
+            }
+            Event::Closed { .. } => {
+                member.closed();
+                receiver.members.remove(&number);
+            }
+            _ => {}
+        }
+    }
+
+    /// What callbacks have told.
+    fn take_news(&mut self, index: usize) {
+        let Some(receiver) = &mut self.processes[index].receiver else { return };
+        let news: Vec<News> = receiver.news.1.try_iter().collect();
+        let mut again = 0;
+        if let Some(in_place) = &receiver.in_place {
+            for (start, length) in in_place.try_iter() {
+                again += length - receiver.known.add((start, start + length));
+            }
+        }
+        let host = receiver.host;
+        self.facts.hosts[host].bytes_again += again;
+        news.into_iter().for_each(|news| self.note(index, Note::News(news)));
+        self.start_hashing(index);
+    }
+
+    /// Once all is in place, the digest will be known.
+    pub(super) fn start_hashing(&mut self, index: usize) {
+        let bytes = self.scenario.bytes;
+        let Some(receiver) = &mut self.processes[index].receiver else { return };
+        let is_whole = receiver.copy.is_some() && receiver.known.covers((0, bytes));
+        if is_whole && !std::mem::replace(&mut receiver.is_hashing, true) {
+            let at_ns = self.now_ns() + self.host_of(index).verify_ns;
+            let now_ns = self.now_ns();
+            if let Some(receiver) = &mut self.processes[index].receiver {
+                receiver.hashes_since_ns = Some(now_ns);
+            }
+            self.plan(at_ns, Due::Hashed(index));
+        }
+    }
+
+    /// Something has happened that the thread that decides will look at.
+    pub(super) fn note(&mut self, index: usize, note: Note) {
+        self.remark(|| format!("process {index} notes {note:?}"));
+        self.processes[index].inbox.push_back(note);
+        self.plan_handling(index);
+    }
+
+    pub(super) fn plan_handling(&mut self, index: usize) {
+        let process = &self.processes[index];
+        if process.looks_ns.is_none() && !process.inbox.is_empty() {
+            let late_ns = self.dice.between(0, self.scenario.look_ns_max);
+            let at_ns = (self.now_ns() + late_ns).max(self.processes[index].busy_until_ns);
+            self.processes[index].looks_ns = Some(at_ns);
+            self.plan(at_ns, Due::Handle(index));
+        }
+    }
+
+    /// Starts to connect to the neighbours in a group.
+    pub(super) fn begin_join(&mut self, index: usize, start: Start) -> Result<(), String> {
+        let mut settings = start.group_settings().map_err(|error| error.to_string())?;
+        settings.report_blocks = self.processes[index].receiver.is_some();
+        let round = start.round;
+        let joining = Joining { start, settings, links: BTreeMap::new(), is_complete: false };
+        self.processes[index].joinings.insert(round, joining);
+        let until_ns = self.now_ns() + files::machines::JOIN_TIMEOUT.as_nanos() as u64;
+        self.plan(until_ns, Due::JoinTimeout(index, round));
+        self.meet();
+        Ok(())
+    }
+
+    /// Connects neighbours that both are joining the same group and can reach each other.
+    pub(super) fn meet(&mut self) {
+        let mut complete = Vec::new();
+        for one in 0..self.processes.len() {
+            let rounds: Vec<u64> = self.processes[one].joinings.keys().copied().collect();
+            for round in rounds {
+                self.meet_neighbours(one, round);
+                let Some(joining) = self.processes[one].joinings.get_mut(&round) else { continue };
+                let lacks = joining.links.len() < joining.settings.neighbours().len();
+                if !lacks && !std::mem::replace(&mut joining.is_complete, true) {
+                    complete.push((one, round));
+                }
+            }
+        }
+        for (one, round) in complete {
+            let late_ns = self.dice.between(0, self.scenario.network.latency_ns * 2);
+            self.plan(self.now_ns() + late_ns, Due::Create(one, round));
+        }
+    }
+
+    fn meet_neighbours(&mut self, one: usize, round: u64) {
+        let joining = &self.processes[one].joinings[&round];
+        let rank = joining.settings.rank;
+        let wanted: Vec<(u32, usize)> = joining
+            .settings
+            .neighbours()
+            .into_iter()
+            .filter(|other| !joining.links.contains_key(other))
+            .map(|other| (other, process_at(joining.start.addresses[other as usize])))
+            .collect();
+        for (other_rank, other) in wanted {
+            if self.processes[other].joinings.contains_key(&round) && self.can_talk(one, other) {
+                let link = self.scenario.network.link(0, 0);
+                let (near, far) = self.network.connect_with(one, other, link);
+                let links = |process: &mut Process, rank, link| {
+                    process.joinings.get_mut(&round).map(|it| it.links.insert(rank, link))
+                };
+                links(&mut self.processes[one], other_rank, near);
+                links(&mut self.processes[other], rank, far);
+            }
+        }
+    }
+
+    /// All neighbours are connected.
+    pub(super) fn create(&mut self, index: usize, round: u64) {
+        let process = &mut self.processes[index];
+        let Some(joining) = process.joinings.remove(&round) else { return };
+        let Joining { start, settings, links, .. } = joining;
+        let Some(engine) = &mut process.engine else { return };
+        let created = engine.create(settings, links.into_iter().collect());
+        if let (Ok(()), Some(receiver)) = (&created, &mut process.receiver)
+            && let Some(copy) = &receiver.copy
+        {
+            let news = receiver.news.0.clone();
+            let tell: Tell = Box::new(move |what| drop(news.send(what)));
+            receiver.members.insert(round, Member::new(&start, copy.clone(), tell));
+        }
+        self.note(index, Note::Joined(round, created.map_err(Error::from)));
+        self.look(index);
+    }
+
+    pub(super) fn join_timeout(&mut self, index: usize, round: u64) {
+        let Some(joining) = self.processes[index].joinings.remove(&round) else { return };
+        let lacking = joining.settings.neighbours();
+        let member = lacking.into_iter().find(|rank| !joining.links.contains_key(rank));
+        let Some(member) = member else {
+            // It has them all, and is about to be created.
+            self.processes[index].joinings.insert(round, joining);
+            return;
+        };
+        let address = joining.start.addresses[member as usize];
+        joining.links.into_values().for_each(|link| self.network.discard(link));
+        let error = Error::Member { member, address, cause: "did not come in time".into() };
+        self.note(index, Note::Joined(round, Err(error)));
+    }
+
+    /// Whoever has decided is gone: all groups end.
+    pub(super) fn close_engine(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        process.is_over = true;
+        process.standing.clear();
+        for (_, joining) in std::mem::take(&mut process.joinings) {
+            joining.links.into_values().for_each(|link| self.network.discard(link));
+        }
+        if let Some(engine) = &mut process.engine {
+            let groups: Vec<u64> = engine.groups().collect();
+            for group in groups {
+                let _ = engine.abort(group, "its context was closed");
+            }
+        }
+        self.look(index);
+    }
+}

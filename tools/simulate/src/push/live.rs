@@ -1,0 +1,318 @@
+//! Moves virtual time, and lets machines, threads and connections do what is due.
+
+use files::machines::{FAILURE_DEADLINE, ToRoot, silence};
+
+use super::{
+    line::{Way, Word},
+    process::Note,
+    world::{BEAT_NS, Due, SECOND_NS, World},
+};
+
+/// A run that takes more has got into a circle.
+const STEPS_MAX: u64 = 1_000_000;
+const MINUTE_NS: u64 = 60 * SECOND_NS;
+
+impl World<'_> {
+    /// Until everything has ended that ever will, or something is wrong.
+    pub(super) fn live(&mut self) {
+        while self.facts.violations.is_empty() && !self.is_over() {
+            self.step += 1;
+            self.do_harm();
+            if !self.advance() && !self.is_over() {
+                self.facts.violated(format!("nothing happens any more: {}", self.who_lives()));
+            }
+            let late_ns = self.now_ns().saturating_sub(self.disturbed_ns);
+            if late_ns > self.bound_ns() || self.step > STEPS_MAX {
+                let (late_s, steps) = (late_ns / SECOND_NS, self.step);
+                self.facts.violated(format!(
+                    "{late_s} s after the last disturbance, step {steps}: {}",
+                    self.who_lives()
+                ));
+            }
+        }
+        let late_ns = self.now_ns().saturating_sub(self.disturbed_ns);
+        let lateness = late_ns as f64 / self.bound_ns() as f64;
+        self.facts.lateness = self.facts.lateness.max(lateness);
+    }
+
+    /// Lets connections close.
+    pub(super) fn settle(&mut self) {
+        while self.network.step().is_some() {}
+        // Whoever stood still for a moment may not have looked yet.
+        (0..self.processes.len()).for_each(|process| self.look(process));
+    }
+
+    /// Lets the next thing happen. False if there is none.
+    fn advance(&mut self) -> bool {
+        let next = self.agenda.keys().next().copied();
+        let reporting = match next {
+            Some((at_ns, _)) => self.network.run_until(std::time::Duration::from_nanos(at_ns)),
+            None => self.network.step(),
+        };
+        if let Some(process) = reporting {
+            match self.machines[self.processes[process].machine].held_until_ns {
+                held_ns if held_ns > self.now_ns() => self.plan(held_ns, Due::Look(process)),
+                _ => self.look(process),
+            }
+            return true;
+        }
+        let Some(due) = next.and_then(|key| self.agenda.remove(&key)) else { return false };
+        let held_ns = self
+            .doer(&due)
+            .map_or(0, |process| self.machines[self.processes[process].machine].held_until_ns);
+        if held_ns > self.now_ns() {
+            self.plan(held_ns, due);
+        } else {
+            self.happen(due);
+        }
+        true
+    }
+
+    /// Whose program does it.
+    fn doer(&self, due: &Due) -> Option<usize> {
+        match due {
+            Due::Look(process)
+            | Due::Deadline(process)
+            | Due::Handle(process)
+            | Due::Beat(process)
+            | Due::JoinTimeout(process, _)
+            | Due::Create(process, _)
+            | Due::Hashed(process)
+            | Due::Digest(process)
+            | Due::RootDeadline(process)
+            | Due::Farewell(process) => Some(*process),
+            Due::Deliver(line, way) | Due::Silence(line, way, _) => {
+                Some(self.lines[*line].reader(*way))
+            }
+            Due::Checked(line, _) => Some(self.lines[*line].root),
+            Due::Start { .. } | Due::Release => None,
+        }
+    }
+
+    fn happen(&mut self, due: Due) {
+        if self.doer(&due).is_some_and(|process| self.processes[process].is_dead()) {
+            return;
+        }
+        match due {
+            Due::Start { host, start } => self.start_receiver(host, start),
+            Due::Look(process) => self.look(process),
+            Due::Deadline(process) => {
+                self.processes[process].deadline_ns = None;
+                self.look(process);
+            }
+            Due::Handle(process) => self.handle(process),
+            Due::Deliver(line, way) => self.deliver(line, way),
+            Due::Beat(process) => self.beat(process),
+            Due::Silence(line, way, since_ns) => self.lose_patience(line, way, since_ns),
+            Due::Release => {
+                self.note_silence();
+                self.meet();
+            }
+            Due::JoinTimeout(process, round) => self.join_timeout(process, round),
+            Due::Create(process, round) => self.create(process, round),
+            Due::Hashed(process) => self.hashed(process),
+            Due::Checked(line, right) => {
+                let root = self.lines[line].root;
+                self.note(root, Note::Checked(line, right));
+            }
+            Due::Digest(process) => self.note(process, Note::Digest),
+            Due::RootDeadline(process) => {
+                if self.root.process == process {
+                    self.root.deadline_ns = None;
+                    self.advance_root();
+                }
+            }
+            Due::Farewell(process) => self.leave(process),
+        }
+    }
+
+    fn handle(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        process.looks_ns = None;
+        if process.busy_until_ns > self.network.now().as_nanos() as u64 {
+            self.plan_handling(index);
+            return;
+        }
+        match process.receiver {
+            Some(_) => self.handle_receiver(index),
+            None => self.handle_root(index),
+        }
+        self.plan_handling(index);
+    }
+
+    /// A receiver says how far it is.
+    fn beat(&mut self, index: usize) {
+        let is_over = self.processes[index].is_over;
+        let Some(receiver) = self.processes[index].receiver.as_mut().filter(|_| !is_over) else {
+            return;
+        };
+        let bytes = receiver.copy.as_ref().map_or(0, |copy| copy.has().bytes());
+        let line = receiver.line;
+        // Without news only the silence of a line would tell, which is watched elsewhere.
+        if std::mem::replace(&mut receiver.told_bytes, bytes) != bytes {
+            self.say(line, Way::ToRoot, Word::ToRoot(ToRoot::Progress { bytes }));
+        }
+        self.tell_work(index);
+        self.tell_waiting(index);
+        self.plan(self.now_ns() + BEAT_NS, Due::Beat(index));
+    }
+
+    /// Each minute that a copy is digested, if its host tells.
+    fn tell_work(&mut self, index: usize) {
+        let now_ns = self.now_ns();
+        let tells = self.host_of(index).trouble.tells_work;
+        let Some(receiver) = self.processes[index].receiver.as_mut().filter(|_| tells) else {
+            return;
+        };
+        let minutes =
+            receiver.hashes_since_ns.map_or(0, |since_ns| (now_ns - since_ns) / MINUTE_NS);
+        if std::mem::replace(&mut receiver.told_minutes, minutes) != minutes {
+            let line = receiver.line;
+            let worked = ToRoot::Worked { bytes: minutes };
+            self.say(line, Way::ToRoot, Word::ToRoot(worked));
+        }
+    }
+
+    /// Until when nothing passes between two processes.
+    pub(super) fn cut_until_ns(&self, one: usize, other: usize) -> u64 {
+        self.cut_between_ns(self.processes[one].machine, self.processes[other].machine)
+    }
+
+    /// The same for two machines.
+    pub(super) fn cut_between_ns(&self, one: usize, other: usize) -> u64 {
+        let parts = |side: &[u32]| side.contains(&(one as u32)) != side.contains(&(other as u32));
+        let cuts = self.partitions.iter().filter(|(side, _)| parts(side));
+        cuts.map(|&(_, until_ns)| until_ns).max().unwrap_or(0)
+    }
+
+    fn is_held(&self, process: usize) -> bool {
+        self.machines[self.processes[process].machine].held_until_ns > self.now_ns()
+    }
+
+    /// Whether both run and reach each other.
+    pub(super) fn can_talk(&self, one: usize, other: usize) -> bool {
+        let is_well = |index: usize| !self.processes[index].is_dead() && !self.is_held(index);
+        is_well(one) && is_well(other) && self.cut_until_ns(one, other) <= self.now_ns()
+    }
+
+    /// Looks at which lines nothing passes on, after something has changed.
+    pub(super) fn note_silence(&mut self) {
+        let now_ns = self.now_ns();
+        for index in 0..self.lines.len() {
+            for way in Way::BOTH {
+                let (writer, reader) =
+                    (self.lines[index].writer(way), self.lines[index].reader(way));
+                let is_cut = self.cut_until_ns(writer, reader) > now_ns;
+                let is_silent = self.is_held(writer) || is_cut;
+                let pipe = self.lines[index].pipe(way);
+                match (is_silent, pipe.silent_since_ns) {
+                    _ if pipe.is_shut => {}
+                    (true, None) => {
+                        pipe.silent_since_ns = Some(now_ns);
+                        let at_ns = now_ns + silence(FAILURE_DEADLINE).as_nanos() as u64;
+                        self.plan(at_ns, Due::Silence(index, way, now_ns));
+                    }
+                    (false, Some(_)) => pipe.silent_since_ns = None,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn lose_patience(&mut self, index: usize, way: Way, since_ns: u64) {
+        self.note_silence();
+        let pipe = self.lines[index].pipe(way);
+        if !pipe.is_shut && pipe.silent_since_ns == Some(since_ns) {
+            pipe.words.clear();
+            self.end_pipe(index, way, "nothing was heard of it for 8 s");
+        }
+    }
+
+    /// Says something on a line; it may arrive never.
+    pub(super) fn say(&mut self, index: usize, way: Way, word: Word) {
+        let Some(word) = self.planted(word) else { return };
+        let (now_ns, scenario) = (self.now_ns(), self.scenario);
+        let writer = self.lines[index].writer(way);
+        let said_ns = now_ns.max(self.processes[writer].busy_until_ns);
+        let late_ns = self.dice.between(0, scenario.word_ns_max) + scenario.network.latency_ns;
+        let pipe = self.lines[index].pipe(way);
+        if !pipe.is_shut {
+            let at_ns = (said_ns + late_ns).max(pipe.last_at_ns);
+            pipe.last_at_ns = at_ns;
+            pipe.words.push_back((said_ns, at_ns, word));
+            self.plan(at_ns, Due::Deliver(index, way));
+        }
+    }
+
+    /// The next word of a line arrives, unless something holds it up.
+    fn deliver(&mut self, index: usize, way: Way) {
+        let now_ns = self.now_ns();
+        let (writer, reader) = (self.lines[index].writer(way), self.lines[index].reader(way));
+        let writer_machine = &self.machines[self.processes[writer].machine];
+        let (held_since_ns, held_ns) = (writer_machine.held_since_ns, writer_machine.held_until_ns);
+        let cut_ns = self.cut_until_ns(writer, reader);
+        let pipe = self.lines[index].pipe(way);
+        let Some(&(said_ns, at_ns, _)) = pipe.words.front() else { return };
+        // What was said before still arrives.
+        let unsaid_ns = if said_ns > held_since_ns { held_ns } else { 0 };
+        let until_ns = cut_ns.max(unsaid_ns).max(at_ns);
+        if until_ns > now_ns {
+            self.plan(until_ns, Due::Deliver(index, way));
+        } else if let Some((_, _, word)) = pipe.words.pop_front() {
+            self.arrive(index, way, word);
+        }
+    }
+
+    fn arrive(&mut self, index: usize, way: Way, word: Word) {
+        let reader = self.lines[index].reader(way);
+        match word {
+            Word::ToRoot(ToRoot::Hello { .. }) => self.note(reader, Note::Came(index)),
+            Word::ToRoot(message) => self.note(reader, Note::Said(index, message)),
+            Word::ToReceiver(message) => self.note(reader, Note::Told(Ok(message))),
+            Word::End(how) => self.end_pipe(index, way, how),
+        }
+    }
+
+    /// The reading end of a line hears that nothing more comes.
+    pub(super) fn end_pipe(&mut self, index: usize, way: Way, how: &'static str) {
+        let reader = self.lines[index].reader(way);
+        self.lines[index].pipe(way).is_shut = true;
+        if self.processes[reader].is_dead() {
+            return;
+        }
+        match way {
+            Way::ToRoot => self.note(reader, Note::Gone(index, how)),
+            Way::ToReceiver => self.note(reader, Note::Told(Err(how))),
+        }
+    }
+
+    /// One end hangs up: the other hears what was said, and then the end.
+    pub(super) fn hang_up(&mut self, index: usize, from: Way) {
+        self.say(index, from, Word::End("connection closed"));
+        let back = if from == Way::ToRoot { Way::ToReceiver } else { Way::ToRoot };
+        let pipe = self.lines[index].pipe(back);
+        (pipe.is_shut, pipe.words) = (true, Default::default());
+    }
+
+    fn is_over(&self) -> bool {
+        self.processes.iter().all(|process| {
+            process.is_gone() || self.machines[process.machine].held_until_ns == u64::MAX
+        }) && !self.is_somebody_coming()
+    }
+
+    fn is_somebody_coming(&self) -> bool {
+        let is_start = |due: &Due| matches!(due, Due::Start { .. });
+        !self.root.is_closed && self.agenda.values().any(is_start)
+    }
+
+    fn who_lives(&self) -> String {
+        let living: Vec<String> = self
+            .processes
+            .iter()
+            .enumerate()
+            .filter(|(_, process)| !process.is_gone())
+            .map(|(index, process)| format!("process {index} on machine {}", process.machine))
+            .collect();
+        format!("{} have not ended; the root: {}", living.join(", "), self.root.describe())
+    }
+}

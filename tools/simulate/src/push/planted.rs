@@ -1,0 +1,36 @@
+//! What planted bugs do.
+
+use files::machines::{RangeList, Ranges, ToReceiver, ToRoot};
+
+use super::{canary::PushCanary, line::Word, world::World};
+
+impl World<'_> {
+    /// What is said instead of a word, if anything is.
+    pub(super) fn planted(&self, mut word: Word) -> Option<Word> {
+        let Some(canary) = self.options.canary else { return Some(word) };
+        match (canary, &mut word) {
+            (PushCanary::LosesReports, Word::ToRoot(ToRoot::RoundFailed { .. }))
+            | (PushCanary::ForgetsPublish, Word::ToReceiver(ToReceiver::Publish)) => return None,
+            (PushCanary::ClaimsAll, Word::ToRoot(ToRoot::RoundFailed { has, .. })) => {
+                let all: Ranges = [(0, self.scenario.bytes)].into_iter().collect();
+                *has = RangeList::from(&all);
+            }
+            (PushCanary::ClaimsNothing, Word::ToRoot(ToRoot::RoundFailed { has, .. })) => {
+                *has = RangeList::default();
+            }
+            _ => {}
+        }
+        Some(word)
+    }
+
+    pub(super) fn planted_digest(&self, digest: blake3::Hash) -> blake3::Hash {
+        match self.options.canary {
+            Some(PushCanary::BelievesCopies) => blake3::hash(&self.source),
+            _ => digest,
+        }
+    }
+
+    pub(super) fn trusts_leftovers(&self) -> bool {
+        self.options.canary == Some(PushCanary::TrustsLeftovers)
+    }
+}

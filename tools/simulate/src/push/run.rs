@@ -1,0 +1,95 @@
+//! Carries a scenario out.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use files::{PushSettings, machines::Coordinator};
+use transport_sim::SimNet;
+
+use super::{
+    canary::PushCanary, outcome::PushOutcome, scenario::PushScenario, seats::Root,
+    settings::settings, world::World,
+};
+use crate::options::Options;
+
+/// Runs a push to its end, or to the first thing that must not happen. A panic is such a thing.
+pub fn run_push(scenario: &PushScenario, options: Options<PushCanary>) -> PushOutcome {
+    let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let settings = settings(scenario)?;
+        let mut world = World::new(scenario, &settings, options, &network);
+        world.push();
+        if world.facts.violations.is_empty() {
+            world.push_again(&settings);
+        }
+        Ok(world.outcome())
+    }));
+    let mut outcome = outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        Err(format!("panicked: {}", text.unwrap_or_default()))
+    });
+    let mut outcome = match &mut outcome {
+        Ok(outcome) => std::mem::take(outcome),
+        Err(problem) => {
+            PushOutcome { violations: vec![std::mem::take(problem)], ..PushOutcome::default() }
+        }
+    };
+    outcome.digest = network.digest();
+    if options.trace_events > 0 {
+        outcome.trace = network.trace();
+    }
+    outcome
+}
+
+impl<'a> World<'a> {
+    /// One push, with all that is done to it.
+    fn push(&mut self) {
+        self.facts.pushes += 1;
+        self.start_push();
+        self.live();
+        if self.facts.violations.is_empty() {
+            self.check_push();
+        }
+        if self.facts.violations.is_empty() {
+            self.settle();
+            self.check_leaks();
+        }
+    }
+
+    /// All machines are well again, and somebody repeats the command.
+    fn push_again(&mut self, settings: &'a PushSettings) {
+        for machine in 0..self.machines.len() {
+            self.kill_machine(machine, false);
+            self.machines[machine].held_until_ns = 0;
+        }
+        self.partitions.clear();
+        self.agenda.clear();
+        self.disturbed_ns = self.now_ns();
+        let core = Coordinator::new(settings, self.scenario.bytes);
+        self.root = Root::new(core, self.scenario);
+        self.push();
+    }
+
+    fn outcome(self) -> PushOutcome {
+        let facts = self.facts;
+        let virtual_ns = self.network.now().as_nanos() as u64;
+        PushOutcome {
+            violations: facts.violations,
+            steps: self.step,
+            virtual_ns,
+            lateness: facts.lateness,
+            harms: facts.harms,
+            ends: facts.ends,
+            published: facts.published,
+            failed: facts.failed,
+            rounds: facts.rounds,
+            retries: facts.retries,
+            joined: facts.joined,
+            set_aside: facts.set_aside,
+            resumed_bytes: facts.resumed_bytes,
+            bytes_again: facts.bytes_again,
+            bytes: facts.bytes,
+            ..PushOutcome::default()
+        }
+    }
+}

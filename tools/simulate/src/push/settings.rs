@@ -1,0 +1,38 @@
+//! The settings of a simulated push.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use files::{Admission, HostPlan, PushSettings, Reach};
+use rdmc::Secret;
+
+use super::scenario::PushScenario;
+
+/// What a host is called.
+pub(super) fn name(host: usize) -> String {
+    format!("h{host}")
+}
+
+fn plan(host: usize) -> HostPlan {
+    let (name, rack) = (name(host), host as u32 / 3);
+    HostPlan { destination: name.clone(), name, rack, reach: Reach::Calls }
+}
+
+/// What the root is asked for.
+pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> {
+    scenario.check()?;
+    let hosts = scenario.named().map(plan).collect();
+    let rate = scenario.network.rate_bytes_per_s;
+    let rate_min = (rate * scenario.rate_min_percent / 100).max(1);
+    // Who may join says its name, and chooses nothing.
+    let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let admission = Admission { listen, destination: "{host}".into() };
+    Ok(PushSettings {
+        admission: scenario.hosts.iter().any(|host| host.joins).then_some(admission),
+        algorithm: scenario.algorithm()?,
+        block_bytes: Some(scenario.block_bytes),
+        rate_bits_per_second: Some(rate.saturating_mul(8)),
+        retries: scenario.retries,
+        rate_min: (scenario.rate_min_percent > 0).then_some(rate_min),
+        ..PushSettings::new(hosts, Secret::from_bytes([7; 32]))
+    })
+}

@@ -1,0 +1,182 @@
+//! Pushes in which one thing is out of the ordinary, that seeds do not draw.
+
+use std::time::Duration;
+
+use files::machines::Step;
+use simulate::{
+    Blow, HostScenario, HostTrouble, Limits, NetworkPlan, Options, PushEnd, PushHarm, PushOutcome,
+    PushScenario, SourceTrouble, draw_push, run_push,
+};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// To so many hosts; a copy takes 10 s.
+fn scenario(hosts: usize) -> PushScenario {
+    let host = HostScenario {
+        start_ns: 1_000_000,
+        is_absent: false,
+        joins: false,
+        disk_ns: 0,
+        verify_ns: 0,
+        rate_bytes_per_s: None,
+        leftover_percent: 0,
+        trouble: HostTrouble::default(),
+    };
+    PushScenario {
+        seed: 7,
+        bytes: 40_000,
+        block_bytes: 1_000,
+        chunk_bytes: 1_000,
+        algorithm: None,
+        retries: 0,
+        rate_min_percent: 0,
+        network: NetworkPlan {
+            rate_bytes_per_s: 4_000,
+            latency_ns: 100_000,
+            block_jitter_percent: 0,
+            delivery_jitter_ns_max: 0,
+            control_jitter_ns_max: 0,
+            loss_detection_ns: 0,
+            silence_timeout_ms: 5_000,
+            drain_timeout_ms: 1_000,
+            slow_links: Vec::new(),
+        },
+        word_ns_max: 0,
+        look_ns_max: 0,
+        digest_ns: 1,
+        hosts: vec![host; hosts],
+        source: SourceTrouble::default(),
+        blows: Vec::new(),
+    }
+}
+
+/// Nothing happens that must not.
+fn run(scenario: &PushScenario) -> PushOutcome {
+    let outcome = run_push(scenario, Options { canary: None, trace_events: 500 });
+    assert_eq!(outcome.violations, [""; 0], "{}", outcome.trace);
+    outcome
+}
+
+/// How the push ended, and not the same command again.
+fn first(scenario: &PushScenario) -> PushEnd {
+    run(scenario).ends.swap_remove(0)
+}
+
+fn failed(reason: &str) -> Step {
+    Step::Failed(reason.to_owned())
+}
+
+/// A push to two hosts with so many retries, of which the second cannot be started for so long; the digest of
+/// the source is known after a minute.
+fn refused_for(time: Duration, retries: u32) -> Vec<Step> {
+    let mut scenario = scenario(2);
+    (scenario.retries, scenario.digest_ns) = (retries, 60 * SECOND_NS);
+    scenario.hosts[1].trouble.absent_ns = time.as_nanos() as u64;
+    first(&scenario).steps.into_iter().flatten().collect()
+}
+
+#[test]
+fn a_host_that_comes_back_soon_has_not_used_up_its_retries() {
+    assert_eq!(refused_for(Duration::from_secs(2), 5)[1], Step::Published);
+}
+
+#[test]
+fn a_host_is_tried_on_while_others_receive() {
+    assert_eq!(refused_for(Duration::from_secs(1), 1)[1], Step::Published);
+    // Who could have sent it anything has published; it was tried until then.
+    let steps = refused_for(Duration::from_secs(3600), 1);
+    assert_eq!(steps, [Step::Published, failed("cannot be started")]);
+    assert_eq!(refused_for(Duration::from_millis(2), 0)[1], failed("cannot be started"));
+}
+
+#[test]
+fn a_source_that_changes_ends_the_push_before_all_is_sent() {
+    let mut scenario = scenario(3);
+    scenario.source.changes_ns = Some(SECOND_NS / 2);
+    let end = first(&scenario);
+    assert!(end.error.as_ref().is_some_and(|error| error.contains("written to")), "{end:?}");
+    assert!(end.steps.iter().all(|step| matches!(step, Some(Step::Failed(_)))), "{end:?}");
+}
+
+/// A push to two hosts, of which the second has another copy than the digest says.
+fn differing(reads_differently: bool) -> PushEnd {
+    let mut scenario = scenario(2);
+    scenario.hosts[1].trouble.differs = true;
+    scenario.source.reads_differently = reads_differently;
+    first(&scenario)
+}
+
+#[test]
+fn a_copy_that_differs_has_the_source_read_again_before_its_host_is_blamed() {
+    let end = differing(false);
+    assert!(end.error.is_none() && end.steps[0] == Some(Step::Published), "{end:?}");
+    let Some(Step::Failed(reason)) = &end.steps[1] else { panic!("{end:?}") };
+    assert!(reason.contains("reads as it did before"), "{reason}");
+    let end = differing(true);
+    assert!(end.error.as_ref().is_some_and(|error| error.contains("written to")), "{end:?}");
+}
+
+#[test]
+fn a_host_that_prepares_for_long_gets_its_copy_after_the_others() {
+    let mut scenario = scenario(4);
+    let half_an_hour_ns = 1_700 * SECOND_NS;
+    scenario.hosts[3].trouble.prepare_ns = half_an_hour_ns;
+    let end = first(&scenario);
+    let at_ns: Vec<u64> = end.published_ns.iter().copied().flatten().collect();
+    assert_eq!(at_ns.len(), 4, "{end:?}");
+    assert!(at_ns[..3].iter().all(|&at_ns| at_ns < 300 * SECOND_NS), "{end:?}");
+    assert!(at_ns[3] > half_an_hour_ns, "{end:?}");
+}
+
+#[test]
+fn a_host_that_starts_its_fabric_for_long_does_not_delay_the_first_groups() {
+    let mut scenario = scenario(3);
+    let long_ns = 14 * SECOND_NS;
+    scenario.hosts[2].trouble.fabric_ns = long_ns;
+    let end = first(&scenario);
+    assert_eq!(end.steps[0], Some(Step::Published));
+    assert!(end.first_round_ns.is_some_and(|at_ns| at_ns < long_ns), "{end:?}");
+}
+
+#[test]
+fn a_host_may_verify_for_as_long_as_it_gets_on() {
+    let mut scenario = scenario(2);
+    scenario.hosts[1].verify_ns = 3 * 3600 * SECOND_NS;
+    scenario.hosts[1].trouble.tells_work = true;
+    let end = first(&scenario);
+    assert!(end.steps.iter().all(|step| *step == Some(Step::Published)), "{end:?}");
+    // One that says nothing is given up.
+    scenario.hosts[1].trouble.tells_work = false;
+    let outcome = run_push(&scenario, Options::default());
+    assert_eq!(outcome.ends[0].steps[1], Some(failed("did not verify its copy in time")));
+}
+
+#[test]
+fn a_host_that_says_nothing_of_a_failed_group_is_given_up_and_the_others_go_on() {
+    let mut scenario = scenario(4);
+    scenario.hosts[1].trouble.is_mute = true;
+    let kill = PushHarm::Kill { machine: 4, damages: false };
+    scenario.blows.push(Blow { step: 150, what: kill });
+    let outcome = run(&scenario);
+    let end = &outcome.ends[0];
+    assert!(outcome.rounds > 2, "{outcome:?}");
+    for host in [0, 2] {
+        assert_eq!(end.steps[host], Some(Step::Published), "{end:?}");
+    }
+    let Some(Step::Failed(reason)) = &end.steps[1] else { panic!("{end:?}") };
+    assert!(reason.contains("no longer answers"), "{reason}");
+}
+
+#[test]
+fn hosts_are_set_aside_only_below_the_rate_that_was_asked_for() {
+    let set_aside = |percent: Option<u64>| -> u64 {
+        let drawn = (0..300).map(|seed| draw_push(seed, &Limits::default()));
+        let runs = drawn.map(|mut scenario| {
+            scenario.rate_min_percent = percent.unwrap_or(scenario.rate_min_percent);
+            run_push(&scenario, Options::default()).set_aside
+        });
+        runs.sum()
+    };
+    assert_eq!(set_aside(Some(0)), 0);
+    assert!(set_aside(None) > 0);
+}
