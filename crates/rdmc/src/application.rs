@@ -7,7 +7,6 @@ use std::{
 };
 
 use transport::Region;
-use transport_switch::Registration;
 
 use crate::{Error, Event, Failure, FailureKind, group::Shared};
 
@@ -80,6 +79,9 @@ where
         (self.complete)(message, region);
     }
 }
+
+/// Keeps a group in switches until it is dropped, which may block.
+pub(crate) type Registration = Box<dyn Any + Send>;
 
 /// Turns a group's events into calls of its application.
 pub(crate) struct Dispatcher {

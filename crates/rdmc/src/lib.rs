@@ -11,7 +11,7 @@
 //!   message has reached every member.
 //!
 //! With [`Algorithm::InSwitch`] receivers relay nothing: switches copy what the root sends once, which
-//! [`Switches`] tells them to.
+//! `Switches` tells them to (feature `switch`).
 //!
 //! [`Engine`] is the same without threads and sockets, over any [`transport::Transport`].
 //!
@@ -75,6 +75,7 @@ pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError};
 pub use session::Secret;
 pub use transport::{Region, RegionError, RegionPool, Storage};
+#[cfg(feature = "switch")]
 pub use transport_switch::{InsertError, Inserted, Switches};
 pub use transport_tcp::TcpConfig;
 pub use worker::CompletionMode;

@@ -5,8 +5,9 @@ mod world;
 
 use std::time::Duration;
 
+use plan::slowness::worst;
 use proptest::prelude::*;
-use rdmc::{Algorithm, FailureKind, Region, SmallMessages, Waited, Window, slowness::worst};
+use rdmc::{Algorithm, FailureKind, Region, SmallMessages, Waited, Window};
 use transport_sim::{Jitter, LinkConfig, SimConfig};
 use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
 
