@@ -19,17 +19,20 @@ use crate::creation::in_switch;
 use crate::{
     Application, CompletionMode, Counters, Error, Fabric, Group, GroupSettings, Memory, Offload,
     Protection, Waited,
-    application::{Dispatcher, Functions, Registration},
+    application::Functions,
     caller::Caller,
+    commands::{Command, Commands},
     creation::{
         links::{LinkListener, Wires, connect_neighbours},
         terms::Terms,
     },
     disks::DiskThreads,
+    dispatcher::{Dispatcher, Registration},
     group::Shared,
     network::{GroupEnd, Link, Network, Wire},
     outbox::events,
-    worker::{Command, Commands, Outlet, Worker},
+    outlet::Outlet,
+    worker::Worker,
 };
 
 /// How long a call waits for what moves transfers on: far longer than it ever takes, unless the

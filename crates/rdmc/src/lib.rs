@@ -47,10 +47,13 @@
 mod application;
 pub mod bootstrap;
 mod caller;
+mod commands;
+mod completion;
 mod context;
 mod creation;
 pub mod discovery;
 mod disks;
+mod dispatcher;
 mod error;
 mod fabric;
 #[cfg(any(test, fuzzing))]
@@ -58,10 +61,12 @@ pub mod fuzzing;
 mod group;
 mod network;
 mod outbox;
+mod outlet;
 mod protection;
 mod worker;
 
 pub use application::{Application, Memory};
+pub use completion::CompletionMode;
 pub use context::{Context, ContextSettings, Progress};
 pub use engine::{
     BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Counters, Engine, Error as EngineError, Event, Failure,
@@ -78,4 +83,3 @@ pub use transport::{Region, RegionError, RegionPool, Storage};
 #[cfg(feature = "switch")]
 pub use transport_switch::{InsertError, Inserted, Switches};
 pub use transport_tcp::TcpConfig;
-pub use worker::CompletionMode;

@@ -143,19 +143,6 @@ impl Network {
     }
 }
 
-/// Fabrics of libfabric that are worth more than TCP on this host, best first.
-#[cfg(feature = "fabric")]
-pub(crate) fn hardware() -> Vec<Fabric> {
-    let discovery = transport_fabric::discover();
-    discovery.map(|d| d.automatic().map(Fabric::libfabric).collect()).unwrap_or_default()
-}
-
-/// Without libfabric there are none.
-#[cfg(not(feature = "fabric"))]
-pub(crate) fn hardware() -> Vec<Fabric> {
-    Vec::new()
-}
-
 impl Offers {
     /// For one new link. Errors: the system has no random numbers.
     pub(crate) fn make(&self) -> Result<Offer, Error> {
