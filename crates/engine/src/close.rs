@@ -11,14 +11,12 @@ use std::collections::BTreeSet;
 
 use relay::RelayError;
 use schedule::Schedule;
-use transport::Transport;
 
-use crate::{group::Group, words::Word};
+use crate::words::Word;
 
 /// How far closing has come at one member.
 #[derive(Debug)]
 pub(crate) struct Closing {
-    rank: u32,
     parent: Option<u32>,
     children: Vec<u32>,
     asked: bool,
@@ -38,7 +36,6 @@ impl Closing {
             .filter(|&other| schedule.announcer(other) == Some(rank))
             .collect();
         Self {
-            rank,
             parent: schedule.announcer(rank),
             undelivered: children.iter().copied().collect(),
             children,
@@ -53,6 +50,11 @@ impl Closing {
     /// The application wants to close. False if it has said so before.
     pub(crate) fn ask(&mut self) -> bool {
         !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// Whether all members have everything.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.confirmed
     }
 
     pub(crate) fn is_asked(&self) -> bool {
@@ -97,7 +99,7 @@ impl Closing {
     }
 
     /// What to say to whom now, in order; empty if closing has to wait.
-    fn next_words(&mut self, known: u64, completed: u64) -> Vec<(u32, Word)> {
+    pub(crate) fn next_words(&mut self, known: u64, completed: u64) -> Vec<(u32, Word)> {
         if self.parent.is_none() && self.asked && self.messages.is_none() {
             self.messages = Some(known);
         }
@@ -117,22 +119,5 @@ impl Closing {
             words.extend(self.children.iter().map(|&child| (child, Word::Confirmed)));
         }
         words
-    }
-}
-
-impl Group {
-    /// Takes the next step of closing, if it is time.
-    pub(crate) fn go_on_closing<T: Transport>(&mut self, transport: &mut T) {
-        if !self.is_running() {
-            return;
-        }
-        let (known, completed) = (self.order.known(), self.order.completed());
-        for (rank, word) in self.closing.next_words(known, completed) {
-            self.write_word(transport, rank, &word);
-        }
-        if self.closing.confirmed && self.is_running() {
-            tracing::debug!(target: "rdmc::engine", group = self.settings.number, rank = self.closing.rank, "group closed");
-            self.enter_closed(transport);
-        }
     }
 }

@@ -240,7 +240,8 @@ impl<T: Transport> Engine<T> {
             count += done.len();
             for done in done.drain(..) {
                 let group = self.groups.get_mut(&done.lane.group);
-                let Some(group) = group.filter(|group| group.staging.lane == done.lane) else {
+                let Some(group) = group.filter(|group| group.transfers.staging.lane == done.lane)
+                else {
                     continue;
                 };
                 self.touched.insert(done.lane.group);
@@ -254,9 +255,9 @@ impl<T: Transport> Engine<T> {
     /// What connections of a group that has ended still report concerns nobody, least of all a new
     /// group of the same number.
     fn forget(&mut self, group: &Group) {
-        for endpoint in group.peers.values() {
-            if self.neighbours.remove(endpoint).is_some() {
-                self.leaving.insert(*endpoint);
+        for (_, endpoint) in group.transfers.peers.iter() {
+            if self.neighbours.remove(&endpoint).is_some() {
+                self.leaving.insert(endpoint);
             }
         }
     }
@@ -282,7 +283,10 @@ impl<T: Transport> Engine<T> {
     ///
     /// Errors: the group has ended.
     pub fn offload(&self, group: u64) -> Result<Offload, Error> {
-        self.groups.get(&group).map(|group| group.offload).ok_or(Error::NoSuchGroup(group))
+        self.groups
+            .get(&group)
+            .map(|group| group.transfers.offload)
+            .ok_or(Error::NoSuchGroup(group))
     }
 
     /// What has been done so far, by all groups.
@@ -321,7 +325,8 @@ impl<T: Transport> Engine<T> {
     pub fn into_memory(self) -> HashMap<u64, Vec<(u64, Region)>> {
         // Nothing touches the memory once the transport is gone.
         drop(self.transport);
-        let memory = |(number, group): (u64, Group)| (number, group.memory.into_iter().collect());
+        let memory =
+            |(number, group): (u64, Group)| (number, group.transfers.memory.into_iter().collect());
         self.groups.into_iter().map(memory).collect()
     }
 
@@ -419,7 +424,7 @@ mod tests {
                         engine.accept(1, message, region(rank)).unwrap();
                     }
                 }
-                let staging = &engine.groups[&1].staging;
+                let staging = &engine.groups[&1].transfers.staging;
                 assert!(staging.made <= 5, "{} blocks at member {rank}", staging.made);
             }
             if network.step().is_none() && !engines.iter().any(|engine| engine.disks.has_done()) {

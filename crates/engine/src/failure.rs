@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use transport::Cause;
+
 /// Why a group failed: the first cause that this member learned of. It never changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
@@ -53,6 +55,17 @@ impl FailureKind {
         Self::Corrupt,
         Self::Network,
     ];
+
+    /// How a connection ended that was not closed from here.
+    pub(crate) fn of(cause: &Cause) -> Self {
+        match cause {
+            Cause::Silent(_) => Self::Silent,
+            Cause::Protocol(_) => Self::Protocol,
+            Cause::Corrupt(_) => Self::Corrupt,
+            Cause::Memory { .. } => Self::Memory,
+            _ => Self::Lost,
+        }
+    }
 
     pub(crate) fn code(self) -> u8 {
         self as u8

@@ -1,130 +1,69 @@
-//! One group at one member: a relay, its connections and its memory.
+//! One group at one member: its transfers, its neighbours' words, and how it ends.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use relay::{Obstacle, ReceiveId, Relay, RelayError, SendId, Settings, Wait, Window};
-use transport::{
-    Cause, Completion, EndpointId, LeaseError, PostError, Region, RegionPool, Transport,
-};
+use relay::{ReceiveId, RelayError, SendId};
+use transport::{Cause, Completion, EndpointId, Region, Transport};
 
 use crate::{
     close::Closing,
     counters::Counters,
-    credits::Credits,
     error::Error,
     event::Event,
     failure::{Failure, FailureKind},
-    jobs::{Disks, Lane},
+    jobs::{Disks, Done},
     offload::Offload,
-    order::Order,
     pace::Pace,
-    settings::{GroupSettings, check_region},
-    small::Small,
-    staging::{HAND_BACK_TIMEOUT, Staging},
-    stalls::Stalls,
+    phase::Phase,
+    settings::GroupSettings,
+    small::{self, Small},
+    staging::HAND_BACK_TIMEOUT,
+    stalls::{Situation, Stalls, ToAll, Verdict},
     timeline::Facts,
+    transfers::Transfers,
+    trouble::Trouble,
     words::Word,
 };
 
 pub(crate) struct Group {
-    pub(crate) settings: GroupSettings,
-    pub(crate) offload: Offload,
-    pub(crate) relay: Relay,
-    pub(crate) closing: Closing,
-    /// Neighbours that are connected.
-    pub(crate) peers: BTreeMap<u32, EndpointId>,
-    pub(crate) order: Order,
-    pub(crate) small: Option<Small>,
-    pub(crate) credits: Credits,
-    /// How many relayed messages each neighbour was told of.
-    pub(crate) announced: BTreeMap<u32, u64>,
-    /// Memory of messages that are not complete.
-    pub(crate) memory: BTreeMap<u64, Region>,
-    /// Memory for first blocks of messages whose own is not known yet.
-    pub(crate) spare: RegionPool,
-    pub(crate) spare_used: BTreeMap<ReceiveId, Region>,
-    /// Blocks on their way between files and the network.
-    pub(crate) staging: Staging,
-    /// Posts that have not completed: while there are any, the transport may touch memory.
-    pub(crate) posts_open: usize,
-    /// The first post that the transport has refused, and why.
-    pub(crate) refused: Option<String>,
-    phase: Phase,
-    pub(crate) events: VecDeque<Event>,
-    pub(crate) stalls: Stalls,
+    pub(crate) transfers: Transfers,
     pub(crate) pace: Pace,
+    closing: Closing,
+    small: Option<Small>,
+    stalls: Stalls,
+    phase: Phase,
     /// Set when jobs of a failed group are not waited for any more.
     gave_up_jobs: bool,
     failed_at: Duration,
-    /// What was last said of it on the timeline.
-    pub(crate) waiting: Option<Wait>,
-}
-
-#[derive(Debug)]
-enum Phase {
-    Running,
-    /// Every message is everywhere; connections are being closed.
-    Closed,
-    /// The first cause; reported once no post is open.
-    Failed(Failure),
-    /// The last event has been taken.
-    Ended,
 }
 
 impl Group {
+    /// `disks`: who reads and writes files, and a number that is unique in the engine.
     pub(crate) fn new(
         settings: GroupSettings,
         offload: Offload,
         now: Duration,
         disks: (Arc<dyn Disks>, u64),
     ) -> Result<Self, Error> {
-        let relay = Relay::new(Settings {
-            schedule: settings.schedule.clone(),
-            rank: settings.rank,
-            block_bytes: settings.block_bytes,
-            window: settings.relay_window(),
-            messages_in_flight: settings.messages_in_flight,
-            offload: offload.limit(),
-        })?;
-        // At most one spare block for each message in flight waits for its memory; the root and
-        // algorithms that announce the size first use them only while the application decides.
-        let spare_count = if settings.is_root() { 0 } else { settings.messages_in_flight as usize };
-        let (disks, id) = disks;
-        let lane = Lane { group: settings.number, id };
-        let Window { receives, sends } = settings.window;
-        let blocks = receives.saturating_add(sends) as usize;
+        let (rank, members) = (settings.rank, settings.schedule.members());
         Ok(Self {
-            staging: Staging::new(disks, lane, settings.block_bytes, blocks),
-            closing: Closing::new(&settings.schedule, settings.rank),
-            spare: RegionPool::new(spare_count, settings.block_bytes as usize),
+            closing: Closing::new(&settings.schedule, rank),
             small: Small::new(&settings),
-            pace: Pace::new(settings.rank),
-            settings,
-            offload,
-            relay,
-            peers: BTreeMap::new(),
-            order: Order::default(),
-            announced: BTreeMap::new(),
-            memory: BTreeMap::new(),
-            spare_used: BTreeMap::new(),
-            posts_open: 0,
-            refused: None,
-            credits: Credits::default(),
+            pace: Pace::new(rank),
+            stalls: Stalls::new(rank, members, settings.stall_timeout_ms, now),
+            transfers: Transfers::new(settings, offload, disks)?,
             phase: Phase::Running,
-            events: VecDeque::new(),
-            stalls: Stalls::new(now),
             gave_up_jobs: false,
             failed_at: Duration::ZERO,
-            waiting: None,
         })
     }
 
     pub(crate) fn number(&self) -> u64 {
-        self.settings.number
+        self.transfers.settings.number
+    }
+
+    fn rank(&self) -> u32 {
+        self.transfers.settings.rank
     }
 
     /// Something has moved, or has been asked for: stalling counts from now.
@@ -133,36 +72,43 @@ impl Group {
     }
 
     pub(crate) fn connect(&mut self, rank: u32, endpoint: EndpointId) {
-        self.peers.insert(rank, endpoint);
+        self.transfers.peers.insert(rank, endpoint);
     }
 
     pub(crate) fn missing_neighbour(&self) -> Option<u32> {
-        self.settings.neighbours().into_iter().find(|rank| !self.peers.contains_key(rank))
+        let neighbours = self.transfers.settings.neighbours();
+        neighbours.into_iter().find(|&rank| self.transfers.peers.get(rank).is_none())
+    }
+
+    /// Lets the root write small messages, and tells it so. Errors: the transport refuses.
+    pub(crate) fn expose_ring<T: Transport>(&mut self, transport: &mut T) -> Result<(), Error> {
+        let Self { transfers, small: Some(small), .. } = self else { return Ok(()) };
+        if let Some(root) = small.expose(transport, &transfers.peers)?
+            && let Err(trouble) = transfers.peers.write(transport, root, &Word::Freed { count: 0 })
+        {
+            self.stop(transport, trouble);
+        }
+        Ok(())
     }
 
     pub(crate) fn send(&mut self, region: Region, now: Duration) -> Result<u64, Error> {
         self.check_running()?;
         if self.closing.is_asked() {
-            return Err(Error::Closed(self.settings.number));
+            return Err(Error::Closed(self.number()));
         }
-        let bytes = region.len() as u64;
+        let (bytes, is_root) = (region.len() as u64, self.transfers.settings.is_root());
         let number = match &mut self.small {
             // What is in a file is read block by block: it is relayed whatever its length.
-            Some(small) if self.settings.is_root() && small.takes(bytes) && !region.is_stored() => {
-                let number = self.order.number(false);
+            Some(small) if is_root && small.takes(bytes) && !region.is_stored() => {
+                let number = self.transfers.order.number(false);
                 small.send(number);
                 number
             }
-            _ if self.settings.is_root() && self.offload.is_used() => {
-                self.send_shadowed(&region, now)?
-            }
-            _ => {
-                self.relay.send(bytes)?;
-                self.order.number(true)
-            }
+            _ => self.transfers.send(&region, now)?,
         };
-        self.note("message", |_| Facts::default().message(number).bytes(bytes));
-        self.memory.insert(number, region);
+        let facts = || Facts::default().message(number).bytes(bytes);
+        self.transfers.timeline.note("message", facts);
+        self.transfers.memory.insert(number, region);
         Ok(number)
     }
 
@@ -174,43 +120,44 @@ impl Group {
         now: Duration,
     ) -> Result<(), Error> {
         self.check_running()?;
-        self.note("accepted", |_| Facts::default().message(message));
-        if let Some(answer) = self.accept_small(message, &region, counters, now) {
-            return answer;
+        let Self { transfers, small, .. } = self;
+        transfers.timeline.note("accepted", || Facts::default().message(message));
+        let is_told = transfers.order.is_told(message);
+        let Some(small) = small.as_mut().filter(|small| is_told && small.holds(message)) else {
+            return transfers.accept(message, region);
+        };
+        let taken = small.take(transfers.settings.number, message, &region)?;
+        counters.small_received += 1;
+        counters.bytes_copied += taken.bytes;
+        transfers.memory.insert(message, region.clone());
+        match taken.contents {
+            Some(contents) => transfers
+                .staging
+                .store_small(message, contents, &region, now)
+                .map_err(|error| small::memory_refused(message, &error)),
+            None => {
+                transfers.small_taken(message, taken.bytes);
+                Ok(())
+            }
         }
-        let group = self.settings.number;
-        let unknown = RelayError::Unknown { what: "message", number: message };
-        let relayed = self.order.relayed(message).ok_or(unknown)?;
-        let bytes = self.relay.awaits_memory(relayed)?;
-        check_region(group, message, bytes, &region)?;
-        self.memory.insert(message, region);
-        self.relay.accepted(relayed)?;
-        Ok(())
     }
 
     pub(crate) fn ask_to_close(&mut self) -> Result<(), Error> {
         self.check_running()?;
-        if !self.closing.ask() {
-            return Err(Error::Closed(self.settings.number));
-        }
-        Ok(())
+        if self.closing.ask() { Ok(()) } else { Err(Error::Closed(self.number())) }
     }
 
     pub(crate) fn abort<T: Transport>(&mut self, transport: &mut T, detail: &str) {
-        let rank = self.settings.rank;
+        let rank = self.rank();
         self.fail(transport, Some(rank), FailureKind::Application, detail.to_owned());
     }
 
-    pub(crate) fn is_running(&self) -> bool {
+    fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Running)
     }
 
     fn check_running(&self) -> Result<(), Error> {
-        match &self.phase {
-            Phase::Running => Ok(()),
-            Phase::Failed(failure) => Err(Error::Failed(failure.clone())),
-            Phase::Closed | Phase::Ended => Err(Error::Closed(self.settings.number)),
-        }
+        self.phase.check_running(self.number())
     }
 
     /// Takes in one completion of the endpoint that leads to `rank`.
@@ -226,30 +173,25 @@ impl Group {
             self.note_progress(now);
         }
         let outcome = match completion {
-            Completion::Sent { token, .. } if Small::made(token) => {
-                self.posts_open -= 1;
-                Ok(())
-            }
             Completion::Sent { token, .. } => {
-                self.posts_open -= 1;
-                self.note_send("sent", rank, SendId(token.0), None);
-                self.relay.sent(SendId(token.0))
+                self.transfers.posts.completed();
+                match Small::made(token) {
+                    true => Ok(()),
+                    false => self.transfers.sent(rank, SendId(token.0)),
+                }
             }
             Completion::Received { token, bytes, immediate, .. } => {
-                self.posts_open -= 1;
+                self.transfers.posts.completed();
                 self.stalls.note_life(rank);
-                self.credits.used(rank);
-                counters.blocks_received += 1;
-                counters.bytes_received += bytes;
-                self.note_receive("received", rank, ReceiveId(token.0), Some((bytes, immediate)));
-                self.landed(ReceiveId(token.0), bytes, immediate, now)
+                let (id, block) = (ReceiveId(token.0), (bytes, immediate));
+                self.transfers.received(rank, id, block, counters, now)
             }
             Completion::Cancelled { token, .. } => {
-                self.missed(ReceiveId(token.0));
-                self.posts_open -= 1;
+                self.transfers.staging.missed(ReceiveId(token.0));
+                self.transfers.posts.completed();
                 Ok(())
             }
-            Completion::Written { immediate, .. } if matches!(self.phase, Phase::Running) => {
+            Completion::Written { immediate, .. } if self.is_running() => {
                 self.small_arrived(rank, immediate)
             }
             Completion::Control { word, .. } => {
@@ -258,12 +200,23 @@ impl Group {
             Completion::Broken { cause, .. } => return self.lost(transport, counters, rank, cause),
             Completion::Halted { cause, .. } => return self.halted(transport, cause),
             Completion::Closed { .. } => {
-                self.peers.remove(&rank);
+                self.transfers.peers.remove(rank);
                 Ok(())
             }
             _ => Ok(()),
         };
         self.go_on(transport, counters, outcome);
+    }
+
+    /// The root has written a slot.
+    fn small_arrived(&mut self, rank: u32, immediate: u32) -> Result<(), RelayError> {
+        let no_ring = || peer_error(rank, "wrote where there is no ring");
+        let small = self.small.as_mut().ok_or_else(no_ring)?;
+        let (number, bytes) = small.arrived(rank, immediate)?;
+        match self.transfers.order.small(number, bytes) {
+            true => Ok(()),
+            false => Err(peer_error(rank, "used a message number twice")),
+        }
     }
 
     fn heard<T: Transport>(
@@ -280,44 +233,40 @@ impl Group {
         let word = Word::decode(word);
         if let Some(Word::Moving { idle_ms }) = word {
             self.stalls.note_life(rank);
-            return self.heard_moving(transport, rank, Duration::from_millis(idle_ms), now);
+            let (idle, situation) = (Duration::from_millis(idle_ms), self.situation());
+            let word = self.stalls.heard_moving(rank, idle, &situation, now);
+            return self.write_to_all(transport, word);
         }
         if let Some(Word::Held { by }) = word {
-            let outcome = self.heard_held(transport, rank, by);
+            let situation = self.situation();
+            let outcome = self.stalls.heard_held(rank, by, &situation, transport.now());
+            let outcome = outcome.map(|word| self.write_to_all(transport, word));
             return self.go_on(transport, counters, outcome);
         }
         self.stalls.note_life(rank);
         self.note_progress(now);
         let outcome = match word {
-            Some(Word::Announce { number, bytes }) => self.announced(rank, number, bytes),
+            Some(Word::Announce { number, bytes }) => self.transfers.announced(rank, number, bytes),
             Some(Word::Freed { count }) => match &mut self.small {
                 Some(small) => small.heard(rank, count),
                 None => Err(peer_error(rank, "has a ring for small messages")),
             },
             Some(Word::Grant { count }) => {
-                self.note("granted", |_| Facts::of(rank));
-                self.relay.granted(rank, count)
+                self.transfers.timeline.note("granted", || Facts::of(rank));
+                self.transfers.relay.granted(rank, count)
             }
             Some(Word::Failed { member, reporter, kind, detail }) => {
-                let failure =
-                    Failure { group: self.settings.number, member, reporter, kind, detail };
+                let failure = Failure { group: self.number(), member, reporter, kind, detail };
                 return self.enter_failed(transport, failure);
             }
-            Some(word) => self.closing.heard(rank, &word),
-            None => Err(RelayError::Peer { member: rank, what: "wrote an unknown word".into() }),
+            Some(word) => {
+                let outcome = self.closing.heard(rank, &word);
+                self.transfers.is_closing = self.closing.is_under_way();
+                outcome
+            }
+            None => Err(peer_error(rank, "wrote an unknown word")),
         };
         self.go_on(transport, counters, outcome);
-    }
-
-    fn announced(&mut self, rank: u32, number: u64, bytes: u64) -> Result<(), RelayError> {
-        // Whoever may not announce is refused before it can spoil the numbering.
-        if self.settings.schedule.announcer(self.settings.rank) != Some(rank) {
-            return self.relay.announced(rank, bytes);
-        }
-        if !self.order.announced(number) {
-            return Err(peer_error(rank, "announced messages out of order"));
-        }
-        self.relay.announced(rank, bytes)
     }
 
     /// A neighbour's connection ended without being closed from here.
@@ -328,38 +277,58 @@ impl Group {
         rank: u32,
         cause: Cause,
     ) {
-        self.peers.remove(&rank);
-        if !matches!(self.phase, Phase::Running) || self.closing.can_do_without(rank) {
+        self.transfers.peers.remove(rank);
+        if !self.is_running() || self.closing.can_do_without(rank) {
             return self.go_on(transport, counters, Ok(()));
         }
-        let own = self.settings.rank;
-        let (member, kind) = match cause {
-            Cause::Silent(_) => (rank, FailureKind::Silent),
-            Cause::Protocol(_) => (rank, FailureKind::Protocol),
-            Cause::Corrupt(_) => (rank, FailureKind::Corrupt),
-            Cause::Memory { .. } => (own, FailureKind::Memory),
-            _ => (rank, FailureKind::Lost),
-        };
-        let detail = format!("while {}, {cause}", self.occupation());
+        let kind = FailureKind::of(&cause);
+        let member = if kind == FailureKind::Memory { self.rank() } else { rank };
+        let detail = format!("while {}, {cause}", self.transfers.occupation());
         self.fail(transport, Some(member), kind, detail);
     }
 
     /// Blocks move no more, though all members may live.
     fn halted<T: Transport>(&mut self, transport: &mut T, cause: Cause) {
         let (member, kind) = match cause {
-            Cause::Memory { .. } => (Some(self.settings.rank), FailureKind::Memory),
+            Cause::Memory { .. } => (Some(self.rank()), FailureKind::Memory),
             _ => (None, FailureKind::Network),
         };
         let why = match cause {
             Cause::Lost(why) => why,
             other => other.to_string(),
         };
-        let detail = format!("while {}, {why}", self.occupation());
+        let detail = format!("while {}, {why}", self.transfers.occupation());
         self.fail(transport, member, kind, detail);
     }
 
+    /// Takes in what has become of a transfer between memory and a file.
+    pub(crate) fn job_done<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+        done: Done,
+        now: Duration,
+    ) {
+        let Some(ended) = self.transfers.staging.end(done.number, now) else { return };
+        self.note_progress(now);
+        if !self.is_running() {
+            return;
+        }
+        if let Err(error) = done.outcome {
+            let access = if ended.what.is_write { "written" } else { "read" };
+            let cause = Cause::Memory { access, error: error.to_string() };
+            let doing = self.transfers.occupation();
+            let detail = format!("while {doing}, {cause}: {}", ended.what);
+            return self.fail(transport, Some(self.rank()), FailureKind::Memory, detail);
+        }
+        match self.transfers.follow(transport, ended) {
+            Ok(outcome) => self.go_on(transport, counters, outcome),
+            Err(error) => self.stop(transport, error.into()),
+        }
+    }
+
     /// Goes on after an event, or fails the group if the event was impossible.
-    pub(crate) fn go_on<T: Transport>(
+    fn go_on<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
@@ -371,7 +340,7 @@ impl Group {
                 self.fail(transport, Some(member), FailureKind::Protocol, what);
             }
             Err(other) => {
-                let rank = self.settings.rank;
+                let rank = self.rank();
                 self.fail(transport, Some(rank), FailureKind::Protocol, other.to_string());
             }
         }
@@ -379,204 +348,250 @@ impl Group {
 
     /// Carries out what the relay asks for, and closes when the time has come.
     pub(crate) fn carry_out<T: Transport>(&mut self, transport: &mut T, counters: &mut Counters) {
-        while matches!(self.phase, Phase::Running) {
-            let Some(action) = self.relay.poll_action() else { break };
-            if let Err(error) = self.act(transport, counters, action) {
-                self.fail_memory(transport, &error);
-            }
-        }
-        if self.is_running() {
-            self.grant(transport);
-        }
         if !self.is_running() {
             return;
         }
-        self.pace.meets(self.obstacle(), transport.now());
-        self.note_wait();
-        match self.carry_out_small(transport, counters) {
-            Ok(()) => self.go_on_closing(transport),
-            Err(error) => self.fail_memory(transport, &error),
+        if let Err(trouble) = self.try_to_carry_out(transport, counters) {
+            self.stop(transport, trouble);
         }
     }
 
-    /// Memory that the application gave cannot be leased.
-    pub(crate) fn fail_memory<T: Transport>(&mut self, transport: &mut T, error: &LeaseError) {
-        let detail = format!("while {}, {error}", self.occupation());
-        self.fail(transport, Some(self.settings.rank), FailureKind::Memory, detail);
+    fn try_to_carry_out<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+    ) -> Result<(), Trouble> {
+        while self.transfers.step(transport, counters)? {}
+        self.transfers.grant(transport)?;
+        self.pace.meets(self.transfers.obstacle(), transport.now());
+        self.transfers.note_wait();
+        self.carry_out_small(transport, counters)?;
+        self.go_on_closing(transport)
     }
 
-    /// What is in the way of this member now. Of a block that switches copy nobody can tell who has
-    /// not taken it; only who has not posted a receive for the next. While blocks are on their way
-    /// to or from files here, nobody else is.
-    fn obstacle(&self) -> Option<Obstacle> {
-        let obstacle = self.relay.obstacle();
-        let is_own = match obstacle {
-            Some(Obstacle::Take(_)) => self.staging.holds_sends_back(),
-            Some(Obstacle::Give(_)) => self.staging.is_busy(),
-            _ => false,
-        };
-        if is_own {
-            return Some(Obstacle::Own);
+    /// Writes what there is room for, tells what is due, and frees what is done with.
+    fn carry_out_small<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+    ) -> Result<(), Trouble> {
+        let Self { transfers, small, .. } = self;
+        if let Some(small) = small {
+            while let Some(written) =
+                small.write_next(transport, &transfers.memory, &transfers.peers)?
+            {
+                counters.small_sent += 1;
+                counters.bytes_copied += written.bytes;
+                transfers.order.complete(written.number);
+                for (rank, posted) in written.posts {
+                    transfers.record_post(rank, posted);
+                }
+            }
         }
-        if !self.settings.is_in_switch() || !matches!(obstacle, Some(Obstacle::Take(_))) {
-            return obstacle;
+        transfers.report();
+        let completed = transfers.order.completed();
+        match small.as_mut().and_then(|small| small.free(completed)) {
+            Some((root, word)) => transfers.peers.write(transport, root, &word),
+            None => Ok(()),
         }
-        self.relay.waits().find_map(|wait| match wait {
-            Wait::Credit { target, .. } => Some(Obstacle::Take(target)),
-            _ => None,
-        })
     }
 
-    /// The memory of a message in flight; an empty region stands in for one that is not there, so
-    /// that a lease of it fails with a clear error.
-    pub(crate) fn region(&self, message: u64) -> Region {
-        self.memory.get(&self.number_of(message)).cloned().unwrap_or_else(|| Region::zeroed(0))
+    /// Takes the next step of closing, if it is time.
+    fn go_on_closing<T: Transport>(&mut self, transport: &mut T) -> Result<(), Trouble> {
+        let (known, completed) = (self.transfers.order.known(), self.transfers.order.completed());
+        let words = self.closing.next_words(known, completed);
+        self.transfers.is_closing = self.closing.is_under_way();
+        for (rank, word) in words {
+            self.transfers.peers.write(transport, rank, &word)?;
+        }
+        if self.closing.is_confirmed() {
+            let (group, rank) = (self.number(), self.rank());
+            tracing::debug!(target: "rdmc::engine", group, rank, "group closed");
+            self.phase = Phase::Closed;
+            self.abandon(transport);
+        }
+        Ok(())
     }
 
-    /// The group's number of a message of the relay.
-    pub(crate) fn number_of(&self, message: u64) -> u64 {
-        self.order.number_of(message).unwrap_or(u64::MAX)
-    }
-
-    /// Writes a word to a neighbour. If there is no room for it the group fails: a word that is lost
-    /// would leave that neighbour waiting.
-    pub(crate) fn write_word<T: Transport>(&mut self, transport: &mut T, rank: u32, word: &Word) {
-        let Some(endpoint) = self.peer(rank) else { return };
-        match transport.write_control(endpoint, &word.encode()) {
-            // Of an endpoint that is gone a completion tells.
-            Ok(()) | Err(PostError::EndpointGone(_)) => {}
-            Err(error) => {
-                let detail = format!("while {}, {error}", self.occupation());
-                self.fail(transport, Some(rank), FailureKind::Silent, detail);
+    /// Writes words to neighbours while the group is running, or fails it.
+    fn write_to_all<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        words: impl IntoIterator<Item = ToAll>,
+    ) {
+        for (word, but) in words {
+            if !self.is_running() {
+                return;
+            }
+            if let Err(trouble) = self.transfers.peers.write_to_all(transport, &word, but) {
+                self.stop(transport, trouble);
             }
         }
     }
 
-    /// Writes a word to all neighbours but one.
-    pub(crate) fn write_to_all<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        word: &Word,
-        but: Option<u32>,
-    ) {
-        let ranks: Vec<u32> = self.peers.keys().copied().collect();
-        for rank in ranks.into_iter().filter(|&rank| Some(rank) != but) {
-            self.write_word(transport, rank, word);
-        }
+    /// This member cannot go on.
+    fn stop<T: Transport>(&mut self, transport: &mut T, trouble: Trouble) {
+        let detail = format!("while {}, {trouble}", self.transfers.occupation());
+        let (member, kind) = match trouble {
+            Trouble::Memory(_) => (self.rank(), FailureKind::Memory),
+            Trouble::Unwritable { rank, .. } => (rank, FailureKind::Silent),
+        };
+        self.fail(transport, Some(member), kind, detail);
     }
 
-    pub(crate) fn peer(&self, rank: u32) -> Option<EndpointId> {
-        self.peers.get(&rank).copied()
-    }
-
-    /// What this member is doing, for error messages: first in them, since what others hear of a
-    /// failure is cut.
-    pub(crate) fn occupation(&self) -> String {
-        let message = self.order.completed();
-        let relays = self.relay.known() > self.relay.completed();
-        let step = self.relay.waits().find_map(|wait| wait.step());
-        match (relays, step) {
-            (true, Some(step)) => format!("relaying message {message} at step {step}"),
-            (true, None) => format!("relaying message {message}"),
-            (false, _) if self.closing.is_under_way() => "closing".to_owned(),
-            (false, _) => format!("waiting for message {message}"),
-        }
-    }
-
-    pub(crate) fn fail<T: Transport>(
+    fn fail<T: Transport>(
         &mut self,
         transport: &mut T,
         member: Option<u32>,
         kind: FailureKind,
         detail: String,
     ) {
-        let (group, reporter) = (self.settings.number, self.settings.rank);
+        let (group, reporter) = (self.number(), self.rank());
         self.enter_failed(transport, Failure { group, member, reporter, kind, detail });
     }
 
     /// Stops everything, once: the first cause stays, and travels to every neighbour, whose own
     /// neighbours learn of it in turn (DSN 2018 section 3, item 6).
     fn enter_failed<T: Transport>(&mut self, transport: &mut T, failure: Failure) {
-        if !matches!(self.phase, Phase::Running) {
+        if !self.is_running() {
             return;
         }
         tracing::debug!(target: "rdmc::engine", %failure, "group failed");
-        self.note("failed", |_| Facts::of(failure.member));
+        self.transfers.timeline.note("failed", || Facts::of(failure.member));
         let word = Word::of_failure(&failure);
         // From here on nothing fails the group again: not even that somebody cannot be told.
         self.phase = Phase::Failed(failure);
         self.failed_at = transport.now();
-        self.staging.clear();
-        self.write_to_all(transport, &word, None);
+        self.transfers.staging.clear();
+        let _ = self.transfers.peers.write_to_all(transport, &word, None);
         self.abandon(transport);
     }
 
     /// Closes all connections.
     pub(crate) fn abandon<T: Transport>(&mut self, transport: &mut T) {
-        self.peers.values().for_each(|&endpoint| transport.close(endpoint));
+        self.transfers.peers.close(transport);
     }
 
-    /// Every message is everywhere: nothing is left but to hang up.
-    pub(crate) fn enter_closed<T: Transport>(&mut self, transport: &mut T) {
-        self.phase = Phase::Closed;
-        self.abandon(transport);
+    /// Whether the transport has refused a post of a group that is running.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_running() && self.transfers.posts.is_refused()
+    }
+
+    /// Fails the group if a post was refused. To be called when all that had completed by then is taken
+    /// in: a post is also refused because of an end that is not reported yet, which says more.
+    pub(crate) fn fail_refused<T: Transport>(&mut self, transport: &mut T) {
+        if let Some(detail) = self.transfers.posts.take_refused() {
+            self.fail(transport, None, FailureKind::Network, detail);
+        }
     }
 
     /// Whether [`Group::take_events`] has something to append.
     pub(crate) fn has_events(&self) -> bool {
-        !self.events.is_empty() || self.is_over() || self.is_refused()
+        !self.transfers.events.is_empty() || self.is_over() || self.is_refused()
     }
 
     /// Whether the last event is due: nothing is in use any more.
     fn is_over(&self) -> bool {
+        let Transfers { posts, staging, peers, .. } = &self.transfers;
         match self.phase {
-            Phase::Failed(_) => {
-                self.posts_open == 0 && (!self.staging.is_busy() || self.gave_up_jobs)
-            }
-            Phase::Closed => self.peers.is_empty(),
+            Phase::Failed(_) => posts.are_done() && (!staging.is_busy() || self.gave_up_jobs),
+            Phase::Closed => peers.is_empty(),
             Phase::Running | Phase::Ended => false,
         }
     }
 
     /// When a failed group ends though jobs are under way, if it waits for that alone.
     pub(crate) fn gives_up_at(&self) -> Option<Duration> {
-        let waits = matches!(self.phase, Phase::Failed(_)) && self.staging.is_busy();
-        (waits && !self.gave_up_jobs).then(|| self.failed_at + HAND_BACK_TIMEOUT)
+        let is_failed = matches!(self.phase, Phase::Failed(_));
+        let waits = is_failed && self.transfers.staging.is_busy() && !self.gave_up_jobs;
+        waits.then(|| self.failed_at + HAND_BACK_TIMEOUT)
     }
 
     /// Gives up on jobs if it is time. Their memory is not handed back: it goes with them.
-    pub(crate) fn check_jobs(&mut self, now: Duration) {
+    fn check_jobs(&mut self, now: Duration) {
         if self.gives_up_at().is_some_and(|at| now >= at) {
-            let what = self.staging.occupation();
-            tracing::warn!(target: "rdmc::engine", group = self.settings.number, what, "storage does not answer");
+            let (group, what) = (self.number(), self.transfers.staging.occupation());
+            tracing::warn!(target: "rdmc::engine", group, what, "storage does not answer");
             self.gave_up_jobs = true;
+        }
+    }
+
+    /// When [`Group::check_stall`] wants to be called at the latest; `None` if it need not be.
+    pub(crate) fn next_check(&self, now: Duration) -> Option<Duration> {
+        if let Some(at) = self.gives_up_at() {
+            return Some(at);
+        }
+        let situation = self.is_running().then(|| self.situation());
+        self.stalls.next_check(situation.as_ref(), now)
+    }
+
+    /// Gives up if it is time; else tells neighbours what they have to know.
+    pub(crate) fn check_stall<T: Transport>(&mut self, transport: &mut T, now: Duration) {
+        self.check_jobs(now);
+        if !self.is_running() {
+            return;
+        }
+        let situation = self.situation();
+        let doing = || self.transfers.occupation();
+        let (member, detail) = match self.stalls.check(&situation, now) {
+            Verdict::GoOn(words) => return self.write_to_all(transport, words),
+            Verdict::StorageStuck { waited } => {
+                // First what others have to hear: their copy of it is cut.
+                let what = self.transfers.staging.occupation().unwrap_or_default();
+                let (waited_ms, doing) = (waited.as_millis(), doing());
+                let detail =
+                    format!("it waits for its storage: {what} since {waited_ms} ms, while {doing}");
+                (Some(self.rank()), detail)
+            }
+            Verdict::Stalled { member } => {
+                let timeout_ms = self.transfers.settings.stall_timeout_ms;
+                let detail = format!("while {}, nothing has moved for {timeout_ms} ms", doing());
+                (member, detail)
+            }
+        };
+        self.fail(transport, member, FailureKind::Stalled, detail);
+    }
+
+    /// What this member waits for.
+    fn situation(&self) -> Situation {
+        let Transfers { order, staging, .. } = &self.transfers;
+        let is_relaying = self.transfers.is_relaying();
+        let closing = self.closing.waited_for(order.completed());
+        let waited_for = self
+            .transfers
+            .waited_for()
+            .chain(self.small.as_ref().and_then(Small::waited_for))
+            .chain(closing.filter(|_| !is_relaying));
+        let next = order.completed();
+        Situation {
+            is_busy: is_relaying || self.closing.is_under_way(),
+            waited_for: waited_for.collect(),
+            owes_memory: self.transfers.owes_memory(next)
+                || self.small.as_ref().is_some_and(|small| small.owes_memory(next)),
+            storage_stuck_since: staging.stuck_since(),
         }
     }
 
     /// Appends what has happened. The last event comes only when nothing is in use any more.
     pub(crate) fn take_events(&mut self, events: &mut Vec<Event>) {
-        events.extend(self.events.drain(..));
+        events.extend(self.transfers.events.drain(..));
         if !self.is_over() {
             return;
         }
         match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Failed(failure) => {
-                let mut regions: Vec<_> = std::mem::take(&mut self.memory).into_iter().collect();
-                regions.retain(|&(message, _)| !self.staging.uses(message));
+                let Transfers { memory, staging, .. } = &mut self.transfers;
+                let mut regions: Vec<_> = std::mem::take(memory).into_iter().collect();
+                regions.retain(|&(message, _)| !staging.uses(message));
                 events.push(Event::Failed { failure, regions });
             }
-            _ => events.push(Event::Closed { group: self.settings.number }),
+            _ => events.push(Event::Closed { group: self.number() }),
         }
     }
 
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended)
     }
-}
-
-/// A range of a region. Lengths were checked against regions, which are no longer than memory.
-pub(crate) fn range(offset: u64, bytes: u64) -> std::ops::Range<usize> {
-    offset as usize..(offset + bytes) as usize
 }
 
 fn peer_error(member: u32, what: &str) -> RelayError {

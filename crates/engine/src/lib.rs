@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-mod actions;
 mod close;
 mod counters;
 mod credits;
@@ -21,12 +20,16 @@ pub mod jobs;
 mod offload;
 mod order;
 mod pace;
-mod refused;
+mod peers;
+mod phase;
+mod posts;
 mod settings;
 mod small;
 mod staging;
 mod stalls;
 mod timeline;
+mod transfers;
+mod trouble;
 mod words;
 
 pub use counters::Counters;

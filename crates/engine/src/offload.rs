@@ -2,15 +2,7 @@
 
 use std::fmt;
 
-use relay::Action;
-use transport::{LeaseError, PostError, Token, Transport, TriggeredSends};
-
-use crate::{
-    counters::Counters,
-    group::{Group, range},
-    settings::GroupSettings,
-    words::Word,
-};
+use crate::settings::GroupSettings;
 
 /// How many operations an offloading member keeps posted in each direction. The message's whole
 /// graph is posted where it fits; what is beyond follows as operations complete, which then takes
@@ -60,77 +52,5 @@ impl fmt::Display for Offload {
             Self::Used => f.write_str("used"),
             Self::Unavailable(reason) => write!(f, "unavailable: {reason}"),
         }
-    }
-}
-
-fn triggered<T: Transport>(transport: &mut T) -> Result<&mut dyn TriggeredSends, PostError> {
-    transport.triggered().ok_or(PostError::Unsupported("triggered sends"))
-}
-
-impl Group {
-    /// Carries out an action that only an offloading relay asks for, over a network that has
-    /// triggered sends; others do nothing.
-    pub(crate) fn act_offloaded<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-        action: Action,
-    ) -> Result<(), LeaseError> {
-        match action {
-            Action::PostOffloadedReceive { source, id, message, immediate, offset, bytes } => {
-                let region = self.region(message);
-                let lease = match region.is_stored() {
-                    true => self.land(id, message, offset, bytes)?,
-                    false => region.write(range(offset, bytes))?,
-                };
-                if let Some(endpoint) = self.peer(source) {
-                    let posted = triggered(transport).and_then(|sends| {
-                        sends.post_offloaded_receive(endpoint, lease, immediate, Token(id.0))
-                    });
-                    self.is_posted(source, posted);
-                }
-            }
-            Action::Grant { source, count } => {
-                self.write_word(transport, source, &Word::Grant { count });
-            }
-            Action::PostOffloadedSend {
-                target,
-                id,
-                message,
-                immediate,
-                offset,
-                bytes,
-                after_receive,
-                after_send,
-            } => {
-                let region = self.region(message);
-                let memory = match region.is_stored() {
-                    true => self.shadow(self.number_of(message), &region),
-                    false => region,
-                };
-                let from = memory.future_read(range(offset, bytes))?;
-                // The network may have forgotten what is done; what has landed is in memory.
-                let open = after_receive.filter(|&(_, id)| !self.staging.has_landed(id));
-                let receive = open.map(|(source, id)| (source, Token(id.0)));
-                let send = after_send.map(|(target, id)| (target, Token(id.0)));
-                let mut after = Vec::with_capacity(2);
-                for (rank, token) in receive.into_iter().chain(send) {
-                    // Of a neighbour that is gone nothing will ever be done.
-                    let Some(endpoint) = self.peer(rank) else { return Ok(()) };
-                    after.push((endpoint, token));
-                }
-                counters.blocks_sent += 1;
-                counters.bytes_sent += bytes;
-                if let Some(endpoint) = self.peer(target) {
-                    let token = Token(id.0);
-                    let posted = triggered(transport).and_then(|sends| {
-                        sends.post_offloaded_send(endpoint, from, immediate, token, &after)
-                    });
-                    self.is_posted(target, posted);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
     }
 }

@@ -10,20 +10,14 @@
 //! Cost of a message to n members: n-1 writes, and 4(n-1)/slots words. The root copies the message
 //! once into a ring of its own, so its memory comes back at once; receivers copy it once out.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::collections::{BTreeMap, VecDeque};
 
 use relay::RelayError;
 use transport::{LeaseError, PeerMemory, PostError, Region, Token, Transport};
 
 use crate::{
-    counters::Counters,
     error::Error,
-    event::Event,
-    group::Group,
-    order::Due,
+    peers::Peers,
     settings::{GroupSettings, SmallMessages, check_region},
     words::Word,
 };
@@ -65,6 +59,21 @@ enum End {
         /// How many of `freed` the root has been told of.
         told: u64,
     },
+}
+
+/// A message that the root has written to everybody.
+pub(crate) struct Written {
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+    /// What has become of each post, by rank.
+    pub(crate) posts: Vec<(u32, Result<(), PostError>)>,
+}
+
+/// A message that was copied out of its slot.
+pub(crate) struct Taken {
+    pub(crate) bytes: u64,
+    /// What is to be written to the application's file, if it gave one.
+    pub(crate) contents: Option<Vec<u8>>,
 }
 
 struct Arrived {
@@ -147,7 +156,7 @@ impl Small {
     }
 
     /// The root has written the slot `immediate`: answers number and length of the message.
-    fn arrived(&mut self, rank: u32, immediate: u32) -> Result<(u64, u64), RelayError> {
+    pub(crate) fn arrived(&mut self, rank: u32, immediate: u32) -> Result<(u64, u64), RelayError> {
         let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
         let slots = u64::from(self.limits.slots);
         let (index, ring) = match &self.end {
@@ -192,7 +201,7 @@ impl Small {
     }
 
     /// Frees the slots of messages below `completed`. Answers what to tell the root, if it is time.
-    fn free(&mut self, completed: u64) -> Option<(u32, Word)> {
+    pub(crate) fn free(&mut self, completed: u64) -> Option<(u32, Word)> {
         let End::Receiver { root, arrived, freed, told, .. } = &mut self.end else { return None };
         while arrived.front().is_some_and(|message| message.taken && message.number < completed) {
             arrived.pop_front();
@@ -224,152 +233,93 @@ impl Small {
             *written += 1;
         }
     }
-}
 
-impl Group {
-    /// Lets the root write, and tells it so. Errors: the transport refuses.
-    pub(crate) fn expose_ring<T: Transport>(&mut self, transport: &mut T) -> Result<(), Error> {
-        let Some(Small { end: End::Receiver { root, ring, .. }, .. }) = &self.small else {
-            return Ok(());
-        };
-        let Some(&endpoint) = self.peers.get(root) else { return Ok(()) };
+    /// Lets the root write. Answers the root, which is to be told, if it is connected. Errors: the
+    /// transport refuses.
+    pub(crate) fn expose<T: Transport>(
+        &self,
+        transport: &mut T,
+        peers: &Peers,
+    ) -> Result<Option<u32>, Error> {
+        let End::Receiver { root, ring, .. } = &self.end else { return Ok(None) };
+        let Some(endpoint) = peers.get(*root) else { return Ok(None) };
         let writes = transport.one_sided().ok_or(PostError::Unsupported("one-sided writes"));
         match writes.and_then(|writes| writes.expose(endpoint, KEY, ring.clone())) {
             // A root that is gone already says so by a completion, which names it.
-            Ok(()) | Err(PostError::EndpointGone(_)) => {}
-            Err(error) => {
-                return Err(Error::Setting(format!("memory for small messages: {error}")));
-            }
+            Ok(()) | Err(PostError::EndpointGone(_)) => Ok(Some(*root)),
+            Err(error) => Err(Error::Setting(format!("memory for small messages: {error}"))),
         }
-        let root = *root;
-        self.write_word(transport, root, &Word::Freed { count: 0 });
-        Ok(())
     }
 
-    /// A slot was written.
-    pub(crate) fn small_arrived(&mut self, rank: u32, immediate: u32) -> Result<(), RelayError> {
-        let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
-        let small = self.small.as_mut().ok_or_else(|| wrong("wrote where there is no ring"))?;
-        let (number, bytes) = small.arrived(rank, immediate)?;
-        if !self.order.small(number, bytes) {
-            return Err(wrong("used a message number twice"));
-        }
-        Ok(())
+    /// Whether this message lies in a slot, and the application has not taken it.
+    pub(crate) fn holds(&self, number: u64) -> bool {
+        self.find(number).is_some()
     }
 
-    /// Gives memory for a small message. `None`: there is no such message.
-    pub(crate) fn accept_small(
+    /// Copies a message out of its slot: into the application's memory, or, for a file, into memory that
+    /// is to be written there.
+    ///
+    /// Errors: the region is too small, read-only or in use; there is no such message.
+    pub(crate) fn take(
         &mut self,
+        group: u64,
         number: u64,
         region: &Region,
-        counters: &mut Counters,
-        now: Duration,
-    ) -> Option<Result<(), Error>> {
-        let small = self.small.as_mut()?;
-        let (index, start, bytes) = small.find(number)?;
-        if !self.order.is_told(number) {
-            return None;
-        }
-        if let Err(error) = check_region(self.settings.number, number, bytes, region) {
-            return Some(Err(error));
-        }
-        let End::Receiver { ring, arrived, .. } = &mut small.end else { return None };
-        let taken = if region.is_stored() {
+    ) -> Result<Taken, Error> {
+        let unknown = || RelayError::Unknown { what: "message", number };
+        let (index, start, bytes) = self.find(number).ok_or_else(unknown)?;
+        check_region(group, number, bytes, region)?;
+        let End::Receiver { ring, arrived, .. } = &mut self.end else {
+            return Err(unknown().into());
+        };
+        let copied = if region.is_stored() {
             let mut contents = vec![0; bytes as usize];
-            let copied = ring.copy_out(start, &mut contents);
-            copied.map(|()| Some(contents))
+            ring.copy_out(start, &mut contents).map(|()| Some(contents))
         } else {
             let into = region.write(0..bytes as usize);
             into.and_then(|mut into| ring.copy_out(start, &mut into)).map(|()| None)
         };
-        let refused =
-            |error: LeaseError| Error::Setting(format!("memory for message {number}: {error}"));
-        let contents = match taken {
-            Ok(contents) => contents,
-            Err(error) => return Some(Err(refused(error))),
-        };
+        let contents = copied.map_err(|error| memory_refused(number, &error))?;
         arrived[index].taken = true;
-        counters.small_received += 1;
-        counters.bytes_copied += bytes;
-        self.memory.insert(number, region.clone());
-        match contents {
-            Some(contents) => {
-                let stored = self.store_small(number, contents, region, now);
-                return Some(stored.map_err(refused));
-            }
-            None => self.small_taken(number, bytes),
-        }
-        Some(Ok(()))
+        Ok(Taken { bytes, contents })
     }
 
-    /// Writes what there is room for, tells what is due, and frees what is done with.
-    pub(crate) fn carry_out_small<T: Transport>(
+    /// Root only: writes the next message to everybody. `None` if there is none, or no room for it.
+    pub(crate) fn write_next<T: Transport>(
         &mut self,
         transport: &mut T,
-        counters: &mut Counters,
-    ) -> Result<(), LeaseError> {
-        while self.write_small(transport, counters)? {}
-        self.tell();
-        let completed = self.order.completed();
-        if let Some((root, word)) = self.small.as_mut().and_then(|small| small.free(completed)) {
-            self.write_word(transport, root, &word);
-        }
-        Ok(())
-    }
-
-    /// Writes the next message to everybody. False if there is none, or no room for it.
-    fn write_small<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-    ) -> Result<bool, LeaseError> {
-        let Some(small) = &mut self.small else { return Ok(false) };
-        let Some((number, index)) = small.next_to_write() else { return Ok(false) };
-        let Some(message) = self.memory.get(&number) else { return Ok(false) };
-        let (start, bytes) = (small.slot_start(index), message.len());
+        memory: &BTreeMap<u64, Region>,
+        peers: &Peers,
+    ) -> Result<Option<Written>, LeaseError> {
+        let Some((number, index)) = self.next_to_write() else { return Ok(None) };
+        let Some(message) = memory.get(&number) else { return Ok(None) };
+        let (start, bytes) = (self.slot_start(index), message.len());
         let range = start..start + HEAD_BYTES + bytes;
         // A slot that is free at every receiver may still be in the transport's hands here, until
         // its sends are reported.
-        let End::Root { ring, .. } = &small.end else { return Ok(false) };
-        let Ok(mut slot) = ring.write(range.clone()) else { return Ok(false) };
+        let End::Root { ring, .. } = &self.end else { return Ok(None) };
+        let Ok(mut slot) = ring.write(range.clone()) else { return Ok(None) };
         slot[..8].copy_from_slice(&number.to_le_bytes());
         slot[8..HEAD_BYTES].copy_from_slice(&(bytes as u64).to_le_bytes());
         slot[HEAD_BYTES..].copy_from_slice(&message.read(0..bytes)?);
         drop(slot);
-        let immediate = (index % u64::from(small.limits.slots)) as u32;
-        let leases = self.peers.iter().map(|peer| Ok((peer, ring.read(range.clone())?)));
+        let immediate = (index % u64::from(self.limits.slots)) as u32;
+        let leases = peers.iter().map(|peer| Ok((peer, ring.read(range.clone())?)));
         let leases = leases.collect::<Result<Vec<_>, LeaseError>>()?;
-        let Some(writes) = transport.one_sided() else { return Ok(false) };
-        let post = |((&rank, &endpoint), from)| {
+        let Some(writes) = transport.one_sided() else { return Ok(None) };
+        let post = |((rank, endpoint), from)| {
             let posted = writes.post_write(endpoint, from, KEY, start as u64, immediate, TOKEN);
             (rank, posted)
         };
-        let posted: Vec<_> = leases.into_iter().map(post).collect();
-        small.has_written();
-        counters.small_sent += 1;
-        counters.bytes_copied += bytes as u64;
-        self.order.complete(number);
-        for (rank, posted) in posted {
-            self.is_posted(rank, posted);
-        }
-        Ok(true)
+        let posts = leases.into_iter().map(post).collect();
+        self.has_written();
+        Ok(Some(Written { number, bytes: bytes as u64, posts }))
     }
+}
 
-    /// Reports what is due, in the order of the messages.
-    fn tell(&mut self) {
-        let group = self.settings.number;
-        while let Some(due) = self.order.take_due() {
-            self.note_due(&due);
-            self.events.push_back(match due {
-                Due::Incoming { message, bytes } => Event::Incoming { group, message, bytes },
-                Due::Received { message } => Event::Received { group, message },
-                Due::Complete { message } => match self.memory.remove(&message) {
-                    Some(region) => Event::Complete { group, message, region },
-                    None => continue,
-                },
-            });
-        }
-    }
+/// Memory that the application gave for a small message cannot be used.
+pub(crate) fn memory_refused(number: u64, error: &LeaseError) -> Error {
+    Error::Setting(format!("memory for message {number}: {error}"))
 }
 
 #[cfg(test)]

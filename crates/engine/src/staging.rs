@@ -11,22 +11,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    io,
+    ops::Range,
     sync::Arc,
     time::Duration,
 };
 
 use relay::{ReceiveId, RelayError, SendId};
-use transport::{Cause, LeaseError, ReadLease, Region, StoredWrite, Token, Transport, WriteLease};
+use transport::{LeaseError, ReadLease, Region, StoredRead, StoredWrite, WriteLease};
 
-use crate::{
-    counters::Counters,
-    error::Error,
-    event::Event,
-    failure::FailureKind,
-    group::{Group, range},
-    jobs::{Disks, Done, Job, Lane, What, Work},
-};
+use crate::jobs::{Disks, Job, Lane, What, Work};
 
 /// After a failure, how long memory of messages is kept back for jobs that are under way. Then the
 /// group ends without it: a disk that is stuck may be so for ever.
@@ -41,7 +34,7 @@ pub(crate) struct Staging {
     pub(crate) lane: Lane,
     jobs_made: u64,
     /// Jobs that are under way.
-    jobs: BTreeMap<u64, Open>,
+    jobs: BTreeMap<u64, Ended>,
     /// When a job ended last, or the first of those under way was submitted.
     moved: Duration,
     /// Receives whose blocks go on to a file.
@@ -52,22 +45,37 @@ pub(crate) struct Staging {
     blocks: BTreeMap<Place, Block>,
     /// Memory of one block each, which nothing uses.
     spare: Vec<Region>,
-    /// Blocks of memory that were made.
     pub(crate) made: usize,
     made_max: usize,
     block_bytes: usize,
     /// Sends in the order in which they are to be posted, by target.
     outbox: BTreeMap<u32, VecDeque<Waiting>>,
+    is_offloaded: bool,
     /// Offload: whole messages, by number.
     shadows: BTreeMap<u64, Region>,
     /// Offload, at the root: messages that are being read, or wait for such, with their lengths.
     unsent: VecDeque<Unsent>,
 }
 
-struct Open {
-    what: What,
+/// A job that is under way, or has just ended.
+pub(crate) struct Ended {
+    pub(crate) what: What,
     message: u64,
     then: Then,
+}
+
+/// What the owner is to do when a job has ended well.
+pub(crate) enum Next {
+    /// The relay hears of a block that has come.
+    Received { id: ReceiveId, bytes: u64, immediate: u32 },
+    /// The relay hears that a first block is in its place; its memory is free again.
+    Placed { id: ReceiveId, spare: Region },
+    /// Sends to these may be ready to be posted.
+    Post { targets: Vec<u32> },
+    /// A small message is in its file.
+    SmallTaken { message: u64, bytes: u64 },
+    /// Messages of these lengths can be relayed.
+    Relay { messages_bytes: Vec<u64> },
 }
 
 /// What follows a job.
@@ -125,6 +133,7 @@ impl Staging {
         lane: Lane,
         block_bytes: u64,
         made_max: usize,
+        is_offloaded: bool,
     ) -> Self {
         Self {
             disks,
@@ -140,6 +149,7 @@ impl Staging {
             made_max,
             block_bytes: block_bytes as usize,
             outbox: BTreeMap::new(),
+            is_offloaded,
             shadows: BTreeMap::new(),
             unsent: VecDeque::new(),
         }
@@ -199,7 +209,7 @@ impl Staging {
         }
         let number = self.jobs_made;
         self.jobs_made += 1;
-        self.jobs.insert(number, Open { what: what.clone(), message, then });
+        self.jobs.insert(number, Ended { what: what.clone(), message, then });
         self.disks.submit(Job { lane: self.lane, number, what, work });
     }
 
@@ -248,7 +258,10 @@ impl Staging {
     }
 
     /// The next send to `target`, if its bytes are in memory.
-    fn take_ready(&mut self, target: u32) -> Option<Result<(SendId, u32, ReadLease), LeaseError>> {
+    pub(crate) fn take_ready(
+        &mut self,
+        target: u32,
+    ) -> Option<Result<(SendId, u32, ReadLease), LeaseError>> {
         let waiting = self.outbox.get_mut(&target)?;
         if let From::Block(place, _) = &waiting.front()?.from
             && self.blocks.get(place).is_none_or(|block| block.is_loading)
@@ -266,131 +279,94 @@ impl Staging {
         };
         Some(lease.map(|lease| (id, block, lease)))
     }
-}
 
-impl Drop for Staging {
-    fn drop(&mut self) {
-        self.disks.end(self.lane);
-    }
-}
-
-impl Group {
     /// Memory that a block of a message in a file is received into, before it is written there.
     pub(crate) fn land(
         &mut self,
         id: ReceiveId,
-        message: u64,
-        offset: u64,
+        file: Region,
+        place: Place,
         bytes: u64,
     ) -> Result<WriteLease, LeaseError> {
-        let (number, file) = (self.number_of(message), self.region(message));
+        let (number, offset) = place;
         let into = file.write_stored(range(offset, bytes))?;
-        let memory = match self.offload.is_used() {
+        let memory = match self.is_offloaded {
             true => self.shadow(number, &file).slice(range(offset, bytes))?,
-            false => self.staging.memory(),
+            false => self.memory(),
         };
         let lease = memory.write(0..bytes as usize)?;
         let what = What { file, is_write: true, bytes };
-        let landing = Landing { memory, into, what, place: (number, offset) };
-        self.staging.landings.insert(id, landing);
+        self.landings.insert(id, Landing { memory, into, what, place });
         Ok(lease)
     }
 
     /// The message in memory, as the network wants it that relays by itself.
     pub(crate) fn shadow(&mut self, number: u64, file: &Region) -> Region {
-        let shadow = self.staging.shadows.entry(number);
+        let shadow = self.shadows.entry(number);
         shadow.or_insert_with(|| Region::zeroed(file.len())).clone()
     }
 
-    /// A posted receive holds a block, which goes to its file first if it belongs to one.
+    /// A posted receive holds a block. True if it goes to a file first: the relay hears of it when it
+    /// is there.
     pub(crate) fn landed(
         &mut self,
         id: ReceiveId,
         bytes: u64,
         immediate: u32,
         now: Duration,
-    ) -> Result<(), RelayError> {
+    ) -> Result<bool, RelayError> {
         let is_whole = |landing: &Landing| landing.what.bytes == bytes;
-        let Some(landing) = self.staging.landings.remove(&id).filter(is_whole) else {
-            return self.relay.received(id, bytes, immediate);
-        };
+        let Some(landing) = self.landings.remove(&id).filter(is_whole) else { return Ok(false) };
         let Landing { memory, into, what, place } = landing;
         // Nobody else knows of that memory, but for readers of the network's.
         let Ok(from) = memory.read(0..bytes as usize) else {
             return Err(RelayError::Unknown { what: "receive", number: id.0 });
         };
-        self.staging.landed.insert(id);
+        self.landed.insert(id);
         let then = Then::Received { id, bytes, immediate, memory, place };
-        self.staging.submit(what, place.0, Work::Write { from, into }, then, now);
-        Ok(())
+        self.submit(what, place.0, Work::Write { from, into }, then, now);
+        Ok(true)
     }
 
     /// A receive was not carried out.
     pub(crate) fn missed(&mut self, id: ReceiveId) {
-        self.staging.landings.remove(&id);
+        self.landings.remove(&id);
     }
 
-    /// Puts a send behind those to the same target, and posts what can be posted.
-    pub(crate) fn queue_send<T: Transport>(
+    /// Puts a send behind those to the same target.
+    pub(crate) fn queue_send(
         &mut self,
-        transport: &mut T,
         target: u32,
         (id, block): (SendId, u32),
-        message: u64,
-        (offset, bytes): (u64, u64),
+        region: &Region,
+        place: Place,
+        bytes: u64,
+        now: Duration,
     ) -> Result<(), LeaseError> {
-        let (number, region) = (self.number_of(message), self.region(message));
         let from = if region.is_stored() {
-            self.staging.load((number, offset), &region, bytes, transport.now())?;
-            From::Block((number, offset), bytes)
+            self.load(place, region, bytes, now)?;
+            From::Block(place, bytes)
         } else {
-            From::Memory(region.read(range(offset, bytes))?)
+            From::Memory(region.read(range(place.1, bytes))?)
         };
-        let outbox = self.staging.outbox.entry(target).or_default();
-        outbox.push_back(Waiting { id, block, from });
-        self.post_sends(transport, target)
-    }
-
-    /// Posts the sends to `target` whose bytes are in memory, in order.
-    fn post_sends<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        target: u32,
-    ) -> Result<(), LeaseError> {
-        while let Some(ready) = self.staging.take_ready(target) {
-            let (id, block, lease) = ready?;
-            if let Some(endpoint) = self.peer(target) {
-                let posted = transport.post_send(endpoint, lease, block, Token(id.0));
-                self.is_posted(target, posted);
-            }
-        }
+        self.outbox.entry(target).or_default().push_back(Waiting { id, block, from });
         Ok(())
     }
 
-    /// Copies a first block to its place, and tells the relay so, now or later.
-    pub(crate) fn place_first(
+    /// Writes a first block to its place in a file. `spare` is the memory that it came into.
+    pub(crate) fn store_first(
         &mut self,
         id: ReceiveId,
-        message: u64,
-        (offset, bytes): (u64, u64),
+        (from, spare): (ReadLease, Region),
+        file: Region,
+        place: Place,
         now: Duration,
     ) -> Result<(), LeaseError> {
-        let Some(spare) = self.spare_used.remove(&id) else { return Ok(()) };
-        let (number, region) = (self.number_of(message), self.region(message));
-        let from = spare.read(range(0, bytes))?;
-        if region.is_stored() {
-            let into = region.write_stored(range(offset, bytes))?;
-            let what = What { file: region, is_write: true, bytes };
-            let then = Then::Placed { id, spare };
-            self.staging.submit(what, number, Work::Write { from, into }, then, now);
-            return Ok(());
-        }
-        region.write(range(offset, bytes))?.copy_from_slice(&from);
-        drop(from);
-        self.spare.put(spare);
-        // The relay has just asked for it.
-        let placed = self.relay.placed(id);
-        debug_assert_eq!(placed, Ok(()));
+        let bytes = from.len() as u64;
+        let into = file.write_stored(range(place.1, bytes))?;
+        let what = What { file, is_write: true, bytes };
+        let then = Then::Placed { id, spare };
+        self.submit(what, place.0, Work::Write { from, into }, then, now);
         Ok(())
     }
 
@@ -407,118 +383,82 @@ impl Group {
         let from = Region::from_vec(contents).read(0..bytes as usize)?;
         let what = What { file: file.clone(), is_write: true, bytes };
         let then = Then::SmallTaken { bytes };
-        self.staging.submit(what, message, Work::Write { from, into }, then, now);
+        self.submit(what, message, Work::Write { from, into }, then, now);
         Ok(())
     }
 
-    /// Offload, at the root: a message is relayed once it is in memory, in its turn.
-    ///
-    /// Errors: too many blocks; the file is being written.
-    pub(crate) fn send_shadowed(&mut self, file: &Region, now: Duration) -> Result<u64, Error> {
-        let bytes = file.len() as u64;
-        let blocks = relay::Blocks::new(bytes, self.settings.block_bytes)?;
-        blocks.check_offload(self.settings.messages_in_flight)?;
-        if !file.is_stored() && self.staging.unsent.is_empty() {
-            self.relay.send(bytes)?;
-            return Ok(self.order.number(true));
-        }
-        let in_use = |error: LeaseError| Error::Setting(format!("memory to send: {error}"));
-        let is_stored = file.is_stored();
-        let from =
-            if is_stored { Some(file.read_stored(0..file.len()).map_err(in_use)?) } else { None };
-        let number = self.order.number(true);
-        self.staging.unsent.push_back(Unsent { bytes, is_read: !is_stored, number });
-        if let Some(from) = from {
-            let shadow = self.shadow(number, file);
-            let into = shadow.write(0..shadow.len()).map_err(in_use)?;
-            let what = What { file: file.clone(), is_write: false, bytes };
-            self.staging.submit(what, number, Work::Read { from, into }, Then::Shadowed, now);
-        }
-        Ok(number)
+    /// Offload: whether messages wait to be read before they can be relayed.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
     }
 
-    /// Takes in what has become of a job.
-    pub(crate) fn job_done<T: Transport>(
+    /// Offload: a message is relayed after those that wait, and once it is read. `from`: what is to be
+    /// read, if it is in a file.
+    pub(crate) fn queue_message(
         &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-        done: Done,
+        number: u64,
+        region: &Region,
+        from: Option<StoredRead>,
         now: Duration,
-    ) {
-        let Some(open) = self.staging.jobs.remove(&done.number) else { return };
-        self.staging.moved = now;
-        self.note_progress(now);
-        if !self.is_running() {
-            return;
-        }
-        let outcome = match done.outcome {
-            Ok(()) => self.follow(transport, open),
-            Err(error) => return self.fail_job(transport, &open.what, &error),
-        };
-        match outcome {
-            Ok(outcome) => self.go_on(transport, counters, outcome),
-            Err(error) => self.fail_memory(transport, &error),
-        }
+    ) -> Result<(), LeaseError> {
+        let bytes = region.len() as u64;
+        self.unsent.push_back(Unsent { bytes, is_read: from.is_none(), number });
+        let Some(from) = from else { return Ok(()) };
+        let shadow = self.shadow(number, region);
+        let into = shadow.write(0..shadow.len())?;
+        let what = What { file: region.clone(), is_write: false, bytes };
+        self.submit(what, number, Work::Read { from, into }, Then::Shadowed, now);
+        Ok(())
     }
 
-    fn follow<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        open: Open,
-    ) -> Result<Result<(), RelayError>, LeaseError> {
-        match open.then {
+    /// A job has ended. `None`: there is no such job.
+    pub(crate) fn end(&mut self, number: u64, now: Duration) -> Option<Ended> {
+        let ended = self.jobs.remove(&number)?;
+        self.moved = now;
+        Some(ended)
+    }
+
+    /// What follows a job that has ended well.
+    pub(crate) fn next(&mut self, ended: Ended) -> Next {
+        match ended.then {
             Then::Received { id, bytes, immediate, memory, place } => {
-                self.staging.landed.remove(&id);
-                if !self.offload.is_used() {
-                    let used = self.staging.jobs_made;
+                self.landed.remove(&id);
+                if !self.is_offloaded {
+                    let used = self.jobs_made;
                     let block = Block { memory, is_loading: false, users: 0, used };
-                    self.staging.blocks.insert(place, block);
+                    self.blocks.insert(place, block);
                 }
-                return Ok(self.relay.received(id, bytes, immediate));
+                Next::Received { id, bytes, immediate }
             }
-            Then::Placed { id, spare } => {
-                self.spare.put(spare);
-                return Ok(self.relay.placed(id));
-            }
+            Then::Placed { id, spare } => Next::Placed { id, spare },
             Then::Loaded { place } => {
-                if let Some(block) = self.staging.blocks.get_mut(&place) {
+                if let Some(block) = self.blocks.get_mut(&place) {
                     block.is_loading = false;
                 }
-                let targets: Vec<u32> = self.staging.outbox.keys().copied().collect();
-                for target in targets {
-                    self.post_sends(transport, target)?;
-                }
+                Next::Post { targets: self.outbox.keys().copied().collect() }
             }
-            Then::SmallTaken { bytes } => self.small_taken(open.message, bytes),
+            Then::SmallTaken { bytes } => Next::SmallTaken { message: ended.message, bytes },
             Then::Shadowed => {
-                for unsent in &mut self.staging.unsent {
-                    unsent.is_read |= unsent.number == open.message;
+                for unsent in &mut self.unsent {
+                    unsent.is_read |= unsent.number == ended.message;
                 }
-                while self.staging.unsent.front().is_some_and(|next| next.is_read) {
-                    let Some(unsent) = self.staging.unsent.pop_front() else { break };
-                    if let Err(error) = self.relay.send(unsent.bytes) {
-                        return Ok(Err(error));
-                    }
+                let mut messages_bytes = Vec::new();
+                while self.unsent.front().is_some_and(|next| next.is_read) {
+                    messages_bytes.extend(self.unsent.pop_front().map(|unsent| unsent.bytes));
                 }
+                Next::Relay { messages_bytes }
             }
         }
-        Ok(Ok(()))
     }
+}
 
-    fn fail_job<T: Transport>(&mut self, transport: &mut T, what: &What, error: &io::Error) {
-        let access = if what.is_write { "written" } else { "read" };
-        let cause = Cause::Memory { access, error: error.to_string() };
-        let detail = format!("while {}, {cause}: {what}", self.occupation());
-        self.fail(transport, Some(self.settings.rank), FailureKind::Memory, detail);
+impl Drop for Staging {
+    fn drop(&mut self) {
+        self.disks.end(self.lane);
     }
+}
 
-    /// Tells the application of a small message that is in its file.
-    pub(crate) fn small_taken(&mut self, message: u64, bytes: u64) {
-        if self.settings.report_blocks {
-            let group = self.settings.number;
-            self.events.push_back(Event::Block { group, message, offset: 0, bytes });
-        }
-        self.order.received(message);
-        self.order.complete(message);
-    }
+/// A range of a region. Lengths were checked against regions, which are no longer than memory.
+pub(crate) fn range(offset: u64, bytes: u64) -> Range<usize> {
+    offset as usize..(offset + bytes) as usize
 }

@@ -10,14 +10,13 @@
 //! Who waits for somebody who waits, too, must not blame that one. So members with whom nothing has
 //! moved for half of the timeout say who has to do something ([`Word::Held`]): whom the one that
 //! they wait for has named, or that one itself, or they themselves if their application has given
-//! no memory or their own storage has not answered. Whoever says nothing is the one.
+//! no memory or their own storage has not answered. A member that names nobody is itself the cause.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use relay::{RelayError, Wait};
-use transport::Transport;
+use relay::RelayError;
 
-use crate::{failure::FailureKind, group::Group, order::Gap, small::Small, words::Word};
+use crate::words::Word;
 
 /// Looks at the clock within one stall timeout.
 const CHECKS_PER_TIMEOUT: u32 = 4;
@@ -29,9 +28,38 @@ const TOLD_PER_TIMEOUT: u32 = 8;
 /// chains of so many members that wait for each other. In a circle they would go on for ever.
 const NAMED_MAX: u32 = 64;
 
-/// When something has last moved.
+/// What a running group waits for at this member.
+pub(crate) struct Situation {
+    /// Messages are being relayed, or the group is closing.
+    pub(crate) is_busy: bool,
+    /// Members that owe this one something, nearest first.
+    pub(crate) waited_for: Vec<u32>,
+    /// This member's application has not given memory for the message that is next.
+    pub(crate) owes_memory: bool,
+    /// Since when no transfer between memory and a file has ended, while there are any.
+    pub(crate) storage_stuck_since: Option<Duration>,
+}
+
+/// A word to all neighbours but one.
+pub(crate) type ToAll = (Word, Option<u32>);
+
+/// What is to be done because of the time.
+pub(crate) enum Verdict {
+    /// The group goes on; these words are to be written.
+    GoOn(Vec<ToAll>),
+    /// This member's own storage has not answered for so long.
+    StorageStuck { waited: Duration },
+    /// Nothing has moved for too long, and this member has to do something, as far as is known.
+    Stalled { member: Option<u32> },
+}
+
+/// When something has last moved, and who waits for whom.
 #[derive(Debug)]
 pub(crate) struct Stalls {
+    rank: u32,
+    members: u32,
+    /// `None`: for ever.
+    timeout: Option<Duration>,
     last_progress: Duration,
     /// The progress that neighbours were last told of.
     told: Duration,
@@ -44,9 +72,18 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    pub(crate) fn new(now: Duration) -> Self {
-        let held = BTreeMap::new();
-        Self { last_progress: now, told: now, held, named: None, named_times: 0 }
+    /// Of member `rank` of so many. `timeout_ms`: 0 stands for ever.
+    pub(crate) fn new(rank: u32, members: u32, timeout_ms: u64, now: Duration) -> Self {
+        Self {
+            rank,
+            members,
+            timeout: (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms)),
+            last_progress: now,
+            told: now,
+            held: BTreeMap::new(),
+            named: None,
+            named_times: 0,
+        }
     }
 
     /// This neighbour has done something.
@@ -54,6 +91,7 @@ impl Stalls {
         self.held.remove(&rank);
     }
 
+    /// Something has moved, or has been asked for: stalling counts from now.
     pub(crate) fn note_progress(&mut self, at: Duration) {
         if at > self.last_progress {
             self.last_progress = at;
@@ -61,181 +99,118 @@ impl Stalls {
             self.named_times = 0;
         }
     }
-}
-
-impl Group {
-    fn stall_timeout(&self) -> Option<Duration> {
-        let timeout_ms = self.settings.stall_timeout_ms;
-        (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms))
-    }
 
     /// When this member gives up, if it waits for somebody, or for its own storage.
-    fn deadline(&self) -> Option<Duration> {
-        let timeout = self.stall_timeout()?;
+    fn deadline(&self, situation: &Situation) -> Option<Duration> {
+        let timeout = self.timeout?;
         // A little earlier than others who wait for this member: it alone knows why.
-        let stuck = self.staging.stuck_since().map(|since| since + timeout / 8 * 7);
-        let waits = self.waited_for().map(|_| self.stalls.last_progress + timeout);
-        let deadline = stuck.into_iter().chain(waits).min()?;
-        self.is_running().then_some(deadline)
+        let stuck = situation.storage_stuck_since.map(|since| since + timeout / 8 * 7);
+        let waits = situation.waited_for.first().map(|_| self.last_progress + timeout);
+        stuck.into_iter().chain(waits).min()
     }
 
-    /// When [`Group::check_stall`] wants to be called at the latest; `None` if it need not be.
-    pub(crate) fn next_check(&self, now: Duration) -> Option<Duration> {
-        if let Some(at) = self.gives_up_at() {
-            return Some(at);
-        }
-        let regular = now + self.stall_timeout()? / CHECKS_PER_TIMEOUT;
-        Some(self.deadline().map_or(regular, |deadline| deadline.min(regular)))
+    /// When [`Stalls::check`] wants to be called at the latest; `None` if it need not be. `situation`:
+    /// of a group that is running.
+    pub(crate) fn next_check(
+        &self,
+        situation: Option<&Situation>,
+        now: Duration,
+    ) -> Option<Duration> {
+        let regular = now + self.timeout? / CHECKS_PER_TIMEOUT;
+        let deadline = situation.and_then(|situation| self.deadline(situation));
+        Some(deadline.map_or(regular, |deadline| deadline.min(regular)))
     }
 
     /// Gives up if it is time; else tells neighbours if something has moved, or who has to do
     /// something if nothing has for long.
-    pub(crate) fn check_stall<T: Transport>(&mut self, transport: &mut T, now: Duration) {
-        self.check_jobs(now);
-        if self.deadline().is_none_or(|deadline| now < deadline) {
-            self.tell_of_progress(transport, now);
-            let idle = now.saturating_sub(self.stalls.last_progress);
-            let is_idle = self.stall_timeout().is_some_and(|timeout| idle >= timeout / 2);
-            if is_idle || self.waits_for_storage(now) {
-                self.name(transport);
+    pub(crate) fn check(&mut self, situation: &Situation, now: Duration) -> Verdict {
+        let is_stuck = self.waits_for_storage(situation, now);
+        if self.deadline(situation).is_none_or(|deadline| now < deadline) {
+            let mut words: Vec<ToAll> = self.tell_of_progress(situation, now).into_iter().collect();
+            let idle = now.saturating_sub(self.last_progress);
+            let is_idle = self.timeout.is_some_and(|timeout| idle >= timeout / 2);
+            if is_idle || is_stuck {
+                words.extend(self.name(situation, now));
             }
-            return;
+            return Verdict::GoOn(words);
         }
-        if self.waits_for_storage(now)
-            && let (Some(since), Some(what)) =
-                (self.staging.stuck_since(), self.staging.occupation())
-        {
-            // First what others have to hear: their copy of it is cut.
-            let waited_ms = now.saturating_sub(since).as_millis();
-            let doing = self.occupation();
-            let detail =
-                format!("it waits for its storage: {what} since {waited_ms} ms, while {doing}");
-            return self.fail(transport, Some(self.settings.rank), FailureKind::Stalled, detail);
+        match situation.storage_stuck_since {
+            Some(since) if is_stuck => Verdict::StorageStuck { waited: now.saturating_sub(since) },
+            _ => Verdict::Stalled { member: self.suspect(situation, now) },
         }
-        let detail = format!(
-            "while {}, nothing has moved for {} ms",
-            self.occupation(),
-            self.settings.stall_timeout_ms
-        );
-        let member = self.suspect(now);
-        self.fail(transport, member, FailureKind::Stalled, detail);
     }
 
     /// A neighbour says when something has last moved with it: of interest if this member waits
     /// for that one.
-    pub(crate) fn heard_moving<T: Transport>(
+    pub(crate) fn heard_moving(
         &mut self,
-        transport: &mut T,
         rank: u32,
         idle: Duration,
+        situation: &Situation,
         now: Duration,
-    ) {
-        if self.waited_for() == Some(rank) {
-            self.stalls.note_progress(now.saturating_sub(idle));
-            self.tell_of_progress(transport, now);
+    ) -> Option<ToAll> {
+        if situation.waited_for.first() != Some(&rank) {
+            return None;
         }
+        self.note_progress(now.saturating_sub(idle));
+        self.tell_of_progress(situation, now)
     }
 
-    fn tell_of_progress<T: Transport>(&mut self, transport: &mut T, now: Duration) {
-        let Some(timeout) = self.stall_timeout() else { return };
-        let is_busy = self.relay.known() > self.relay.completed() || self.closing.is_under_way();
-        let last = self.stalls.last_progress;
-        if !self.is_running() || !is_busy || last < self.stalls.told + timeout / TOLD_PER_TIMEOUT {
-            return;
+    fn tell_of_progress(&mut self, situation: &Situation, now: Duration) -> Option<ToAll> {
+        let (timeout, last) = (self.timeout?, self.last_progress);
+        if !situation.is_busy || last < self.told + timeout / TOLD_PER_TIMEOUT {
+            return None;
         }
-        self.stalls.told = last;
+        self.told = last;
         let idle_ms = now.saturating_sub(last).as_millis() as u64;
-        self.write_to_all(transport, &Word::Moving { idle_ms }, None);
+        Some((Word::Moving { idle_ms }, None))
     }
 
     /// `rank` says who has to do something, before it can.
     ///
     /// Errors: nobody has that rank.
-    pub(crate) fn heard_held<T: Transport>(
+    pub(crate) fn heard_held(
         &mut self,
-        transport: &mut T,
         rank: u32,
         by: u32,
-    ) -> Result<(), RelayError> {
-        if by >= self.settings.schedule.members() {
+        situation: &Situation,
+        now: Duration,
+    ) -> Result<Option<ToAll>, RelayError> {
+        if by >= self.members {
             let what = format!("is held up by member {by}, which there is not");
             return Err(RelayError::Peer { member: rank, what });
         }
-        self.stalls.held.insert(rank, by);
-        if self.stalls.named.is_some() {
-            self.name(transport);
-        }
-        Ok(())
+        self.held.insert(rank, by);
+        Ok(self.named.and_then(|_| self.name(situation, now)))
     }
 
-    /// Tells neighbours who has to do something, if that is news.
-    fn name<T: Transport>(&mut self, transport: &mut T) {
-        let suspect = self.suspect(transport.now()).filter(|_| self.is_running());
-        let Some(by) = suspect.filter(|&by| self.stalls.named != Some(by)) else { return };
-        if self.stalls.named_times == NAMED_MAX {
-            return;
+    /// Names to neighbours who has to do something, if that is news.
+    fn name(&mut self, situation: &Situation, now: Duration) -> Option<ToAll> {
+        let by = self.suspect(situation, now).filter(|&by| self.named != Some(by))?;
+        if self.named_times == NAMED_MAX {
+            return None;
         }
-        self.stalls.named = Some(by);
-        self.stalls.named_times += 1;
-        self.write_to_all(transport, &Word::Held { by }, Some(by));
+        self.named = Some(by);
+        self.named_times += 1;
+        Some((Word::Held { by }, Some(by)))
     }
 
     /// Who has to do something before anything can move here, as far as is known.
-    fn suspect(&self, now: Duration) -> Option<u32> {
-        let own = self.settings.rank;
-        if self.owes_memory() || self.waits_for_storage(now) {
-            return Some(own);
+    fn suspect(&self, situation: &Situation, now: Duration) -> Option<u32> {
+        if situation.owes_memory || self.waits_for_storage(situation, now) {
+            return Some(self.rank);
         }
-        let named = |rank: u32| self.stalls.held.get(&rank).copied().unwrap_or(rank);
+        let waited_for = &situation.waited_for;
+        let named = |rank: &u32| self.held.get(rank).copied().unwrap_or(*rank);
         // Who waits for this member has no part in it; members that wait for each other name each
         // other.
-        let elsewhere = self.all_waited_for().map(named).find(|&by| by != own);
-        elsewhere.or_else(|| self.waited_for())
+        let elsewhere = waited_for.iter().map(named).find(|&by| by != self.rank);
+        elsewhere.or_else(|| waited_for.first().copied())
     }
 
     /// Whether this member's own storage has not answered for half of the timeout.
-    fn waits_for_storage(&self, now: Duration) -> bool {
-        let idle = self.staging.stuck_since().map(|since| now.saturating_sub(since));
-        idle.zip(self.stall_timeout()).is_some_and(|(idle, timeout)| idle >= timeout / 2)
-    }
-
-    /// Whether this member's application has not given memory for the message that is next.
-    fn owes_memory(&self) -> bool {
-        let next = self.order.completed();
-        self.awaits_memory().is_some_and(|number| number == next && self.order.is_told(number))
-            || self.small.as_ref().is_some_and(|small| small.owes_memory(next))
-    }
-
-    /// The relay's next message, if it has no memory yet.
-    fn awaits_memory(&self) -> Option<u64> {
-        let next = self.relay.completed();
-        let is_due = |wait| matches!(wait, Wait::Memory { message } if message == next);
-        self.relay.waits().any(is_due).then(|| self.number_of(next))
-    }
-
-    /// The member that owes this one something, if any does.
-    fn waited_for(&self) -> Option<u32> {
-        self.all_waited_for().next()
-    }
-
-    /// All members that owe this one something, nearest first.
-    fn all_waited_for(&self) -> impl Iterator<Item = u32> + '_ {
-        let relays = self.relay.known() > self.relay.completed();
-        let relayed = self.relay.waits().filter_map(|wait| match wait {
-            Wait::Block { source, .. } => Some(source),
-            Wait::Credit { target, .. } | Wait::Send { target, .. } => Some(target),
-            Wait::Memory { .. } => None,
-        });
-        // An earlier message than those that are known here has not come.
-        let missing = self.order.gap().and_then(|gap| match gap {
-            Gap::Small => Some(self.settings.schedule.root()),
-            Gap::Relayed => self.settings.schedule.announcer(self.settings.rank),
-        });
-        let closing = self.closing.waited_for(self.order.completed());
-        relayed
-            .filter(move |_| relays)
-            .chain(missing)
-            .chain(self.small.as_ref().and_then(Small::waited_for))
-            .chain(closing.filter(move |_| !relays))
+    fn waits_for_storage(&self, situation: &Situation, now: Duration) -> bool {
+        let idle = situation.storage_stuck_since.map(|since| now.saturating_sub(since));
+        idle.zip(self.timeout).is_some_and(|(idle, timeout)| idle >= timeout / 2)
     }
 }

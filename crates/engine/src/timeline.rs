@@ -1,10 +1,10 @@
 //! What happens when, for whoever listens to it: events of the target `rdmc::timeline` at level
-//! TRACE, described in the crate's documentation. Nothing is computed while nobody listens.
+//! TRACE, described in the documentation of the crate `rdmc`. Nothing is computed while nobody listens.
 
-use relay::{ReceiveId, SendId, Wait};
+use relay::{ReceiveId, Relay, SendId, Wait};
 use tracing::Level;
 
-use crate::{group::Group, order::Due};
+use crate::order::{Due, Order};
 
 /// What an event is about, as far as it is known.
 #[derive(Clone, Copy, Default)]
@@ -22,13 +22,47 @@ impl Facts {
         Self { peer: peer.into(), ..Self::default() }
     }
 
+    /// Of a send that is open.
+    pub(crate) fn of_send(
+        relay: &Relay,
+        order: &Order,
+        peer: u32,
+        id: SendId,
+        bytes: Option<u64>,
+    ) -> Self {
+        let facts = Self { post: Some(id.0), bytes, ..Self::of(peer) };
+        match relay.open_send(id) {
+            Some((message, transfer)) => facts.relayed(order, message).transfer(Some(transfer)),
+            None => facts,
+        }
+    }
+
+    /// Of a receive. `came`: length and immediate of the block that has come.
+    pub(crate) fn of_receive(
+        relay: &Relay,
+        order: &Order,
+        peer: u32,
+        id: ReceiveId,
+        came: Option<(u64, u32)>,
+    ) -> Self {
+        let mut facts = Self { post: Some(id.0), ..Self::of(peer) };
+        if let Some((message, transfer)) = relay.receive(id) {
+            facts = facts.relayed(order, message).transfer(transfer);
+        }
+        if let Some((bytes, immediate)) = came {
+            // Before its announcement a block tells itself which it is.
+            facts = Self { block: facts.block.or(Some(immediate)), ..facts.bytes(bytes) };
+        }
+        facts
+    }
+
     pub(crate) fn message(self, number: u64) -> Self {
         Self { message: Some(number), ..self }
     }
 
     /// The message that the relay calls so.
-    pub(crate) fn relayed(self, group: &Group, message: u64) -> Self {
-        Self { message: group.order.number_of(message), ..self }
+    pub(crate) fn relayed(self, order: &Order, message: u64) -> Self {
+        Self { message: order.number_of(message), ..self }
     }
 
     pub(crate) fn bytes(self, bytes: u64) -> Self {
@@ -45,63 +79,38 @@ impl Facts {
     }
 }
 
-impl Group {
+/// Tells what happens in one group at one member.
+pub(crate) struct Timeline {
+    group: u64,
+    member: u32,
+    /// The wait that was last told of.
+    waiting: Option<Wait>,
+}
+
+impl Timeline {
+    pub(crate) fn new(group: u64, member: u32) -> Self {
+        Self { group, member, waiting: None }
+    }
+
     /// Tells that `what` happens now. Costs next to nothing while nobody listens.
-    pub(crate) fn note(&self, what: &'static str, facts: impl FnOnce(&Self) -> Facts) {
+    pub(crate) fn note(&self, what: &'static str, facts: impl FnOnce() -> Facts) {
         if !tracing::enabled!(target: "rdmc::timeline", Level::TRACE) {
             return;
         }
-        let (group, member) = (self.settings.number, self.settings.rank);
-        let Facts { peer, message, step, block, bytes, post } = facts(self);
+        let (group, member) = (self.group, self.member);
+        let Facts { peer, message, step, block, bytes, post } = facts();
         tracing::trace!(
             target: "rdmc::timeline",
             what, group, member, peer, message, step, block, bytes, post
         );
     }
 
-    pub(crate) fn note_send(
-        &self,
-        what: &'static str,
-        peer: u32,
-        id: SendId,
-        bytes: impl Into<Option<u64>>,
-    ) {
-        self.note(what, |group| {
-            let facts = Facts { post: Some(id.0), bytes: bytes.into(), ..Facts::of(peer) };
-            match group.relay.open_send(id) {
-                Some((message, transfer)) => facts.relayed(group, message).transfer(Some(transfer)),
-                None => facts,
-            }
-        });
-    }
-
-    /// `came`: length and immediate of the block that has come.
-    pub(crate) fn note_receive(
-        &self,
-        what: &'static str,
-        peer: u32,
-        id: ReceiveId,
-        came: Option<(u64, u32)>,
-    ) {
-        self.note(what, |group| {
-            let mut facts = Facts { post: Some(id.0), ..Facts::of(peer) };
-            if let Some((message, transfer)) = group.relay.receive(id) {
-                facts = facts.relayed(group, message).transfer(transfer);
-            }
-            if let Some((bytes, immediate)) = came {
-                // Before its announcement a block tells itself which it is.
-                facts = Facts { block: facts.block.or(Some(immediate)), ..facts.bytes(bytes) };
-            }
-            facts
-        });
-    }
-
     /// Tells when this member starts to wait before it can send on, and when it no longer does.
-    pub(crate) fn note_wait(&mut self) {
+    pub(crate) fn note_wait(&mut self, relay: &Relay, order: &Order) {
         if !tracing::enabled!(target: "rdmc::timeline", Level::TRACE) {
             return;
         }
-        let wait = self.relay.sends_wait_for();
+        let wait = relay.sends_wait_for();
         if wait == std::mem::replace(&mut self.waiting, wait) {
             return;
         }
@@ -116,9 +125,9 @@ impl Group {
             // While something is being sent, that is what it waits for.
             Some(Wait::Send { .. }) | None => ("waits_no_more", None, None, None),
         };
-        self.note(what, |group| {
+        self.note(what, || {
             let facts = Facts::of(peer).transfer(transfer);
-            message.map_or(facts, |message| facts.relayed(group, message))
+            message.map_or(facts, |message| facts.relayed(order, message))
         });
     }
 
@@ -129,6 +138,6 @@ impl Group {
             Due::Received { message } => ("whole", message, None),
             Due::Complete { message } => ("complete", message, None),
         };
-        self.note(what, |_| Facts { bytes, ..Facts::default().message(number) });
+        self.note(what, || Facts { bytes, ..Facts::default().message(number) });
     }
 }

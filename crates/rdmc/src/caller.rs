@@ -17,8 +17,9 @@ use session::Deadline;
 
 use crate::{
     Error, Event,
-    application::Dispatcher,
-    worker::{Commands, Due, Worker},
+    commands::Commands,
+    outlet::{Deliver, Due},
+    worker::Worker,
 };
 
 /// The longest wait for one poll within a longer wait; only a bound.
@@ -39,7 +40,7 @@ struct State {
     /// Whose turn it is, callbacks included.
     driver: Option<ThreadId>,
     /// Callbacks that have to run, in order.
-    due: VecDeque<(Arc<Mutex<Dispatcher>>, Event)>,
+    due: VecDeque<(Arc<Mutex<dyn Deliver>>, Event)>,
 }
 
 enum Place {
@@ -196,7 +197,7 @@ impl Caller {
         let mut ran = false;
         while let Some((dispatcher, event)) = self.next_due() {
             ran = true;
-            dispatcher.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).run_here(event);
+            dispatcher.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).deliver_here(event);
         }
         Ok(ran)
     }
@@ -231,7 +232,7 @@ impl Caller {
         self.changed.notify_all();
     }
 
-    fn next_due(&self) -> Option<(Arc<Mutex<Dispatcher>>, Event)> {
+    fn next_due(&self) -> Option<(Arc<Mutex<dyn Deliver>>, Event)> {
         self.lock().due.pop_front()
     }
 

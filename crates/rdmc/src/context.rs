@@ -10,24 +10,29 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use session::{Deadline, Secret, Threads};
 use transport::{Region, Transport};
-use transport_switch::{GroupEnd, Registration, Switches};
+#[cfg(feature = "switch")]
+use transport_switch::Switches;
 use transport_tcp::TcpConfig;
 
+#[cfg(feature = "switch")]
+use crate::creation::in_switch;
 use crate::{
     Application, CompletionMode, Counters, Error, Fabric, Group, GroupSettings, Memory, Offload,
     Protection, Waited,
-    application::{Dispatcher, Functions},
+    application::Functions,
     caller::Caller,
+    commands::{Command, Commands},
     creation::{
-        in_switch,
         links::{LinkListener, Wires, connect_neighbours},
         terms::Terms,
     },
     disks::DiskThreads,
+    dispatcher::{Dispatcher, Registration},
     group::Shared,
-    network::{Link, Network, Wire},
+    network::{GroupEnd, Link, Network, Wire},
     outbox::events,
-    worker::{Command, Commands, Outlet, Worker},
+    outlet::Outlet,
+    worker::Worker,
 };
 
 /// How long a call waits for what moves transfers on: far longer than it ever takes, unless the
@@ -79,6 +84,7 @@ pub struct ContextSettings {
     pub tcp: TcpConfig,
     /// What puts groups of [`crate::Algorithm::InSwitch`] into switches: needed at their roots. Blocks of
     /// such groups are neither encrypted nor authenticated on their way, as over RDMA fabrics.
+    #[cfg(feature = "switch")]
     pub switches: Option<Arc<dyn Switches>>,
 }
 
@@ -95,6 +101,7 @@ impl ContextSettings {
             fabric: Fabric::default(),
             protection: Protection::default(),
             tcp: TcpConfig::default(),
+            #[cfg(feature = "switch")]
             switches: None,
         }
     }
@@ -379,13 +386,25 @@ impl Context {
         if self.settings.protection == Protection::Encrypt {
             return refuse("blocks that switches copy cannot be encrypted; let the members relay");
         }
-        if settings.is_root() && self.settings.switches.is_none() {
-            return refuse("the root of an in-switch group needs ContextSettings::switches");
+        #[cfg(not(feature = "switch"))]
+        return Err(Error::InSwitch {
+            group: settings.number,
+            cause:
+                "this rdmc was built without it; build it with the feature `switch`, or let the \
+                    members relay"
+                    .into(),
+        });
+        #[cfg(feature = "switch")]
+        {
+            if settings.is_root() && self.settings.switches.is_none() {
+                return refuse("the root of an in-switch group needs ContextSettings::switches");
+            }
+            in_switch::check_size(settings)
         }
-        in_switch::check_size(settings)
     }
 
     /// This member's end of a group that switches copy; nothing of any other.
+    #[cfg(feature = "switch")]
     fn join_switches(
         &self,
         settings: &GroupSettings,
@@ -403,6 +422,17 @@ impl Context {
             }
             _ => Ok((in_switch::join(number, wires, deadline)?, None)),
         }
+    }
+
+    /// Nothing: groups that switches copy have been refused.
+    #[cfg(not(feature = "switch"))]
+    fn join_switches(
+        &self,
+        _: &GroupSettings,
+        _: &mut Wires,
+        _: Deadline,
+    ) -> Result<(Option<GroupEnd>, Option<Registration>), Error> {
+        Ok((None, None))
     }
 
     /// Where the group's events go: to a thread of its own, or to the caller of `progress`.

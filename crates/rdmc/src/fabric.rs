@@ -34,7 +34,7 @@ impl Fabric {
     /// What this host could use without being told, best first; the last is always
     /// [`Fabric::Tcp`]. Looks at the devices that are there, which may take some milliseconds.
     pub fn candidates() -> Vec<Self> {
-        let mut candidates = crate::network::hardware();
+        let mut candidates = hardware();
         candidates.push(Self::Tcp);
         candidates
     }
@@ -49,6 +49,19 @@ impl Fabric {
             Self::Libfabric { provider, .. } => provider.clone(),
         }
     }
+}
+
+/// Fabrics of libfabric that are worth more than TCP on this host, best first.
+#[cfg(feature = "fabric")]
+fn hardware() -> Vec<Fabric> {
+    let discovery = transport_fabric::discover();
+    discovery.map(|d| d.automatic().map(Fabric::libfabric).collect()).unwrap_or_default()
+}
+
+/// Without libfabric there are none.
+#[cfg(not(feature = "fabric"))]
+fn hardware() -> Vec<Fabric> {
+    Vec::new()
 }
 
 impl fmt::Display for Fabric {

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use schedule::{Algorithm, Schedule};
 use serde::{Serialize, de::DeserializeOwned};
 
+#[cfg(feature = "switch")]
+use crate::creation::in_switch::{FromReceiver, FromRoot};
 use crate::{
     GroupSettings, Offload,
     creation::{
-        in_switch::{FromReceiver, FromRoot},
         links::{Request, Response},
         terms::Terms,
     },
@@ -32,7 +33,9 @@ pub fn messages(bytes: &[u8]) -> bool {
                 .inspect(|theirs| drop((ours.difference(theirs), theirs.difference(&ours))))
                 .is_some()
         }
+        #[cfg(feature = "switch")]
         6 => decoded::<FromReceiver>(body).is_some(),
+        #[cfg(feature = "switch")]
         7 => decoded::<FromRoot>(body).is_some(),
         _ => false,
     }
@@ -76,6 +79,14 @@ mod tests {
             ("accepted", seed(2, &(0_u8, vec![9_u8; 8]))),
             ("refused", seed(2, &(1_u8, "no"))),
             ("terms", seed(5, &terms())),
+        ];
+        replay::replay("rdmc_messages", &messages, super::messages);
+    }
+
+    #[cfg(feature = "switch")]
+    #[test]
+    fn the_corpus_of_messages_about_switches_passes() {
+        let messages = [
             (
                 "joins-in-switch",
                 seed(6, &(0_u8, [2_u8, 0, 0, 0, 0, 7], 1024_u32, 1_u32 << 20, 0x4_0001_u32)),

@@ -15,7 +15,7 @@ use transport::Region;
 use crate::{
     Error, Event, Failure, GroupSettings, Offload, RelayError,
     caller::Caller,
-    worker::{Command, Commands},
+    commands::{Command, Commands},
 };
 
 /// One group at one member. Made by [`crate::Context::create_group`].

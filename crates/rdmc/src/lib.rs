@@ -11,7 +11,7 @@
 //!   message has reached every member.
 //!
 //! With [`Algorithm::InSwitch`] receivers relay nothing: switches copy what the root sends once, which
-//! [`Switches`] tells them to.
+//! `Switches` tells them to (feature `switch`).
 //!
 //! [`Engine`] is the same without threads and sockets, over any [`transport::Transport`].
 //!
@@ -47,10 +47,13 @@
 mod application;
 pub mod bootstrap;
 mod caller;
+mod commands;
+mod completion;
 mod context;
 mod creation;
 pub mod discovery;
 mod disks;
+mod dispatcher;
 mod error;
 mod fabric;
 #[cfg(any(test, fuzzing))]
@@ -58,10 +61,12 @@ pub mod fuzzing;
 mod group;
 mod network;
 mod outbox;
+mod outlet;
 mod protection;
 mod worker;
 
 pub use application::{Application, Memory};
+pub use completion::CompletionMode;
 pub use context::{Context, ContextSettings, Progress};
 pub use engine::{
     BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Counters, Engine, Error as EngineError, Event, Failure,
@@ -75,6 +80,6 @@ pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError};
 pub use session::Secret;
 pub use transport::{Region, RegionError, RegionPool, Storage};
+#[cfg(feature = "switch")]
 pub use transport_switch::{InsertError, Inserted, Switches};
 pub use transport_tcp::TcpConfig;
-pub use worker::CompletionMode;

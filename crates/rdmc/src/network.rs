@@ -12,21 +12,37 @@ use transport::{
 };
 #[cfg(feature = "fabric")]
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
-use transport_switch::{GroupEnd, SwitchLink, SwitchTransport};
+#[cfg(feature = "switch")]
+pub(crate) use transport_switch::GroupEnd;
+#[cfg(feature = "switch")]
+use transport_switch::{SwitchLink, SwitchTransport};
+#[cfg(not(feature = "switch"))]
+use transport_tcp::TcpTransport;
 use transport_tcp::{LinkError, StreamKeys, TcpConfig, TcpLink};
 
 use crate::{Error, Fabric, Protection};
 
+/// What blocks over TCP move by, and its links: that of groups that switches copy is TCP, too.
+#[cfg(feature = "switch")]
+type Tcp = SwitchTransport;
+#[cfg(not(feature = "switch"))]
+type Tcp = TcpTransport;
+
+/// This member's end of a group that switches copy; there are none.
+#[cfg(not(feature = "switch"))]
+#[derive(Clone)]
+pub(crate) enum GroupEnd {}
+
 /// The transport of a context.
 pub(crate) enum Network {
-    Tcp(Box<SwitchTransport>),
+    Tcp(Box<Tcp>),
     #[cfg(feature = "fabric")]
     Libfabric(Box<FabricTransport>),
 }
 
 /// A link of whichever transport.
 pub(crate) enum Link {
-    Tcp(SwitchLink),
+    Tcp(<Tcp as Transport>::Link),
     #[cfg(feature = "fabric")]
     Libfabric(Box<FabricLink>),
 }
@@ -68,8 +84,9 @@ impl Network {
     pub(crate) fn start(fabric: &Fabric, near: IpAddr, tcp: &TcpConfig) -> Result<Self, Error> {
         match fabric {
             Fabric::Tcp => {
-                let transport = SwitchTransport::new(tcp.clone()).map_err(|error| {
-                    Error::System { what: "starting the transport".into(), error }
+                let transport = Tcp::new(tcp.clone()).map_err(|error| Error::System {
+                    what: "starting the transport".into(),
+                    error,
                 })?;
                 Ok(Self::Tcp(Box::new(transport)))
             }
@@ -116,19 +133,6 @@ impl Network {
             Self::Libfabric(transport) => Offers::Libfabric(transport.offers()),
         }
     }
-}
-
-/// Fabrics of libfabric that are worth more than TCP on this host, best first.
-#[cfg(feature = "fabric")]
-pub(crate) fn hardware() -> Vec<Fabric> {
-    let discovery = transport_fabric::discover();
-    discovery.map(|d| d.automatic().map(Fabric::libfabric).collect()).unwrap_or_default()
-}
-
-/// Without libfabric there are none.
-#[cfg(not(feature = "fabric"))]
-pub(crate) fn hardware() -> Vec<Fabric> {
-    Vec::new()
 }
 
 impl Offers {
@@ -184,12 +188,25 @@ impl Link {
                     wires.drain(..).map(|wire| wire.channel.into_stream()).collect();
                 let lifeline = protected(streams.map_err(|error| error.to_string())?, protection)
                     .map_err(|error| error.to_string())?;
-                Ok(Self::Tcp(match end {
-                    Some(end) => SwitchLink::of_group(lifeline, end),
-                    None => SwitchLink::plain(lifeline),
-                }))
+                Ok(Self::Tcp(tcp_link(lifeline, end)))
             }
         }
+    }
+}
+
+#[cfg(feature = "switch")]
+fn tcp_link(lifeline: TcpLink, end: Option<GroupEnd>) -> SwitchLink {
+    match end {
+        Some(end) => SwitchLink::of_group(lifeline, end),
+        None => SwitchLink::plain(lifeline),
+    }
+}
+
+#[cfg(not(feature = "switch"))]
+fn tcp_link(link: TcpLink, end: Option<GroupEnd>) -> TcpLink {
+    match end {
+        Some(end) => match end {},
+        None => link,
     }
 }
 

@@ -1,156 +1,31 @@
 //! The one place where a context's engine runs: commands in, events out.
 
 use std::{
+    any::Any,
     collections::HashMap,
-    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    str::FromStr,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::Receiver;
 use session::Deadline;
-use transport::{Region, Transport, Waker};
+use transport::Transport;
 
 use crate::{
-    Counters, Engine, Error, Event, Failure, FailureKind, GroupSettings, Waited,
-    application::{Dispatcher, panic_text},
+    CompletionMode, Engine, Error, Event, Failure, FailureKind, GroupSettings,
+    commands::{Command, Commands},
     disks::DiskThreads,
     network::{Link, Network},
-    outbox::EventSender,
+    outlet::{Due, Outlet},
 };
-
-/// How the progress thread waits for completions (DSN 2018 sections 4.2 and 5.2.3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CompletionMode {
-    /// Sleeps until something completes. Members that share a core with others must not poll.
-    #[default]
-    EventOnly,
-    /// Polls for 50 ms after the last completion, then sleeps until the next.
-    Hybrid,
-    /// Never sleeps: one core of its own.
-    Polling,
-}
-
-impl CompletionMode {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::EventOnly, Self::Hybrid, Self::Polling];
-
-    /// `event`, `hybrid` or `polling`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::EventOnly => "event",
-            Self::Hybrid => "hybrid",
-            Self::Polling => "polling",
-        }
-    }
-}
-
-impl fmt::Display for CompletionMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for CompletionMode {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|mode| mode.name() == text).ok_or_else(|| {
-            Error::Setting(format!("{text:?} is no completion mode; use event, hybrid or polling"))
-        })
-    }
-}
 
 /// How long hybrid completion polls after the last completion (DSN 2018 section 4.2).
 const HYBRID_POLLING: Duration = Duration::from_millis(50);
 
 /// The longest sleep; only a bound, since commands and completions end it.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-
-/// What handles ask of the worker.
-pub(crate) enum Command {
-    Create {
-        settings: Box<GroupSettings>,
-        links: Vec<(u32, Link)>,
-        outlet: Outlet,
-        reply: Sender<Result<(), Error>>,
-    },
-    Send {
-        group: u64,
-        region: Region,
-    },
-    Accept {
-        group: u64,
-        message: u64,
-        region: Region,
-    },
-    Close {
-        group: u64,
-    },
-    Abort {
-        group: u64,
-        reason: String,
-    },
-    Counters {
-        reply: Sender<Counters>,
-    },
-    Waited {
-        reply: Sender<Vec<(u64, Vec<Waited>)>>,
-    },
-    /// Makes all groups fail, and ends the worker when they have, and when their neighbours have heard
-    /// it: those have this long at most.
-    Stop {
-        patience: Duration,
-    },
-}
-
-/// Where a group's events go.
-pub(crate) enum Outlet {
-    /// To the group's own callback thread.
-    Thread(EventSender),
-    /// To whoever calls [`Worker::turn`].
-    Caller(Arc<Mutex<Dispatcher>>),
-}
-
-/// Gives commands to the worker and wakes it.
-#[derive(Clone)]
-pub(crate) struct Commands {
-    sender: Sender<Command>,
-    waker: Waker,
-    /// Why the worker has failed, if it has.
-    failed: Arc<OnceLock<String>>,
-}
-
-impl Commands {
-    pub(crate) fn give(&self, command: Command) -> Result<(), Error> {
-        self.sender.send(command).map_err(|_| self.ended())?;
-        (self.waker)();
-        Ok(())
-    }
-
-    /// Errors: the worker has failed.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.failed.get().is_some() { Err(self.ended()) } else { Ok(()) }
-    }
-
-    /// Why nothing is carried out any more.
-    pub(crate) fn ended(&self) -> Error {
-        let failed = self.failed.get();
-        failed.map_or(Error::ContextClosed, |cause| Error::ContextFailed(cause.clone()))
-    }
-}
-
-impl fmt::Debug for Commands {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Commands")
-    }
-}
-
-/// Callbacks to run once no lock is held.
-pub(crate) type Due = Vec<(Arc<Mutex<Dispatcher>>, Event)>;
 
 pub(crate) struct Worker {
     engine: Engine<Network>,
@@ -172,9 +47,8 @@ impl Worker {
         mode: CompletionMode,
         disks: Arc<DiskThreads>,
     ) -> (Self, Commands) {
-        let (sender, receiver) = unbounded();
         let failed = Arc::new(OnceLock::new());
-        let commands = Commands { sender, waker: transport.waker(), failed: Arc::clone(&failed) };
+        let (commands, receiver) = Commands::new(transport.waker(), Arc::clone(&failed));
         let worker = Self {
             engine: Engine::with_disks(transport, disks),
             commands: receiver,
@@ -345,11 +219,11 @@ impl Worker {
     }
 }
 
-impl Outlet {
-    fn tell(&self, event: Event, due: &mut Due) {
-        match self {
-            Self::Thread(sender) => sender.send(event),
-            Self::Caller(dispatcher) => due.push((Arc::clone(dispatcher), event)),
-        }
-    }
+/// What somebody has said when it panicked.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default()
 }

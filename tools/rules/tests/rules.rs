@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 const SOURCE_LINES_MAX: usize = 600;
@@ -272,6 +273,40 @@ fn crates_use_only_the_rooms_below_them() {
         );
     }
     assert_none(&broken, "data flows one way, and so do dependencies (ARCHITECTURE.md)");
+}
+
+/// What a program links that uses the library with default features.
+#[test]
+fn the_library_links_nothing_of_switches_unasked() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let tree = Command::new(cargo)
+        .args(["tree", "--offline", "--locked", "-p", "rdmc", "-e", "normal", "--prefix", "none"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    let said = String::from_utf8_lossy(&tree.stderr);
+    assert!(tree.status.success(), "cargo tree: {said}");
+    let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
+    let linked: BTreeSet<&str> =
+        tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(linked.contains("rdmc-session") && linked.contains("rdmc-engine"), "{linked:?}");
+    let in_switch: Vec<String> = files("in-switch", "Cargo.toml")
+        .iter()
+        .filter_map(|path| {
+            let text = read(&root().join(path));
+            text.lines().find_map(|line| {
+                Some(line.strip_prefix("name = \"")?.strip_suffix('"')?.to_owned())
+            })
+        })
+        .collect();
+    let is_for_switches = |name: &&str| {
+        in_switch.iter().any(|other| other == name)
+            || name.starts_with("netlink")
+            || ["aya", "tonic", "hyper", "tokio"].contains(name)
+    };
+    let broken: Vec<String> =
+        linked.iter().copied().filter(is_for_switches).map(str::to_owned).collect();
+    assert_none(&broken, "groups that switches copy are the feature `switch` of `rdmc`");
 }
 
 #[test]

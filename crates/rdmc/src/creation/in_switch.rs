@@ -16,7 +16,7 @@ use transport_switch::{
 };
 
 use super::links::{Wires, of_member};
-use crate::{Error, GroupSettings, network::Wire};
+use crate::{Error, GroupSettings, dispatcher, network::Wire};
 
 /// Identifiers are drawn from these, apart from numbers that queue pairs have.
 const IDS: std::ops::Range<u32> = 0x80_0000..0x100_0000;
@@ -118,7 +118,7 @@ pub(crate) fn arrange(
     switches: &dyn Switches,
     patience: Duration,
     deadline: Deadline,
-) -> Result<(Option<GroupEnd>, Option<Registration>), Error> {
+) -> Result<(Option<GroupEnd>, Option<dispatcher::Registration>), Error> {
     let links = wires.len();
     if links == 0 {
         return Ok((None, None));
@@ -145,7 +145,7 @@ pub(crate) fn arrange(
         channel.send(&stands, deadline).map_err(|error| of_member(rank, error))?;
     }
     let end = GroupEnd::root(queue_pair, links, registration.watch());
-    Ok((Some(end), Some(registration)))
+    Ok((Some(end), Some(Box::new(registration))))
 }
 
 /// Hears all receivers. Answers the root's own address, too.

@@ -1,0 +1,556 @@
+//! Messages of one group on their way at one member: carries out what the relay asks for, with the
+//! memory that the application gave.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use relay::{
+    Action, Blocks, Obstacle, ReceiveId, Relay, RelayError, SendId, Settings, Wait, Window,
+};
+use transport::{
+    LeaseError, PostError, Region, RegionPool, Token, Transport, TriggeredSends, WriteLease,
+};
+
+use crate::{
+    counters::Counters,
+    credits::Credits,
+    error::Error,
+    event::Event,
+    jobs::{Disks, Lane},
+    offload::Offload,
+    order::{Due, Gap, Order},
+    peers::Peers,
+    posts::Posts,
+    settings::{GroupSettings, check_region},
+    staging::{Ended, Next, Staging, range},
+    timeline::{Facts, Timeline},
+    trouble::Trouble,
+    words::Word,
+};
+
+/// See the module's documentation.
+pub(crate) struct Transfers {
+    pub(crate) settings: GroupSettings,
+    pub(crate) offload: Offload,
+    pub(crate) relay: Relay,
+    pub(crate) order: Order,
+    pub(crate) peers: Peers,
+    pub(crate) posts: Posts,
+    /// Memory of messages that are not complete.
+    pub(crate) memory: BTreeMap<u64, Region>,
+    /// Blocks on their way between files and the network.
+    pub(crate) staging: Staging,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) timeline: Timeline,
+    /// The number of messages is final.
+    pub(crate) is_closing: bool,
+    credits: Credits,
+    /// How many relayed messages each neighbour was told of.
+    announced: BTreeMap<u32, u64>,
+    /// Memory for first blocks of messages whose own is not known yet.
+    spare: RegionPool,
+    spare_used: BTreeMap<ReceiveId, Region>,
+}
+
+fn triggered<T: Transport>(transport: &mut T) -> Result<&mut dyn TriggeredSends, PostError> {
+    transport.triggered().ok_or(PostError::Unsupported("triggered sends"))
+}
+
+impl Transfers {
+    pub(crate) fn new(
+        settings: GroupSettings,
+        offload: Offload,
+        (disks, id): (Arc<dyn Disks>, u64),
+    ) -> Result<Self, Error> {
+        let relay = Relay::new(Settings {
+            schedule: settings.schedule.clone(),
+            rank: settings.rank,
+            block_bytes: settings.block_bytes,
+            window: settings.relay_window(),
+            messages_in_flight: settings.messages_in_flight,
+            offload: offload.limit(),
+        })?;
+        // At most one spare block for each message in flight waits for its memory; the root and
+        // algorithms that announce the size first use them only while the application decides.
+        let spare_count = if settings.is_root() { 0 } else { settings.messages_in_flight as usize };
+        let lane = Lane { group: settings.number, id };
+        let Window { receives, sends } = settings.window;
+        let blocks = receives.saturating_add(sends) as usize;
+        Ok(Self {
+            staging: Staging::new(disks, lane, settings.block_bytes, blocks, offload.is_used()),
+            spare: RegionPool::new(spare_count, settings.block_bytes as usize),
+            timeline: Timeline::new(settings.number, settings.rank),
+            settings,
+            offload,
+            relay,
+            order: Order::default(),
+            peers: Peers::default(),
+            posts: Posts::default(),
+            memory: BTreeMap::new(),
+            events: VecDeque::new(),
+            is_closing: false,
+            credits: Credits::default(),
+            announced: BTreeMap::new(),
+            spare_used: BTreeMap::new(),
+        })
+    }
+
+    /// The root relays one more message, and this is its number. Errors: too many blocks; with offload,
+    /// the file is being written.
+    pub(crate) fn send(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
+        let bytes = region.len() as u64;
+        if self.settings.is_root() && self.offload.is_used() {
+            let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
+            blocks.check_offload(self.settings.messages_in_flight)?;
+            if region.is_stored() || self.staging.has_unsent() {
+                return self.send_from_shadow(region, now);
+            }
+        }
+        self.relay.send(bytes)?;
+        Ok(self.order.number(true))
+    }
+
+    /// Offload, at the root: a message is relayed once it is in memory, in its turn.
+    fn send_from_shadow(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
+        let in_use = |error: LeaseError| Error::Setting(format!("memory to send: {error}"));
+        let from = match region.is_stored() {
+            true => Some(region.read_stored(0..region.len()).map_err(in_use)?),
+            false => None,
+        };
+        let number = self.order.number(true);
+        self.staging.queue_message(number, region, from, now).map_err(in_use)?;
+        Ok(number)
+    }
+
+    /// Memory for a message that is relayed. Errors: not asked for; too small or read-only.
+    pub(crate) fn accept(&mut self, message: u64, region: Region) -> Result<(), Error> {
+        let unknown = RelayError::Unknown { what: "message", number: message };
+        let relayed = self.order.relayed(message).ok_or(unknown)?;
+        let bytes = self.relay.awaits_memory(relayed)?;
+        check_region(self.settings.number, message, bytes, &region)?;
+        self.memory.insert(message, region);
+        self.relay.accepted(relayed)?;
+        Ok(())
+    }
+
+    /// A neighbour announces a message.
+    pub(crate) fn announced(
+        &mut self,
+        rank: u32,
+        number: u64,
+        bytes: u64,
+    ) -> Result<(), RelayError> {
+        // Whoever may not announce is refused before it can spoil the numbering.
+        let may_announce = self.settings.schedule.announcer(self.settings.rank) == Some(rank);
+        if may_announce && !self.order.announced(number) {
+            let what = "announced messages out of order".to_owned();
+            return Err(RelayError::Peer { member: rank, what });
+        }
+        self.relay.announced(rank, bytes)
+    }
+
+    /// A send has completed.
+    pub(crate) fn sent(&mut self, rank: u32, id: SendId) -> Result<(), RelayError> {
+        let facts = || Facts::of_send(&self.relay, &self.order, rank, id, None);
+        self.timeline.note("sent", facts);
+        self.relay.sent(id)
+    }
+
+    /// A posted receive holds a block, which goes to its file first if it belongs to one.
+    pub(crate) fn received(
+        &mut self,
+        rank: u32,
+        id: ReceiveId,
+        (bytes, immediate): (u64, u32),
+        counters: &mut Counters,
+        now: Duration,
+    ) -> Result<(), RelayError> {
+        self.credits.used(rank);
+        counters.blocks_received += 1;
+        counters.bytes_received += bytes;
+        let came = Some((bytes, immediate));
+        let facts = || Facts::of_receive(&self.relay, &self.order, rank, id, came);
+        self.timeline.note("received", facts);
+        match self.staging.landed(id, bytes, immediate, now)? {
+            true => Ok(()),
+            false => self.relay.received(id, bytes, immediate),
+        }
+    }
+
+    /// Carries out the relay's next action. False if there is none.
+    pub(crate) fn step<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+    ) -> Result<bool, Trouble> {
+        let Some(action) = self.relay.poll_action() else { return Ok(false) };
+        self.act(transport, counters, action).map(|()| true)
+    }
+
+    fn act<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+        action: Action,
+    ) -> Result<(), Trouble> {
+        let group = self.settings.number;
+        match action {
+            Action::PostFirst { source, id } => {
+                // The relay never asks for more than the pool holds; were it ever to, a fresh
+                // region costs an allocation and nothing else.
+                let block_bytes = self.settings.block_bytes as usize;
+                let region = self.spare.take().unwrap_or_else(|| Region::zeroed(block_bytes));
+                let lease = region.write(0..block_bytes)?;
+                self.spare_used.insert(id, region);
+                self.post_receive(transport, source, id, lease);
+            }
+            Action::PostReceive { source, id, message, offset, bytes } => {
+                let lease = self.lease_place(id, message, offset, bytes)?;
+                self.post_receive(transport, source, id, lease);
+            }
+            Action::PostSend { target, id, message, block, offset, bytes } => {
+                counters.blocks_sent += 1;
+                counters.bytes_sent += bytes;
+                let facts = || Facts::of_send(&self.relay, &self.order, target, id, Some(bytes));
+                self.timeline.note("send", facts);
+                let (number, region) = (self.number_of(message), self.region(message));
+                let place = (number, offset);
+                self.staging.queue_send(
+                    target,
+                    (id, block),
+                    &region,
+                    place,
+                    bytes,
+                    transport.now(),
+                )?;
+                self.post_sends(transport, target)?;
+            }
+            Action::Announce { target, bytes } => {
+                let told = self.announced.entry(target).or_default();
+                let number = self.order.number_of(*told).unwrap_or(u64::MAX);
+                *told += 1;
+                let facts = || Facts::of(target).message(number).bytes(bytes);
+                self.timeline.note("announce", facts);
+                self.peers.write(transport, target, &Word::Announce { number, bytes })?;
+            }
+            Action::PlaceFirst { id, message, offset, bytes } => {
+                counters.bytes_copied += bytes;
+                // With the post: a block that came before its announcement had no message then.
+                let facts = Facts::default().bytes(bytes).post(id.0);
+                self.timeline.note("copy", || facts.relayed(&self.order, message));
+                self.place_first(id, message, (offset, bytes), transport.now())?;
+                self.timeline.note("copied", || facts.relayed(&self.order, message));
+            }
+            Action::Incoming { message, bytes } => {
+                self.order.incoming(self.number_of(message), bytes);
+            }
+            Action::BlockReady { message, offset, bytes, .. } => {
+                let message = self.number_of(message);
+                if self.settings.report_blocks {
+                    self.events.push_back(Event::Block { group, message, offset, bytes });
+                }
+            }
+            Action::Received { message } => self.order.received(self.number_of(message)),
+            Action::Complete { message } => {
+                let number = self.number_of(message);
+                self.staging.forget(number);
+                self.order.complete(number);
+                self.order.retire();
+            }
+            offloaded => self.act_offloaded(transport, counters, offloaded)?,
+        }
+        Ok(())
+    }
+
+    /// Carries out an action that only an offloading relay asks for; others do nothing.
+    fn act_offloaded<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+        action: Action,
+    ) -> Result<(), Trouble> {
+        match action {
+            Action::PostOffloadedReceive { source, id, message, immediate, offset, bytes } => {
+                let lease = self.lease_place(id, message, offset, bytes)?;
+                if let Some(endpoint) = self.peers.get(source) {
+                    let posted = triggered(transport).and_then(|sends| {
+                        sends.post_offloaded_receive(endpoint, lease, immediate, Token(id.0))
+                    });
+                    self.record_post(source, posted);
+                }
+            }
+            Action::Grant { source, count } => {
+                self.peers.write(transport, source, &Word::Grant { count })?;
+            }
+            Action::PostOffloadedSend {
+                target,
+                id,
+                message,
+                immediate,
+                offset,
+                bytes,
+                after_receive,
+                after_send,
+            } => {
+                let region = self.region(message);
+                let memory = match region.is_stored() {
+                    true => self.staging.shadow(self.number_of(message), &region),
+                    false => region,
+                };
+                let from = memory.future_read(range(offset, bytes))?;
+                // The network may have forgotten what is done; what has landed is in memory.
+                let open = after_receive.filter(|&(_, id)| !self.staging.has_landed(id));
+                let receive = open.map(|(source, id)| (source, Token(id.0)));
+                let send = after_send.map(|(target, id)| (target, Token(id.0)));
+                let mut after = Vec::with_capacity(2);
+                for (rank, token) in receive.into_iter().chain(send) {
+                    // Of a neighbour that is gone nothing will ever be done.
+                    let Some(endpoint) = self.peers.get(rank) else { return Ok(()) };
+                    after.push((endpoint, token));
+                }
+                counters.blocks_sent += 1;
+                counters.bytes_sent += bytes;
+                if let Some(endpoint) = self.peers.get(target) {
+                    let token = Token(id.0);
+                    let posted = triggered(transport).and_then(|sends| {
+                        sends.post_offloaded_send(endpoint, from, immediate, token, &after)
+                    });
+                    self.record_post(target, posted);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Tells neighbours of the receives that are posted for them, where it is time.
+    pub(crate) fn grant<T: Transport>(&mut self, transport: &mut T) -> Result<(), Trouble> {
+        while let Some((rank, count)) = self.credits.due() {
+            self.peers.write(transport, rank, &Word::Grant { count })?;
+        }
+        Ok(())
+    }
+
+    /// Memory that the network writes a block into: the message's own, or of the way to its file.
+    fn lease_place(
+        &mut self,
+        id: ReceiveId,
+        message: u64,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<WriteLease, LeaseError> {
+        let region = self.region(message);
+        match region.is_stored() {
+            true => self.staging.land(id, region, (self.number_of(message), offset), bytes),
+            false => region.write(range(offset, bytes)),
+        }
+    }
+
+    fn post_receive<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        source: u32,
+        id: ReceiveId,
+        lease: WriteLease,
+    ) {
+        let Some(endpoint) = self.peers.get(source) else { return };
+        let posted = transport.post_receive(endpoint, lease, Token(id.0));
+        if self.record_post(source, posted) {
+            self.credits.posted(source);
+            let facts = || Facts::of_receive(&self.relay, &self.order, source, id, None);
+            self.timeline.note("grant", facts);
+        }
+    }
+
+    /// Posts the sends to `target` whose bytes are in memory, in order.
+    fn post_sends<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        target: u32,
+    ) -> Result<(), LeaseError> {
+        while let Some(ready) = self.staging.take_ready(target) {
+            let (id, block, lease) = ready?;
+            if let Some(endpoint) = self.peers.get(target) {
+                let posted = transport.post_send(endpoint, lease, block, Token(id.0));
+                self.record_post(target, posted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the transport has taken a post.
+    pub(crate) fn record_post(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
+        let Self { posts, relay, order, is_closing, .. } = self;
+        posts.record(rank, outcome, || occupation(relay, order, *is_closing))
+    }
+
+    /// Copies a first block to its place, and tells the relay so, now or later.
+    fn place_first(
+        &mut self,
+        id: ReceiveId,
+        message: u64,
+        (offset, bytes): (u64, u64),
+        now: Duration,
+    ) -> Result<(), LeaseError> {
+        let Some(spare) = self.spare_used.remove(&id) else { return Ok(()) };
+        let (number, region) = (self.number_of(message), self.region(message));
+        let from = spare.read(range(0, bytes))?;
+        if region.is_stored() {
+            return self.staging.store_first(id, (from, spare), region, (number, offset), now);
+        }
+        region.write(range(offset, bytes))?.copy_from_slice(&from);
+        drop(from);
+        self.spare.put(spare);
+        // The relay has just asked for it.
+        let placed = self.relay.placed(id);
+        debug_assert_eq!(placed, Ok(()));
+        Ok(())
+    }
+
+    /// Carries out what follows a transfer between memory and a file. The relay's answer is within.
+    pub(crate) fn follow<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        ended: Ended,
+    ) -> Result<Result<(), RelayError>, LeaseError> {
+        match self.staging.next(ended) {
+            Next::Received { id, bytes, immediate } => {
+                return Ok(self.relay.received(id, bytes, immediate));
+            }
+            Next::Placed { id, spare } => {
+                self.spare.put(spare);
+                return Ok(self.relay.placed(id));
+            }
+            Next::Post { targets } => {
+                for target in targets {
+                    self.post_sends(transport, target)?;
+                }
+            }
+            Next::SmallTaken { message, bytes } => self.small_taken(message, bytes),
+            Next::Relay { messages_bytes } => {
+                for bytes in messages_bytes {
+                    if let Err(error) = self.relay.send(bytes) {
+                        return Ok(Err(error));
+                    }
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// A small message is in the application's memory, or in its file.
+    pub(crate) fn small_taken(&mut self, message: u64, bytes: u64) {
+        if self.settings.report_blocks {
+            let group = self.settings.number;
+            self.events.push_back(Event::Block { group, message, offset: 0, bytes });
+        }
+        self.order.received(message);
+        self.order.complete(message);
+    }
+
+    /// Reports what is due, in the order of the messages.
+    pub(crate) fn report(&mut self) {
+        let group = self.settings.number;
+        while let Some(due) = self.order.take_due() {
+            self.timeline.note_due(&due);
+            self.events.push_back(match due {
+                Due::Incoming { message, bytes } => Event::Incoming { group, message, bytes },
+                Due::Received { message } => Event::Received { group, message },
+                Due::Complete { message } => match self.memory.remove(&message) {
+                    Some(region) => Event::Complete { group, message, region },
+                    None => continue,
+                },
+            });
+        }
+    }
+
+    /// What is in the way of this member now. Of a block that switches copy nobody can tell who has
+    /// not taken it; only who has not posted a receive for the next. While blocks are on their way
+    /// to or from files here, nobody else is.
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+        let obstacle = self.relay.obstacle();
+        let is_own = match obstacle {
+            Some(Obstacle::Take(_)) => self.staging.holds_sends_back(),
+            Some(Obstacle::Give(_)) => self.staging.is_busy(),
+            _ => false,
+        };
+        if is_own {
+            return Some(Obstacle::Own);
+        }
+        if !self.settings.is_in_switch() || !matches!(obstacle, Some(Obstacle::Take(_))) {
+            return obstacle;
+        }
+        self.relay.waits().find_map(|wait| match wait {
+            Wait::Credit { target, .. } => Some(Obstacle::Take(target)),
+            _ => None,
+        })
+    }
+
+    /// Tells the timeline what this member waits for, if that is news.
+    pub(crate) fn note_wait(&mut self) {
+        self.timeline.note_wait(&self.relay, &self.order);
+    }
+
+    /// The memory of a message in flight; an empty region stands in for one that is not there, so
+    /// that a lease of it fails with a clear error.
+    fn region(&self, message: u64) -> Region {
+        self.memory.get(&self.number_of(message)).cloned().unwrap_or_else(|| Region::zeroed(0))
+    }
+
+    /// The group's number of a message of the relay.
+    pub(crate) fn number_of(&self, message: u64) -> u64 {
+        self.order.number_of(message).unwrap_or(u64::MAX)
+    }
+
+    /// Members that owe this one something of a message, nearest first.
+    pub(crate) fn waited_for(&self) -> impl Iterator<Item = u32> + '_ {
+        let is_relaying = self.is_relaying();
+        let relayed = self.relay.waits().filter_map(|wait| match wait {
+            Wait::Block { source, .. } => Some(source),
+            Wait::Credit { target, .. } | Wait::Send { target, .. } => Some(target),
+            Wait::Memory { .. } => None,
+        });
+        // An earlier message than those that are known here has not come.
+        let schedule = &self.settings.schedule;
+        let missing = self.order.gap().and_then(|gap| match gap {
+            Gap::Small => Some(schedule.root()),
+            Gap::Relayed => schedule.announcer(self.settings.rank),
+        });
+        relayed.filter(move |_| is_relaying).chain(missing)
+    }
+
+    /// Whether the application has not given memory for this message, which is next.
+    pub(crate) fn owes_memory(&self, next: u64) -> bool {
+        let message = self.relay.completed();
+        let is_due = |wait| matches!(wait, Wait::Memory { message: due } if due == message);
+        self.relay.waits().any(is_due)
+            && self.number_of(message) == next
+            && self.order.is_told(next)
+    }
+
+    /// Whether messages are being relayed.
+    pub(crate) fn is_relaying(&self) -> bool {
+        self.relay.known() > self.relay.completed()
+    }
+
+    /// What this member is doing, for error messages: first in them, since what others hear of a
+    /// failure is cut.
+    pub(crate) fn occupation(&self) -> String {
+        occupation(&self.relay, &self.order, self.is_closing)
+    }
+}
+
+fn occupation(relay: &Relay, order: &Order, is_closing: bool) -> String {
+    let message = order.completed();
+    let relays = relay.known() > relay.completed();
+    let step = relay.waits().find_map(|wait| wait.step());
+    match (relays, step) {
+        (true, Some(step)) => format!("relaying message {message} at step {step}"),
+        (true, None) => format!("relaying message {message}"),
+        (false, _) if is_closing => "closing".to_owned(),
+        (false, _) => format!("waiting for message {message}"),
+    }
+}

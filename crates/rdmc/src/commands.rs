@@ -1,0 +1,89 @@
+//! What handles ask of the worker.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use transport::{Region, Waker};
+
+use crate::{Counters, Error, GroupSettings, Waited, network::Link, outlet::Outlet};
+
+/// What handles ask of the worker.
+pub(crate) enum Command {
+    Create {
+        settings: Box<GroupSettings>,
+        links: Vec<(u32, Link)>,
+        outlet: Outlet,
+        reply: Sender<Result<(), Error>>,
+    },
+    Send {
+        group: u64,
+        region: Region,
+    },
+    Accept {
+        group: u64,
+        message: u64,
+        region: Region,
+    },
+    Close {
+        group: u64,
+    },
+    Abort {
+        group: u64,
+        reason: String,
+    },
+    Counters {
+        reply: Sender<Counters>,
+    },
+    Waited {
+        reply: Sender<Vec<(u64, Vec<Waited>)>>,
+    },
+    /// Makes all groups fail, and ends the worker when they have, and when their neighbours have heard
+    /// it: those have this long at most.
+    Stop {
+        patience: Duration,
+    },
+}
+
+/// Gives commands to the worker and wakes it.
+#[derive(Clone)]
+pub(crate) struct Commands {
+    sender: Sender<Command>,
+    waker: Waker,
+    /// Why the worker has failed, if it has.
+    failed: Arc<OnceLock<String>>,
+}
+
+impl Commands {
+    /// The end at which a worker takes them, too. The worker says in `failed` why it has failed.
+    pub(crate) fn new(waker: Waker, failed: Arc<OnceLock<String>>) -> (Self, Receiver<Command>) {
+        let (sender, receiver) = unbounded();
+        (Self { sender, waker, failed }, receiver)
+    }
+
+    pub(crate) fn give(&self, command: Command) -> Result<(), Error> {
+        self.sender.send(command).map_err(|_| self.ended())?;
+        (self.waker)();
+        Ok(())
+    }
+
+    /// Errors: the worker has failed.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.failed.get().is_some() { Err(self.ended()) } else { Ok(()) }
+    }
+
+    /// Why nothing is carried out any more.
+    pub(crate) fn ended(&self) -> Error {
+        let failed = self.failed.get();
+        failed.map_or(Error::ContextClosed, |cause| Error::ContextFailed(cause.clone()))
+    }
+}
+
+impl fmt::Debug for Commands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Commands")
+    }
+}

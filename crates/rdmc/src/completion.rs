@@ -1,0 +1,47 @@
+//! How the progress thread waits.
+
+use std::{fmt, str::FromStr};
+
+use crate::Error;
+
+/// How the progress thread waits for completions (DSN 2018 sections 4.2 and 5.2.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CompletionMode {
+    /// Sleeps until something completes. Members that share a core with others must not poll.
+    #[default]
+    EventOnly,
+    /// Polls for 50 ms after the last completion, then sleeps until the next.
+    Hybrid,
+    /// Never sleeps: one core of its own.
+    Polling,
+}
+
+impl CompletionMode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::EventOnly, Self::Hybrid, Self::Polling];
+
+    /// `event`, `hybrid` or `polling`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EventOnly => "event",
+            Self::Hybrid => "hybrid",
+            Self::Polling => "polling",
+        }
+    }
+}
+
+impl fmt::Display for CompletionMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for CompletionMode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|mode| mode.name() == text).ok_or_else(|| {
+            Error::Setting(format!("{text:?} is no completion mode; use event, hybrid or polling"))
+        })
+    }
+}
