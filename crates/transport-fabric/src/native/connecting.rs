@@ -9,10 +9,13 @@ use std::{
 use transport::{Cause, EndpointId};
 
 use crate::{
-    device::Device,
-    link::Link,
-    offer::{Book, Cookie, Role},
-    sys::{self, Event, Info},
+    native::{
+        device::Device,
+        link::Link,
+        offer::{Book, Cookie},
+        sys::{self, Event, Info},
+    },
+    role::Role,
 };
 
 /// Requests that may wait for their links at the same time.

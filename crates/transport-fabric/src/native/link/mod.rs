@@ -13,13 +13,16 @@ use std::{
 use transport::{Cause, Completion, EndpointId, PeerMemory, ReadLease, Token, WriteLease};
 
 use crate::{
-    buffer::Buffer,
-    device::Device,
-    lifeline::Lifeline,
-    offer::{Cookie, Ends, Role},
-    registration::{self, Pinned},
-    ring::{LENGTHS_MAX, Note, Receives, Ring, SLOT_BYTES, SLOTS, Slot},
-    sys::{self, Access, Errno, Object, RawCompletion, Registration, Span, Way},
+    native::{
+        buffer::Buffer,
+        device::Device,
+        lifeline::Lifeline,
+        offer::{Cookie, Ends},
+        registration::{self, Pinned},
+        ring::{LENGTHS_MAX, Note, Receives, Ring, SLOT_BYTES, SLOTS, Slot},
+        sys::{self, Access, Errno, Object, RawCompletion, Registration, Span, Way},
+    },
+    role::Role,
 };
 
 /// Sends of one rail that the provider has at a time: the next is there when one ends, and those
@@ -121,8 +124,8 @@ pub struct Link {
     is_up: bool,
     pub role: Role,
     /// Keeps the cookie alive, and the endpoints that were made with the offer.
-    offer: crate::offer::Offer,
-    theirs: crate::offer::Terms,
+    offer: crate::native::offer::Offer,
+    theirs: crate::native::offer::Terms,
     ring: Ring,
     /// Where the peer's slots are, once it has said so.
     peer_slots: Option<(u64, u64)>,
