@@ -76,7 +76,7 @@ pub mod clauses {
 }
 
 /// Makes one `#[test]` of each clause of the contract. The argument is an expression that makes a
-/// fresh [`Harness`](crate::Harness); each test evaluates it for itself.
+/// fresh [`Harness`]; each test evaluates it for itself.
 #[macro_export]
 macro_rules! contract_tests {
     ($harness:expr) => {

@@ -1,18 +1,35 @@
-//! In place of the transport where libfabric's headers were missing at build time: it can be named,
-//! and starting it says why there is none.
+//! In place of `native` where libfabric's headers were missing at build time: starting a transport
+//! says why there is none. There are no values of these types, so that nothing else is ever called.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use transport::{
     Completion, EndpointId, PostError, ReadLease, Token, Transport, Waker, WriteLease,
 };
-use transport_tcp::TcpConfig;
+use transport_tcp::{TcpConfig, TcpLink};
 
-use crate::{FabricError, FabricLink, FabricSettings, Offers};
+use crate::{discovery::Discovery, error::FabricError, role::Role, settings::FabricSettings};
+
+/// Errors: always [`FabricError::NotBuilt`].
+pub fn discover() -> Result<Discovery, FabricError> {
+    Err(FabricError::NotBuilt)
+}
 
 /// The transport over libfabric, which this build does not have.
 #[derive(Debug)]
-pub enum FabricTransport {}
+pub struct FabricTransport(Infallible);
+
+/// Makes offers for a transport.
+#[derive(Clone, Debug)]
+pub struct Offers(Infallible);
+
+/// One end's part of a new link.
+#[derive(Debug)]
+pub struct Offer(Infallible);
+
+/// Two ends that know of each other.
+#[derive(Debug)]
+pub struct FabricLink(Infallible);
 
 impl FabricTransport {
     /// Errors: always [`FabricError::NotBuilt`].
@@ -22,7 +39,7 @@ impl FabricTransport {
 
     /// What makes offers for new links.
     pub fn offers(&self) -> Offers {
-        match *self {}
+        match self.0 {}
     }
 
     /// The names of the devices in use.
@@ -31,24 +48,44 @@ impl FabricTransport {
     }
 }
 
-// There is no value of this type, so none of these is ever called.
+impl Offers {
+    /// For one new link.
+    pub fn make(&self) -> Result<Offer, FabricError> {
+        match self.0 {}
+    }
+}
+
+impl Offer {
+    /// What the peer gets to see.
+    pub fn bytes(&self) -> &[u8] {
+        match self.0 {}
+    }
+}
+
+impl FabricLink {
+    /// Joins what both ends have told.
+    pub fn new(_: TcpLink, _: Role, ours: Offer, _: &[u8]) -> Result<Self, FabricError> {
+        match ours.0 {}
+    }
+}
+
 impl Transport for FabricTransport {
     type Link = FabricLink;
 
     fn now(&self) -> Duration {
-        match *self {}
+        match self.0 {}
     }
 
     fn block_bytes_max(&self) -> u64 {
-        match *self {}
+        match self.0 {}
     }
 
     fn open(&mut self, _: FabricLink) -> Result<EndpointId, PostError> {
-        match *self {}
+        match self.0 {}
     }
 
     fn post_receive(&mut self, _: EndpointId, _: WriteLease, _: Token) -> Result<(), PostError> {
-        match *self {}
+        match self.0 {}
     }
 
     fn post_send(
@@ -58,22 +95,22 @@ impl Transport for FabricTransport {
         _: u32,
         _: Token,
     ) -> Result<(), PostError> {
-        match *self {}
+        match self.0 {}
     }
 
     fn write_control(&mut self, _: EndpointId, _: &[u8]) -> Result<(), PostError> {
-        match *self {}
+        match self.0 {}
     }
 
     fn close(&mut self, _: EndpointId) {
-        match *self {}
+        match self.0 {}
     }
 
     fn poll(&mut self, _: &mut Vec<Completion>, _: Duration) {
-        match *self {}
+        match self.0 {}
     }
 
     fn waker(&self) -> Waker {
-        match *self {}
+        match self.0 {}
     }
 }

@@ -1,7 +1,5 @@
 //! What fabrics this host has.
 
-use crate::FabricError;
-
 /// What libfabric offers on this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Discovery {
@@ -46,64 +44,6 @@ impl Discovery {
         HARDWARE.into_iter().filter(has).map(str::to_owned)
     }
 }
-
-/// Asks libfabric what there is. Opens nothing and takes some milliseconds.
-///
-/// Errors: not built with it, not installed.
-pub fn discover() -> Result<Discovery, FabricError> {
-    imp::discover()
-}
-
-#[cfg(libfabric)]
-mod imp {
-    use super::{Device, Discovery};
-    use crate::{FabricError, sys};
-
-    /// Providers that rdmc uses with message endpoints; of others it uses reliable datagrams.
-    pub const MESSAGE_PROVIDERS: [&str; 3] = ["verbs", "tcp", "sockets"];
-    const DATAGRAM_PROVIDERS: [&str; 3] = ["shm", "efa", "cxi"];
-
-    pub fn discover() -> Result<Discovery, FabricError> {
-        sys::load().map_err(FabricError::NoLibrary)?;
-        let mut devices: Vec<Device> = Vec::new();
-        let message = MESSAGE_PROVIDERS.map(|provider| (provider, true));
-        for (provider, message_endpoints) in
-            message.into_iter().chain(DATAGRAM_PROVIDERS.map(|provider| (provider, false)))
-        {
-            // A provider that cannot even be asked offers nothing.
-            let infos = sys::infos(Some(provider), message_endpoints, None).unwrap_or_default();
-            for info in infos.iter().filter(|info| info.provider == provider) {
-                let device = Device {
-                    provider: provider.into(),
-                    name: info.domain.clone(),
-                    is_message_endpoint: info.is_message_endpoint,
-                    max_message_bytes: info.max_message_bytes,
-                    link_bits_per_second: info.link_bits_per_second,
-                    link_is_up: info.link_is_up,
-                    needs_registration: info.needs_local_registration,
-                    can_offload: info.has_triggers,
-                };
-                if !devices.contains(&device) {
-                    devices.push(device);
-                }
-            }
-        }
-        Ok(Discovery { version: sys::version(), devices })
-    }
-}
-
-#[cfg(not(libfabric))]
-mod imp {
-    use super::Discovery;
-    use crate::FabricError;
-
-    pub fn discover() -> Result<Discovery, FabricError> {
-        Err(FabricError::NotBuilt)
-    }
-}
-
-#[cfg(libfabric)]
-pub(crate) use imp::MESSAGE_PROVIDERS;
 
 #[cfg(test)]
 mod tests {

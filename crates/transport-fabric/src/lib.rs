@@ -38,46 +38,18 @@
 //! before it is used. RDMA itself knows neither encryption nor authentication: whoever can send
 //! packets with a queue pair's number on the network can disturb it.
 
-#![cfg_attr(not(libfabric), allow(dead_code, reason = "what links are made of has no user then"))]
-
-#[cfg(not(libfabric))]
-mod absent;
-#[cfg(libfabric)]
-mod buffer;
-#[cfg(libfabric)]
-mod connecting;
-#[cfg(libfabric)]
-mod device;
 mod discovery;
-#[cfg(libfabric)]
-mod driver;
 mod error;
-#[cfg(all(libfabric, any(test, fuzzing)))]
-pub mod fuzzing;
-#[cfg(libfabric)]
-mod lifeline;
-#[cfg(libfabric)]
-mod lifelines;
-#[cfg(libfabric)]
-mod link;
-mod offer;
-#[cfg(libfabric)]
-mod offload;
-#[cfg(libfabric)]
-mod registration;
-#[cfg(libfabric)]
-mod ring;
+// The one place where it matters whether libfabric's headers were there at build time.
+#[cfg_attr(not(libfabric), path = "absent.rs")]
+mod native;
+mod role;
 mod settings;
-#[cfg(libfabric)]
-mod sys;
-#[cfg(libfabric)]
-mod waiting;
 
-#[cfg(not(libfabric))]
-pub use absent::FabricTransport;
-pub use discovery::{Device, Discovery, discover};
-#[cfg(libfabric)]
-pub use driver::FabricTransport;
+pub use discovery::{Device, Discovery};
 pub use error::FabricError;
-pub use offer::{FabricLink, Offer, Offers, Role};
+#[cfg(all(libfabric, any(test, fuzzing)))]
+pub use native::fuzzing;
+pub use native::{FabricLink, FabricTransport, Offer, Offers, discover};
+pub use role::Role;
 pub use settings::{Copies, FabricSettings};

@@ -17,7 +17,7 @@ use std::{
 
 use transport::{Cause, Completion, EndpointId, FutureRead, PostError, Token, WriteLease};
 
-use crate::{
+use crate::native::{
     device::Device,
     link::{ANYBODY, Link, OFFLOAD_TAG},
     registration::{self, Pinned},

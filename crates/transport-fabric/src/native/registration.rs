@@ -17,8 +17,8 @@ use rustix::{
 use transport::{Memory, ReadLease};
 
 use crate::{
+    native::sys::{self, Access, Errno, Object, Registration, Span},
     settings::Copies,
-    sys::{self, Access, Errno, Object, Registration, Span},
 };
 
 /// Regions are registered in pieces of this length, or of a block if that is more: a mapped file

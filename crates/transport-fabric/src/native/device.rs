@@ -8,11 +8,13 @@ use std::{
 };
 
 use crate::{
-    FabricError, FabricSettings,
-    discovery::MESSAGE_PROVIDERS,
-    registration::Registrar,
-    settings::Copies,
-    sys::{self, Info, Object, RawCompletion},
+    error::FabricError,
+    native::{
+        providers::MESSAGE_PROVIDERS,
+        registration::Registrar,
+        sys::{self, Info, Object, RawCompletion},
+    },
+    settings::{Copies, FabricSettings},
 };
 
 /// Entries of a completion queue; providers that have fewer are asked for less.

@@ -5,7 +5,7 @@ use std::{collections::HashMap, io, time::Duration};
 use transport::{Cause, Completion, EndpointId, PostError, Transport};
 use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
 
-use crate::lifeline::Lifeline;
+use crate::native::lifeline::Lifeline;
 
 /// TCP endpoints of which each belongs to a link.
 pub struct Lifelines {

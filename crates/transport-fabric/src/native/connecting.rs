@@ -9,10 +9,13 @@ use std::{
 use transport::{Cause, EndpointId};
 
 use crate::{
-    device::Device,
-    link::Link,
-    offer::{Book, Cookie, Role},
-    sys::{self, Event, Info},
+    native::{
+        device::Device,
+        link::{Link, device_of},
+        offer::{Book, Cookie},
+        sys::{self, Event, Info},
+    },
+    role::Role,
 };
 
 /// Requests that may wait for their links at the same time.
@@ -172,7 +175,7 @@ impl Connecting {
     pub fn turn_all_away(&mut self, devices: &[Device]) {
         for opening in std::mem::take(&mut self.openings) {
             if let Opening::Accept(_, path, info) = opening {
-                turn_away(&devices[Link::device_of(path)], &info);
+                turn_away(&devices[device_of(path)], &info);
             }
         }
         // Nobody waits for longer than this.
@@ -288,7 +291,7 @@ impl Connecting {
         let Some(link) = links.get_mut(&id).filter(|link| link.broken.is_none()) else {
             // It has ended in the meantime.
             if let Opening::Accept(_, path, info) = opening {
-                turn_away(&devices[Link::device_of(path)], &info);
+                turn_away(&devices[device_of(path)], &info);
             }
             return None;
         };

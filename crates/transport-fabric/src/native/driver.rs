@@ -13,16 +13,19 @@ use transport::{
 use transport_tcp::TcpConfig;
 
 use crate::{
-    FabricError, FabricLink, FabricSettings, Offers,
-    connecting::{Connecting, Links, SLICE},
-    device::{self, Device},
-    lifelines::{Lifelines, News},
-    link::{End, Link, Round},
-    offer::Book,
-    offload::Offload,
-    ring::SLOTS,
-    sys::{self, RawCompletion},
-    waiting::Sleeper,
+    error::FabricError,
+    native::{
+        connecting::{Connecting, Links, SLICE},
+        device::{self, Device},
+        lifelines::{Lifelines, News},
+        link::{End, Link, Round},
+        offer::{Book, FabricLink, Offers},
+        offload::Offload,
+        ring::SLOTS,
+        sys::{self, RawCompletion},
+        waiting::Sleeper,
+    },
+    settings::FabricSettings,
 };
 
 /// Lifelines and connection events are looked at this often while the fabric itself is polled.
@@ -399,7 +402,7 @@ impl Transport for FabricTransport {
         let opened = Link::new(id, lifeline, ends, &self.devices, until);
         let mut link = opened.map_err(|error| {
             self.lifelines.tcp.close(lifeline);
-            PostError::System(crate::registration::explain(error, 0))
+            PostError::System(crate::native::registration::explain(error, 0))
         })?;
         if !self.devices[0].info.is_message_endpoint {
             if let Err(error) = link.join_datagrams(&self.devices) {

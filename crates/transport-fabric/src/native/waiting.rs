@@ -9,7 +9,7 @@ use rustix::{
 use transport::Waker;
 use transport_tcp::TcpTransport;
 
-use crate::{device::Device, sys};
+use crate::native::{device::Device, sys};
 
 /// Where a device cannot wake a sleeper: so many polls at once, then naps between them.
 const EAGER_POLLS: u32 = 200;

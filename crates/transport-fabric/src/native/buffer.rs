@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use crate::sys::{self, Access, Errno, Object, Registration, Span};
+use crate::native::sys::{self, Access, Errno, Object, Registration, Span};
 
 /// Zeroed bytes at a fixed place, registered for this host and, if asked, for a peer's writes.
 /// Nobody has a reference to the bytes; they are copied in and out.

@@ -1,14 +1,13 @@
-//! What fuzzers feed (`./dev fuzz`): what the other end of a link shows and writes. Only where
-//! libfabric's headers are.
+//! What fuzzers feed (`./dev fuzz`): what the other end of a link shows and writes.
 
-use crate::{
+use crate::native::{
     lifeline::Lifeline,
     offer::Terms,
     ring::{Note, Receives, Ring, SLOT_BYTES},
 };
 
 #[cfg(test)]
-#[path = "../../../tools/fuzz/replay.rs"]
+#[path = "../../../../tools/fuzz/replay.rs"]
 mod replay;
 
 /// Decodes an offer, a word on the lifeline, or the slots of a ring, as the first byte says. True if

@@ -12,7 +12,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 use transport_tcp::TcpLink;
 
-use crate::FabricError;
+use crate::{
+    error::FabricError,
+    native::device::{DatagramMaker, Datagrams},
+    role::Role,
+};
 
 /// The longest offer in bytes.
 const OFFER_BYTES_MAX: usize = 4096;
@@ -93,8 +97,7 @@ pub struct Offer {
     book: Arc<Book>,
     /// With datagrams: an endpoint of each rail with its address vector, made for this link alone
     /// so that closing it ends all that the link has posted.
-    #[cfg(libfabric)]
-    pub(crate) endpoints: Vec<crate::device::Datagrams>,
+    pub(crate) endpoints: Vec<Datagrams>,
 }
 
 /// Makes offers for a transport, on any thread.
@@ -107,8 +110,7 @@ pub(crate) struct Book {
     provider: String,
     /// Where connections come in. With datagrams each link has addresses of its own.
     addresses: Vec<Vec<u8>>,
-    #[cfg(libfabric)]
-    datagrams: Vec<crate::device::DatagramMaker>,
+    datagrams: Vec<DatagramMaker>,
     cookies: Mutex<HashSet<Cookie>>,
     next_number: AtomicU32,
 }
@@ -117,12 +119,11 @@ impl Book {
     pub(crate) fn new(
         provider: String,
         addresses: Vec<Vec<u8>>,
-        #[cfg(libfabric)] datagrams: Vec<crate::device::DatagramMaker>,
+        datagrams: Vec<DatagramMaker>,
     ) -> Arc<Self> {
         Arc::new(Self {
             provider,
             addresses,
-            #[cfg(libfabric)]
             datagrams,
             cookies: Mutex::default(),
             next_number: AtomicU32::new(1),
@@ -150,12 +151,10 @@ impl Offers {
         getrandom::fill(&mut cookie)
             .map_err(|error| FabricError::call("making a random number", error))?;
         let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
-        #[cfg_attr(not(libfabric), allow(unused_mut, reason = "datagrams add to it"))]
         let mut addresses = self.0.addresses.clone();
-        #[cfg(libfabric)]
         let endpoints = {
             let made: Result<Vec<_>, _> =
-                self.0.datagrams.iter().map(crate::device::DatagramMaker::make).collect();
+                self.0.datagrams.iter().map(DatagramMaker::make).collect();
             let (own, endpoints): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
             addresses.extend(own);
             endpoints
@@ -171,13 +170,7 @@ impl Offers {
         let bytes = postcard::to_stdvec(&terms)
             .map_err(|error| FabricError::call("writing an offer", error))?;
         self.0.cookies().insert(cookie);
-        Ok(Offer {
-            terms,
-            bytes,
-            book: Arc::clone(&self.0),
-            #[cfg(libfabric)]
-            endpoints,
-        })
+        Ok(Offer { terms, bytes, book: Arc::clone(&self.0), endpoints })
     }
 }
 
@@ -192,15 +185,6 @@ impl Drop for Offer {
     fn drop(&mut self) {
         self.book.cookies().remove(&self.terms.cookie);
     }
-}
-
-/// Which end of a link connects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// This one.
-    Connect,
-    /// The other one.
-    Accept,
 }
 
 /// Two ends that know of each other, and the TCP connection that tells each whether the other
@@ -247,10 +231,7 @@ mod tests {
 
     fn offers() -> Offers {
         let addresses = vec![vec![2, 0, 1, 2]];
-        #[cfg(libfabric)]
         let book = Book::new("tcp".into(), addresses, Vec::new());
-        #[cfg(not(libfabric))]
-        let book = Book::new("tcp".into(), addresses);
         Offers::new(book)
     }
 

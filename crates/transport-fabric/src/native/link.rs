@@ -1,0 +1,588 @@
+//! One link: its endpoints, what waits to be posted on them, and what is posted.
+
+mod ops;
+mod paths;
+mod posting;
+mod receives;
+mod sends;
+mod words;
+mod writes;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use transport::{Cause, Completion, EndpointId, PeerMemory, ReadLease, Token, WriteLease};
+
+pub use paths::{ANYBODY, device_of};
+pub use posting::OFFLOAD_TAG;
+
+use ops::{Op, Ops};
+use paths::Paths;
+use posting::{Posting, Trouble};
+use receives::ReceiveQueue;
+use sends::SendQueue;
+use words::Words;
+use writes::{Write, WriteQueue};
+
+use crate::{
+    native::{
+        device::Device,
+        lifeline::Lifeline,
+        offer::{Cookie, Ends, Offer, Terms},
+        ring::{Note, SLOTS, Slot},
+        sys::{self, Errno, Object, RawCompletion},
+    },
+    role::Role,
+};
+
+/// What libfabric's verbs provider calls a block that is longer than the memory
+/// (`IBV_WC_LOC_LEN_ERR`).
+const VERBS_LENGTH_ERROR: i32 = 1;
+
+/// How far a link is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Not all endpoints are connected, or the peer has not said hello.
+    Connecting {
+        until: Instant,
+    },
+    Up,
+    /// Asked to close; over when the peer has heard of it.
+    Closing {
+        until: Instant,
+        said_bye: bool,
+        heard: bool,
+    },
+}
+
+/// How a link ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    Closed,
+    Broken(Cause),
+}
+
+pub struct Link {
+    // Endpoints are closed before what they use goes: fields are dropped in this order.
+    paths: Paths,
+    writes: WriteQueue,
+    words: Words,
+    pub id: EndpointId,
+    pub lifeline: EndpointId,
+    phase: Phase,
+    /// All paths are connected, and the peer has said hello.
+    is_up: bool,
+    pub role: Role,
+    /// Keeps the cookie alive, and the endpoints that were made with the offer.
+    offer: Offer,
+    theirs: Terms,
+    ops: Ops,
+    sends: SendQueue,
+    receives: ReceiveQueue,
+    /// How many control words the peer has sent in all, once it has said goodbye.
+    peer_bye: Option<u64>,
+    /// The provider's queues are full: it tells nobody when there is room.
+    retry: bool,
+    /// What broke it, to be reported by the driver.
+    pub broken: Option<Cause>,
+}
+
+/// What a link works with.
+pub struct Round<'a> {
+    pub devices: &'a [Device],
+    pub completed: &'a mut Vec<Completion>,
+    /// Words for the lifeline, in order.
+    pub lifeline: &'a mut Vec<(EndpointId, Lifeline)>,
+}
+
+impl Link {
+    /// A link that is not connected. Errors: memory for control slots cannot be registered.
+    pub fn new(
+        id: EndpointId,
+        lifeline: EndpointId,
+        ends: Ends,
+        devices: &[Device],
+        until: Instant,
+    ) -> Result<Self, Errno> {
+        let Ends { role, ours, theirs } = ends;
+        let rails = devices.len().min(theirs.addresses.len());
+        let number = ours.terms.number;
+        // Keys that the provider does not choose: the ring's, and the names of exposed memory.
+        let has_keys = devices[0].info.is_message_endpoint;
+        let ring_key = has_keys.then(|| wanted_key(number, RING_NAME));
+        Ok(Self {
+            paths: Paths::new(rails, number, theirs.number),
+            writes: WriteQueue::default(),
+            words: Words::new(&devices[0], ring_key, theirs.number)?,
+            id,
+            lifeline,
+            phase: Phase::Connecting { until },
+            is_up: false,
+            role,
+            offer: ours,
+            theirs,
+            ops: Ops::new(id),
+            sends: SendQueue::default(),
+            receives: ReceiveQueue::default(),
+            peer_bye: None,
+            retry: false,
+            broken: None,
+        })
+    }
+
+    /// By which the peer names this link.
+    pub fn number(&self) -> u32 {
+        self.offer.terms.number
+    }
+
+    pub fn cookie(&self) -> Cookie {
+        self.offer.terms.cookie
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.broken.is_none() && !matches!(self.phase, Phase::Closing { .. })
+    }
+
+    /// Opens and connects all paths, from the end that connects. Errors: what failed.
+    pub fn connect(&mut self, devices: &[Device]) -> Result<Vec<usize>, String> {
+        let mut endpoints = Vec::new();
+        for path in 0..self.paths.count() {
+            let device = &devices[device_of(path)];
+            let failed = |error: Errno| format!("opening an endpoint: {}", error.text());
+            let address = self.theirs.addresses[device_of(path)].clone();
+            let endpoint = device.open_toward(&address).map_err(failed)?;
+            endpoints.push(endpoint.address());
+            self.adopt(path, Arc::clone(&endpoint), None, devices)?;
+            let parameter = [&self.theirs.cookie[..], &[path as u8]].concat();
+            sys::connect(&endpoint, &address, &parameter)
+                .map_err(|error| format!("connecting: {}", error.text()))?;
+        }
+        Ok(endpoints)
+    }
+
+    /// Takes the datagram endpoints that were made with the offer into use: nothing is to be
+    /// connected. Errors: the peer's address is no address.
+    pub fn join_datagrams(&mut self, devices: &[Device]) -> Result<(), String> {
+        let endpoints = std::mem::take(&mut self.offer.endpoints);
+        let rails = self.paths.rails();
+        for (rail, (endpoint, vector)) in endpoints.into_iter().enumerate().take(rails) {
+            let peer = sys::insert_address(&vector, &self.theirs.addresses[rail])
+                .map_err(|error| format!("the peer's address: {}", error.text()))?;
+            if rail == 0 {
+                self.adopt(0, Arc::clone(&endpoint), Some(peer), devices)?;
+            }
+            self.adopt(rail + 1, endpoint, Some(peer), devices)?;
+        }
+        Ok(())
+    }
+
+    /// Accepts one of the peer's connection requests. Errors: a path that was asked for already or
+    /// does not exist, or what failed.
+    pub fn accept(
+        &mut self,
+        path: usize,
+        request: &sys::Info,
+        devices: &[Device],
+    ) -> Result<usize, String> {
+        if self.role == Role::Connect || !self.paths.is_to_be_made(path) {
+            return Err(format!("path {path} was not to be connected"));
+        }
+        let endpoint = devices[device_of(path)]
+            .open_answer(request)
+            .map_err(|error| format!("opening an endpoint: {}", error.text()))?;
+        self.adopt(path, Arc::clone(&endpoint), None, devices)?;
+        sys::accept(&endpoint).map_err(|error| format!("accepting: {}", error.text()))?;
+        Ok(endpoint.address())
+    }
+
+    /// Takes an endpoint into use. Places for control words are there before the peer can write.
+    fn adopt(
+        &mut self,
+        path: usize,
+        endpoint: Arc<Object>,
+        peer: Option<u64>,
+        devices: &[Device],
+    ) -> Result<(), String> {
+        self.paths.adopt(path, endpoint, peer);
+        let places = peer.is_some() || devices[0].info.writes_consume_receives;
+        if path == 0 && places {
+            for slot in 0..SLOTS {
+                self.words
+                    .post_place(slot, &self.paths, &mut self.ops)
+                    .map_err(|error| format!("posting a receive: {}", error.text()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer has not asked for all connections yet, and may still do so.
+    pub fn misses_requests(&self) -> bool {
+        self.role == Role::Accept && !self.paths.are_made()
+    }
+
+    /// A connection stands; all of them, perhaps.
+    pub fn connected(&mut self, endpoint: usize) {
+        self.paths.connected(endpoint);
+    }
+
+    /// Up, if everything for it has happened.
+    pub fn rise(&mut self) {
+        self.is_up |= self.paths.are_connected() && self.words.knows_peer();
+        if self.is_up && matches!(self.phase, Phase::Connecting { .. }) {
+            self.phase = Phase::Up;
+        }
+    }
+
+    /// The first rail and its peer, for offloaded blocks, once the link is up.
+    pub fn offload_path(&self) -> Option<(Arc<Object>, u64)> {
+        self.paths.first_rail().filter(|_| self.is_up && self.broken.is_none())
+    }
+
+    /// The endpoints' addresses, by which events name them.
+    pub fn endpoints(&self) -> impl Iterator<Item = usize> + '_ {
+        self.paths.addresses()
+    }
+
+    pub fn post_receive(&mut self, into: WriteLease, token: Token) {
+        self.receives.push(into, token);
+    }
+
+    pub fn post_send(&mut self, from: ReadLease, immediate: u32, token: Token) {
+        self.sends.push(from, immediate, token);
+    }
+
+    pub fn post_write(
+        &mut self,
+        from: ReadLease,
+        name: u32,
+        offset: u64,
+        immediate: u32,
+        token: Token,
+    ) {
+        self.writes.push(Write { from, name, offset, immediate, token });
+    }
+
+    /// Lets the peer write into memory. Errors: in words.
+    pub fn expose(
+        &mut self,
+        name: u32,
+        memory: PeerMemory,
+        devices: &[Device],
+    ) -> Result<Lifeline, String> {
+        let key = wanted_key(self.number(), name.into());
+        self.writes.expose(name, memory, key, &devices[0])
+    }
+
+    /// False if the peer has not read for megabytes.
+    pub fn write_word(&mut self, word: &[u8]) -> bool {
+        self.words.push(word)
+    }
+
+    /// Posts what can be posted, and ends if it is time.
+    pub fn advance(&mut self, round: &mut Round<'_>, now: Instant) -> Option<End> {
+        self.rise();
+        self.retry = false;
+        if self.is_up && self.broken.is_none() {
+            self.advance_receives(round);
+            self.advance_sends(round);
+            self.advance_writes(round);
+            self.advance_words();
+        }
+        self.end(round, now)
+    }
+
+    /// Posts what can be posted now, and ends nothing.
+    pub fn post_now(&mut self, round: &mut Round<'_>) {
+        if self.is_up && self.broken.is_none() {
+            self.advance_receives(round);
+        }
+    }
+
+    fn advance_receives(&mut self, round: &Round<'_>) {
+        let mut posting = Posting {
+            paths: &self.paths,
+            ops: &mut self.ops,
+            ring: &mut self.words.ring,
+            devices: round.devices,
+        };
+        let posted = self.receives.post(&mut posting);
+        self.note_trouble(posted.err());
+    }
+
+    fn advance_sends(&mut self, round: &Round<'_>) {
+        if self.broken.is_some() {
+            return;
+        }
+        let mut posting = Posting {
+            paths: &self.paths,
+            ops: &mut self.ops,
+            ring: &mut self.words.ring,
+            devices: round.devices,
+        };
+        let posted = self.sends.post(&mut posting);
+        self.note_trouble(posted.err());
+    }
+
+    fn advance_writes(&mut self, round: &mut Round<'_>) {
+        let mut posting = Posting {
+            paths: &self.paths,
+            ops: &mut self.ops,
+            ring: &mut self.words.ring,
+            devices: round.devices,
+        };
+        match self.writes.post(&mut posting) {
+            Ok(None) => {}
+            Ok(Some(name)) => round.lifeline.push((self.lifeline, Lifeline::WhereIs { name })),
+            Err(trouble) => self.note_trouble(Some(trouble)),
+        }
+    }
+
+    fn advance_words(&mut self) {
+        let posted = self.words.post(&mut self.receives, &self.paths, &mut self.ops);
+        self.note_trouble(posted.err());
+    }
+
+    fn note_trouble(&mut self, trouble: Option<Trouble>) {
+        match trouble {
+            None => {}
+            Some(Trouble::Refused(error)) if error == Errno::AGAIN => self.retry = true,
+            Some(Trouble::Refused(error)) => {
+                self.break_by(Cause::Lost(format!("posting failed: {}", error.text())));
+            }
+            Some(Trouble::Memory(error)) => {
+                self.break_by(Cause::Memory { access: "registered", error });
+            }
+            Some(Trouble::Protocol(what)) => self.break_by(Cause::Protocol(what)),
+        }
+    }
+
+    /// Something waits for room in the provider's queues, which tells nobody when there is some.
+    pub fn has_to_retry(&self) -> bool {
+        self.retry
+    }
+
+    /// Breaks the link if nothing that this end has sent completes for so long, and for what the
+    /// longest block takes over a slow network. To be asked now and then.
+    pub fn misses_answers(&mut self, now: Instant, timeout: Duration) -> bool {
+        let is_over = self.ops.misses_answers(now, timeout);
+        if is_over {
+            let why = format!(
+                "the fabric has carried nothing for {timeout:?}, though the peer lives: check the \
+                 cable, the port and the path between the devices"
+            );
+            self.break_by(Cause::Lost(why));
+        }
+        is_over
+    }
+
+    /// Something that the provider had is done, or failed.
+    pub fn complete(&mut self, raw: &RawCompletion, round: &mut Round<'_>) {
+        let Some(op) = self.ops.take(raw.context) else { return };
+        let endpoint = self.id;
+        let failed = raw.error != 0;
+        if failed {
+            self.note_error(raw, matches!(op, Op::Receive(..)), round.devices);
+        } else {
+            self.ops.note_answer();
+        }
+        let sent = |token| match failed {
+            true => Completion::Cancelled { endpoint, token },
+            false => Completion::Sent { endpoint, token },
+        };
+        match op {
+            Op::Send(lease, token, _) => {
+                self.sends.completed();
+                drop(lease);
+                round.completed.push(sent(token));
+            }
+            Op::Write(lease, token, ..) => {
+                drop(lease);
+                round.completed.push(sent(token));
+            }
+            Op::Receive(mut lease, token, pinned) => {
+                if let Some(pinned) = pinned.filter(|_| !failed) {
+                    let (start, room) = (lease.as_mut_ptr(), lease.bytes());
+                    // SAFETY: the lease is for writing, and the provider is done.
+                    unsafe { pinned.after_writing(start, room.min(raw.bytes as usize)) }
+                }
+                self.receives.completed();
+                drop(lease);
+                let (bytes, immediate) = (raw.bytes, raw.data as u32);
+                round.completed.push(if failed {
+                    Completion::Cancelled { endpoint, token }
+                } else {
+                    Completion::Received { endpoint, token, bytes, immediate }
+                });
+            }
+            Op::Word => {}
+            Op::Place if failed => {}
+            Op::Place => {
+                let slot = self.words.ring.next_slot();
+                self.read_slot(slot, round);
+                let posted = self.words.post_place(slot, &self.paths, &mut self.ops);
+                self.note_trouble(posted.err().map(Trouble::Refused));
+            }
+        }
+    }
+
+    pub fn note_error(&mut self, raw: &RawCompletion, receiving: bool, devices: &[Device]) {
+        let error = Errno(raw.error);
+        let verbs = devices[0].info.provider == "verbs";
+        let too_long =
+            error == Errno::TRUNCATED || (verbs && raw.provider_error == VERBS_LENGTH_ERROR);
+        self.break_by(if receiving && too_long {
+            Cause::Protocol("sent a block that is longer than the memory for it".into())
+        } else {
+            Cause::Lost(format!("{} ({})", error.text(), raw.provider_error))
+        });
+    }
+
+    /// The first words: where our control slots are.
+    pub fn hello(&self, devices: &[Device]) -> Lifeline {
+        self.words.hello(&devices[0])
+    }
+
+    /// The peer has written this slot.
+    pub fn read_slot(&mut self, slot: u64, round: &mut Round<'_>) {
+        match self.words.read(slot) {
+            Ok(read) => self.take_note(read, round),
+            Err(what) => self.break_by(Cause::Protocol(what)),
+        }
+    }
+
+    fn take_note(&mut self, slot: Slot, round: &mut Round<'_>) {
+        let endpoint = self.id;
+        self.sends.learn(slot.receives);
+        match slot.note {
+            _ if !self.is_open() => {}
+            Note::Word(word) => round.completed.push(Completion::Control { endpoint, word }),
+            Note::Written(immediate) => {
+                round.completed.push(Completion::Written { endpoint, immediate });
+            }
+            Note::Consumed => {}
+            Note::Wants { index, bytes } => match self.receives.wanted(index, bytes) {
+                Ok(true) => drop(self.words.ring.push(Note::Consumed)),
+                Ok(false) => {}
+                Err(what) => self.break_by(Cause::Protocol(what)),
+            },
+        }
+    }
+
+    /// The peer says something over the lifeline. Words that come twice, or make no sense, break
+    /// the link.
+    pub fn hear(&mut self, word: Option<Lifeline>) {
+        let makes_sense = match word {
+            Some(Lifeline::Hello { key, address }) => self.words.learn(key, address),
+            Some(Lifeline::Exposed { name, key, address, bytes }) => {
+                self.writes.learn(name, key, address, bytes)
+            }
+            Some(Lifeline::WhereIs { name }) => {
+                if self.is_open() && !self.writes.exposes(name) {
+                    let what = format!("writes to memory {name}, which was not exposed to it");
+                    self.break_by(Cause::Protocol(what));
+                }
+                true
+            }
+            Some(Lifeline::Bye { words }) => {
+                self.peer_bye = Some(words);
+                true
+            }
+            Some(Lifeline::ByeHeard) => {
+                if let Phase::Closing { heard, .. } = &mut self.phase {
+                    *heard = true;
+                }
+                true
+            }
+            None => false,
+        };
+        if !makes_sense {
+            self.break_by(Cause::Protocol("said something wrong on the lifeline".into()));
+        }
+    }
+
+    fn end(&mut self, round: &mut Round<'_>, now: Instant) -> Option<End> {
+        if let Some(cause) = self.broken.take() {
+            return Some(End::Broken(cause));
+        }
+        // The peer's last words are here: it need not wait for us any more.
+        let all_heard = self.peer_bye.is_some_and(|last| self.words.ring.consumed() >= last);
+        match &mut self.phase {
+            Phase::Closing { until, said_bye, heard } => {
+                if !*said_bye && self.is_up && self.words.ring.is_idle() {
+                    *said_bye = true;
+                    round
+                        .lifeline
+                        .push((self.lifeline, Lifeline::Bye { words: self.words.ring.sent() }));
+                }
+                if all_heard {
+                    self.peer_bye = None;
+                    round.lifeline.push((self.lifeline, Lifeline::ByeHeard));
+                }
+                (*heard || now >= *until).then_some(End::Closed)
+            }
+            _ if all_heard => {
+                round.lifeline.push((self.lifeline, Lifeline::ByeHeard));
+                Some(End::Broken(Cause::ClosedByPeer))
+            }
+            Phase::Connecting { until } if now >= *until => {
+                let why = "the fabric's connection was not made in time: check that its network is \
+                           up and lets this host through";
+                Some(End::Broken(Cause::Lost(why.into())))
+            }
+            _ => None,
+        }
+    }
+
+    /// When [`Link::advance`] has to be called at the latest.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Connecting { until } | Phase::Closing { until, .. } => Some(until),
+            Phase::Up => None,
+        }
+    }
+
+    /// Breaks the link, unless it is closing or broken: the first cause stays.
+    pub fn break_by(&mut self, cause: Cause) {
+        match &mut self.phase {
+            // What fails now would have been cut off anyway.
+            Phase::Closing { heard, .. } => *heard = true,
+            _ => drop(self.broken.get_or_insert(cause)),
+        }
+    }
+
+    /// Starts an ordered close: what the provider does not have yet is cancelled.
+    pub fn close(&mut self, until: Instant, completed: &mut Vec<Completion>) {
+        self.phase = Phase::Closing { until, said_bye: false, heard: false };
+        self.cancel_waiting(completed);
+    }
+
+    fn cancel_waiting(&mut self, completed: &mut Vec<Completion>) {
+        let endpoint = self.id;
+        // Leases are dropped before their completions can be seen.
+        let cancelled = self.sends.cancel().chain(self.receives.cancel());
+        let cancelled = cancelled.chain(self.writes.cancel());
+        completed.extend(cancelled.map(|token| Completion::Cancelled { endpoint, token }));
+    }
+
+    /// Closes all endpoints; then nobody touches memory any more, and all of it is handed back.
+    pub fn tear_down(mut self, devices: &[Device], completed: &mut Vec<Completion>) {
+        // The provider sockets closes the connection's descriptor when it is shut down, and once
+        // more with the endpoint, when it may be anybody's. Closing alone ends the connection too.
+        let closes_twice = devices[0].info.provider == "sockets";
+        self.paths.close(!closes_twice);
+        self.cancel_waiting(completed);
+        let endpoint = self.id;
+        let open = self.ops.clear().into_iter();
+        completed.extend(open.map(|token| Completion::Cancelled { endpoint, token }));
+    }
+}
+
+/// The ring's name: no memory that somebody exposes can have it.
+const RING_NAME: u64 = 1 << 32;
+
+/// A key for memory of this link, where the provider does not choose.
+fn wanted_key(number: u32, name: u64) -> u64 {
+    u64::from(number) << 33 | name
+}

@@ -1,0 +1,138 @@
+//! Control words: the ring of slots, its memory, and how slots are written and read.
+
+use std::ops::Range;
+
+use crate::native::{
+    buffer::Buffer,
+    device::Device,
+    lifeline::Lifeline,
+    link::{
+        ops::{Op, Ops},
+        paths::Paths,
+        posting::{CONTROL_TAG, Trouble},
+        receives::ReceiveQueue,
+    },
+    ring::{Note, Ring, SLOT_BYTES, SLOTS, Slot},
+    sys::{self, Errno, Span, Way},
+};
+
+/// The control words of one link.
+pub struct Words {
+    /// What the peer writes.
+    slots: Buffer,
+    staging: Buffer,
+    pub ring: Ring,
+    /// By which the peer names its end of the link.
+    their_number: u32,
+    /// Where the peer's slots are, once it has said so.
+    peer_slots: Option<(u64, u64)>,
+}
+
+fn slot_range(slot: u64) -> Range<usize> {
+    let start = slot as usize * SLOT_BYTES;
+    start..start + SLOT_BYTES
+}
+
+impl Words {
+    /// With a key for the peer where the provider does not choose. Errors: memory for slots cannot
+    /// be registered.
+    pub fn new(device: &Device, key: Option<u64>, their_number: u32) -> Result<Self, Errno> {
+        let bytes = SLOTS as usize * SLOT_BYTES;
+        let buffer = |peer_key| {
+            Buffer::new(bytes, &device.domain, device.info.needs_local_registration, peer_key)
+        };
+        Ok(Self {
+            slots: buffer(key)?,
+            staging: buffer(None)?,
+            ring: Ring::default(),
+            their_number,
+            peer_slots: None,
+        })
+    }
+
+    /// The first words: where our control slots are.
+    pub fn hello(&self, device: &Device) -> Lifeline {
+        let (key, address) = self.slots.for_peer(device.info.virtual_addresses);
+        Lifeline::Hello { key, address }
+    }
+
+    /// The peer has said where its slots are. False if it has before, or they cannot be there.
+    pub fn learn(&mut self, key: u64, address: u64) -> bool {
+        if self.knows_peer() || address.checked_add(SLOTS * SLOT_BYTES as u64).is_none() {
+            return false;
+        }
+        self.peer_slots = Some((key, address));
+        true
+    }
+
+    /// Whether the peer has said where its slots are.
+    pub fn knows_peer(&self) -> bool {
+        self.peer_slots.is_some()
+    }
+
+    /// Where a control word may come in.
+    pub fn post_place(&self, slot: u64, paths: &Paths, ops: &mut Ops) -> Result<(), Errno> {
+        let Some(endpoint) = paths.endpoint(0) else { return Ok(()) };
+        let way = paths.way(0, CONTROL_TAG, true);
+        let context = ops.add(Op::Place);
+        let span = match way {
+            Way::Connected => Span::EMPTY,
+            Way::Tagged { .. } => self.slots.span(slot_range(slot)),
+        };
+        // SAFETY: our own buffer, which outlives the endpoint; a slot is read only between its
+        // completion and the next post.
+        let posted = unsafe { sys::post_receive(&endpoint, way, span, context) };
+        if posted.is_err() {
+            ops.take(context);
+        }
+        posted
+    }
+
+    /// False if the peer has not read for megabytes.
+    pub fn push(&mut self, word: &[u8]) -> bool {
+        self.ring.push(Note::Word(word.to_vec()))
+    }
+
+    /// Writes as many slots as the peer has free; each also tells of receives.
+    pub fn post(
+        &mut self,
+        receives: &mut ReceiveQueue,
+        paths: &Paths,
+        ops: &mut Ops,
+    ) -> Result<(), Trouble> {
+        let Some((peer_key, peer_address)) = self.peer_slots else { return Ok(()) };
+        while let Some((slot, bytes)) = self.ring.next(receives.to_tell()) {
+            let Some(endpoint) = paths.endpoint(0) else { return Ok(()) };
+            let range = slot_range(slot);
+            self.staging.copy_in(range.start, &bytes);
+            let way = paths.way(0, CONTROL_TAG, false);
+            let data = self.their_number << 8 | slot as u32;
+            let address = peer_address + range.start as u64;
+            let context = ops.add(Op::Word);
+            let span = self.staging.span(range);
+            // SAFETY: our own buffer, which outlives the endpoint, and whose slot nobody changes
+            // before the peer has read it.
+            let posted = unsafe {
+                match way {
+                    Way::Connected => {
+                        sys::post_write(&endpoint, span, Some(data), address, peer_key, context)
+                    }
+                    Way::Tagged { .. } => sys::post_send(&endpoint, way, span, data, context),
+                }
+            };
+            if let Err(error) = posted {
+                ops.take(context);
+                return Err(Trouble::Refused(error));
+            }
+            receives.told();
+            self.ring.wrote();
+        }
+        Ok(())
+    }
+
+    /// What the peer has written to this slot. Errors: the rules that it breaks, in words.
+    pub fn read(&mut self, slot: u64) -> Result<Slot, String> {
+        let bytes = self.slots.copy_out::<SLOT_BYTES>(slot_range(slot % SLOTS).start);
+        self.ring.read(slot, &bytes).map_err(Into::into)
+    }
+}

@@ -1,0 +1,138 @@
+//! One-sided writes: memory that is exposed here and there, and writes that wait to be posted.
+
+use std::collections::{HashMap, VecDeque};
+
+use transport::{PeerMemory, ReadLease, Token};
+
+use crate::native::{
+    device::Device,
+    lifeline::Lifeline,
+    link::{
+        ops::Op,
+        posting::{Posting, Trouble},
+    },
+    registration,
+    ring::Note,
+    sys::{self, Access, Registration},
+};
+
+/// Memory regions that one link may expose.
+const EXPOSED_MAX: usize = 64;
+
+/// A write that waits.
+pub struct Write {
+    pub from: ReadLease,
+    /// Which of the peer's pieces of memory it goes to.
+    pub name: u32,
+    pub offset: u64,
+    pub immediate: u32,
+    pub token: Token,
+}
+
+/// Memory of the peer's that we may write.
+struct Exposed {
+    key: u64,
+    address: u64,
+    bytes: u64,
+}
+
+/// The writes of one link.
+#[derive(Default)]
+pub struct WriteQueue {
+    exposed_here: HashMap<u32, (Registration, PeerMemory)>,
+    exposed_there: HashMap<u32, Exposed>,
+    waiting: VecDeque<Write>,
+    /// Memory of the peer's that we have asked for.
+    asked_where: Option<u32>,
+}
+
+impl WriteQueue {
+    pub fn push(&mut self, write: Write) {
+        self.waiting.push_back(write);
+    }
+
+    /// Lets the peer write into memory, under a key of its own where the provider chooses none.
+    /// Errors: in words.
+    pub fn expose(
+        &mut self,
+        name: u32,
+        memory: PeerMemory,
+        key: u64,
+        device: &Device,
+    ) -> Result<Lifeline, String> {
+        if self.exposed_here.contains_key(&name) || self.exposed_here.len() >= EXPOSED_MAX {
+            return Err(format!("memory is exposed as {name} already, or in too many pieces"));
+        }
+        let bytes = memory.len();
+        let access = Access::Peers { key };
+        let start = memory.start();
+        // SAFETY: the memory is kept beside the registration and dropped after it.
+        let registration = unsafe { sys::register(&device.domain, start, bytes, access) }
+            .map_err(|error| registration::explain(error, bytes))?;
+        let address = if device.info.virtual_addresses { start as u64 } else { 0 };
+        let (key, bytes) = (registration.key, bytes as u64);
+        self.exposed_here.insert(name, (registration, memory));
+        Ok(Lifeline::Exposed { name, key, address, bytes })
+    }
+
+    pub fn exposes(&self, name: u32) -> bool {
+        self.exposed_here.contains_key(&name)
+    }
+
+    /// The peer has exposed memory. False if that cannot be.
+    pub fn learn(&mut self, name: u32, key: u64, address: u64, bytes: u64) -> bool {
+        if self.exposed_there.len() >= EXPOSED_MAX || address.checked_add(bytes).is_none() {
+            return false;
+        }
+        self.exposed_there.insert(name, Exposed { key, address, bytes });
+        true
+    }
+
+    /// Posts as many as the provider takes. Answers the name of memory to ask the peer for.
+    pub fn post(&mut self, with: &mut Posting<'_>) -> Result<Option<u32>, Trouble> {
+        while let Some(Write { from, name, offset, immediate, token }) = self.waiting.pop_front() {
+            let again = |from| Write { from, name, offset, immediate, token };
+            let Some(exposed) = self.exposed_there.get(&name) else {
+                // Its announcement, on the lifeline, may still be on its way.
+                self.waiting.push_front(again(from));
+                let is_new = self.asked_where.replace(name) != Some(name);
+                return Ok(is_new.then_some(name));
+            };
+            let (start, bytes) = (from.as_ptr().cast_mut(), from.bytes());
+            let end = offset.checked_add(bytes as u64);
+            if end.is_none_or(|end| end > exposed.bytes) {
+                self.waiting.push_front(again(from));
+                let what = format!("exposed {} bytes; a write ends beyond", exposed.bytes);
+                return Err(Trouble::Protocol(what));
+            }
+            let (address, key) = (exposed.address + offset, exposed.key);
+            let Some(endpoint) = with.paths.endpoint(0) else { return Ok(None) };
+            let registration = match with.devices[0].registrar.cover_to_read(&from) {
+                Ok(registration) => registration,
+                Err(error) => {
+                    self.waiting.push_front(again(from));
+                    return Err(Trouble::Memory(error));
+                }
+            };
+            let context = with.ops.add(Op::Write(from, token, registration.clone()));
+            let span = registration::span(start, bytes, registration.as_deref());
+            // SAFETY: the op holds the read lease until the write completes, or its endpoint is
+            // closed (`Ops::clear`).
+            let posted = unsafe { sys::post_write(&endpoint, span, None, address, key, context) };
+            if let Err(error) = posted {
+                if let Some(Op::Write(from, ..)) = with.ops.take(context) {
+                    self.waiting.push_front(again(from));
+                }
+                return Err(Trouble::Refused(error));
+            }
+            // On the same endpoint behind the write itself: writes arrive in order.
+            with.ring.push(Note::Written(immediate));
+        }
+        Ok(None)
+    }
+
+    /// Drops what the provider does not have.
+    pub fn cancel(&mut self) -> impl Iterator<Item = Token> + '_ {
+        self.waiting.drain(..).map(|write| write.token)
+    }
+}
