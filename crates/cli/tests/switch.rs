@@ -2,9 +2,6 @@
 
 mod common;
 
-#[path = "../../rdmc/tests/common/authority.rs"]
-mod authority;
-
 use std::{
     fs,
     io::{BufRead, BufReader},
@@ -12,10 +9,10 @@ use std::{
     process::{Child, Command},
 };
 
-use authority::Authority;
 use common::{Outcome, Place, signal};
 use lab::Network;
 use switch::KernelPlane;
+use testing::Authority;
 
 const HOSTS: u8 = 4;
 const BYTES: usize = 6_000_000;

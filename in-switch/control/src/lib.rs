@@ -7,10 +7,6 @@
 //!
 //! They talk by gRPC (`proto/switch.proto`) over TLS, with certificates at both ends.
 
-#[cfg(test)]
-#[path = "../../../crates/rdmc/tests/common/authority.rs"]
-mod authority;
-
 pub mod agent;
 mod client;
 mod convert;

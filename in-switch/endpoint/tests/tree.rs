@@ -1,16 +1,12 @@
 //! A tree of two levels of switches in the kernel, each in a network namespace of its own: groups that
 //! part early, late and not at all, all at once, beside other traffic. Needs root.
 
-#[path = "common/flow.rs"]
-mod flow;
-
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
 };
 
 use endpoint::{Endpoint, Faults, Peer};
-use flow::{BYTES, Flow, OPEN, VIRTUAL_START, run, turn};
 use lab::Network;
 use mcrdma::{
     Counter, GroupKey, Mac, Region,
@@ -19,6 +15,7 @@ use mcrdma::{
 };
 use roce::Serial;
 use switch::KernelPlane;
+use testing_switch::flow::{BYTES, Flow, OPEN, VIRTUAL_START, run, turn};
 
 fn ip(words: &str) {
     lab::ip(words).unwrap();

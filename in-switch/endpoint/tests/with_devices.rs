@@ -3,9 +3,6 @@
 //!
 //! Runs in the virtual machine of `./dev test-rdma`.
 
-#[path = "../../../tools/rdma-vm/places.rs"]
-mod places;
-
 use std::{
     net::IpAddr,
     sync::Arc,
@@ -17,9 +14,9 @@ use mcrdma::{
     Branch, GroupKey, Mac, Merging, Region, Replication, Rewriting, Source,
     endpoint::{Kind, RequesterConfig, Status, Work},
 };
-use places::{Place, places};
 use roce::Serial;
 use switch::KernelPlane;
+use testing::{Place, places};
 use verbs::{Connection, Device, Operation};
 
 const ID: u32 = 0x80_0456;

@@ -3,9 +3,6 @@
 //!
 //! Runs in the virtual machine of `./dev test-rdma`.
 
-#[path = "../../../tools/rdma-vm/places.rs"]
-mod places;
-
 use std::{
     net::IpAddr,
     path::Path,
@@ -13,9 +10,9 @@ use std::{
 };
 
 use mcrdma::{Branch, Counter, GroupKey, Mac, Merging, Region, Replication, Rewriting, Source};
-use places::{Place, places};
 use roce::Serial;
 use switch::KernelPlane;
+use testing::{Place, places};
 use verbs::{Completion, Connection, Device, Event, Memory, Operation, QueuePair, Status};
 
 const BYTES_MAX: usize = 4 << 20;

@@ -3,9 +3,6 @@
 //!
 //! Runs in the virtual machine of `./dev test-rdma`.
 
-#[path = "../../../tools/rdma-vm/places.rs"]
-mod places;
-
 use std::{
     net::{IpAddr, TcpListener, TcpStream},
     path::PathBuf,
@@ -13,9 +10,9 @@ use std::{
 };
 
 use mcrdma::{Counter, GroupKey, Replication, plan};
-use places::{Place, places};
 use roce::Serial;
 use switch::{Groups, KernelPlane};
+use testing::{Place, places};
 use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_switch::{
     GroupEnd, Inserted, Member, Registration, Root, SwitchLink, SwitchTransport, Unconnected,

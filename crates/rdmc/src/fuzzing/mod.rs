@@ -24,10 +24,6 @@ use crate::{
 };
 pub use neighbours::neighbours;
 
-#[cfg(test)]
-#[path = "../../../../tools/fuzz/replay.rs"]
-pub(crate) mod replay;
-
 /// Decodes a message of which the first byte says the kind. True if it is one.
 pub fn messages(bytes: &[u8]) -> bool {
     let Some((&kind, body)) = bytes.split_first() else { return false };
@@ -143,7 +139,7 @@ mod tests {
             ("refused-in-switch", seed(7, &(1_u8, "a switch is full"))),
         ];
         let seeds: Vec<_> = words.into_iter().chain(messages).collect();
-        replay::replay("rdmc_messages", &seeds, super::messages);
+        testing::replay("rdmc_messages", &seeds, super::messages);
     }
 
     /// What somebody says first who knows another secret: a greeting, and a hello of TLS.
@@ -174,6 +170,6 @@ mod tests {
             ("another-version", greeting(99)),
             ("another-secret", another_secret()),
         ];
-        replay::replay("rdmc_strangers", &seeds, strangers);
+        testing::replay("rdmc_strangers", &seeds, strangers);
     }
 }

@@ -200,7 +200,7 @@ impl Scene {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{engine::words::Word, fuzzing::replay};
+    use crate::engine::words::Word;
 
     fn word(who: u8, word: &Word) -> Vec<u8> {
         let bytes = word.encode();
@@ -236,7 +236,7 @@ mod tests {
         let small_root = [&[0, 33][..], &word(0, &Word::Freed { count: 0 }), &[7, 0, 5]];
         let seeds =
             [("receiver", receiver.concat()), ("root", root.concat()), ("small", small.concat())];
-        replay::replay("rdmc_neighbours", &seeds, neighbours);
+        testing::replay("rdmc_neighbours", &seeds, neighbours);
         neighbours(&small_root.concat());
     }
 }

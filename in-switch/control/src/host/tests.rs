@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use rdmc::bootstrap::CertificateFiles;
+use testing::Authority;
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 use tonic::{
     Code, Response, Status,
@@ -22,7 +24,6 @@ use super::{
     client::{Group, GroupEvent, Heard, Host, Listener},
     *,
 };
-use crate::authority::Authority;
 use crate::proto::{
     self, CreateRequest, InsertRequest, JoinRequest, ListenRequest, create_request,
     host_client::HostClient,
@@ -134,7 +135,10 @@ impl World {
 
     async fn trusting(names: &[&str]) -> Self {
         let (authority, directory) = (Authority::new("host"), tempfile::tempdir().unwrap());
-        let certificates = Certificates::read(&authority.issue("127.0.0.1"), &[]).unwrap();
+        let files = authority.issue("127.0.0.1").into_files(|certificate, key, authorities| {
+            CertificateFiles { certificate, key, authorities }
+        });
+        let certificates = Certificates::read(&files, &[]).unwrap();
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         let agent = listener.local_addr().unwrap().to_string();
         let switch = Arc::<Pretended>::default();
