@@ -5,7 +5,7 @@ mod harm;
 mod notices;
 mod round;
 
-use std::{collections::BTreeMap, env, fs, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use lab::{Lab, LabSettings, Link, Rate};
 use rdmc::size;
@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
+    push_command::{rdmc_beside_this, write_object},
     random::Random,
     report::{Output, Report, median, number},
 };
@@ -75,7 +76,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     fs::create_dir_all(&args.directory)?;
     let scratch = tempfile::Builder::new().prefix("rdmc-chaos-").tempdir_in(&args.directory)?;
     let object = scratch.path().join("object");
-    write_object(&object, args.bytes, args.seed)?;
+    write_object(&object, args.bytes, args.seed, &interrupt)?;
     let mut labs = Vec::new();
     for &members in &args.members {
         let rate = Rate::from_mbit(u64::from(4_000 / members).min(1_000));
@@ -119,17 +120,6 @@ pub fn run(args: &Args) -> Outcome<()> {
     report(args, played, &tallies);
     outcome?;
     interrupt.check()
-}
-
-/// The command, where this program is. Errors: it has not been built.
-pub fn rdmc_beside_this() -> Outcome<PathBuf> {
-    let rdmc = env::current_exe()?.with_file_name("rdmc");
-    if rdmc.is_file() {
-        return Ok(rdmc);
-    }
-    let name = rdmc.display();
-    let remedy = "build it: cargo build --release --locked -p rdmc-cli";
-    Err(format!("{name} is missing; {remedy}").into())
 }
 
 fn note(tally: &mut Tally, told: &Told, bytes: u64) {
@@ -192,20 +182,4 @@ fn report(args: &Args, rounds: u32, tallies: &BTreeMap<&'static str, Tally>) {
          the file. resumed: what a host that was lost had when it came back, median share.",
     );
     report.print(&args.output);
-}
-
-/// A file of bytes that are the same for the same seed.
-pub fn write_object(path: &std::path::Path, bytes: u64, seed: u64) -> Outcome<()> {
-    use std::io::Write;
-    let mut out = std::io::BufWriter::with_capacity(1 << 20, fs::File::create(path)?);
-    let mut random = Random::new(seed);
-    let mut left = bytes;
-    while left > 0 {
-        let word = random.bits().to_le_bytes();
-        let length = left.min(8) as usize;
-        out.write_all(&word[..length])?;
-        left -= length as u64;
-    }
-    out.flush()?;
-    Ok(())
 }
