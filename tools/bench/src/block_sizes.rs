@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use charts::{Axis, Chart, Line, Panel, Point, Unit};
 use lab::{Lab, LabSettings, Link, Rate};
 use rdmc::{Algorithm, choice::Wish, size};
 use serde_json::json;
 
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point, Unit},
     crew::Crew,
     interrupt::Interrupt,
     member::Job,
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         lines.push(Line::new(size::show(bytes), points));
     }
     report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| args.chart(lines).write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(args.chart(lines).write(path)?))
 }
 
 impl Args {

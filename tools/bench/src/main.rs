@@ -32,13 +32,10 @@
 
 mod block_sizes;
 mod breakdown;
-mod chart;
 mod clock;
 mod contents;
-mod course;
 mod crew;
 mod delays;
-mod drawing;
 mod faults;
 mod file_limit;
 mod groups;

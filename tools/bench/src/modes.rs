@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use charts::{Axis, Chart, Line, Panel, Point, Unit};
 use rdmc::{Algorithm, CompletionMode, Fabric, size};
 use serde_json::json;
 
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point, Unit},
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          them from the others.",
     );
     report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| chart(bandwidth, load).write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(bandwidth, load).write(path)?))
 }
 
 fn chart(bandwidth: Vec<Line>, load: Vec<Line>) -> Chart {

@@ -6,13 +6,13 @@ mod site;
 
 use std::path::PathBuf;
 
+use charts::{Axis, Chart, Line, Panel, Point};
 use clap::ValueEnum;
 use lab::{Link, Rate};
 use rdmc::size;
 use serde_json::{Value, json};
 
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point},
     interrupt::Interrupt,
     outcome::Outcome,
     push_command::{rdmc_beside_this, write_object},
@@ -131,7 +131,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         }
     }
     report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| chart(&ways, &found).write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(&ways, &found).write(path)?))
 }
 
 /// All ways by turns, over links like this one.

@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use charts::{Axis, Chart, Line, Panel, Point, Style, Unit};
 use rdmc::{Algorithm, size};
 use serde_json::{Value, json};
 
@@ -26,7 +27,6 @@ use self::{
     simgrid::SimGrid,
 };
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point, Style, Unit},
     outcome::Outcome,
     report::{Output, Report, number},
     sim::{self, World},

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range, time::Duration};
 use rdmc::{Waited, slowness};
 use trace::Reason;
 
-use crate::course::{Course, Transfer, Wait};
+use charts::{Course, Transfer, Wait};
 
 /// All waits of one member for the same thing of the same member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
