@@ -135,7 +135,7 @@ enum Command {
     Memory(memory::Args),
     /// Groups in which every receiver checks every byte
     Verify(verify::Args),
-    /// `rdmc push` between hosts that come to harm: who survives has a copy (needs root)
+    /// `rdmc push` between hosts that fail: who survives has a copy (needs root)
     Chaos(chaos::Args),
     /// `rdmc push` while a hostile host floods every port with strangers (needs root)
     Flood(flood::Args),
