@@ -2,10 +2,6 @@
 
 use crate::{hosts, invitation::Invitation};
 
-#[cfg(test)]
-#[path = "../../../tools/fuzz/replay.rs"]
-mod replay;
-
 /// Reads a text, of which the first byte says the kind. True if it is one.
 pub fn texts(bytes: &[u8]) -> bool {
     let Some((&kind, text)) = bytes.split_first() else { return false };
@@ -68,6 +64,6 @@ mod tests {
         ]
         .map(|(name, text)| (name, text.into()))
         .into();
-        replay::replay("cli_texts", &seeds, texts);
+        testing::replay("cli_texts", &seeds, texts);
     }
 }

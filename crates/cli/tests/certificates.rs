@@ -2,21 +2,17 @@
 
 mod common;
 
-#[path = "../../rdmc/tests/common/authority.rs"]
-mod authority;
-
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
     path::Path,
 };
 
-use authority::Authority;
-use certificates::CertificateFiles;
 use common::{Listener, Place};
+use testing::{Authority, Issued};
 
 /// The options that name these files; the key becomes its owner's alone.
-fn options(files: &CertificateFiles) -> Vec<String> {
+fn options(files: &Issued) -> Vec<String> {
     fs::set_permissions(&files.key, Permissions::from_mode(0o600)).unwrap();
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let named =
@@ -28,7 +24,7 @@ fn words<'a>(first: &[&'a str], more: &'a [String]) -> Vec<&'a str> {
     first.iter().copied().chain(more.iter().map(String::as_str)).collect()
 }
 
-fn listener(place: &Place, directory: &str, files: &CertificateFiles) -> Listener {
+fn listener(place: &Place, directory: &str, files: &Issued) -> Listener {
     Listener::start(place, directory, &words(&["--allow", "login1"], &options(files)))
 }
 
@@ -53,7 +49,7 @@ fn certificates_let_a_push_reach_receivers_that_listen() {
 fn who_is_refused_hears_why() {
     let (place, authority) = (Place::with(1000), Authority::new("one"));
     let mut one = listener(&place, "one", &authority.issue("127.0.0.1"));
-    let push = |host: &str, port: u16, root: &CertificateFiles| {
+    let push = |host: &str, port: u16, root: &Issued| {
         let host = format!("{host}:{port}");
         place.run(&words(&["push", "object", "--to", &host], &options(root)))
     };
@@ -91,7 +87,7 @@ fn wrong_options_and_files_are_named() {
     }
     let listen = ["receive", "--listen", "127.0.0.1:0", "--dir", ".", "--allow", "a"];
     place.run(&words(&listen, &[])).has_failed_with(2, "--cert <FILE>");
-    let swapped = CertificateFiles { key: files.authorities.clone(), ..files.clone() };
+    let swapped = Issued { key: files.authorities.clone(), ..files.clone() };
     fs::set_permissions(&files.authorities, Permissions::from_mode(0o600)).unwrap();
     place.run(&words(&push, &options(&swapped))).has_failed_with(1, "no private key in it");
 }

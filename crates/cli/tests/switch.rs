@@ -3,9 +3,6 @@
 
 mod common;
 
-#[path = "../../rdmc/tests/common/authority.rs"]
-mod authority;
-
 use std::{
     fs,
     io::{BufRead, BufReader},
@@ -13,10 +10,10 @@ use std::{
     process::{Child, Command},
 };
 
-use authority::Authority;
 use common::{Outcome, Place, signal};
 use data_plane::KernelPlane;
 use lab::Network;
+use testing::Authority;
 
 const HOSTS: u8 = 4;
 const BYTES: usize = 6_000_000;

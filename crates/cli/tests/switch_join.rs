@@ -3,13 +3,10 @@
 
 mod common;
 
-#[path = "../../rdmc/tests/common/authority.rs"]
-mod authority;
-
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Child};
 
-use authority::Authority;
 use common::{Place, await_that};
+use testing::Authority;
 
 /// The options that name certificates for this machine; the key becomes its owner's alone.
 fn certificates(authority: &Authority) -> Vec<String> {

@@ -11,10 +11,6 @@ use transport_sim::{SimConfig, SimNet, SimTransport};
 
 use crate::{Engine, Event, GroupSettings, SmallMessages, words::Word};
 
-#[cfg(test)]
-#[path = "../../../tools/fuzz/replay.rs"]
-mod replay;
-
 const GROUP: u64 = 1;
 const RACKS: [u32; 5] = [0, 0, 1, 1, 1];
 const BLOCK_BYTES: u64 = 64;
@@ -254,7 +250,7 @@ mod tests {
         let small_root = [&[0, 33][..], &word(0, &Word::Freed { count: 0 }), &[7, 0, 5]];
         let seeds =
             [("receiver", receiver.concat()), ("root", root.concat()), ("small", small.concat())];
-        replay::replay("rdmc_neighbours", &seeds, neighbours);
+        testing::replay("rdmc_neighbours", &seeds, neighbours);
         neighbours(&small_root.concat());
     }
 
@@ -273,6 +269,6 @@ mod tests {
             ("moving", Word::Moving { idle_ms: 250 }),
         ];
         let seeds = words.map(|(name, word)| (name, [vec![0], word.encode()].concat()));
-        replay::replay("rdmc_messages", &seeds, messages);
+        testing::replay("rdmc_messages", &seeds, messages);
     }
 }

@@ -13,10 +13,6 @@ use crate::{
     temporary::Temporary,
 };
 
-#[cfg(test)]
-#[path = "../../../tools/fuzz/replay.rs"]
-mod replay;
-
 /// Decodes a message, to the root if the first byte is 0, and otherwise to a receiver, which then
 /// makes of it what it makes of it before anything is written. True if it is one.
 pub fn messages(bytes: &[u8]) -> bool {
@@ -109,7 +105,7 @@ mod tests {
         let seeds = ["x", "a/b/x", "./near/x", "a/up/x"].map(|path| (path, path.into()));
         let seeds = seeds.map(|(path, bytes): (&str, Vec<u8>)| (path.rsplit('/').nth(1), bytes));
         let seeds = seeds.map(|(name, bytes)| (name.unwrap_or("name"), bytes));
-        replay::replay("files_places", &seeds, places);
+        testing::replay("files_places", &seeds, places);
         for out in ["far/x", "top/x", "ring/x", "file/x", "../x", "a/up/../x", "/x"] {
             assert!(!places(out.as_bytes()), "{out}");
         }
@@ -174,6 +170,6 @@ mod tests {
             ("use", seed(1, &ToReceiver::Use { fabric: text(), has })),
             ("abort", seed(1, &ToReceiver::Abort { reason: text(), keep: true })),
         ];
-        replay::replay("files_messages", &seeds, messages);
+        testing::replay("files_messages", &seeds, messages);
     }
 }

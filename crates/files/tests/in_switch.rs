@@ -1,9 +1,6 @@
 //! Pushes whose blocks a switch copies, and pushes whose receivers relay since no switch could. Most
 //! need root: hosts are threads in network namespaces, with a real switch between them.
 
-#[path = "../../rdmc/tests/common/switched.rs"]
-mod switched;
-
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr},
@@ -19,7 +16,7 @@ use files::{
 };
 use mcrdma::Counter;
 use rdmc::{Algorithm, InsertError, Inserted, Secret, Switches};
-use switched::{OneSwitch, Plane, address, run, skipped};
+use testing_switch::hosts::{OneSwitch, Plane, address, run, skipped};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const RECEIVERS: usize = 3;

@@ -15,10 +15,6 @@ use crate::{
     },
 };
 
-#[cfg(test)]
-#[path = "../../../tools/fuzz/replay.rs"]
-mod replay;
-
 /// Decodes a message of which the first byte says the kind; other kinds are other crates'. True if it
 /// is one.
 pub fn messages(bytes: &[u8]) -> bool {
@@ -80,7 +76,7 @@ mod tests {
             ("refused", seed(2, &(1_u8, "no"))),
             ("terms", seed(5, &terms())),
         ];
-        replay::replay("rdmc_messages", &messages, super::messages);
+        testing::replay("rdmc_messages", &messages, super::messages);
     }
 
     #[cfg(feature = "switch")]
@@ -95,6 +91,6 @@ mod tests {
             ("stands-in-switch", seed(7, &(0_u8, 0x4_0002_u32, 0xff_ff00_u32, 1024_u32))),
             ("refused-in-switch", seed(7, &(1_u8, "a switch is full"))),
         ];
-        replay::replay("rdmc_messages", &messages, super::messages);
+        testing::replay("rdmc_messages", &messages, super::messages);
     }
 }

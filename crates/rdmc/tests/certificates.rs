@@ -1,8 +1,5 @@
 //! Roots and receivers that know each other by certificates.
 
-#[path = "common/authority.rs"]
-mod authority;
-
 use std::{
     fs,
     net::{Ipv4Addr, TcpListener},
@@ -11,12 +8,37 @@ use std::{
     time::Duration,
 };
 
-use authority::Authority;
 use rcgen::{BasicConstraints, ExtendedKeyUsagePurpose, IsCa, date_time_ymd};
 use rdmc::{
     Secret,
     bootstrap::{CertificateFiles, Certificates, Channel, Credentials, Deadline, SessionError},
 };
+
+/// An authority whose certificates are files as the library takes them.
+struct Authority(testing::Authority);
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        Self(testing::Authority::new(name))
+    }
+
+    fn issue(&self, names: &str) -> CertificateFiles {
+        self.issue_with(names, |_| {})
+    }
+
+    fn issue_with(
+        &self,
+        names: &str,
+        change: impl FnOnce(&mut rcgen::CertificateParams),
+    ) -> CertificateFiles {
+        let issued = self.0.issue_with(names, change);
+        issued.into_files(|certificate, key, authorities| CertificateFiles {
+            certificate,
+            key,
+            authorities,
+        })
+    }
+}
 
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(50);

@@ -1,9 +1,6 @@
 //! Groups whose blocks a switch copies, in network namespaces: real contexts at each host, and a real
 //! switch between them. Needs root.
 
-#[path = "common/switched.rs"]
-mod switched;
-
 use std::{
     net::SocketAddr,
     os::unix::fs::FileExt,
@@ -20,7 +17,7 @@ use rdmc::{
     Algorithm, Application, Context, ContextSettings, Error, Failure, FailureKind, Group,
     GroupSettings, Memory, Region, Schedule, Secret,
 };
-use switched::{MTU_BYTES, OneSwitch, Plane, address, run, skipped};
+use testing_switch::hosts::{MTU_BYTES, OneSwitch, Plane, address, run, skipped};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SILENCE_MS: u64 = 1_500;

@@ -11,10 +11,6 @@ use socket2::SockRef;
 
 use crate::{Channel, Deadline, Secret, rendezvous};
 
-#[cfg(test)]
-#[path = "../../../tools/fuzz/replay.rs"]
-mod replay;
-
 /// Decodes a message of which the first byte says the kind; other kinds are other crates'. True if it
 /// is one.
 pub fn messages(bytes: &[u8]) -> bool {
@@ -78,7 +74,7 @@ mod tests {
             ("members", seed(4, &(0_u8, 1_u32, vec![address, v6]))),
             ("turned-away", seed(4, &(1_u8, "taken"))),
         ];
-        replay::replay("rdmc_messages", &seeds, super::messages);
+        testing::replay("rdmc_messages", &seeds, super::messages);
     }
 
     /// What somebody says first who knows another secret: a greeting, and a hello of TLS.
@@ -109,6 +105,6 @@ mod tests {
             ("another-version", greeting(99)),
             ("another-secret", another_secret()),
         ];
-        replay::replay("rdmc_strangers", &seeds, strangers);
+        testing::replay("rdmc_strangers", &seeds, strangers);
     }
 }

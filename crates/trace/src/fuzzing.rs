@@ -1,9 +1,5 @@
 //! What fuzzers feed (`./dev fuzz`): files that people open, and parts that other hosts write.
 
-#[cfg(test)]
-#[path = "../../../tools/fuzz/replay.rs"]
-mod replay;
-
 use crate::{
     Shown,
     file::{Lines, copy_events},
@@ -42,6 +38,6 @@ mod tests {
             ("send", slice("send", "block 0").into()),
             ("wait", slice("wait", "waits for block 0 from 1").into()),
         ];
-        replay::replay("trace_files", &seeds, files);
+        testing::replay("trace_files", &seeds, files);
     }
 }

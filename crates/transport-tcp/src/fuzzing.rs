@@ -14,10 +14,6 @@ use crate::{
     record::{RECORD_HEAD_BYTES, Sealer},
 };
 
-#[cfg(test)]
-#[path = "../../../tools/fuzz/replay.rs"]
-mod replay;
-
 /// What the peer finds posted, in bytes.
 const POSTED_BYTES: [usize; 3] = [100, 0, 70_000];
 const EXPOSED_BYTES: usize = 4096;
@@ -170,6 +166,6 @@ mod tests {
         ];
         let on_the_way = records(&blocks.concat(), false);
         seeds.push(("on-the-way", [&[protected | RAW][..], &on_the_way].concat()));
-        replay::replay("tcp_frames", &seeds, frames);
+        testing::replay("tcp_frames", &seeds, frames);
     }
 }

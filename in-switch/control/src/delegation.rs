@@ -113,10 +113,11 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
 #[cfg(test)]
 mod tests {
     use mcrdma::GroupKey;
+    use rdmc::bootstrap::CertificateFiles;
     use roce::Serial;
+    use testing::Authority;
 
     use super::*;
-    use crate::authority::Authority;
 
     const MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
@@ -135,7 +136,10 @@ mod tests {
     }
 
     fn certificates(authority: &Authority, names: &str) -> Certificates {
-        Certificates::read(&authority.issue(names), &[]).unwrap()
+        let files = authority.issue(names).into_files(|certificate, key, authorities| {
+            CertificateFiles { certificate, key, authorities }
+        });
+        Certificates::read(&files, &[]).unwrap()
     }
 
     #[test]

@@ -5,10 +5,6 @@ use prost::Message;
 
 use crate::{convert, proto};
 
-#[cfg(test)]
-#[path = "../../../tools/fuzz/replay.rs"]
-mod replay;
-
 /// Decodes a request for a group, and gives it to a switch's tables. What is taken for one means the same
 /// when it travels again. True if it is one.
 pub fn requests(bytes: &[u8]) -> bool {
@@ -78,6 +74,6 @@ mod tests {
             ("one-v4", request("10.0.0.1", &["10.0.0.2"])),
             ("two-v6", request("fd00::1", &["fd00::2", "fd00::3"])),
         ];
-        replay::replay("control_requests", &seeds, requests);
+        testing::replay("control_requests", &seeds, requests);
     }
 }

@@ -11,10 +11,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-#[path = "../../../crates/rdmc/tests/common/authority.rs"]
-mod authority;
-
 mod agent;
 pub mod convert;
 pub mod delegation;

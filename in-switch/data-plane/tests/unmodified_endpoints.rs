@@ -3,9 +3,6 @@
 //!
 //! Runs in the virtual machine of `./dev test-rdma`.
 
-#[path = "../../../tools/rdma-vm/places.rs"]
-mod places;
-
 use std::{
     net::IpAddr,
     path::Path,
@@ -14,8 +11,8 @@ use std::{
 
 use data_plane::KernelPlane;
 use mcrdma::{Branch, Counter, GroupKey, Merging, Region, Replication, Rewriting, Source};
-use places::{Place, places};
 use roce::{Mac, Serial};
+use testing::{Place, places};
 use verbs::{Completion, Connection, Device, Event, Memory, Operation, QueuePair, Status};
 
 const BYTES_MAX: usize = 4 << 20;

@@ -1,9 +1,6 @@
 //! A tree of two levels of switches in the kernel, each in a network namespace of its own: groups that
 //! part early, late and not at all, all at once, beside other traffic. Needs root.
 
-#[path = "common/flow.rs"]
-mod flow;
-
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
@@ -11,7 +8,6 @@ use std::{
 
 use data_plane::KernelPlane;
 use endpoint::{Endpoint, Faults, Peer};
-use flow::{BYTES, Flow, OPEN, VIRTUAL_START, run, turn};
 use lab::Network;
 use mcrdma::{
     Counter, GroupKey, Region,
@@ -21,6 +17,7 @@ use roce::{
     Mac, Serial,
     rc::{RateConfig, RequesterConfig},
 };
+use testing_switch::flow::{BYTES, Flow, OPEN, VIRTUAL_START, run, turn};
 
 fn ip(words: &str) {
     lab::ip(words).unwrap();

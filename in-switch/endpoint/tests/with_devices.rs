@@ -3,9 +3,6 @@
 //!
 //! Runs in the virtual machine of `./dev test-rdma`.
 
-#[path = "../../../tools/rdma-vm/places.rs"]
-mod places;
-
 use std::{
     net::IpAddr,
     sync::Arc,
@@ -15,11 +12,11 @@ use std::{
 use data_plane::KernelPlane;
 use endpoint::{Endpoint, Event, Peer};
 use mcrdma::{Branch, GroupKey, Merging, Region, Replication, Rewriting, Source};
-use places::{Place, places};
 use roce::{
     Mac, Serial,
     rc::{Kind, RequesterConfig, Status, Work},
 };
+use testing::{Place, places};
 use verbs::{Connection, Device, Operation};
 
 const ID: u32 = 0x80_0456;

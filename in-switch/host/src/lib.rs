@@ -10,10 +10,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-#[path = "../../../crates/rdmc/tests/common/authority.rs"]
-mod authority;
-
 mod daemon;
 mod group;
 mod groups;

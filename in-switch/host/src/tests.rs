@@ -27,6 +27,7 @@ use control::{
     },
     tls,
 };
+use testing::Authority;
 use tokio::{
     sync::oneshot,
     task::JoinHandle,
@@ -41,7 +42,7 @@ use tonic::{
     transport::Server,
 };
 
-use crate::{DaemonSettings, authority::Authority, prepare, serve};
+use crate::{DaemonSettings, prepare, serve};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -146,7 +147,10 @@ impl World {
 
     async fn trusting(names: &[&str]) -> Self {
         let (authority, directory) = (Authority::new("host"), tempfile::tempdir().unwrap());
-        let certificates = Certificates::read(&authority.issue("127.0.0.1"), &[]).unwrap();
+        let files = authority.issue("127.0.0.1").into_files(|certificate, key, authorities| {
+            CertificateFiles { certificate, key, authorities }
+        });
+        let certificates = Certificates::read(&files, &[]).unwrap();
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         let agent = listener.local_addr().unwrap().to_string();
         let switch = Arc::<Pretended>::default();

@@ -1,8 +1,6 @@
 //! Daemons at hosts, with an agent at their switch: groups that applications make, and what they hear
 //! when something ends. Needs root.
 
-#[path = "../../../crates/rdmc/tests/common/authority.rs"]
-mod authority;
 #[path = "hosts/flow.rs"]
 mod flow;
 #[allow(dead_code, reason = "what its own command line does")]

@@ -1,9 +1,5 @@
 //! What fuzzers feed (`./dev fuzz`): frames of anybody, one after another, at a switch with groups.
 
-#[cfg(test)]
-#[path = "../../../tools/fuzz/replay.rs"]
-mod replay;
-
 use std::net::IpAddr;
 
 use roce::{ETHERNET_BYTES, Mac, Packet, Serial, Syndrome, icrc};
@@ -198,6 +194,6 @@ mod tests {
             ("requests-v4", requests(false)),
             ("requests-v6", requests(true)),
         ];
-        replay::replay("switch_frames", &seeds, frames);
+        testing::replay("switch_frames", &seeds, frames);
     }
 }

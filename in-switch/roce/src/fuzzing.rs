@@ -1,9 +1,5 @@
 //! What fuzzers feed (`./dev fuzz`): packets as networks bring them.
 
-#[cfg(test)]
-#[path = "../../../tools/fuzz/replay.rs"]
-mod replay;
-
 use crate::{Headers, ICRC_BYTES, Packet, ShiftTables, icrc};
 use alloc::vec;
 
@@ -64,6 +60,6 @@ mod tests {
             ("nak-v4", packet(false, Opcode::Acknowledge, b"")),
             ("cnp-v6", packet(true, Opcode::Cnp, b"")),
         ];
-        replay::replay("roce_packets", &seeds, packets);
+        testing::replay("roce_packets", &seeds, packets);
     }
 }

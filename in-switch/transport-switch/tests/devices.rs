@@ -3,9 +3,6 @@
 //!
 //! Runs in the virtual machine of `./dev test-rdma`.
 
-#[path = "../../../tools/rdma-vm/places.rs"]
-mod places;
-
 use std::{
     net::{IpAddr, TcpListener, TcpStream},
     path::PathBuf,
@@ -14,8 +11,8 @@ use std::{
 
 use data_plane::{Groups, KernelPlane};
 use mcrdma::{Counter, GroupKey, Replication, plan};
-use places::{Place, places};
 use roce::Serial;
+use testing::{Place, places};
 use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_switch::{
     GroupEnd, Inserted, Member, Registration, Root, SwitchLink, SwitchTransport, Unconnected,

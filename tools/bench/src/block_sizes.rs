@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use charts::{Axis, Chart, Line, Panel, Point, Unit};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::{choice::Wish, size};
 use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point, Unit},
     crew::Crew,
     interrupt::Interrupt,
     member::Job,
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         lines.push(Line::new(size::show(bytes), points));
     }
     report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| args.chart(lines).write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(args.chart(lines).write(path)?))
 }
 
 impl Args {

@@ -3,15 +3,14 @@
 
 use std::{net::IpAddr, ops::Range, path::PathBuf};
 
+use charts::{Course, Transfer, draw_course};
 use plan::size;
 use rdmc::Algorithm;
 use serde_json::json;
 use trace::What;
 
 use crate::{
-    course::{Course, Transfer},
     crew::{Crew, Host},
-    drawing,
     interrupt::Interrupt,
     member::{Done, Equipment, Job},
     outcome::Outcome,
@@ -84,7 +83,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             size::show(args.bytes),
             size::show(args.block)
         );
-        drawing::write(path, &median.course, &title)?;
+        draw_course(path, &median.course, &title)?;
     }
     Ok(())
 }
@@ -101,7 +100,7 @@ struct Breakdown {
 impl Breakdown {
     /// `None` if a member did not record what it has to.
     fn of(members: &[Done]) -> Option<Self> {
-        let course = Course::of_members(members)?;
+        let course = Course::of_members(members.iter().map(|member| &member.timeline[..]))?;
         let start = members[0].started_ns?;
         let mut parts = vec![Parts::of_root(&course.transfers, start)?];
         let mut firsts = Vec::new();

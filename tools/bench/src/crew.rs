@@ -19,7 +19,7 @@ use rdmc::Secret;
 use crate::{
     clock::{ClockId, now_ns},
     interrupt::Interrupt,
-    member::{Answer, Done, Equipment, Fate, Job, Order, Together, Workload},
+    member::{Answer, Done, Equipment, Job, Order, PlannedFault, Together, Workload},
     outcome::Outcome,
     traces::{self, MemberPart},
 };
@@ -47,12 +47,12 @@ pub struct Measured {
     pub cpu_seconds: f64,
 }
 
-/// How the others took it that a member came to harm.
+/// What the others reported of a member that failed.
 #[derive(Debug)]
-pub struct Mourning {
-    /// What each member reported, the one that came to harm only where it still could.
+pub struct Reported {
+    /// What each member reported, the one that failed only where it still could.
     pub failures: Vec<(usize, String)>,
-    /// From the harm to the last of these reports.
+    /// From the fault to the last of these reports.
     pub seconds: f64,
 }
 
@@ -251,17 +251,19 @@ impl Crew {
         Ok(Stored { flights: times, cpu_seconds: cpu_ns as f64 / 1e9 })
     }
 
-    /// Runs one job in which a member comes to harm, until all `others` have reported that the
+    /// Runs one job in which a member fails, until all `others` have reported that the
     /// group has failed.
-    pub fn lose(&mut self, job: &Job, victim: usize, fate: &Fate) -> Outcome<Mourning> {
-        self.tell(victim, &Order::Perish(fate.clone()))?;
+    pub fn lose(&mut self, job: &Job, victim: usize, fault: &PlannedFault) -> Outcome<Reported> {
+        self.tell(victim, &Order::Fail(fault.clone()))?;
         self.prepare(job)?;
         self.tell(0, &Order::Go)?;
-        let mut harmed = None;
+        let mut failed_at = None;
         let mut failures = Vec::new();
         let is_other = |(rank, _): &&(usize, String)| *rank != victim;
         // Others may be heard of before the victim's last words.
-        while harmed.is_none() || failures.iter().filter(is_other).count() < self.orders.len() - 1 {
+        while failed_at.is_none()
+            || failures.iter().filter(is_other).count() < self.orders.len() - 1
+        {
             let (rank, line) = self.next_event()?;
             let Some(line) = line else {
                 if rank == victim {
@@ -270,13 +272,13 @@ impl Crew {
                 return Err(format!("member {rank} ended").into());
             };
             match serde_json::from_str(&line)? {
-                Answer::Perishing if rank == victim => harmed = Some(Instant::now()),
+                Answer::Failing if rank == victim => failed_at = Some(Instant::now()),
                 Answer::Failed(error) => failures.push((rank, error)),
                 answer => return Err(format!("member {rank} said {answer:?}").into()),
             }
         }
-        let seconds = harmed.map_or(0.0, |harmed: Instant| harmed.elapsed().as_secs_f64());
-        Ok(Mourning { failures, seconds })
+        let seconds = failed_at.map_or(0.0, |failed_at: Instant| failed_at.elapsed().as_secs_f64());
+        Ok(Reported { failures, seconds })
     }
 
     /// Lets everybody join and get warm.

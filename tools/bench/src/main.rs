@@ -17,13 +17,13 @@
 //! - `small`: one-byte messages, relayed and written to every receiver at once.
 //! - `peers`: others beside rdmc, in the same namespaces and the same run.
 //! - `offload`: what a member that relays late costs, with and without offload.
-//! - `chaos`: `rdmc push` between hosts that come to harm.
-//! - `flood`: `rdmc push` while strangers flood every port.
 //! - `push`: `rdmc push` through a switch that copies, beside receivers that relay.
 //! - `switch`: what the data planes of the in-switch multicast cost.
 //! - `overhead`: what rdmc's own code costs per block, without a network.
 //! - `trace-summary`: what a trace of any of them, or of `rdmc`, says in numbers.
-//! - `memory`: peak resident memory of `rdmc push` and its receivers.
+//!
+//! What is a test more than a measurement, and fails if a promise is broken, stands in [`faults`]: `chaos`,
+//! `flood`, `lose`, `memory`, `verify`.
 //!
 //! `local`, `shaped` and `overlap` share [`crew`], which runs [`member`] processes and compares
 //! their clocks: all processes of a host share `CLOCK_MONOTONIC`.
@@ -32,24 +32,18 @@
 
 mod block_sizes;
 mod breakdown;
-mod chaos;
-mod chart;
 mod clock;
 mod contents;
-mod course;
 mod crew;
 mod delays;
-mod drawing;
+mod faults;
 mod file_limit;
-mod flood;
 mod groups;
 mod in_switch;
 mod interrupt;
 mod load;
 mod local;
-mod lose;
 mod member;
-mod memory;
 mod modes;
 mod offload;
 mod outcome;
@@ -59,6 +53,7 @@ mod overlapping;
 mod peers;
 mod plain;
 mod push;
+mod push_command;
 mod racks;
 mod random;
 mod report;
@@ -74,12 +69,13 @@ mod sweep;
 mod switch;
 mod timeline;
 mod traces;
-mod verify;
+mod watch;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
+use faults::{chaos, flood, lose, memory, verify};
 use outcome::Outcome;
 
 #[derive(Debug, Parser)]
@@ -139,7 +135,7 @@ enum Command {
     Memory(memory::Args),
     /// Groups in which every receiver checks every byte
     Verify(verify::Args),
-    /// `rdmc push` between hosts that come to harm: who survives has a copy (needs root)
+    /// `rdmc push` between hosts that fail: who survives has a copy (needs root)
     Chaos(chaos::Args),
     /// `rdmc push` while a hostile host floods every port with strangers (needs root)
     Flood(flood::Args),

@@ -21,7 +21,7 @@ use lines::{listen, next_line, say};
 use state::{Member, meet};
 
 pub use alone::check_offload;
-pub use orders::{Answer, Done, Equipment, Fate, Harm, Job, Order};
+pub use orders::{Answer, Done, Equipment, Fault, Job, Order, PlannedFault};
 pub use state::Args;
 pub use workload::{Object, Together, Workload};
 
@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     settings.protection = args.equipment.protection();
     let context = Context::start(settings)?;
     let addresses = meet(args, &secret, context.address(), &orders)?;
-    let mut member = Member { args, addresses, context, pool: None, fate: None };
+    let mut member = Member { args, addresses, context, pool: None, fault: None };
     while let Ok(line) = orders.recv() {
         let outcome = match serde_json::from_str(&line)? {
             Order::Join(job) => alone::take_part(&mut member, &job, &orders).map(Answer::Done),
@@ -52,8 +52,8 @@ pub fn run(args: &Args) -> Outcome<()> {
             Order::Store(workload) => {
                 store::take_part(&mut member, &workload, &orders).map(Answer::Stored)
             }
-            Order::Perish(fate) => {
-                member.fate = Some(fate);
+            Order::Fail(fault) => {
+                member.fault = Some(fault);
                 continue;
             }
             Order::Go | Order::GoAt(_) | Order::Send(_) | Order::Close => {

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use charts::{Axis, Chart, Line, Panel, Point, Unit};
 use plan::size;
 use rdmc::{Algorithm, CompletionMode, Fabric};
 use serde_json::json;
 
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point, Unit},
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
@@ -109,7 +109,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          them from the others.",
     );
     report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| chart(bandwidth, load).write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(bandwidth, load).write(path)?))
 }
 
 fn chart(bandwidth: Vec<Line>, load: Vec<Line>) -> Chart {

@@ -3,13 +3,13 @@
 
 use std::path::PathBuf;
 
+use charts::{Axis, Chart, Line, Panel, Point};
 use lab::{Lab, LabSettings, Rate};
 use plan::size;
 use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point},
     crew::Crew,
     interrupt::Interrupt,
     load::Load,
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          group whose hypercube follows the racks has less to send through them, and tends to end first.",
     );
     report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| chart(args, &found).write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(args, &found).write(path)?))
 }
 
 /// What so many groups gave at once.

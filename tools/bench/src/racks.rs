@@ -3,6 +3,7 @@
 
 use std::{cell::Cell, path::PathBuf};
 
+use charts::{Axis, Chart, Line, Panel, Point};
 use clap::ValueEnum;
 use lab::{Lab, LabSettings, Link, Rate, UplinkBytes};
 use plan::size;
@@ -10,7 +11,6 @@ use rdmc::Algorithm;
 use serde_json::{Value, json};
 
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point},
     crew::{Crew, Measured},
     interrupt::Interrupt,
     load::{Copies, Load, busiest},
@@ -176,7 +176,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     );
     explain(&mut report, &found);
     report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| chart(args, &found).write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(args, &found).write(path)?))
 }
 
 /// What one algorithm gave in one layout.

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use charts::{Axis, Chart, Line, Panel, Point};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::{
     choice::{Costs, Wish},
@@ -11,7 +12,6 @@ use rdmc::{Algorithm, Fabric, Protection};
 use serde_json::{Value, json};
 
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point},
     crew::Crew,
     interrupt::Interrupt,
     member::{Equipment, Job},
@@ -142,7 +142,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          Rack algorithms have racks of 4.",
     );
     report.print(&args.choice.output);
-    args.draw.as_ref().map_or(Ok(()), |path| args.chart(&found).write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(args.chart(&found).write(path)?))
 }
 
 /// What one algorithm gave with one block size.

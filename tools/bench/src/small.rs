@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use charts::{Axis, Chart, Line, Panel, Point};
 use plan::size;
 use rdmc::{Algorithm, Fabric};
 use serde_json::json;
 
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point},
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          alone, from the send to the last receiver. Members share this host's cores.",
     );
     report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| chart(args, lines).write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(args, lines).write(path)?))
 }
 
 fn chart(args: &Args, lines: [Line; 2]) -> Chart {

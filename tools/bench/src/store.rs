@@ -3,13 +3,13 @@
 
 use std::path::PathBuf;
 
+use charts::{Axis, Chart, Line, Panel, Point, Unit};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::size;
 use rdmc::{Algorithm, Window};
 use serde_json::{Value, json};
 
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point, Unit},
     crew::{Crew, Flight, Stored},
     groups::all_groups,
     interrupt::Interrupt,
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     }
     let report = args.report(&found, &objects, groups.len());
     report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| chart(&found).write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(&found).write(path)?))
 }
 
 impl Found {

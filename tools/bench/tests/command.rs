@@ -194,11 +194,12 @@ fn groups_of_every_length_are_verified() {
 
 /// All survivors name the member; one that stops is found by its silence.
 #[test]
-fn harm_to_a_member_is_learned_by_the_others() {
-    for harm in ["kill", "stop"] {
+fn faults_of_a_member_are_learned_by_the_others() {
+    for fault in ["kill", "stop"] {
         // Long enough that it is still under way when the victim's callbacks have seen half of it.
-        let json = json_of(&bench(&format!("lose --members 5 --harm {harm} --bytes 32MiB --json")));
-        assert_eq!(json["rows"].as_array().unwrap().len(), 2, "{harm}");
+        let json =
+            json_of(&bench(&format!("lose --members 5 --fault {fault} --bytes 32MiB --json")));
+        assert_eq!(json["rows"].as_array().unwrap().len(), 2, "{fault}");
     }
 }
 
@@ -390,12 +391,12 @@ fn rows_of_pushes(arguments: &str) -> Option<Vec<serde_json::Value>> {
 }
 
 #[test]
-fn pushes_survive_harm() {
+fn pushes_survive_faults() {
     let arguments =
-        "chaos --rounds 2 --members 4 --bytes 1MiB --harms kill --failure-deadline 4 --seed 3";
+        "chaos --rounds 2 --members 4 --bytes 1MiB --faults kill --failure-deadline 4 --seed 3";
     let Some(rows) = rows_of_pushes(arguments) else { return };
     assert_eq!(rows.len(), 1);
-    assert_eq!((&rows[0]["harm"], &rows[0]["rounds"]), (&"kill".into(), &2.into()));
+    assert_eq!((&rows[0]["fault"], &rows[0]["rounds"]), (&"kill".into(), &2.into()));
 }
 
 #[test]

@@ -240,11 +240,11 @@ fn nothing_that_can_be_run_is_left_out() {
     assert_eq!(parts(&all, "sanitize-"), sanitizers);
     let help = Command::new(env!("CARGO_BIN_EXE_rdmc-bench")).args(["chaos", "-h"]).output();
     let help = text(&help.unwrap().stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-    let harms = help.split("[possible values: kill,").nth(1).and_then(|it| it.split(']').next());
-    let harms = format!("kill, {}", harms.expect("kinds of harm"));
+    let faults = help.split("[possible values: kill,").nth(1).and_then(|it| it.split(']').next());
+    let faults = format!("kill, {}", faults.expect("kinds of faults"));
     assert_eq!(
         parts(&all, "chaos-"),
-        harms.split(", ").map(|harm| harm.trim().to_owned()).collect()
+        faults.split(", ").map(|fault| fault.trim().to_owned()).collect()
     );
 }
 

@@ -288,6 +288,9 @@ impl<'ast> Visit<'ast> for Paths {
         flatten(&item.tree, &mut Vec::new(), &mut |path, _| self.add(path));
     }
 
+    /// `pub(super)` names who may see an item, and imports nothing.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         self.add(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
         visit::visit_path(self, path);

@@ -82,11 +82,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trace",
         ],
     ),
+    ("charts", &["trace"]),
     ("lab", &[]),
     ("rules", &[]),
+    ("testing", &[]),
+    ("testing-switch", &["data-plane", "endpoint", "lab", "mcrdma", "rdmc", "roce"]),
     (
         "bench",
         &[
+            "charts",
             "rdmc",
             "schedule",
             "transport",

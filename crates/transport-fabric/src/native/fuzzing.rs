@@ -6,10 +6,6 @@ use crate::native::{
     ring::{Note, Receives, Ring, SLOT_BYTES},
 };
 
-#[cfg(test)]
-#[path = "../../../../tools/fuzz/replay.rs"]
-mod replay;
-
 /// Decodes an offer, a word on the lifeline, or the slots of a ring, as the first byte says. True if
 /// it is one.
 pub fn messages(bytes: &[u8]) -> bool {
@@ -69,6 +65,6 @@ mod tests {
         let offer = (1_u8, "tcp", [9_u8; 16], 5_u32, 6_u32, vec![vec![2_u8, 0, 1, 2]]);
         seeds.push(("offer", [vec![0], postcard::to_stdvec(&offer).unwrap()].concat()));
         seeds.push(("slots", slots));
-        replay::replay("fabric_messages", &seeds, messages);
+        testing::replay("fabric_messages", &seeds, messages);
     }
 }

@@ -10,11 +10,9 @@ use endpoint::{Endpoint, Peer};
 use mcrdma::plan::{Device, Topology};
 use roce::rc::{Kind, RequesterConfig, Work};
 
-use crate::{
-    authority,
-    flow::{self, Flow},
-    world::{self, World, claim},
-};
+use testing_switch::flow::{self, Flow};
+
+use crate::world::{self, World, claim};
 
 const STALE_AFTER: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -233,7 +231,7 @@ fn who_may_not_ask_and_what_makes_no_sense_is_refused() {
         error.message.contains("switch tor-a") && error.message.contains("10.4.0.3"),
         "{error}"
     );
-    let another = authority::Authority::new("another");
+    let another = testing::Authority::new("another");
     let error = insert(a1, another.issue("10.4.0.3"), "tor-a", &group, 1);
     assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
 

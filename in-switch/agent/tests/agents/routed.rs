@@ -10,10 +10,9 @@ use control::proto::GroupReport;
 
 use mcrdma::plan::{Device, Node, Topology};
 
-use crate::{
-    flow::{self, Flow},
-    world::{self, Told, World, link},
-};
+use testing_switch::flow::{self, Flow};
+
+use crate::world::{self, Told, World, link};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SPINES: [&str; 2] = ["spine-0", "spine-1"];

@@ -24,8 +24,7 @@ use mcrdma::{
     plan::{Device, Group, Member, Node, Topology},
 };
 use roce::{Mac, Serial, rc::RequesterConfig};
-
-use crate::authority::Authority;
+use testing::{Authority, Issued};
 
 const PORT: u16 = 4790;
 /// Few, so that a test may have too many.
@@ -194,7 +193,7 @@ impl World {
         let stopped = Arc::clone(&stop);
         let thread = self.networks[node].run(move || {
             let listener = agent::listen(SocketAddr::new(address, PORT)).unwrap();
-            let certificates = Certificates::read(&files, &[]).unwrap();
+            let certificates = certificates(files);
             let mut groups = Groups::in_kernel(&directory).unwrap();
             links.iter().for_each(|link| groups.kernel().unwrap().attach(link).unwrap());
             let port = |link: String| {
@@ -235,13 +234,13 @@ impl World {
     /// Asks the agent of a switch, as a host with this certificate.
     pub fn ask_as<T: Send + 'static>(
         &self,
-        (host, files): (Node, CertificateFiles),
+        (host, files): (Node, Issued),
         switch: &str,
         ask: impl AsyncFnOnce(Agent) -> T + Send + 'static,
     ) -> T {
         let address = SocketAddr::new(self.address(self.find(switch)), PORT).to_string();
         self.networks[host].run(move || {
-            let certificates = Certificates::read(&files, &[]).unwrap();
+            let certificates = certificates(files);
             runtime().block_on(async { ask(Agent::new(&address, &certificates).unwrap()).await })
         })
     }
@@ -335,4 +334,14 @@ impl Drop for World {
 
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// What these files hold.
+fn certificates(issued: Issued) -> Certificates {
+    let files = issued.into_files(|certificate, key, authorities| CertificateFiles {
+        certificate,
+        key,
+        authorities,
+    });
+    Certificates::read(&files, &[]).unwrap()
 }

@@ -10,15 +10,14 @@ use std::{
 };
 
 use agent::{AgentSettings, Plane};
-use certificates::Certificates;
+use certificates::{CertificateFiles, Certificates};
 use control::{Agent, host::client::Host, proto};
 use data_plane::{Groups, KernelPlane};
 use endpoint::Endpoint;
 use host::DaemonSettings;
 use lab::Network;
+use testing::{Authority, Issued};
 use tokio::{runtime::Runtime, sync::oneshot};
-
-use crate::authority::Authority;
 
 /// The sender of most groups, and three others.
 pub const HOSTS: usize = 4;
@@ -164,7 +163,7 @@ impl World {
         let files = self.authority.issue(&SWITCH.to_string());
         let (maps, stale_after) = (self.maps.clone(), self.stale_after);
         let running = self.switch.run(move || {
-            let certificates = Certificates::read(&files, &[]).unwrap();
+            let certificates = certificates(files);
             let listener = agent::listen((SWITCH, AGENT_PORT).into()).unwrap();
             let mut groups = Groups::in_kernel(&maps).unwrap();
             let ports = (0..HOSTS).map(|host| {
@@ -205,7 +204,7 @@ impl World {
             trusted: Vec::new(),
         };
         let running = self.networks[host].run(move || {
-            let certificates = Certificates::read(&files, &[]).unwrap();
+            let certificates = certificates(files);
             let listener = TcpListener::bind((address(host), DAEMON_PORT)).unwrap();
             let (tell, told) = mpsc::channel();
             let running = Running::start(move |stopped| async move {
@@ -255,11 +254,21 @@ impl World {
     fn ask<T: Send + 'static>(&self, ask: impl AsyncFnOnce(Agent) -> T + Send + 'static) -> T {
         let files = self.authority.issue(&address(0).to_string());
         self.networks[0].run(move || {
-            let certificates = Certificates::read(&files, &[]).unwrap();
+            let certificates = certificates(files);
             runtime().block_on(async {
                 let agent = SocketAddr::new(SWITCH, AGENT_PORT).to_string();
                 ask(Agent::new(&agent, &certificates).unwrap()).await
             })
         })
     }
+}
+
+/// What these files hold.
+fn certificates(issued: Issued) -> Certificates {
+    let files = issued.into_files(|certificate, key, authorities| CertificateFiles {
+        certificate,
+        key,
+        authorities,
+    });
+    Certificates::read(&files, &[]).unwrap()
 }

@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
+use charts::{Line, Point};
 use clap::ValueEnum;
 use mcrdma_sim::{Config, Pattern};
 
-use crate::{
-    chart::{Line, Point},
-    report::{Output, Report},
-};
+use crate::report::{Output, Report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

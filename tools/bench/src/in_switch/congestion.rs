@@ -1,5 +1,6 @@
 //! Figures 5 and 6: groups and other flows at the same links.
 
+use charts::{Axis, Chart, Line, Panel, Point, Style};
 use mcrdma_sim::experiments::{
     FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, Rule,
     fairness as simulate_fairness, notifications as simulate_notifications,
@@ -8,7 +9,6 @@ use serde_json::json;
 
 use super::args::Args;
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point, Style},
     outcome::Outcome,
     report::{Report, mean, number},
 };

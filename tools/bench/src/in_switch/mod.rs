@@ -22,5 +22,5 @@ pub fn run(args: &Args) -> Outcome<()> {
         Figure::Fig9 => replication::training(args)?,
     };
     report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| chart.write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart.write(path)?))
 }

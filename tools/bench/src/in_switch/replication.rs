@@ -1,5 +1,6 @@
 //! Figures 4, 7 and 9: what each way of replication costs.
 
+use charts::{Axis, Chart, Panel, Unit};
 use mcrdma_sim::{
     Pattern,
     experiments::{
@@ -12,7 +13,6 @@ use serde_json::json;
 
 use super::args::{Args, lines};
 use crate::{
-    chart::{Axis, Chart, Panel, Unit},
     outcome::Outcome,
     report::{Report, number},
 };

@@ -1,5 +1,6 @@
 //! Figure 8: reads from a storage system that replicates writes.
 
+use charts::{Axis, Chart, Line, Panel, Point};
 use mcrdma::plan::Device;
 use mcrdma_sim::{
     Distribution, Pattern,
@@ -9,7 +10,6 @@ use serde_json::json;
 
 use super::args::{Args, lines};
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point},
     outcome::Outcome,
     report::{Report, number},
 };

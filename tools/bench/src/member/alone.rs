@@ -25,10 +25,10 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
     let pool = member.memory_for(job.messages as usize, job.message_bytes);
     let context = &member.context;
     let (sender, told) = mpsc::channel();
-    let fate = member.fate.take();
-    let report_blocks = fate.is_some();
+    let fault = member.fault.take();
+    let report_blocks = fault.is_some();
     let (memory, block_bytes) = (pool.clone(), job.block_bytes);
-    let recorder = Recorder { memory, told: sender, fate, block_bytes, blocks: 0 };
+    let recorder = Recorder { memory, told: sender, fault, block_bytes, blocks: 0 };
     let schedule = match &member.args.equipment.racks[..] {
         [] => job.schedule(member.args.members)?,
         racks => job.schedule_in(racks)?,

@@ -63,20 +63,20 @@ pub enum Order {
     Send(usize),
     /// Every object of the [`Workload`] has arrived: close all groups.
     Close,
-    /// Come to harm in the next group.
-    Perish(Fate),
+    /// Fail in the next group.
+    Fail(PlannedFault),
 }
 
-/// What happens to a receiver in the middle of a message.
+/// A fault of a receiver in the middle of a message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Fate {
+pub struct PlannedFault {
     /// How many blocks it has received by then, those of the warm-up not counted.
     pub after_blocks: u64,
-    pub harm: Harm,
+    pub fault: Fault,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Harm {
+pub enum Fault {
     /// Its process is killed.
     Kill,
     /// Its process stops, while its connections stay.
@@ -122,8 +122,8 @@ pub enum Answer {
     /// All groups are closed; so much processor time this took, in ns.
     Stored(u64),
     Failed(String),
-    /// What [`Order::Perish`] asked for happens now.
-    Perishing,
+    /// What [`Order::Fail`] asked for happens now.
+    Failing,
 }
 
 /// One member's view of one job.

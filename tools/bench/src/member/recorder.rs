@@ -10,7 +10,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::{
     lines::say,
-    orders::{Answer, Fate, Harm},
+    orders::{Answer, Fault, PlannedFault},
     state::TRANSFER_PATIENCE,
 };
 use crate::{
@@ -28,7 +28,7 @@ pub enum Told {
 pub struct Recorder {
     pub memory: RegionPool,
     pub told: Sender<Told>,
-    pub fate: Option<Fate>,
+    pub fault: Option<PlannedFault>,
     pub block_bytes: u64,
     pub blocks: u64,
 }
@@ -42,10 +42,10 @@ impl Application for Recorder {
         let is_warm_up = message == 0;
         // Several at once, if they came during a callback.
         self.blocks += if is_warm_up { 0 } else { bytes.div_ceil(self.block_bytes) };
-        if let Some(fate) = self.fate.take_if(|fate| fate.after_blocks <= self.blocks)
-            && let Err(error) = perish(&fate.harm)
+        if let Some(planned) = self.fault.take_if(|fault| fault.after_blocks <= self.blocks)
+            && let Err(error) = fail(&planned.fault)
         {
-            let _ = self.told.send(Told::Failed(format!("could not come to harm: {error}")));
+            let _ = self.told.send(Told::Failed(format!("fault injection failed: {error}")));
         }
     }
 
@@ -62,12 +62,12 @@ impl Application for Recorder {
     }
 }
 
-fn perish(harm: &Harm) -> Outcome<()> {
-    say(&Answer::Perishing)?;
-    match harm {
-        Harm::Kill => kill_process(getpid(), Signal::KILL)?,
-        Harm::Stop => kill_process(getpid(), Signal::STOP)?,
-        Harm::Run(command) => {
+fn fail(fault: &Fault) -> Outcome<()> {
+    say(&Answer::Failing)?;
+    match fault {
+        Fault::Kill => kill_process(getpid(), Signal::KILL)?,
+        Fault::Stop => kill_process(getpid(), Signal::STOP)?,
+        Fault::Run(command) => {
             let status = Command::new("sh").args(["-c", command]).status()?;
             if !status.success() {
                 return Err(format!("{command}: {status}").into());

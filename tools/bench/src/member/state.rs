@@ -14,7 +14,7 @@ use rdmc::{
 
 use super::{
     lines::next_line,
-    orders::{Equipment, Fate},
+    orders::{Equipment, PlannedFault},
 };
 use crate::outcome::Outcome;
 
@@ -65,7 +65,8 @@ pub struct Member<'a> {
     pub context: Context,
     /// Memory of the last job, kept because touching fresh pages takes longer than a transfer.
     pub pool: Option<RegionPool>,
-    pub fate: Option<Fate>,
+    /// Of the next group.
+    pub fault: Option<PlannedFault>,
 }
 
 impl Member<'_> {

@@ -89,7 +89,7 @@ fn join_all(member: &Member<'_>, together: &Together, pool: &RegionPool) -> Outc
     let join = |(number, schedule): (u64, Schedule)| {
         let (sender, told) = mpsc::channel();
         let memory = pool.clone();
-        let recorder = Recorder { memory, told: sender, fate: None, block_bytes: 1, blocks: 0 };
+        let recorder = Recorder { memory, told: sender, fault: None, block_bytes: 1, blocks: 0 };
         let is_root = schedule.root() == rank;
         let mut settings = GroupSettings::new(number, rank, schedule);
         settings.block_bytes = together.block_bytes;

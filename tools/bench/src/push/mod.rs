@@ -6,16 +6,16 @@ mod site;
 
 use std::path::PathBuf;
 
+use charts::{Axis, Chart, Line, Panel, Point};
 use clap::ValueEnum;
 use lab::{Link, Rate};
 use plan::size;
 use serde_json::{Value, json};
 
 use crate::{
-    chaos::{rdmc_beside_this, write_object},
-    chart::{Axis, Chart, Line, Panel, Point},
     interrupt::Interrupt,
     outcome::Outcome,
+    push_command::{rdmc_beside_this, write_object},
     report::{Output, Report, median, number},
     sweep::alternate,
 };
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let rdmc = rdmc_beside_this()?;
     let scratch = tempfile::Builder::new().prefix("rdmc-push-").tempdir_in(&args.directory)?;
     let object = scratch.path().join("object");
-    write_object(&object, args.bytes, 1)?;
+    write_object(&object, args.bytes, 1, &interrupt)?;
     let ground = Ground { rdmc: &rdmc, object: &object, scratch: scratch.path() };
     let mut report = report(args);
     let mut ways = args.ways.clone();
@@ -131,7 +131,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         }
     }
     report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| chart(&ways, &found).write(path))
+    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(&ways, &found).write(path)?))
 }
 
 /// All ways by turns, over links like this one.

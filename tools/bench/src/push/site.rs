@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::certificates::Certificates;
-use crate::{flood::Watch, interrupt::Interrupt, outcome::Outcome, running::Running};
+use crate::{interrupt::Interrupt, outcome::Outcome, running::Running, watch::Watch};
 
 /// The switch's own address: beyond those of a lab's hosts, in their network.
 const SWITCH: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 255, 1));

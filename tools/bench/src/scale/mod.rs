@@ -18,6 +18,7 @@ use std::{
 };
 
 use ::plan::size;
+use charts::{Axis, Chart, Line, Panel, Point, Style, Unit};
 use rdmc::Algorithm;
 use serde_json::{Value, json};
 
@@ -27,7 +28,6 @@ use self::{
     simgrid::SimGrid,
 };
 use crate::{
-    chart::{Axis, Chart, Line, Panel, Point, Style, Unit},
     outcome::Outcome,
     report::{Output, Report, number},
     sim::{self, World},

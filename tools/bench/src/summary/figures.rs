@@ -6,7 +6,7 @@ use plan::slowness;
 use rdmc::Waited;
 use trace::Reason;
 
-use crate::course::{Course, Transfer, Wait};
+use charts::{Course, Transfer, Wait};
 
 /// All waits of one member for the same thing of the same member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,14 +5,13 @@ mod messages;
 
 use std::{collections::BTreeSet, path::PathBuf};
 
+use charts::{Course, draw_course};
 use lab::Rate;
 use plan::size;
 use serde_json::{Value, json};
 use trace::Reason;
 
 use crate::{
-    course::Course,
-    drawing,
     outcome::Outcome,
     report::{Output, Report, ms, number},
 };
@@ -56,7 +55,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         return Err(format!("{chosen}: the trace has no block with both its ends").into());
     }
     if let Some(path) = &args.draw {
-        drawing::write(path, &course, &format!("{}: {chosen}", args.file.display()))?;
+        draw_course(path, &course, &format!("{}: {chosen}", args.file.display()))?;
     }
     let what = format!("{}: {chosen}, of {} in the trace", args.file.display(), messages.count());
     let mut report = Tables { course: &course, rate: args.rate }.report(what);

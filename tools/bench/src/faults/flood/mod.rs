@@ -2,7 +2,6 @@
 
 mod attack;
 mod round;
-mod watch;
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -11,15 +10,14 @@ use plan::size;
 use serde_json::json;
 
 use crate::{
-    chaos,
     interrupt::Interrupt,
     outcome::Outcome,
+    push_command::{rdmc_beside_this, write_object},
     report::{Output, Report, median, number},
 };
 use attack::Kind;
 pub use attack::{AttackArgs, attack, stand_by};
 use round::{Ground, Told};
-pub use watch::Watch;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -52,10 +50,10 @@ pub struct Args {
 /// Pushes, and prints. Errors: not root; a push that did not reach all.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
-    let rdmc = chaos::rdmc_beside_this()?;
+    let rdmc = rdmc_beside_this()?;
     let scratch = tempfile::Builder::new().prefix("rdmc-flood-").tempdir_in(&args.directory)?;
     let directory = scratch.path();
-    chaos::write_object(&directory.join("object"), args.bytes, 1)?;
+    write_object(&directory.join("object"), args.bytes, 1, &interrupt)?;
     let secret = std::process::Command::new(&rdmc).arg("secret").output()?;
     fs::write(directory.join("secret"), secret.stdout)?;
     // The root, the host that takes no part, and the hostile one.

@@ -10,7 +10,9 @@ use mcrdma::plan::Node;
 use roce::rc::{Kind, Status, Work};
 
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Messages of each flow.
 pub const MESSAGES: u64 = 60;
+/// Length of each message.
 pub const BYTES: usize = 30_000;
 
 /// Messages that are open at a time; each is written to a place of its own.
@@ -19,11 +21,13 @@ pub const OPEN: u64 = 4;
 pub const VIRTUAL_START: u64 = 0x9000;
 
 /// Messages of one sender, and who gets them. Every other one is written, if receivers have memory.
+#[derive(Debug)]
 pub struct Flow {
     /// The sender first.
     pub queue_pairs: Vec<(Node, u32)>,
     salt: u64,
     posted: u64,
+    /// Messages that the sender knows to be complete.
     pub done: u64,
     /// By receiver.
     pub arrived: Vec<u64>,
@@ -36,13 +40,13 @@ fn contents(salt: u64, index: u64) -> Vec<u8> {
 }
 
 impl Flow {
+    /// Of a sender to receivers, without memory of theirs that it writes to. `salt` tells flows apart.
     pub fn new(salt: u64, queue_pairs: Vec<(Node, u32)>) -> Self {
         let arrived = vec![0; queue_pairs.len() - 1];
         Self { queue_pairs, salt, posted: 0, done: 0, arrived, memories: Vec::new() }
     }
 
     /// Receivers have this memory, of [`OPEN`] messages.
-    #[allow(dead_code, reason = "not every test writes")]
     pub fn writing(mut self, memories: Vec<u32>) -> Self {
         self.memories = memories;
         self
@@ -104,12 +108,12 @@ impl Flow {
     }
 
     /// Nothing more is expected at this place among the queue pairs.
-    #[allow(dead_code, reason = "not every test loses somebody")]
     pub fn lose(&mut self, place: usize) {
         self.queue_pairs.remove(place);
         self.arrived.remove(place - 1);
     }
 
+    /// Whether all have everything.
     pub fn is_over(&self) -> bool {
         self.done == MESSAGES && self.arrived.iter().all(|arrived| *arrived == MESSAGES)
     }

@@ -2,10 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    env, fs,
-    fs::File,
-    io::{BufWriter, Write},
-    path::{Path, PathBuf},
+    fs,
+    path::PathBuf,
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -17,6 +15,7 @@ use serde_json::json;
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
+    push_command::{rdmc_beside_this, write_object},
     report::{Output, Report, number},
     running::Running,
 };
@@ -61,7 +60,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let program = match &args.rdmc {
         Some(path) => path.clone(),
-        None => env::current_exe()?.with_file_name("rdmc"),
+        None => rdmc_beside_this()?,
     };
     if !program.is_file() {
         let name = program.display();
@@ -73,7 +72,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let scratch = Scratch(args.directory.join(format!("rdmc-bench-{}", std::process::id())));
     fs::create_dir_all(&scratch.0)?;
     let file = scratch.0.join("object");
-    write_file(&file, args.size, &interrupt)?;
+    write_object(&file, args.size, 1, &interrupt)?;
 
     let start = Instant::now();
     let mut push = Running(
@@ -124,27 +123,6 @@ pub fn run(args: &Args) -> Outcome<()> {
     );
     report.print(&args.output);
     Ok(())
-}
-
-/// Writes a file without holes.
-fn write_file(path: &Path, bytes: u64, interrupt: &Interrupt) -> Outcome<()> {
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut left = bytes;
-    let mut chunk = vec![0_u8; 1 << 20];
-    while left > 0 {
-        interrupt.check()?;
-        for word in chunk.chunks_exact_mut(8) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            word.copy_from_slice(&state.to_le_bytes());
-        }
-        let part = left.min(chunk.len() as u64);
-        out.write_all(&chunk[..part as usize])?;
-        left -= part;
-    }
-    Ok(out.flush()?)
 }
 
 /// The process and all that it has started, directly or not.

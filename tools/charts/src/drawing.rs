@@ -3,17 +3,19 @@
 //! a bar is one block on its way, from the source's post to the target's completion, in its block's
 //! colour. Where several are on their way at once, bars share the row's height.
 
-use std::{fs, ops::Range, path::Path};
-
-use svg::{
-    Document,
-    node::element::{Description, Group, Line, Rectangle, Text, Title},
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    ops::Range,
+    path::Path,
 };
+
+use svg::node::element::{Description, Group, Line, Title};
 use trace::Reason;
 
 use crate::{
     course::{Course, Transfer, Wait},
-    outcome::Outcome,
+    sheet::{COLOURS, FAINT_INK, INK, RULE, rectangle, rounded, sheet, text},
 };
 
 const MAX_MEMBERS: u32 = 64;
@@ -36,34 +38,28 @@ const TICK: f64 = 120.0;
 /// More at once than this are drawn over each other.
 const LAYERS_MAX: usize = 4;
 
-// The look of `rdmc plan --svg`.
-pub const INK: &str = "#1f2933";
-pub const FAINT_INK: &str = "#52606d";
-pub const RULE: &str = "#d3dae1";
-const FONT: &str =
-    "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif";
-/// Told apart by colour-blind readers; blocks take them by turns.
-pub const COLOURS: [&str; 8] =
-    ["#0b66b0", "#c2410c", "#0a7d5f", "#a21c6f", "#8a6100", "#5b3fc4", "#0e7490", "#b3261e"];
-
-/// Draws into a file, which is made or replaced.
+/// Draws the course of a message into a file, which is made or replaced.
 ///
 /// Errors: there is too much to draw, or the file cannot be written.
-pub fn write(path: &Path, course: &Course, title: &str) -> Outcome<()> {
+pub fn write(path: &Path, course: &Course, title: &str) -> io::Result<()> {
     let picture = draw(course, title)?;
-    fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()).into())
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    fs::write(path, picture).map_err(named)
 }
 
 /// The picture, as the text of an SVG file. Errors: there is too much to draw.
-fn draw(course: &Course, title: &str) -> Outcome<String> {
+fn draw(course: &Course, title: &str) -> io::Result<String> {
     let (members, transfers) = (course.members(), course.transfers.len());
     if members > MAX_MEMBERS || transfers > MAX_TRANSFERS {
-        return Err(format!(
-            "a picture of {members} members and {transfers} blocks on their way is too large to \
+        return Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "a picture of {members} members and {transfers} blocks on their way is too large to \
              read: --draw draws at most {MAX_MEMBERS} and {MAX_TRANSFERS}; take larger blocks, or a \
              shorter message"
-        )
-        .into());
+            ),
+        ));
     }
     let scale = Scale::of(course);
     let width = LEFT + scale.length + RIGHT;
@@ -78,18 +74,6 @@ fn draw(course: &Course, title: &str) -> Outcome<String> {
         document = document.add(lane(course, member, &scale));
     }
     Ok(format!("{}\n", document.add(legend(height - 26.0))))
-}
-
-/// An empty picture with a title for those who cannot see it.
-pub fn sheet(title: &str, width: f64, height: f64) -> Document {
-    Document::new()
-        .set("viewBox", (0, 0, width, height))
-        .set("width", width)
-        .set("height", height)
-        .set("role", "img")
-        .set("font-family", FONT)
-        .add(Title::new(title))
-        .add(rectangle(0.0, 0.0, width, height, "#fbfcfd").set("rx", 8))
 }
 
 /// From times to pixels.
@@ -128,26 +112,8 @@ impl Scale {
     }
 }
 
-/// Hundredths of pixels are all that can be seen, and keep files short.
-pub fn rounded(pixels: f64) -> f64 {
-    (pixels * 100.0).round() / 100.0
-}
-
 fn lane_y(member: u32) -> f64 {
     TOP + LANE * f64::from(member)
-}
-
-pub fn text(content: &str, x: f64, y: f64, size: u32, fill: &str) -> Text {
-    Text::new(content).set("x", x).set("y", y).set("font-size", size).set("fill", fill)
-}
-
-fn rectangle(x: f64, y: f64, width: f64, height: f64, fill: &str) -> Rectangle {
-    Rectangle::new()
-        .set("x", x)
-        .set("y", y)
-        .set("width", rounded(width))
-        .set("height", rounded(height))
-        .set("fill", fill)
 }
 
 /// Lanes with the names of members, and marks of time.

@@ -1,4 +1,4 @@
-//! One push that comes to harm, and the same command again.
+//! One push with a fault, and the same command again.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use lab::Lab;
 use serde_json::Value;
 
 use super::{
-    harm::{Harm, Ongoing, processes},
+    fault::{Fault, Ongoing, processes},
     notices::{LOGS, Notices},
 };
 use crate::{interrupt::Interrupt, outcome::Outcome, random::Random, running::Running};
@@ -38,8 +38,8 @@ pub struct Ground<'a> {
 /// What a round gave.
 pub struct Told {
     pub lost: u32,
-    pub seconds_after_harm: f64,
-    /// How long after the harm each unharmed member of a group that failed knew of it.
+    pub seconds_after_fault: f64,
+    /// How long after the fault each member without one of a group that failed knew of it.
     pub noticed_s: Vec<f64>,
     pub repeated_bytes: u64,
     /// Of the hosts that were lost, when they came back.
@@ -50,7 +50,7 @@ pub struct Told {
 struct Ended {
     code: Option<i32>,
     summary: Value,
-    /// From the harm to the end.
+    /// From the fault to the end.
     after_s: f64,
     /// As in [`Told`].
     noticed_s: Vec<f64>,
@@ -78,31 +78,31 @@ impl Drop for SmallDisk {
 
 impl Ground<'_> {
     /// Plays one round. Errors: a promise that was broken, in words.
-    pub fn play(&self, harm: Harm, random: &mut Random, interrupt: &Interrupt) -> Outcome<Told> {
+    pub fn play(&self, fault: Fault, random: &mut Random, interrupt: &Interrupt) -> Outcome<Told> {
         let _ = fs::remove_dir_all(self.directory);
         for host in self.receivers() {
             fs::create_dir_all(self.copy(&host).parent().unwrap_or(self.directory))?;
         }
-        let victims = self.victims(harm, random);
-        let small_disk = match harm {
-            Harm::DiskFull => {
+        let victims = self.victims(fault, random);
+        let small_disk = match fault {
+            Fault::DiskFull => {
                 let place = self.directory.join(&victims[0]);
                 Some(SmallDisk::mount(place, (self.bytes / 2).max(4096))?)
             }
             _ => None,
         };
         let Ended { code, summary, after_s, noticed_s } =
-            self.push(interrupt, Some((harm, &victims, random)))?;
+            self.push(interrupt, Some((fault, &victims, random)))?;
         drop(small_disk);
         let mut told = Told {
             lost: 0,
-            seconds_after_harm: after_s,
+            seconds_after_fault: after_s,
             noticed_s,
             repeated_bytes: 0,
             resumed_bytes: Vec::new(),
         };
         let mut lost = Vec::new();
-        if harm == Harm::RootKilled {
+        if fault == Fault::RootKilled {
             lost = self.receivers();
             for host in lost.iter().filter(|host| self.copy(host).exists()) {
                 self.check_equal(host)?;
@@ -118,11 +118,11 @@ impl Ground<'_> {
                         format!("{host} has no copy and nothing was done to it: {reason}").into()
                     );
                 }
-                if harm == Harm::Pause || harm == Harm::Slow {
+                if fault == Fault::Pause || fault == Fault::Slow {
                     return Err(format!("{host} was only late, and was given up: {reason}").into());
                 }
                 // Whoever was lost while it published may have done so.
-                if self.copy(&host).exists() && harm != Harm::DiskFull {
+                if self.copy(&host).exists() && fault != Fault::DiskFull {
                     if !reason.contains("while it published") {
                         return Err(format!(
                             "{host} has failed, and there is a file of that name: {reason}"
@@ -167,12 +167,12 @@ impl Ground<'_> {
     }
 
     /// Two different hosts that may fail; where a route is missing, both of its ends.
-    fn victims(&self, harm: Harm, random: &mut Random) -> Vec<String> {
+    fn victims(&self, fault: Fault, random: &mut Random) -> Vec<String> {
         let mut hosts = self.receivers();
         let first = hosts.remove((random.part() * hosts.len() as f64) as usize);
         let second = hosts.remove((random.part() * hosts.len() as f64) as usize);
-        match harm {
-            Harm::TwoKills | Harm::NoRoute => vec![first, second],
+        match fault {
+            Fault::TwoKills | Fault::NoRoute => vec![first, second],
             _ => vec![first],
         }
     }
@@ -181,11 +181,11 @@ impl Ground<'_> {
         self.directory.join(host).join("object")
     }
 
-    /// Runs the command to its end, with harm at some moment.
+    /// Runs the command to its end, with a fault at some moment.
     fn push(
         &self,
         interrupt: &Interrupt,
-        harm: Option<(Harm, &[String], &mut Random)>,
+        fault: Option<(Fault, &[String], &mut Random)>,
     ) -> Outcome<Ended> {
         let hosts = self.lab.hosts();
         let mut command = hosts[0].command(self.rdmc);
@@ -198,16 +198,16 @@ impl Ground<'_> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut push = Running(command.spawn()?);
         let notices = push.0.stderr.take().map(Notices::read);
-        let harmed = harm.as_ref().map_or(Vec::new(), |(_, victims, _)| victims.to_vec());
+        let faulty = fault.as_ref().map_or(Vec::new(), |(_, victims, _)| victims.to_vec());
         let started = Instant::now();
         let transfer_s =
             self.bytes as f64 * 8.0 / self.lab.settings().link.rate.bits_per_s() as f64;
-        let mut harm = harm.map(|(kind, victims, random)| {
+        let mut fault = fault.map(|(kind, victims, random)| {
             let at = started + Duration::from_secs_f64(random.part() * (transfer_s * 1.2 + 0.5));
             (kind, victims, random, at)
         });
         let mut ongoing: Option<Ongoing> = None;
-        let mut harmed_at = started;
+        let mut failed_at = started;
         let status = loop {
             interrupt.check()?;
             if let Some(status) = push.0.try_wait()? {
@@ -216,12 +216,12 @@ impl Ground<'_> {
             if started.elapsed() > PATIENCE {
                 return Err(format!("the push hangs, after {PATIENCE:?}").into());
             }
-            if let Some((kind, victims, random, at)) = harm.take() {
+            if let Some((kind, victims, random, at)) = fault.take() {
                 if Instant::now() < at {
-                    harm = Some((kind, victims, random, at));
+                    fault = Some((kind, victims, random, at));
                 } else {
-                    harmed_at = Instant::now();
-                    if kind == Harm::RootKilled {
+                    failed_at = Instant::now();
+                    if kind == Fault::RootKilled {
                         push.0.kill()?;
                     }
                     let address = self.address_of(victims.last().map_or("", String::as_str));
@@ -233,9 +233,9 @@ impl Ground<'_> {
             }
             thread::sleep(TICK);
         };
-        let after_s = harmed_at.elapsed().as_secs_f64();
+        let after_s = failed_at.elapsed().as_secs_f64();
         drop(ongoing);
-        let noticed_s = notices.map_or(Vec::new(), |notices| notices.since(harmed_at, &harmed));
+        let noticed_s = notices.map_or(Vec::new(), |notices| notices.since(failed_at, &faulty));
         let mut said = String::new();
         if let Some(mut out) = push.0.stdout.take() {
             out.read_to_string(&mut said)?;

@@ -5,26 +5,33 @@ use std::{collections::HashMap, ops::Range};
 
 use trace::{Lasting, Moment, Reason, Slice, What};
 
-use crate::member::Done;
-
 /// A block on its way, from the source's post to the target's completion.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transfer {
+    /// Rank of the source.
     pub from: u32,
+    /// Rank of the target.
     pub to: u32,
+    /// Its index in the message.
     pub block: u32,
+    /// The schedule's step, if it is known.
     pub step: Option<u64>,
+    /// In ns.
     pub time: Range<u64>,
 }
 
 /// Time in which a member sent nothing, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wait {
+    /// Who waited.
     pub member: u32,
     /// Whom it waited for; nobody where that was its application.
     pub peer: Option<u32>,
+    /// What for.
     pub reason: Reason,
+    /// The block that it had to send, if it is known.
     pub block: Option<u32>,
+    /// In ns.
     pub time: Range<u64>,
 }
 
@@ -47,11 +54,11 @@ pub struct Course {
 type Hop = (u64, u32, u32, u32);
 
 impl Course {
-    /// `None` if a block came that nobody sent.
-    pub fn of_members(members: &[Done]) -> Option<Self> {
+    /// Of what each member has kept, by rank. `None` if a block came that nobody sent.
+    pub fn of_members<'a>(timelines: impl IntoIterator<Item = &'a [Moment]>) -> Option<Self> {
         let mut slices = Vec::new();
-        for (rank, member) in (0..).zip(members) {
-            slices.extend(slices_of(rank, &member.timeline));
+        for (rank, timeline) in (0..).zip(timelines) {
+            slices.extend(slices_of(rank, timeline));
         }
         let course = Self::of_slices(&slices);
         (course.without_send == 0).then_some(course)
@@ -195,17 +202,18 @@ mod tests {
             ..Moment::default()
         };
         let block = |moment| Moment { block: Some(0), ..moment };
-        let done = |timeline| Done { started_ns: None, received_ns: None, cpu_ns: 0, timeline };
-        let root = vec![block(at(5, What::Send, Some(1), Some(2), 7))];
-        let receiver = vec![
+        let root = [block(at(5, What::Send, Some(1), Some(2), 7))];
+        let receiver = [
             block(at(30, What::Received, Some(0), None, 4)),
             at(33, What::Copy, None, Some(2), 4),
             at(34, What::Copied, None, Some(2), 4),
         ];
-        let course = Course::of_members(&[done(root.clone()), done(receiver.clone())]).unwrap();
+        let course = Course::of_members([&root[..], &receiver]).unwrap();
         assert_eq!(course.transfers[0].time, 5..30);
-        let gap = [done(root), done(receiver[..1].to_vec())];
-        assert!(Course::of_members(&gap).is_none(), "of which message it is, nobody knows");
+        assert!(
+            Course::of_members([&root[..], &receiver[..1]]).is_none(),
+            "of which message it is, nobody knows"
+        );
     }
 
     #[test]
@@ -232,24 +240,20 @@ mod tests {
             block: Some(block),
             ..Moment::default()
         };
-        let done = |timeline| Done { started_ns: None, received_ns: None, cpu_ns: 0, timeline };
-        let root = vec![
+        let root = [
             at(10, What::WaitsForCredit, 1, 0),
             at(20, What::WaitsForMemory, 1, 0),
             at(25, What::WaitsNoMore, 1, 0),
             at(5, What::Send, 1, 0),
         ];
-        let receiver = vec![
-            at(30, What::Received, 0, 0),
-            at(31, What::Copy, 0, 0),
-            at(33, What::Copied, 0, 0),
-        ];
-        let course = Course::of_members(&[done(root), done(receiver)]).unwrap();
+        let receiver =
+            [at(30, What::Received, 0, 0), at(31, What::Copy, 0, 0), at(33, What::Copied, 0, 0)];
+        let course = Course::of_members([&root[..], &receiver]).unwrap();
         assert_eq!(course.transfers.len(), 1);
         assert_eq!(course.transfers[0].time, 5..30);
         let waits: Vec<_> = course.waits.iter().map(|it| (it.reason, it.time.clone())).collect();
         assert_eq!(waits, [(Reason::Credit, 10..20), (Reason::Memory, 20..25)]);
-        let gap = [done(Vec::new()), done(vec![at(30, What::Received, 0, 0)])];
-        assert!(Course::of_members(&gap).is_none(), "a block that nobody sent");
+        let gap: [&[Moment]; 2] = [&[], &[at(30, What::Received, 0, 0)]];
+        assert!(Course::of_members(gap).is_none(), "a block that nobody sent");
     }
 }

@@ -1,4 +1,4 @@
-//! A member that comes to harm in the middle of a message: the others have to learn it, soon.
+//! A member that fails in the middle of a message: the others have to learn it, soon.
 
 use std::net::IpAddr;
 
@@ -7,9 +7,9 @@ use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{
-    crew::{Crew, Host, Mourning},
+    crew::{Crew, Host, Reported},
     interrupt::Interrupt,
-    member::{Equipment, Fate, Harm, Job},
+    member::{Equipment, Fault, Job, PlannedFault},
     outcome::Outcome,
     report::{Output, Report, number},
     sweep::algorithms,
@@ -25,8 +25,8 @@ pub struct Args {
     victim: u32,
     /// What happens to it when it has half the message: `kill`, `stop`, or a shell command that
     /// it runs
-    #[arg(long, value_name = "HARM", default_value = "kill", value_parser = parse_harm)]
-    harm: Harm,
+    #[arg(long, value_name = "FAULT", default_value = "kill", value_parser = parse_fault)]
+    fault: Fault,
     /// Until when all others must have reported the failure
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     within: u32,
@@ -49,12 +49,12 @@ pub struct Args {
     output: Output,
 }
 
-fn parse_harm(text: &str) -> Result<Harm, String> {
+fn parse_fault(text: &str) -> Result<Fault, String> {
     match text {
         "" => Err("say kill, stop, or a command".into()),
-        "kill" => Ok(Harm::Kill),
-        "stop" => Ok(Harm::Stop),
-        command => Ok(Harm::Run(command.to_owned())),
+        "kill" => Ok(Fault::Kill),
+        "stop" => Ok(Fault::Stop),
+        command => Ok(Fault::Run(command.to_owned())),
     }
 }
 
@@ -65,47 +65,48 @@ pub fn run(args: &Args) -> Outcome<()> {
     }
     let interrupt = Interrupt::watch()?;
     let what = format!(
-        "member {} of {} comes to harm ({:?}) in the middle of {}, {}",
+        "member {} of {} fails ({:?}) in the middle of {}, {}",
         args.victim,
         args.members,
-        args.harm,
+        args.fault,
         size::show(args.bytes),
         args.equipment.network()
     );
     let mut report = Report::new("lose", what, &["algorithm", "time_s", "a_report"]);
     for algorithm in &args.algorithms {
-        let mourning =
+        let reported =
             lose(args, *algorithm, &interrupt).map_err(|error| format!("{algorithm}: {error}"))?;
-        let report_of_last = mourning.failures.last().map(|(_, failure)| failure);
+        let report_of_last = reported.failures.last().map(|(_, failure)| failure);
         report.row(vec![
             json!(algorithm.to_string()),
-            number(mourning.seconds),
+            number(reported.seconds),
             json!(report_of_last),
         ]);
     }
-    report.note("time: from the harm until all other members have reported that the group failed.");
+    report
+        .note("time: from the fault until all other members have reported that the group failed.");
     report.print(&args.output);
     Ok(())
 }
 
-fn lose(args: &Args, algorithm: Algorithm, interrupt: &Interrupt) -> Outcome<Mourning> {
+fn lose(args: &Args, algorithm: Algorithm, interrupt: &Interrupt) -> Outcome<Reported> {
     let hosts = Host::here_at(&args.addresses, args.members);
     let mut crew = Crew::start_with(&hosts, interrupt, &args.equipment)?;
     let job = Job::one(algorithm, args.block, args.bytes);
     let after_blocks = u64::from(job.blocks()).div_ceil(2);
-    let fate = Fate { after_blocks, harm: args.harm.clone() };
-    let mourning = crew.lose(&job, args.victim as usize, &fate)?;
-    if mourning.seconds > f64::from(args.within) {
-        let late = format!("the others needed {:.1} s to learn it", mourning.seconds);
+    let fault = PlannedFault { after_blocks, fault: args.fault.clone() };
+    let reported = crew.lose(&job, args.victim as usize, &fault)?;
+    if reported.seconds > f64::from(args.within) {
+        let late = format!("the others needed {:.1} s to learn it", reported.seconds);
         return Err(late.into());
     }
     // Who is to blame for a broken network depends on where one stands.
     let blames = |failure: &str| failure.contains(&format!("member {} ", args.victim));
-    let wrong = mourning.failures.iter().find(|(_, failure)| !blames(failure));
-    match (wrong, &args.harm) {
-        (Some((rank, failure)), Harm::Kill | Harm::Stop) => {
+    let wrong = reported.failures.iter().find(|(_, failure)| !blames(failure));
+    match (wrong, &args.fault) {
+        (Some((rank, failure)), Fault::Kill | Fault::Stop) => {
             Err(format!("member {rank} does not blame {}: {failure}", args.victim).into())
         }
-        _ => Ok(mourning),
+        _ => Ok(reported),
     }
 }

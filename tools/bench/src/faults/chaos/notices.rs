@@ -34,11 +34,11 @@ impl Notices {
 
     /// For each member but these hosts that noticed something after this moment: how long after, in
     /// seconds. Blocks until the push has ended.
-    pub fn since(self, harmed_at: Instant, but: &[String]) -> Vec<f64> {
+    pub fn since(self, failed_at: Instant, but: &[String]) -> Vec<f64> {
         let mut first: BTreeMap<String, f64> = BTreeMap::new();
         for (at, host) in self.0.join().unwrap_or_default() {
-            if at >= harmed_at && !but.contains(&host) {
-                first.entry(host).or_insert((at - harmed_at).as_secs_f64());
+            if at >= failed_at && !but.contains(&host) {
+                first.entry(host).or_insert((at - failed_at).as_secs_f64());
             }
         }
         first.into_values().collect()

@@ -1,11 +1,11 @@
-//! `rdmc push` between hosts of a lab to which harm is done: who survives has a copy, and the same
+//! `rdmc push` between hosts of a lab that fail: who survives has a copy, and the same
 //! command again finishes the job.
 
-mod harm;
+mod fault;
 mod notices;
 mod round;
 
-use std::{collections::BTreeMap, env, fs, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::size;
@@ -14,18 +14,19 @@ use serde_json::json;
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
+    push_command::{rdmc_beside_this, write_object},
     random::Random,
     report::{Output, Report, median, number},
 };
-use harm::Harm;
+use fault::Fault;
 use round::{Ground, Told};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How many pushes, each with some harm, and each followed by the same command again
+    /// How many pushes, each with some fault, and each followed by the same command again
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
-    /// Decides who comes to what harm, and when
+    /// Decides which host has which fault, and when
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// Sizes of groups, the root included, by turns
@@ -35,13 +36,13 @@ pub struct Args {
     /// Length of the file
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64MiB")]
     bytes: u64,
-    /// Kinds of harm
+    /// Kinds of faults
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "kill,two-kills,pause,freeze,cut,no-route,slow,disk-full,root-killed"
     )]
-    harms: Vec<Harm>,
+    faults: Vec<Fault>,
     /// How long a host may give no sign of life, in seconds; see `rdmc help push`
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     failure_deadline: String,
@@ -52,15 +53,15 @@ pub struct Args {
     output: Output,
 }
 
-/// What rounds with one kind of harm gave.
+/// What rounds with one kind of fault gave.
 #[derive(Default)]
 struct Tally {
     rounds: u32,
     /// Hosts without a copy after the first push.
     lost: u32,
-    /// From the harm to the end of the push.
+    /// From the fault to the end of the push.
     seconds: Vec<f64>,
-    /// From the harm until a member knew, for each.
+    /// From the fault until a member knew, for each.
     noticed_s: Vec<f64>,
     /// The most that was sent to a host again although it had it, as a share of the file.
     repeated: f64,
@@ -75,7 +76,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     fs::create_dir_all(&args.directory)?;
     let scratch = tempfile::Builder::new().prefix("rdmc-chaos-").tempdir_in(&args.directory)?;
     let object = scratch.path().join("object");
-    write_object(&object, args.bytes, args.seed)?;
+    write_object(&object, args.bytes, args.seed, &interrupt)?;
     let mut labs = Vec::new();
     for &members in &args.members {
         let rate = Rate::from_mbit(u64::from(4_000 / members).min(1_000));
@@ -87,7 +88,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     for round in 0..args.rounds {
         let mut random = Random::new(args.seed.wrapping_add(u64::from(round)));
         let lab = &labs[round as usize % labs.len()];
-        let harm = args.harms[(random.part() * args.harms.len() as f64) as usize];
+        let fault = args.faults[(random.part() * args.faults.len() as f64) as usize];
         let ground = Ground {
             lab,
             rdmc: &rdmc,
@@ -96,22 +97,22 @@ pub fn run(args: &Args) -> Outcome<()> {
             bytes: args.bytes,
             failure_deadline: &args.failure_deadline,
         };
-        let told = match ground.play(harm, &mut random, &interrupt) {
+        let told = match ground.play(fault, &mut random, &interrupt) {
             Ok(told) => told,
             // What was played counts.
             Err(_) if interrupt.check().is_err() => break,
             Err(error) => {
-                let (members, harm) = (lab.settings().hosts, harm.name());
+                let (members, fault) = (lab.settings().hosts, fault.name());
                 let seed = args.seed.wrapping_add(u64::from(round));
                 outcome = Err(format!(
-                    "round {round} (again: --seed {seed} --members {members} --rounds 1), {harm}: \
+                    "round {round} (again: --seed {seed} --members {members} --rounds 1), {fault}: \
                      {error}"
                 )
                 .into());
                 break;
             }
         };
-        note(tallies.entry(harm.name()).or_default(), &told, args.bytes);
+        note(tallies.entry(fault.name()).or_default(), &told, args.bytes);
         played = round + 1;
         eprint!("\r{played} of {} rounds", args.rounds);
     }
@@ -121,21 +122,10 @@ pub fn run(args: &Args) -> Outcome<()> {
     interrupt.check()
 }
 
-/// The command, where this program is. Errors: it has not been built.
-pub fn rdmc_beside_this() -> Outcome<PathBuf> {
-    let rdmc = env::current_exe()?.with_file_name("rdmc");
-    if rdmc.is_file() {
-        return Ok(rdmc);
-    }
-    let name = rdmc.display();
-    let remedy = "build it: cargo build --release --locked -p rdmc-cli";
-    Err(format!("{name} is missing; {remedy}").into())
-}
-
 fn note(tally: &mut Tally, told: &Told, bytes: u64) {
     tally.rounds += 1;
     tally.lost += told.lost;
-    tally.seconds.push(told.seconds_after_harm);
+    tally.seconds.push(told.seconds_after_fault);
     tally.noticed_s.extend(&told.noticed_s);
     tally.repeated = tally.repeated.max(told.repeated_bytes as f64 / bytes as f64);
     tally.resumed.extend(told.resumed_bytes.iter().map(|&had| had as f64 / bytes as f64));
@@ -143,11 +133,11 @@ fn note(tally: &mut Tally, told: &Told, bytes: u64) {
 
 fn report(args: &Args, rounds: u32, tallies: &BTreeMap<&'static str, Tally>) {
     let what = format!(
-        "{rounds} pushes of {} between hosts of a lab, each with some harm, and again without",
+        "{rounds} pushes of {} between hosts of a lab, each with some fault, and again without",
         size::show(args.bytes)
     );
     let columns = [
-        "harm",
+        "fault",
         "rounds",
         "lost_hosts",
         "noticed_s",
@@ -158,14 +148,14 @@ fn report(args: &Args, rounds: u32, tallies: &BTreeMap<&'static str, Tally>) {
         "resumed",
     ];
     let mut report = Report::new("chaos", what, &columns);
-    for (&harm, tally) in tallies {
+    for (&fault, tally) in tallies {
         let longest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
         let median_or_null = |values: &[f64]| match values {
             [] => json!(null),
             values => number(median(values.to_vec())),
         };
         report.row(vec![
-            json!(harm),
+            json!(fault),
             json!(tally.rounds),
             json!(tally.lost),
             median_or_null(&tally.noticed_s),
@@ -177,35 +167,19 @@ fn report(args: &Args, rounds: u32, tallies: &BTreeMap<&'static str, Tally>) {
         ]);
     }
     report.note(
-        "every round: unharmed hosts have equal copies, nobody else has a file of that name that is \
+        "every round: hosts without a fault have equal copies, nobody else has a file of that name that is \
          not one, no process is left, and the same command again gives all hosts equal copies and \
          leaves no temporary file.",
     );
     report.note(format!(
-        "noticed: from the harm until an unharmed member of a group that failed knew of it; median and \
+        "noticed: from the fault until a member without one of a group that failed knew of it; median and \
          longest, over all members and rounds. Silence is noticed after {} s.",
         args.failure_deadline
     ));
     report.note(
-        "seconds after: from the harm to the end of the push, the rest of the transfer included; \
+        "seconds after: from the fault to the end of the push, the rest of the transfer included; \
          median and longest. repeated: bytes sent to a host that had them, at most, as a share of \
          the file. resumed: what a host that was lost had when it came back, median share.",
     );
     report.print(&args.output);
-}
-
-/// A file of bytes that are the same for the same seed.
-pub fn write_object(path: &std::path::Path, bytes: u64, seed: u64) -> Outcome<()> {
-    use std::io::Write;
-    let mut out = std::io::BufWriter::with_capacity(1 << 20, fs::File::create(path)?);
-    let mut random = Random::new(seed);
-    let mut left = bytes;
-    while left > 0 {
-        let word = random.bits().to_le_bytes();
-        let length = left.min(8) as usize;
-        out.write_all(&word[..length])?;
-        left -= length as u64;
-    }
-    out.flush()?;
-    Ok(())
 }

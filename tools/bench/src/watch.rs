@@ -1,4 +1,4 @@
-//! What the kernel says of the processes that are attacked.
+//! What the kernel says of processes: their time, their threads, the ports on which they listen.
 
 use std::{collections::BTreeMap, fs};
 

@@ -1,5 +1,4 @@
-//! Replays what fuzzers begin with and what they have found; part of the tests of each crate that
-//! has decoders.
+//! Replays what fuzzers begin with and what they have found, in the tests of each crate that has decoders.
 
 use std::{fs, path::Path};
 
@@ -8,7 +7,7 @@ use std::{fs, path::Path};
 ///
 /// With `RDMC_WRITE_SEEDS` in the environment, it writes the seeds into the corpus first.
 pub fn replay(target: &str, seeds: &[(&str, Vec<u8>)], run: impl Fn(&[u8]) -> bool) {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus").join(target);
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
     for (name, seed) in seeds {
         assert!(run(seed), "{target} does not understand its seed {name}");
         if std::env::var_os("RDMC_WRITE_SEEDS").is_some() {

@@ -1,14 +1,17 @@
-//! What the virtual machine tells tests of the switch: part of those tests.
+//! What the virtual machine tells tests of the switch.
 
-use std::net::IpAddr;
-
-use roce::Mac;
+use std::{fmt::Debug, net::IpAddr, str::FromStr};
 
 /// An RDMA device in software behind a port of the switch.
+#[derive(Clone, Debug)]
 pub struct Place {
+    /// The device's name, such as `rxe1`.
     pub device: String,
+    /// Its address.
     pub address: IpAddr,
+    /// The network interface that it belongs to.
     pub interface: String,
+    /// The switch's end of that interface.
     pub port: String,
 }
 
@@ -32,8 +35,9 @@ pub fn places() -> Option<Vec<Place>> {
 }
 
 impl Place {
-    /// The Ethernet address of its interface.
-    pub fn mac(&self) -> Mac {
-        Mac(packet_socket::ethernet_address(&self.interface).unwrap())
+    /// The Ethernet address of its interface, read as the type that the tested crate has for it.
+    pub fn mac<M: FromStr<Err: Debug>>(&self) -> M {
+        let path = format!("/sys/class/net/{}/address", self.interface);
+        std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
     }
 }

@@ -24,10 +24,13 @@ pub const MTU_BYTES: u32 = 4200;
 /// Which data plane copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plane {
+    /// Packet sockets.
     Userspace,
+    /// The program in the kernel (eBPF).
     Kernel,
 }
 
+/// The address of a host, from 0.
 pub fn address(host: usize) -> IpAddr {
     Ipv4Addr::new(10, 7, 0, host as u8 + 1).into()
 }
@@ -83,6 +86,7 @@ impl OneSwitch {
         Self { refuses: Some(reason), ..self.clone() }
     }
 
+    /// What its data plane has counted.
     pub fn counters(&self) -> Counters {
         lock(&self.groups).counters().unwrap()
     }

@@ -1,4 +1,4 @@
-//! What is done to hosts, and undone.
+//! Faults of hosts, and how they are taken back.
 
 use std::{
     process::Command,
@@ -14,7 +14,7 @@ use crate::{outcome::Outcome, random::Random};
 const TURN: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Harm {
+pub enum Fault {
     /// One receiver is killed
     Kill,
     /// Two receivers are killed, one a little after the other
@@ -35,7 +35,7 @@ pub enum Harm {
     RootKilled,
 }
 
-impl Harm {
+impl Fault {
     pub fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -51,10 +51,10 @@ impl Harm {
     }
 }
 
-/// Harm that goes on, until it is dropped.
+/// A fault that lasts until this is dropped.
 pub struct Ongoing {
-    harm: Harm,
-    /// Namespaces of the hosts that it is done to.
+    fault: Fault,
+    /// Namespaces of the hosts that have it.
     hosts: Vec<String>,
     /// What takes it back.
     remedy: Option<Vec<String>>,
@@ -64,9 +64,9 @@ pub struct Ongoing {
 }
 
 impl Ongoing {
-    /// Begins to do harm to these hosts, given by their namespaces and the address of the second.
+    /// Injects the fault into these hosts, given by their namespaces and the address of the second.
     pub fn begin(
-        harm: Harm,
+        fault: Fault,
         hosts: Vec<String>,
         address: &str,
         random: &mut Random,
@@ -75,7 +75,7 @@ impl Ongoing {
             Some(Instant::now() + Duration::from_secs_f64(from + random.part() * (to - from)))
         };
         let mut ongoing = Self {
-            harm,
+            fault,
             hosts,
             remedy: None,
             until: None,
@@ -83,31 +83,31 @@ impl Ongoing {
             is_stopped: false,
         };
         let first = ongoing.hosts[0].clone();
-        match harm {
-            Harm::Kill => signal(&first, Signal::KILL)?,
-            Harm::TwoKills => {
+        match fault {
+            Fault::Kill => signal(&first, Signal::KILL)?,
+            Fault::TwoKills => {
                 signal(&first, Signal::KILL)?;
                 std::thread::sleep(Duration::from_secs_f64(random.part() * 0.5));
                 signal(&ongoing.hosts[1], Signal::KILL)?;
             }
-            Harm::Pause => {
+            Fault::Pause => {
                 ongoing.until = seconds(0.2, 3.0, random);
                 ongoing.stop()?;
             }
-            Harm::Freeze => {
+            Fault::Freeze => {
                 ongoing.until = seconds(8.0, 25.0, random);
                 ongoing.stop()?;
             }
-            Harm::Cut => {
+            Fault::Cut => {
                 ongoing.until = seconds(0.1, 20.0, random);
                 ip(&["-n", &first, "link", "set", "eth0", "down"])?;
                 ongoing.remedy = Some(words(&["-n", &first, "link", "set", "eth0", "up"]));
             }
-            Harm::NoRoute => {
+            Fault::NoRoute => {
                 ip(&["-n", &first, "route", "add", "blackhole", address])?;
                 ongoing.remedy = Some(words(&["-n", &first, "route", "del", "blackhole", address]));
             }
-            Harm::Slow | Harm::DiskFull | Harm::RootKilled => {}
+            Fault::Slow | Fault::DiskFull | Fault::RootKilled => {}
         }
         Ok(ongoing)
     }
@@ -118,7 +118,7 @@ impl Ongoing {
         if self.until.is_some_and(|until| now >= until) {
             self.end();
         }
-        if self.harm == Harm::Slow && now >= self.next_turn {
+        if self.fault == Fault::Slow && now >= self.next_turn {
             self.next_turn = now + TURN;
             if self.is_stopped { self.resume() } else { self.stop()? }
         }

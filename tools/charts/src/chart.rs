@@ -1,14 +1,10 @@
 //! Lines against an axis that all panels share, each panel with an axis upwards of its own.
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
-use plan::size;
 use svg::node::element::{Circle, Group, Line as Stroke, Polyline};
 
-use crate::{
-    drawing::{COLOURS, FAINT_INK, INK, RULE, rounded, sheet, text},
-    outcome::Outcome,
-};
+use crate::sheet::{COLOURS, FAINT_INK, INK, RULE, rounded, sheet, text};
 
 // All lengths in pixels.
 const LEFT: f64 = 64.0;
@@ -25,27 +21,35 @@ const CAP: f64 = 3.0;
 const MARKS_MAX: f64 = 10.0;
 
 /// A picture: panels side by side.
+#[derive(Debug)]
 pub struct Chart {
     /// For programs that read the picture to people.
     pub title: String,
     /// To the right, the same for all panels.
     pub x: Axis,
+    /// From left to right.
     pub panels: Vec<Panel>,
 }
 
 /// Lines in one frame. Panels with equal axes have equal scales, so that they can be compared.
+#[derive(Debug)]
 pub struct Panel {
+    /// Above the frame.
     pub title: String,
     /// Upwards.
     pub y: Axis,
+    /// In the order in which they take colours.
     pub lines: Vec<Line>,
 }
 
 /// What is shown along one direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
+    /// What is shown, with its unit if marks have none.
     pub title: &'static str,
+    /// Where values lie.
     pub spacing: Spacing,
+    /// How marks are written.
     pub unit: Unit,
 }
 
@@ -72,8 +76,11 @@ pub enum Unit {
 }
 
 /// Values, and their name beside the last of them.
+#[derive(Debug)]
 pub struct Line {
+    /// Beside the last value.
     pub name: String,
+    /// Solid, or what else.
     pub style: Style,
     /// In the order in which they are connected; a single one is a dot.
     pub points: Vec<Point>,
@@ -82,7 +89,9 @@ pub struct Line {
 /// What a line looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
+    /// Measured.
     Solid,
+    /// The same in another way, such as by a model.
     Dashed,
     /// Dotted and without a colour: a limit, that nobody has measured.
     Bound,
@@ -91,7 +100,9 @@ pub enum Style {
 /// One value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
+    /// To the right.
     pub x: f64,
+    /// Upwards.
     pub y: f64,
     /// How far it reaches up and down, such as a standard deviation; 0 and NaN draw nothing.
     pub error: f64,
@@ -135,9 +146,16 @@ impl Unit {
             Self::Seconds if value < 0.9e-3 => format!("{} µs", tidy(value * 1e6)),
             Self::Seconds if value < 0.9 => format!("{} ms", tidy(value * 1e3)),
             Self::Seconds => format!("{} s", tidy(value)),
-            Self::Bytes => size::show(value.round() as u64),
+            Self::Bytes => bytes(value),
         }
     }
+}
+
+/// In the largest unit of which there is at least one.
+fn bytes(value: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = (exponent(value, 1024.0) as usize).min(units.len() - 1);
+    format!("{} {}", tidy(value / 1024_f64.powi(unit as i32)), units[unit])
 }
 
 /// Without what is left of binary fractions.
@@ -149,8 +167,10 @@ impl Chart {
     /// Draws into a file, which is made or replaced.
     ///
     /// Errors: the file cannot be written.
-    pub fn write(&self, path: &Path) -> Outcome<()> {
-        fs::write(path, self.draw()).map_err(|error| format!("{}: {error}", path.display()).into())
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        fs::write(path, self.draw()).map_err(named)
     }
 
     /// The picture, as the text of an SVG file.
@@ -435,7 +455,9 @@ mod tests {
         assert_eq!(Unit::Seconds.show(1e-5), "10 µs");
         assert_eq!(Unit::Seconds.show(0.01), "10 ms");
         assert_eq!(Unit::Seconds.show(10.0), "10 s");
-        assert_eq!(Unit::Bytes.show(4096.0 * 4.0), size::show(16 << 10));
+        let sizes = [0.0, 512.0, 1024.0, 16384.0, 1_048_576.0, 268_435_456.0, 1_099_511_627_776.0];
+        let shown = ["0 B", "512 B", "1 KiB", "16 KiB", "1 MiB", "256 MiB", "1 TiB"];
+        assert_eq!(sizes.map(|bytes| Unit::Bytes.show(bytes)), shown);
         assert_eq!(Unit::Number.show(0.1 + 0.2), "0.3");
     }
 }

@@ -2,17 +2,36 @@
 
 use std::{fs, path::PathBuf};
 
-use certificates::CertificateFiles;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
+/// The files of one certificate, as an authority issues it.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The certificate of the authority.
+    pub authorities: PathBuf,
+}
+
+impl Issued {
+    /// As a type of the crate that is tested: from certificate, key and authorities.
+    pub fn into_files<F>(self, make: impl FnOnce(PathBuf, PathBuf, PathBuf) -> F) -> F {
+        make(self.certificate, self.key, self.authorities)
+    }
+}
+
 /// An authority, and the files of those to whom it has issued certificates.
+#[derive(Debug)]
 pub struct Authority {
     directory: TempDir,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
+    /// One of this name, with a key of its own.
     pub fn new(name: &str) -> Self {
         let (directory, key) = (tempfile::tempdir().unwrap(), KeyPair::generate().unwrap());
         let mut params = CertificateParams::default();
@@ -24,22 +43,18 @@ impl Authority {
     }
 
     /// A certificate for whoever has one of these names, which are separated by commas.
-    pub fn issue(&self, names: &str) -> CertificateFiles {
+    pub fn issue(&self, names: &str) -> Issued {
         self.issue_with(names, |_| {})
     }
 
     /// The same with something else about it.
-    pub fn issue_with(
-        &self,
-        names: &str,
-        change: impl FnOnce(&mut CertificateParams),
-    ) -> CertificateFiles {
+    pub fn issue_with(&self, names: &str, change: impl FnOnce(&mut CertificateParams)) -> Issued {
         let list: Vec<String> = names.split(',').map(str::to_owned).collect();
         let (mut params, key) =
             (CertificateParams::new(list).unwrap(), KeyPair::generate().unwrap());
         change(&mut params);
         let issued = params.signed_by(&key, &self.issuer).unwrap();
-        CertificateFiles {
+        Issued {
             certificate: self.file(&format!("{names}.pem"), &issued.pem()),
             key: self.file(&format!("{names}.key"), &key.serialize_pem()),
             authorities: self.directory.path().join("ca.pem"),

@@ -14,11 +14,13 @@ use std::{
 use lab::Lab;
 use serde_json::Value;
 
-use super::{
-    attack::{BYSTANDER_PORTS, Kind},
+use super::attack::{BYSTANDER_PORTS, Kind};
+use crate::{
+    interrupt::Interrupt,
+    outcome::Outcome,
+    running::Running,
     watch::{Watch, listening_ports},
 };
-use crate::{interrupt::Interrupt, outcome::Outcome, running::Running};
 
 /// Where receivers listen.
 const PORT: u16 = 7000;

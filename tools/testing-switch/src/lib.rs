@@ -1,0 +1,10 @@
+//! What integration tests of switches that copy share. Everything here panics when something is not as it
+//! should be.
+//!
+//! [`hosts`] has hosts behind one switch, for tests of groups and pushes; [`flow`] messages between
+//! endpoints, for tests of the switches themselves.
+
+#![forbid(unsafe_code)]
+
+pub mod flow;
+pub mod hosts;
