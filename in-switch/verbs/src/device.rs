@@ -215,8 +215,8 @@ impl Device {
             return Ok(found);
         }
         // SAFETY: the device is open.
-        self.opened
-            .check("ask for events", unsafe { (self.opened.functions.arm)(self.opened.raw) })?;
+        let armed = unsafe { (self.opened.functions.arm)(self.opened.raw) };
+        self.opened.check("ask for events", armed)?;
         // What came before it was armed makes no event.
         self.drain(completions)
     }

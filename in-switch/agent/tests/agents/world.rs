@@ -3,14 +3,14 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use agent::{AgentSettings, Plane};
@@ -30,6 +30,20 @@ const PORT: u16 = 4790;
 /// Few, so that a test may have too many.
 pub const GROUPS_PER_HOST_MAX: usize = 8;
 const INSERT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A process that another test is starting has the descriptors of this one, with a former agent's
+/// listener among them, until it runs its own program.
+fn listen(address: SocketAddr) -> TcpListener {
+    let deadline = Instant::now() + INSERT_TIMEOUT;
+    loop {
+        match agent::listen(address) {
+            Err(error) if Instant::now() < deadline && error.message.contains("in use") => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            listener => return listener.unwrap(),
+        }
+    }
+}
 
 pub fn link(from: Node, to: Node) -> String {
     format!("l{from}-{to}")
@@ -192,7 +206,7 @@ impl World {
         let (stop, directory) = (Arc::new(AtomicBool::new(false)), Self::directory(node));
         let stopped = Arc::clone(&stop);
         let thread = self.networks[node].run(move || {
-            let listener = agent::listen(SocketAddr::new(address, PORT)).unwrap();
+            let listener = listen(SocketAddr::new(address, PORT));
             let certificates = certificates(files);
             let mut groups = Groups::in_kernel(&directory).unwrap();
             links.iter().for_each(|link| groups.kernel().unwrap().attach(link).unwrap());

@@ -13,20 +13,20 @@ use super::layout::{
 };
 
 /// The maps that an agent fills and its successor finds.
-pub(super) struct Maps {
-    pub(super) groups: HashMap<MapData, GroupKeyBytes, GroupBytes>,
-    pub(super) regions: HashMap<MapData, RegionsKeyBytes, RegionsBytes>,
-    pub(super) senders: HashMap<MapData, GroupKeyBytes, SenderBytes>,
-    pub(super) members: HashMap<MapData, MemberKeyBytes, MemberBytes>,
-    pub(super) answers: HashMap<MapData, GroupKeyBytes, AnswersBytes>,
-    pub(super) addresses: HashMap<MapData, AddressBytes, [u8; 8]>,
+pub(crate) struct Maps {
+    pub(crate) groups: HashMap<MapData, GroupKeyBytes, GroupBytes>,
+    pub(crate) regions: HashMap<MapData, RegionsKeyBytes, RegionsBytes>,
+    pub(crate) senders: HashMap<MapData, GroupKeyBytes, SenderBytes>,
+    pub(crate) members: HashMap<MapData, MemberKeyBytes, MemberBytes>,
+    pub(crate) answers: HashMap<MapData, GroupKeyBytes, AnswersBytes>,
+    pub(crate) addresses: HashMap<MapData, AddressBytes, [u8; 8]>,
 }
 
 impl Maps {
     /// Removes what belongs to no group, as an agent leaves it that was killed in the middle of a change: a
     /// sender without a group would have answers merged for ever. Answers the first generation that no
     /// group has.
-    pub(super) fn remove_strays(&mut self) -> Result<u64, MapError> {
+    pub(crate) fn remove_strays(&mut self) -> Result<u64, MapError> {
         let mut generations = BTreeSet::new();
         for key in keys(&self.groups)? {
             generations.insert(layout::group_generation(&self.groups.get(&key, 0)?));

@@ -27,7 +27,7 @@ use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, ArrayOfMaps, MapData, MapError, PerCpuArray},
     programs::{
-        ProgramType, SchedClassifier, TcAttachType,
+        ProgramError, ProgramType, SchedClassifier, TcAttachType,
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact},
     },
     sys::{Stats, enable_stats},
@@ -46,6 +46,7 @@ static PROGRAM: &[u8] = &[];
 #[cfg(ebpf)]
 static PROGRAM: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/mcrdma.bpf.o"));
 const NAME: &str = "mcrdma";
+const LOAD_ATTEMPTS: u32 = 5;
 /// The filter's place on a port: the same for every agent, so that a new one replaces an old one.
 const PRIORITY: u16 = 4791;
 const HANDLE: TcHandle = TcHandle::new(0, 1);
@@ -120,7 +121,7 @@ impl KernelPlane {
         }
         let mut ebpf = loader.load(PROGRAM).map_err(failed("load the maps", directory))?;
         let program = Self::program(&mut ebpf)?;
-        program.load().map_err(failed("load the program", directory))?;
+        load(program).map_err(failed("load the program", directory))?;
         let mut map =
             |name: &'static str| ebpf.take_map(name).ok_or(PlaneError::Program { missing: name });
         let wrong = |error: MapError| failed("open the maps", directory)(error);
@@ -490,6 +491,19 @@ impl KernelPlane {
         let info = program.info().map_err(self.failed("read its statistics"))?;
         Ok(Statistics { frames: info.run_count(), time: info.run_time() })
     }
+}
+
+/// Loads the program. The verifier gives up with EAGAIN when a signal is pending for the thread, as it may
+/// be on a busy machine; libbpf tries as often.
+fn load(program: &mut SchedClassifier) -> Result<(), ProgramError> {
+    for _ in 1..LOAD_ATTEMPTS {
+        match program.load() {
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.kind() == io::ErrorKind::WouldBlock => {}
+            loaded => return loaded,
+        }
+    }
+    program.load()
 }
 
 /// An error with all its causes, which say what the kernel did not like.
