@@ -104,7 +104,7 @@ fn listening(
     let provider = Arc::new(ring::default_provider());
     let issued =
         WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), Arc::clone(&provider))
-            // Strangers do not learn whom this host trusts.
+            // Peers that have not authenticated do not learn whom this host trusts.
             .clear_root_hint_subjects()
             .build()
             .map_err(|error| TlsError::General(error.to_string()))?;

@@ -15,6 +15,11 @@
 //!
 //! [`Engine`] is the same without threads and sockets, over any [`transport::Transport`].
 //!
+//! # Features
+//! Both are off by default.
+//! - `fabric`: fabrics of libfabric; its headers are needed to build it.
+//! - `switch`: groups whose blocks switches copy.
+//!
 //! # Promises
 //! Messages arrive whole, once, and in order, at all members if none fails. If one fails, the group
 //! ends at all survivors with one event that names the cause. Other groups go on.

@@ -1,4 +1,4 @@
-//! Strangers at a door cost little and keep nobody out.
+//! Unauthenticated peers of a listener cost little and keep nobody out.
 
 use std::{
     io::{ErrorKind, Read},
@@ -14,7 +14,7 @@ use rdmc::{
 
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(50);
-/// More than may be at the door at once.
+/// More than may be pending at once.
 const CROWD: usize = 140;
 
 fn secret() -> Secret {
@@ -24,10 +24,10 @@ fn secret() -> Secret {
 fn open() -> (Listener, SocketAddr, Receiver<Result<Channel, SessionError>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (admitted, inbox) = channel();
-    let door =
+    let listening =
         Listener::open(listener, secret(), move |channel| drop(admitted.send(channel))).unwrap();
-    let address = door.address();
-    (door, address, inbox)
+    let address = listening.address();
+    (listening, address, inbox)
 }
 
 fn stranger(address: SocketAddr) -> TcpStream {
@@ -36,7 +36,7 @@ fn stranger(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads what the door says until it hangs up.
+/// Reads what the listener sends until it closes the connection.
 #[track_caller]
 fn assert_hung_up(mut stranger: &TcpStream) {
     let mut said = Vec::new();
@@ -71,14 +71,14 @@ fn a_silent_crowd_keeps_nobody_out() {
 }
 
 #[test]
-fn a_door_that_closes_hangs_up_on_strangers_and_on_nobody_else() {
-    let (door, address, inbox) = open();
+fn a_listener_that_closes_hangs_up_on_strangers_and_on_nobody_else() {
+    let (listening, address, inbox) = open();
     let silent = stranger(address);
-    // Its greeting shows that the door has it.
+    // Its greeting shows that the listener has accepted it.
     assert_eq!((&silent).read(&mut [0]).unwrap(), 1);
     let mut member = Channel::connect(address, &secret(), Deadline::after(PATIENCE)).unwrap();
     let mut admitted = inbox.recv_timeout(PATIENCE).unwrap().unwrap();
-    drop(door);
+    drop(listening);
     assert_hung_up(&silent);
     member.send(&7_u32, Deadline::after(PATIENCE)).unwrap();
     assert_eq!(admitted.receive::<u32>(Deadline::after(PATIENCE)).unwrap(), 7);

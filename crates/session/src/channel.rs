@@ -169,7 +169,7 @@ impl Channel {
         let address = stream
             .peer_addr()
             .map_err(|error| Error::System { what: "accepting a connection".into(), error })?;
-        // Strangers that say nothing, or no hello, are not worth a key.
+        // No key is made for a peer that sends no hello.
         let (line, mut hello) = (Line { stream: &stream, peer: address }, Vec::new());
         line.hear_greeting(deadline)?;
         line.read_record(&mut hello, deadline, "handshake").map_err(hung_up)?;

@@ -1,4 +1,4 @@
-//! Every wait has one.
+//! Moments by which waits end: every wait has one.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What a connection carries before, and beneath, what is said in confidence.
+//! What a connection carries in clear: greetings, and TLS records as bytes.
 
 use std::{
     io::{self, Read, Write},
@@ -27,7 +27,7 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Tells strangers and other versions from members with another secret.
+    /// Tells other protocols and other versions apart from members with another secret.
     pub(crate) fn greet(&self, deadline: Deadline) -> Result<(), Error> {
         self.write_greeting(deadline)?;
         self.hear_greeting(deadline)
@@ -128,14 +128,14 @@ pub(crate) fn greet_at_once(stream: &mut impl Write) -> bool {
     stream.write(&greeting()).is_ok_and(|bytes| bytes == GREETING_BYTES)
 }
 
-/// What a caller has said before anybody takes it seriously.
+/// What a peer has sent before its handshake starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Said {
     /// A part of what is expected.
     Part,
-    /// What is worth an answer: a greeting and a whole hello, or the greeting of another version.
+    /// What is to be answered: a greeting and a whole hello, or the greeting of another version.
     Hello,
-    /// Something else, or that it goes.
+    /// Something else, or the end of the connection.
     Nonsense,
 }
 

@@ -176,3 +176,51 @@ where
     let thread = thread::Builder::new().name("rdmc-handshake".into()).stack_size(STACK_BYTES);
     thread.spawn(authenticate).map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc::channel, time::Instant};
+
+    use super::*;
+    use crate::secret::Secret;
+
+    const PATIENCE: Duration = Duration::from_secs(50);
+
+    fn secret() -> Secret {
+        Secret::from_bytes([3; 32])
+    }
+
+    fn bind() -> (TcpListener, SocketAddr) {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        (socket, address)
+    }
+
+    #[test]
+    fn closing_ends_connections_that_are_being_answered() {
+        let (socket, address) = bind();
+        let (answering, answered) = channel();
+        let answer = move |mut channel: Channel, _handshake: Handshake| {
+            answering.send(()).unwrap();
+            channel.receive::<u8>(Deadline::after(PATIENCE)).map(drop)
+        };
+        let mut listener = Listener::answering(socket, secret(), answer).unwrap();
+        let _peer = Channel::connect(address, &secret(), Deadline::after(PATIENCE)).unwrap();
+        answered.recv_timeout(PATIENCE).unwrap();
+        let started = Instant::now();
+        assert!(listener.close(Deadline::after(PATIENCE)).is_empty());
+        assert!(started.elapsed() < PATIENCE, "it waited for what it had to end");
+        assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+        assert!(listener.close(Deadline::after(PATIENCE)).is_empty());
+    }
+
+    #[test]
+    fn another_handle_of_the_socket_goes_on_listening() {
+        let (socket, address) = bind();
+        let other = socket.try_clone().unwrap();
+        drop(Listener::open(socket, secret(), drop).unwrap());
+        let _caller = TcpStream::connect(address).unwrap();
+        other.set_nonblocking(false).unwrap();
+        other.accept().unwrap();
+    }
+}
