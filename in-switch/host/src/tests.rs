@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use certificates::Certificates;
+use certificates::{CertificateFiles, Certificates};
 use control::{
     ControlError, ErrorKind,
     host::{
