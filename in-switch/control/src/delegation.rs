@@ -112,8 +112,8 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
 
 #[cfg(test)]
 mod tests {
+    use certificates::CertificateFiles;
     use mcrdma::GroupKey;
-    use rdmc::bootstrap::CertificateFiles;
     use roce::Serial;
     use testing::Authority;
 
