@@ -11,7 +11,7 @@ use std::{
 };
 
 use files::{
-    HostPlan, Push, PushEvent, PushReport, PushSettings, Reach, Source,
+    HostPlan, Push, PushEvent, PushReport, PushSettings, Reach, Source, SwitchControl,
     receiver::{self, Placement, ReceiverSettings},
 };
 use mcrdma::Counter;
@@ -54,7 +54,8 @@ impl World {
             reach: Reach::Calls,
         });
         let mut settings = PushSettings::new(plans.collect(), self.secret.clone());
-        (settings.algorithm, settings.switches) = (Some(Algorithm::InSwitch), switches);
+        settings.algorithm = Some(Algorithm::InSwitch);
+        settings.switches = switches.map(SwitchControl::new).unwrap_or_default();
         settings.block_bytes = Some(64 << 10);
         settings.failure_deadline = Duration::from_secs(1);
         settings

@@ -104,14 +104,14 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
         let Some(Credentials::Certificates(certificates)) = &settings.credentials else {
             return Err(Failure::Usage("--switch takes --cert, --key and --ca".into()));
         };
-        settings.switches = Some(switches::ask(agent, certificates)?);
+        settings.switches = switches::ask(agent, certificates)?;
         let algorithm = *settings.algorithm.get_or_insert(Algorithm::InSwitch);
         if algorithm != Algorithm::InSwitch {
             let what = format!("--switch is for --algorithm in-switch (or auto), not {algorithm}");
             return Err(Failure::Usage(what));
         }
     }
-    if args.way.is_in_switch() && settings.switches.is_none() {
+    if args.way.is_in_switch() && !settings.switches.is_some() {
         return Err(Failure::Usage(
             "--algorithm in-switch needs the agent of a switch that copies: --switch HOST:PORT; with \
              --algorithm auto the receivers relay"

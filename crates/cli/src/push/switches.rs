@@ -1,20 +1,21 @@
 //! The switches that `--switch` asks to copy.
 
-use std::sync::Arc;
-
-use rdmc::{Switches, bootstrap::Certificates};
+use files::SwitchControl;
+use rdmc::bootstrap::Certificates;
 
 use crate::failure::Failure;
 
 /// Those that this agent knows of.
 #[cfg(feature = "switch")]
-pub fn ask(agent: &str, certificates: &Certificates) -> Result<Arc<dyn Switches>, Failure> {
+pub fn ask(agent: &str, certificates: &Certificates) -> Result<SwitchControl, Failure> {
     let switches = control::AgentSwitches::start(agent, certificates);
-    switches.map(|switches| Arc::new(switches) as _).map_err(Failure::because)
+    switches
+        .map(|switches| SwitchControl::new(std::sync::Arc::new(switches)))
+        .map_err(Failure::because)
 }
 
 /// Errors: always.
 #[cfg(not(feature = "switch"))]
-pub fn ask(_agent: &str, _: &Certificates) -> Result<Arc<dyn Switches>, Failure> {
+pub fn ask(_agent: &str, _: &Certificates) -> Result<SwitchControl, Failure> {
     Err(crate::without_switch::lacks("--switch"))
 }

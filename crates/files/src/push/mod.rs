@@ -33,6 +33,7 @@ mod session;
 mod settings;
 #[doc(hidden)]
 mod stage;
+mod switch_control;
 
 pub use bench::{
     Bench, BenchEvent, BenchPlan, BenchReport, MEASURED_BYTES_MAX, Measurement, Subject,
@@ -48,3 +49,4 @@ pub use settings::{
     Reach,
 };
 pub use stage::Stage;
+pub use switch_control::SwitchControl;

@@ -2,20 +2,20 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::Arc,
     time::Duration,
 };
 
 use plan::choice::{Choice, Costs, Wish};
 use rdmc::{
-    Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Protection, Secret,
-    Switches, Window, bootstrap::Credentials,
+    Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Protection, Secret, Window,
+    bootstrap::Credentials,
 };
 
 use crate::{
     SourceError,
     control::{FAILURE_DEADLINE, check_failure_deadline, silence},
     messages::JOIN_TIMEOUT,
+    push::switch_control::SwitchControl,
 };
 
 /// One receiver.
@@ -71,7 +71,7 @@ pub struct PushSettings {
     /// where that cannot be done, or fails, members relay ([`PushEvent::FellBack`]).
     pub algorithm: Option<Algorithm>,
     /// What puts groups into switches, for [`Algorithm::InSwitch`].
-    pub switches: Option<Arc<dyn Switches>>,
+    pub switches: SwitchControl,
     /// The root's rack, for algorithms that need racks.
     pub root_rack: u32,
     /// Length of a block; `None` for what should be fastest.
@@ -122,7 +122,7 @@ impl PushSettings {
             secret,
             credentials: None,
             algorithm: None,
-            switches: None,
+            switches: SwitchControl::default(),
             root_rack: 0,
             block_bytes: None,
             rate_bits_per_second: None,
@@ -219,7 +219,7 @@ impl PushSettings {
     /// Whether switches can be asked to copy.
     fn check_in_switch(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Setting(what.to_owned()));
-        if self.switches.is_none() {
+        if !self.switches.is_some() {
             return refuse(
                 "the algorithm in-switch needs to be told of switches that copy, and was not; use \
                  auto to let the receivers relay",

@@ -1,0 +1,44 @@
+//! What puts groups into switches, in builds that can (feature `switch`).
+
+#[cfg(feature = "switch")]
+use std::sync::Arc;
+
+use rdmc::ContextSettings;
+#[cfg(feature = "switch")]
+use rdmc::Switches;
+
+/// What puts groups of [`rdmc::Algorithm::InSwitch`] into switches; by default there is nothing that does.
+#[derive(Clone, Debug, Default)]
+pub struct SwitchControl {
+    #[cfg(feature = "switch")]
+    switches: Option<Arc<dyn Switches>>,
+}
+
+impl SwitchControl {
+    /// By these.
+    #[cfg(feature = "switch")]
+    pub fn new(switches: Arc<dyn Switches>) -> Self {
+        Self { switches: Some(switches) }
+    }
+
+    /// Whether groups can be put into switches.
+    #[cfg(feature = "switch")]
+    pub fn is_some(&self) -> bool {
+        self.switches.is_some()
+    }
+
+    /// Never, in a build without the feature `switch`.
+    #[cfg(not(feature = "switch"))]
+    pub fn is_some(&self) -> bool {
+        false
+    }
+
+    /// Gives it to a context.
+    #[cfg(feature = "switch")]
+    pub(super) fn apply(&self, settings: &mut ContextSettings) {
+        settings.switches = self.switches.clone();
+    }
+
+    #[cfg(not(feature = "switch"))]
+    pub(super) fn apply(&self, _: &mut ContextSettings) {}
+}
