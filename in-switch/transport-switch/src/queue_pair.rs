@@ -65,7 +65,7 @@ impl Unconnected {
         }
     }
 
-    /// The largest of [`MTUS_BYTES`] that the interface carries.
+    /// The largest of [`crate::MTUS_BYTES`] that the interface carries.
     #[must_use]
     pub fn mtu_bytes(&self) -> u32 {
         match &self.kind {
