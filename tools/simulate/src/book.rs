@@ -2,7 +2,7 @@
 
 use rdmc::Failure;
 
-use crate::scenario::{Scenario, What};
+use crate::scenario::{Fault, Scenario};
 
 /// All facts of one run.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub struct Book {
     /// By index of the group.
     pub groups: Vec<GroupBook>,
     /// What was done to members, in the order of time.
-    pub harms: Vec<Done>,
+    pub faults: Vec<Done>,
     /// What must not have happened. The first ends the run.
     pub violations: Vec<String>,
 }
@@ -48,13 +48,13 @@ pub enum End {
     Failed(Failure),
 }
 
-/// Harm that was done.
+/// Faults that were injected.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// When.
     pub at_ns: u64,
     /// What.
-    pub what: What,
+    pub what: Fault,
 }
 
 impl Book {
@@ -64,7 +64,7 @@ impl Book {
         let group = |_| GroupBook { sent: Vec::new(), members: members.clone() };
         Self {
             groups: scenario.groups.iter().map(group).collect(),
-            harms: Vec::new(),
+            faults: Vec::new(),
             violations: Vec::new(),
         }
     }
@@ -74,8 +74,8 @@ impl Book {
         self.violations.push(what.into());
     }
 
-    /// Harm that was done before a moment.
-    pub fn harms_until(&self, at_ns: u64) -> impl Iterator<Item = &Done> {
-        self.harms.iter().filter(move |harm| harm.at_ns <= at_ns)
+    /// Faults that were injected before a moment.
+    pub fn faults_until(&self, at_ns: u64) -> impl Iterator<Item = &Done> {
+        self.faults.iter().filter(move |fault| fault.at_ns <= at_ns)
     }
 }

@@ -4,7 +4,7 @@ use rdmc::{Algorithm, Counters, Failure, FailureKind, SmallMessages};
 
 use crate::{
     book::{Book, Done, End, GroupBook},
-    scenario::{Scenario, What},
+    scenario::{Fault, Scenario},
 };
 
 /// A group has ended at a member: with success only if everybody has everything.
@@ -52,7 +52,7 @@ pub fn nothing_twice(book: &mut Book, scenario: &Scenario, counters: &[Counters]
 /// How good the blame of failures was.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Blame {
-    /// Somebody was named who had been harmed, or had given up.
+    /// A member was blamed that a fault had hit, or that had given up.
     pub exact: u64,
     /// Somebody was named who was behind such a member.
     pub behind: u64,
@@ -109,14 +109,14 @@ impl Trial<'_> {
         {
             return Err(format!("member {} itself says: {end:?}", failure.reporter));
         }
-        let harms: Vec<&Done> = self.book.harms_until(self.at_ns).collect();
+        let faults: Vec<&Done> = self.book.faults_until(self.at_ns).collect();
         let is_true = match failure.kind {
             FailureKind::Application => accused.aborted_ns.is_some_and(|at| at <= self.at_ns),
-            FailureKind::Lost => harms.iter().any(|harm| {
-                explains_loss(&harm.what, failure) || self.explains_silence(harm, failure)
+            FailureKind::Lost => faults.iter().any(|fault| {
+                explains_loss(&fault.what, failure) || self.explains_silence(fault, failure)
             }),
-            FailureKind::Silent => harms.iter().any(|harm| self.explains_silence(harm, failure)),
-            FailureKind::Stalled => self.explains_stall(&harms),
+            FailureKind::Silent => faults.iter().any(|fault| self.explains_silence(fault, failure)),
+            FailureKind::Stalled => self.explains_stall(&faults),
             // Nobody breaks the protocol here, and all memory is there.
             _ => false,
         };
@@ -124,13 +124,13 @@ impl Trial<'_> {
             return Err("nothing has happened that explains this".to_owned());
         }
         // Of two that a partition separates, either may be named.
-        let is_apart = |what: &What| match what {
-            What::Partition { members, .. } => {
+        let is_apart = |what: &Fault| match what {
+            Fault::Partition { members, .. } => {
                 members.contains(&blamed) != members.contains(&failure.reporter)
             }
             _ => what.members().contains(&blamed),
         };
-        if harms.iter().any(|harm| is_apart(&harm.what)) || accused.aborted_ns.is_some() {
+        if faults.iter().any(|fault| is_apart(&fault.what)) || accused.aborted_ns.is_some() {
             blame.exact += 1;
         } else {
             blame.behind += 1;
@@ -140,47 +140,47 @@ impl Trial<'_> {
 
     /// A connection falls silent if one of its ends stands still, or nothing passes it, for longer
     /// than the network has patience.
-    fn explains_silence(&self, harm: &Done, failure: &Failure) -> bool {
+    fn explains_silence(&self, fault: &Done, failure: &Failure) -> bool {
         let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
-        let is_silent = match &harm.what {
-            What::Freeze { member, .. } => [blamed, reporter].contains(member),
-            What::Partition { members, .. } => {
+        let is_silent = match &fault.what {
+            Fault::Freeze { member, .. } => [blamed, reporter].contains(member),
+            Fault::Partition { members, .. } => {
                 members.contains(&blamed) != members.contains(&reporter)
             }
             _ => false,
         };
         let patience_ns = self.scenario.network.silence_timeout_ms * 1_000_000;
         is_silent
-            && self.is_held_for(harm, patience_ns, |other| {
-                std::mem::discriminant(&other.what) == std::mem::discriminant(&harm.what)
+            && self.is_held_for(fault, patience_ns, |other| {
+                std::mem::discriminant(&other.what) == std::mem::discriminant(&fault.what)
             })
     }
 
     /// Something was held up for half of the stall timeout at least. Shorter delays must not fail
     /// a group, whatever they are.
-    fn explains_stall(&self, harms: &[&Done]) -> bool {
+    fn explains_stall(&self, faults: &[&Done]) -> bool {
         let limit_ns = self.scenario.groups[self.index].stall_timeout_ms * 1_000_000 / 2;
-        harms
+        faults
             .iter()
-            .any(|harm| harm.what.holds_ns() > 0 && self.is_held_for(harm, limit_ns, |_| true))
+            .any(|fault| fault.what.holds_ns() > 0 && self.is_held_for(fault, limit_ns, |_| true))
     }
 
-    /// Whether this harm, with others like it, has held something up for so long.
-    fn is_held_for(&self, harm: &Done, limit_ns: u64, like: impl Fn(&Done) -> bool) -> bool {
-        let held = |harm: &Done| harm.what.holds_ns().min(self.at_ns - harm.at_ns);
+    /// Whether this fault, with others like it, has held something up for so long.
+    fn is_held_for(&self, fault: &Done, limit_ns: u64, like: impl Fn(&Done) -> bool) -> bool {
+        let held = |fault: &Done| fault.what.holds_ns().min(self.at_ns - fault.at_ns);
         let all: u64 =
-            self.book.harms_until(self.at_ns).filter(|other| like(other)).map(held).sum();
-        held(harm) > 0 && all >= limit_ns
+            self.book.faults_until(self.at_ns).filter(|other| like(other)).map(held).sum();
+        held(fault) > 0 && all >= limit_ns
     }
 }
 
 /// A connection is lost if its other end dies or if it is reset; also if it was given up for silence
 /// at the other end: whoever stood still then hears that it is lost.
-fn explains_loss(what: &What, failure: &Failure) -> bool {
+fn explains_loss(what: &Fault, failure: &Failure) -> bool {
     let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
     match what {
-        What::Kill { member } => *member == blamed,
-        What::Reset { members } => members.contains(&blamed) && members.contains(&reporter),
+        Fault::Kill { member } => *member == blamed,
+        Fault::Reset { members } => members.contains(&blamed) && members.contains(&reporter),
         _ => false,
     }
 }

@@ -6,8 +6,8 @@ use crate::{
     clock::Clock,
     dice::Dice,
     scenario::{
-        Answer, ApplicationPlan, GroupPlan, Harm, Limits, MemberPlan, NetworkPlan, Scenario,
-        SendPlan, SlowLink, What,
+        Answer, ApplicationPlan, Fault, GroupPlan, Limits, MemberPlan, NetworkPlan, PlannedFault,
+        Scenario, SendPlan, SlowLink,
     },
 };
 
@@ -34,14 +34,14 @@ pub fn draw(seed: u64, limits: &Limits) -> Scenario {
             groups[1].number = groups[0].number;
         }
     }
-    let mut scenario = Scenario { seed, network, members, groups, harms: Vec::new() };
+    let mut scenario = Scenario { seed, network, members, groups, faults: Vec::new() };
     if scenario.groups.iter().any(|group| group.offload) {
         // The network forgets what has completed once it was reported: it has to be seen then.
         scenario.members.iter_mut().for_each(|member| member.batch = 0);
     }
-    scenario.harms = harms(&mut dice, &scenario);
+    scenario.faults = faults(&mut dice, &scenario);
     // Without a stall timeout the network has to notice everything.
-    if scenario.harms.iter().all(|harm| harm.what.holds_ns() == 0) && dice.percent(20) {
+    if scenario.faults.iter().all(|fault| fault.what.holds_ns() == 0) && dice.percent(20) {
         scenario.groups.iter_mut().for_each(|group| group.stall_timeout_ms = 0);
     }
     // Waiting for a port that another group has is no stall.
@@ -170,58 +170,58 @@ fn application(dice: &mut Dice) -> ApplicationPlan {
     }
 }
 
-fn harms(dice: &mut Dice, scenario: &Scenario) -> Vec<Harm> {
+fn faults(dice: &mut Dice, scenario: &Scenario) -> Vec<PlannedFault> {
     let count = match dice.below(10) {
         0..=2 => 0,
         3..=6 => 1,
         7 | 8 => 2,
         _ => dice.between(3, 5),
     };
-    // About how many steps the run takes without harm.
+    // About how many steps the run takes without faults.
     let blocks = |group: &GroupPlan| -> u64 {
         group.sends.iter().map(|send| send.bytes as u64 / group.block_bytes + 3).sum()
     };
     let moved: u64 = scenario.groups.iter().map(blocks).sum();
     let steps = u64::from(scenario.size()) * (2 * moved + 6);
-    let mut harms: Vec<Harm> = Vec::new();
+    let mut faults: Vec<PlannedFault> = Vec::new();
     for _ in 0..count {
-        let together = harms.last().map(|harm| harm.step).filter(|_| dice.percent(30));
+        let together = faults.last().map(|fault| fault.step).filter(|_| dice.percent(30));
         let step = together.unwrap_or_else(|| dice.between(1, steps));
-        let what = harm(dice, scenario);
+        let what = fault(dice, scenario);
         // Messages are announced early, and only then can they be refused.
-        let early = matches!(what, What::Refuse { .. } | What::Mute { .. }) && dice.percent(70);
-        harms.push(Harm { step: if early { step.div_ceil(10) } else { step }, what });
+        let early = matches!(what, Fault::Refuse { .. } | Fault::Mute { .. }) && dice.percent(70);
+        faults.push(PlannedFault { step: if early { step.div_ceil(10) } else { step }, what });
     }
-    harms.sort_by_key(|harm| harm.step);
-    harms
+    faults.sort_by_key(|fault| fault.step);
+    faults
 }
 
-fn harm(dice: &mut Dice, scenario: &Scenario) -> What {
+fn fault(dice: &mut Dice, scenario: &Scenario) -> Fault {
     let size = u64::from(scenario.size());
     let member = dice.below(size) as u32;
     let group = dice.below(scenario.groups.len() as u64) as usize;
     match dice.below(16) {
-        0..=3 => What::Kill { member },
+        0..=3 => Fault::Kill { member },
         4 | 5 if size > 1 => {
             let other = (u64::from(member) + 1 + dice.below(size - 1)) % size;
-            What::Reset { members: [member, other as u32] }
+            Fault::Reset { members: [member, other as u32] }
         }
-        6 | 7 => What::Freeze { member, for_ns: duration(dice) },
-        8 | 9 => What::Pause { member, for_ns: duration(dice).unwrap_or(100 * MS) },
+        6 | 7 => Fault::Freeze { member, for_ns: duration(dice) },
+        8 | 9 => Fault::Pause { member, for_ns: duration(dice).unwrap_or(100 * MS) },
         10 | 11 if size > 1 => {
             let mut members: Vec<u32> =
                 (0..size as u32).filter(|&other| other != member && dice.percent(40)).collect();
             if members.is_empty() {
                 members.push(member);
             }
-            What::Partition { members, for_ns: duration(dice) }
+            Fault::Partition { members, for_ns: duration(dice) }
         }
-        12 => What::Abort { member, group },
-        13 => What::Refuse { member, group },
-        14 => What::Mute { member, group },
+        12 => Fault::Abort { member, group },
+        13 => Fault::Refuse { member, group },
+        14 => Fault::Mute { member, group },
         _ => {
             let bytes_per_s = slow_rate(dice, scenario.network.rate_bytes_per_s);
-            What::Rate { member, bytes_per_s }
+            Fault::Rate { member, bytes_per_s }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Whole groups of real engines in virtual time, with everything that can go wrong.
 //!
 //! A seed makes a [`Scenario`]: plain data that says what the network, the members, the groups and
-//! their applications are like, and what harm is done to them at which step. [`run`] carries it
+//! their applications are like, and which faults are injected at which step. [`run`] carries it
 //! out over a simulated network ([`transport_sim`]), one thing after another, so that the same
 //! scenario gives the same run. Applications write down what they are told ([`Book`]) and check
 //! memory as it comes back; what has come of it all is judged by the facts, apart from whoever
@@ -41,8 +41,9 @@ pub use draw::draw;
 pub use node::{Node, Watch};
 pub use options::Options;
 pub use push::{
-    Blow, BlowDone, Harm as PushHarm, HostScenario, HostTrouble, PushCanary, PushEnd, PushOutcome,
-    PushScenario, PushTally, SourceTrouble, draw_push, run_push,
+    Fault as PushFault, HostScenario, HostTrouble, InjectedPushFault,
+    PlannedFault as PlannedPushFault, PushCanary, PushEnd, PushOutcome, PushScenario, PushTally,
+    SourceTrouble, draw_push, run_push,
 };
 pub use scenario::*;
 pub use shrink::shrink;

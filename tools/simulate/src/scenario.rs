@@ -19,8 +19,8 @@ pub struct Scenario {
     pub members: Vec<MemberPlan>,
     /// Groups of all members, side by side.
     pub groups: Vec<GroupPlan>,
-    /// What goes wrong, by step.
-    pub harms: Vec<Harm>,
+    /// Faults, by step.
+    pub faults: Vec<PlannedFault>,
 }
 
 /// See [`SimConfig`].
@@ -158,16 +158,16 @@ pub enum Answer {
 
 /// Something that goes wrong.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Harm {
+pub struct PlannedFault {
     /// After so many steps of the run.
     pub step: u64,
     /// What.
-    pub what: What,
+    pub what: Fault,
 }
 
-/// Kinds of harm. `for_ns: None` is for ever.
+/// Kinds of faults. `for_ns: None` is for ever.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub enum What {
+pub enum Fault {
     /// The member dies.
     Kill {
         /// Who.
@@ -229,8 +229,8 @@ pub enum What {
     },
 }
 
-impl What {
-    /// Kinds, in the order of [`What::kind`].
+impl Fault {
+    /// Kinds, in the order of [`Fault::kind`].
     pub const KINDS: [&'static str; 9] =
         ["death", "reset", "freeze", "pause", "partition", "rate", "abort", "refusal", "no answer"];
 
@@ -390,11 +390,11 @@ impl Scenario {
     fn slowest_bytes_per_s(&self) -> u64 {
         let ports = self.members.iter().filter_map(|member| member.rate_bytes_per_s);
         let links = self.network.slow_links.iter().map(|link| link.rate_bytes_per_s);
-        let harms = self.harms.iter().filter_map(|harm| match harm.what {
-            What::Rate { bytes_per_s, .. } => Some(bytes_per_s),
+        let faults = self.faults.iter().filter_map(|fault| match fault.what {
+            Fault::Rate { bytes_per_s, .. } => Some(bytes_per_s),
             _ => None,
         });
-        let slowest = ports.chain(links).chain(harms).min().unwrap_or(u64::MAX);
+        let slowest = ports.chain(links).chain(faults).min().unwrap_or(u64::MAX);
         slowest.min(self.network.rate_bytes_per_s).max(1)
     }
 
@@ -423,17 +423,18 @@ impl Scenario {
             }
             (0..size).try_for_each(|rank| self.settings(index, rank).map(drop))?;
         }
-        for harm in &self.harms {
-            if harm.what.members().iter().any(|&member| member >= size) {
-                return Err(format!("{:?} names nobody", harm.what));
+        for fault in &self.faults {
+            if fault.what.members().iter().any(|&member| member >= size) {
+                return Err(format!("{:?} names nobody", fault.what));
             }
-            let (What::Abort { group, .. } | What::Refuse { group, .. } | What::Mute { group, .. }) =
-                harm.what
+            let (Fault::Abort { group, .. }
+            | Fault::Refuse { group, .. }
+            | Fault::Mute { group, .. }) = fault.what
             else {
                 continue;
             };
             if group >= self.groups.len() {
-                return Err(format!("{:?} names no group", harm.what));
+                return Err(format!("{:?} names no group", fault.what));
             }
         }
         Ok(())
@@ -457,8 +458,8 @@ impl fmt::Display for Scenario {
                 writeln!(f, "  application at {rank}: {application:?}")?;
             }
         }
-        for harm in &self.harms {
-            writeln!(f, "at step {}: {:?}", harm.step, harm.what)?;
+        for fault in &self.faults {
+            writeln!(f, "at step {}: {:?}", fault.step, fault.what)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     clock::Clock,
-    scenario::{Answer, Scenario, What},
+    scenario::{Answer, Fault, Scenario},
 };
 
 /// Scenarios with something less, the most effective first.
@@ -19,9 +19,9 @@ pub(crate) fn smaller_groups(from: &Scenario) -> Vec<Scenario> {
     for member in (0..from.size()).rev() {
         with(&|it| remove_member(it, member));
     }
-    for harm in 0..from.harms.len() {
+    for fault in 0..from.faults.len() {
         with(&|it| {
-            it.harms.remove(harm);
+            it.faults.remove(fault);
         });
     }
     for (group, plan) in from.groups.iter().enumerate() {
@@ -70,8 +70,8 @@ fn remove_group(scenario: &mut Scenario, index: usize) {
         group.after = group.after.filter(|&after| after != index);
         group.after = group.after.map(|after| after - usize::from(after > index));
     }
-    scenario.harms.retain_mut(|harm| match &mut harm.what {
-        What::Abort { group, .. } | What::Refuse { group, .. } | What::Mute { group, .. } => {
+    scenario.faults.retain_mut(|fault| match &mut fault.what {
+        Fault::Abort { group, .. } | Fault::Refuse { group, .. } | Fault::Mute { group, .. } => {
             let is_other = *group != index;
             *group -= usize::from(*group > index);
             is_other
@@ -94,24 +94,24 @@ fn remove_member(scenario: &mut Scenario, rank: u32) {
         link.members = link.members.map(renamed);
         is_other
     });
-    scenario.harms.retain_mut(|harm| match &mut harm.what {
-        What::Reset { members } => {
+    scenario.faults.retain_mut(|fault| match &mut fault.what {
+        Fault::Reset { members } => {
             let is_other = !members.contains(&rank);
             *members = members.map(renamed);
             is_other
         }
-        What::Partition { members, .. } => {
+        Fault::Partition { members, .. } => {
             members.retain(|&member| member != rank);
             members.iter_mut().for_each(|member| *member = renamed(*member));
             !members.is_empty()
         }
-        What::Kill { member }
-        | What::Freeze { member, .. }
-        | What::Pause { member, .. }
-        | What::Rate { member, .. }
-        | What::Abort { member, .. }
-        | What::Refuse { member, .. }
-        | What::Mute { member, .. } => {
+        Fault::Kill { member }
+        | Fault::Freeze { member, .. }
+        | Fault::Pause { member, .. }
+        | Fault::Rate { member, .. }
+        | Fault::Abort { member, .. }
+        | Fault::Refuse { member, .. }
+        | Fault::Mute { member, .. } => {
             let is_other = *member != rank;
             *member = renamed(*member);
             is_other

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rdmc::FailureKind;
 
-use crate::{book::End, checks::Blame, scenario::What, world::Report};
+use crate::{book::End, checks::Blame, scenario::Fault, world::Report};
 
 /// Kinds of failures, in the order in which they are printed.
 const FAILURES: [FailureKind; 6] = [
@@ -26,9 +26,9 @@ pub struct Tally {
     /// Virtual time of all runs.
     pub virtual_ns: u64,
     /// Runs to which nothing was done.
-    pub unharmed: u64,
-    /// Harm that was done, by kind.
-    pub harms: [u64; What::KINDS.len()],
+    pub without_faults: u64,
+    /// Faults that were injected, by kind.
+    pub faults: [u64; Fault::KINDS.len()],
     /// Ends of groups at members.
     pub closed: u64,
     /// As above, by kind of failure.
@@ -54,9 +54,9 @@ impl Tally {
         self.runs += 1;
         self.steps += report.steps;
         self.virtual_ns += report.virtual_ns;
-        self.unharmed += u64::from(report.harms.is_empty());
-        for harm in &report.harms {
-            self.harms[harm.what.kind()] += 1;
+        self.without_faults += u64::from(report.faults.is_empty());
+        for fault in &report.faults {
+            self.faults[fault.what.kind()] += 1;
         }
         for end in &report.ends {
             match end {
@@ -78,13 +78,13 @@ impl Tally {
         self.runs += other.runs;
         self.steps += other.steps;
         self.virtual_ns += other.virtual_ns;
-        self.unharmed += other.unharmed;
+        self.without_faults += other.without_faults;
         self.closed += other.closed;
         self.successes += other.successes;
         self.blame.exact += other.blame.exact;
         self.blame.behind += other.blame.behind;
         self.note_slow(other.slowest);
-        self.harms.iter_mut().zip(other.harms).for_each(|(sum, count)| *sum += count);
+        self.faults.iter_mut().zip(other.faults).for_each(|(sum, count)| *sum += count);
         self.failed.iter_mut().zip(other.failed).for_each(|(sum, count)| *sum += count);
     }
 }
@@ -93,11 +93,15 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let virtual_s = self.virtual_ns as f64 / 1e9;
         writeln!(f, "{} runs, {} steps, {virtual_s:.0} s in virtual time", self.runs, self.steps)?;
-        let harmed = self.runs - self.unharmed;
-        writeln!(f, "harmed: {harmed} runs; successful everywhere: {} runs", self.successes)?;
-        let harms = What::KINDS.iter().zip(self.harms);
-        let harms: Vec<String> = harms.map(|(kind, count)| format!("{kind} {count}")).collect();
-        writeln!(f, "harm done: {}", harms.join(", "))?;
+        let with_faults = self.runs - self.without_faults;
+        writeln!(
+            f,
+            "with faults: {with_faults} runs; successful everywhere: {} runs",
+            self.successes
+        )?;
+        let faults = Fault::KINDS.iter().zip(self.faults);
+        let faults: Vec<String> = faults.map(|(kind, count)| format!("{kind} {count}")).collect();
+        writeln!(f, "faults: {}", faults.join(", "))?;
         let failed = FAILURES.iter().zip(self.failed);
         let failed: Vec<String> = failed.map(|(kind, count)| format!("{kind} {count}")).collect();
         writeln!(f, "groups ended: closed {}; member {}", self.closed, failed.join(", "))?;

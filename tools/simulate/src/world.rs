@@ -1,6 +1,6 @@
-//! Runs a scenario: moves virtual time, lets members look, and does harm.
+//! Runs a scenario: moves virtual time, lets members look, and injects faults.
 
-mod harm;
+mod inject;
 
 use std::{
     cmp::Reverse,
@@ -45,8 +45,8 @@ pub struct Report {
     pub virtual_ns: u64,
     /// How long it took after the last disturbance, in parts of what it may take.
     pub lateness: f64,
-    /// Harm that was done.
-    pub harms: Vec<Done>,
+    /// Faults that were injected.
+    pub faults: Vec<Done>,
     /// How groups have ended at members that were there to see it.
     pub ends: Vec<End>,
     /// Whom failures have named.
@@ -87,7 +87,7 @@ impl Report {
             steps: 0,
             virtual_ns: 0,
             lateness: 0.0,
-            harms: Vec::new(),
+            faults: Vec::new(),
             ends: Vec::new(),
             blame: Blame::default(),
         }
@@ -133,7 +133,7 @@ struct World<'a> {
     book: Book,
     dice: Dice,
     step: u64,
-    harms_done: usize,
+    faults_done: usize,
     /// When something from outside has disturbed the run for the last time, as far as is known.
     disturbed_ns: u64,
     /// The longest that the run may last from then on.
@@ -171,7 +171,7 @@ impl<'a> World<'a> {
             book: Book::new(scenario),
             dice: Dice::new(scenario.seed, PURPOSE),
             step: 0,
-            harms_done: 0,
+            faults_done: 0,
             disturbed_ns: 0,
             bound_ns: scenario.moving_ns(),
         };
@@ -422,7 +422,7 @@ impl<'a> World<'a> {
         let last_ns = ends.filter_map(|member| Some(member.end.as_ref()?.0)).max();
         let late_ns = last_ns.unwrap_or(0).saturating_sub(self.disturbed_ns);
         // Only deadlines can be missed by much.
-        let has_deadline = self.book.harms.iter().any(|done| done.what.holds_ns() > 0);
+        let has_deadline = self.book.faults.iter().any(|done| done.what.holds_ns() > 0);
         let lateness = if has_deadline { late_ns as f64 / self.bound_ns as f64 } else { 0.0 };
         let virtual_ns = self.now_ns();
         if self.book.violations.is_empty() {
@@ -441,7 +441,7 @@ impl<'a> World<'a> {
                 }
             }
         }
-        if self.book.harms.is_empty() && self.book.violations.is_empty() {
+        if self.book.faults.is_empty() && self.book.violations.is_empty() {
             let engines = self.members.iter().filter_map(|member| member.engine.as_ref());
             let counters: Vec<Counters> = engines.map(MemberEngine::counters).collect();
             checks::nothing_twice(&mut self.book, self.scenario, &counters);
@@ -463,7 +463,7 @@ impl<'a> World<'a> {
             lateness,
             ends: members.filter_map(|member| member.end.clone()).map(|(_, end)| end).collect(),
             blame,
-            harms: std::mem::take(&mut self.book.harms),
+            faults: std::mem::take(&mut self.book.faults),
             ..Report::empty()
         }
         .with(self.book.violations)

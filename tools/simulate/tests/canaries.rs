@@ -53,6 +53,6 @@ fn a_failing_push_becomes_smaller_and_still_fails() {
     let scenario = draw_push(1, &simulate::Limits::default());
     let smaller = shrink::<Pushes>(&scenario, options, Duration::from_secs(60));
     assert!(!run_push(&smaller, options).violations.is_empty());
-    assert!(smaller.hosts.len() == 1 && smaller.blows.is_empty(), "{smaller}");
+    assert!(smaller.hosts.len() == 1 && smaller.planned_faults.is_empty(), "{smaller}");
     assert!(run_push(&smaller, Options::default()).violations.is_empty(), "without it it is well");
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use files::machines::Step;
 use simulate::{
-    Blow, HostScenario, HostTrouble, Limits, NetworkPlan, Options, PushEnd, PushHarm, PushOutcome,
-    PushScenario, SourceTrouble, draw_push, run_push,
+    HostScenario, HostTrouble, Limits, NetworkPlan, Options, PlannedPushFault, PushEnd, PushFault,
+    PushOutcome, PushScenario, SourceTrouble, draw_push, run_push,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -46,7 +46,7 @@ fn scenario(hosts: usize) -> PushScenario {
         digest_ns: 1,
         hosts: vec![host; hosts],
         source: SourceTrouble::default(),
-        blows: Vec::new(),
+        planned_faults: Vec::new(),
     }
 }
 
@@ -155,8 +155,8 @@ fn a_host_may_verify_for_as_long_as_it_gets_on() {
 fn a_host_that_says_nothing_of_a_failed_group_is_given_up_and_the_others_go_on() {
     let mut scenario = scenario(4);
     scenario.hosts[1].trouble.is_mute = true;
-    let kill = PushHarm::Kill { machine: 4, damages: false };
-    scenario.blows.push(Blow { step: 150, what: kill });
+    let kill = PushFault::Kill { machine: 4, damages: false };
+    scenario.planned_faults.push(PlannedPushFault { step: 150, what: kill });
     let outcome = run(&scenario);
     let end = &outcome.ends[0];
     assert!(outcome.rounds > 2, "{outcome:?}");

@@ -1,7 +1,8 @@
 //! Twenty thousand small groups: nothing is lost, nothing hangs, nobody is blamed for nothing.
 
 use simulate::{
-    Blow, Campaign, Groups, Limits, Options, PushHarm, Pushes, Subject, draw_push, run_push,
+    Campaign, Groups, Limits, Options, PlannedPushFault, PushFault, Pushes, Subject, draw_push,
+    run_push,
 };
 
 fn assert_good<S: Subject>(campaign: &Campaign<S>, kind: &str) -> S::Tally {
@@ -17,8 +18,8 @@ fn assert_good<S: Subject>(campaign: &Campaign<S>, kind: &str) -> S::Tally {
 fn small_groups_keep_every_promise() {
     let tally = assert_good(&Campaign::<Groups>::new(0, 19_000), "");
     // Everything that can be done to a group was done, and every outcome was seen.
-    assert!(tally.harms.iter().all(|&count| count > 500), "{tally}");
-    assert!(tally.unharmed > 3_000 && tally.successes > tally.unharmed, "{tally}");
+    assert!(tally.faults.iter().all(|&count| count > 500), "{tally}");
+    assert!(tally.without_faults > 3_000 && tally.successes > tally.without_faults, "{tally}");
     let [lost, silent, stalled, gave_up, broke_protocol, bad_memory] = tally.failed;
     assert!([lost, silent, stalled, gave_up].iter().all(|&count| count > 1_000), "{tally}");
     assert_eq!([broke_protocol, bad_memory], [0, 0], "{tally}");
@@ -33,8 +34,8 @@ fn larger_groups_keep_every_promise() {
 #[test]
 fn pushes_keep_every_promise() {
     let tally = assert_good(&Campaign::<Pushes>::new(0, 3_000), " --pushes");
-    assert!(tally.harms.iter().all(|&count| count > 20), "{tally}");
-    assert!(tally.unharmed > 300 && tally.retries > 300, "{tally}");
+    assert!(tally.faults.iter().all(|&count| count > 20), "{tally}");
+    assert!(tally.without_faults > 300 && tally.retries > 300, "{tally}");
     // Everybody has a copy after the second push, and many after the first.
     assert!(tally.published > 2 * tally.failed && tally.failed > 1_000, "{tally}");
     // What is there is not sent again, but for small differences.
@@ -49,12 +50,13 @@ fn a_push_that_is_interrupted_at_any_step_claims_only_what_is_known() {
         // Copies that take long to publish, so that many steps are in the middle of it.
         scenario.hosts.iter_mut().for_each(|host| host.disk_ns = 2_000_000_000);
         for step in 1.. {
-            let blow = |step| Blow { step, what: PushHarm::Cancel };
+            let planned = |step| PlannedPushFault { step, what: PushFault::Cancel };
             // Every other run is interrupted a second time.
-            scenario.blows = [blow(step), blow(step + 10)][..=(step % 2) as usize].to_vec();
+            scenario.planned_faults =
+                [planned(step), planned(step + 10)][..=(step % 2) as usize].to_vec();
             let outcome = run_push(&scenario, Options::default());
             assert_eq!(outcome.violations, [""; 0], "seed {seed}, interrupted at step {step}");
-            if outcome.harms.is_empty() {
+            if outcome.faults.is_empty() {
                 break;
             }
             interrupted += 1;

@@ -4,11 +4,11 @@ use files::{PushError, machines::Step};
 
 use super::{
     facts::{Done, PushEnd},
-    scenario::{Harm, HostScenario, HostTrouble, SourceTrouble},
+    scenario::{Fault, HostScenario, HostTrouble, SourceTrouble},
     world::{SECOND_NS, World},
 };
 
-/// Whom harm may have hit.
+/// Whom faults may have hit.
 #[derive(Default)]
 struct Excuses {
     /// The root itself, or everybody: any host may fail.
@@ -22,13 +22,13 @@ struct Excuses {
 /// A host or the root that stands still for less loses nothing.
 const HARMLESS_NS: u64 = 2 * SECOND_NS;
 
-fn excuses(harms: &[Done], host: usize) -> Excuses {
+fn excuses(faults: &[Done], host: usize) -> Excuses {
     let own = host as u32 + 1;
     let mut excuses = Excuses::default();
     // Short ones add up.
     let held = |of: u32| -> u64 {
-        let holds = harms.iter().filter_map(|done| match &done.what {
-            Harm::Freeze { machine, .. } | Harm::Pause { machine, .. } if *machine == of => {
+        let holds = faults.iter().filter_map(|done| match &done.what {
+            Fault::Freeze { machine, .. } | Fault::Pause { machine, .. } if *machine == of => {
                 Some(done.what.holds_ns())
             }
             _ => None,
@@ -37,21 +37,23 @@ fn excuses(harms: &[Done], host: usize) -> Excuses {
     };
     excuses.all |= held(0) >= HARMLESS_NS;
     excuses.host |= held(own) >= HARMLESS_NS;
-    for done in harms {
+    for done in faults {
         match &done.what {
-            Harm::Kill { machine: 0, .. } | Harm::Cancel | Harm::Spoil { .. } => excuses.all = true,
-            Harm::Kill { machine, .. } | Harm::HangUp { machine } => {
+            Fault::Kill { machine: 0, .. } | Fault::Cancel | Fault::Spoil { .. } => {
+                excuses.all = true
+            }
+            Fault::Kill { machine, .. } | Fault::HangUp { machine } => {
                 excuses.host |= *machine == own;
             }
-            Harm::Reset { machines } => excuses.strikes += u32::from(machines.contains(&own)),
-            Harm::Partition { machines, .. } => {
+            Fault::Reset { machines } => excuses.strikes += u32::from(machines.contains(&own)),
+            Fault::Partition { machines, .. } => {
                 if machines.contains(&own) {
                     excuses.host |= done.what.holds_ns() >= HARMLESS_NS;
                 }
                 excuses.strikes += 1;
             }
             // Its neighbours may blame each other.
-            Harm::Freeze { .. } | Harm::Pause { .. } | Harm::Rate { .. } => {}
+            Fault::Freeze { .. } | Fault::Pause { .. } | Fault::Rate { .. } => {}
         }
     }
     excuses
@@ -85,12 +87,12 @@ impl World<'_> {
         if let Some(Err(error)) = &self.root.outcome {
             let is_explained = match error {
                 PushError::Cancelled => {
-                    self.facts.harms.iter().any(|done| done.what == Harm::Cancel)
+                    self.facts.faults.iter().any(|done| done.what == Fault::Cancel)
                 }
                 PushError::Source(_) => {
                     self.is_first() && self.scenario.source != SourceTrouble::default()
                 }
-                PushError::Group(_) => self.facts.harms.len() > 1,
+                PushError::Group(_) => self.facts.faults.len() > 1,
                 _ => false,
             };
             if !is_explained {
@@ -112,13 +114,13 @@ impl World<'_> {
         let plan = &self.scenario.hosts[host];
         let disk = &self.machines[host + 1].disk;
         let Some(step) = self.step_of(host) else { return };
-        let excuses = excuses(&self.facts.harms, host);
+        let excuses = excuses(&self.facts.faults, host);
         let is_first = self.facts.pushes == 1;
         let is_late = is_first && (plan.is_absent || plan.start_ns >= 29 * SECOND_NS);
         let has_trouble = plan.trouble != HostTrouble::default()
             || self.scenario.source != SourceTrouble::default();
         let spoiled = has_trouble
-            || self.facts.harms.iter().any(|done| matches!(done.what, Harm::Spoil { .. }));
+            || self.facts.faults.iter().any(|done| matches!(done.what, Fault::Spoil { .. }));
         let may_fail = is_first
             && (has_trouble || excuses.all || excuses.host || excuses.strikes > 1)
             || is_late;
@@ -136,7 +138,9 @@ impl World<'_> {
             Step::Failed(reason) if reason.contains("differs from the source") && !spoiled => {
                 format!("was taken for whole: {reason}")
             }
-            Step::Failed(reason) if !may_fail => format!("failed although unharmed: {reason}"),
+            Step::Failed(reason) if !may_fail => {
+                format!("failed although no fault had hit it: {reason}")
+            }
             Step::Unknown(reason) if !may_fail => format!("is not known of: {reason}"),
             Step::Failed(_) | Step::Unknown(_) => {
                 self.facts.failed += 1;

@@ -2,7 +2,9 @@
 
 use rdmc::Algorithm;
 
-use super::scenario::{Blow, Harm, HostScenario, HostTrouble, PushScenario, SourceTrouble};
+use super::scenario::{
+    Fault, HostScenario, HostTrouble, PlannedFault, PushScenario, SourceTrouble,
+};
 use crate::{
     dice::Dice,
     scenario::{Limits, NetworkPlan},
@@ -47,9 +49,9 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         digest_ns: dice.magnitude(1, 40 * S),
         hosts,
         source: SourceTrouble::default(),
-        blows: Vec::new(),
+        planned_faults: Vec::new(),
     };
-    scenario.blows = blows(&mut dice, &scenario);
+    scenario.planned_faults = planned_faults(&mut dice, &scenario);
     draw_latecomers(&mut dice, &mut scenario);
     if dice.percent(25) {
         scenario.rate_min_percent = dice.between(10, 90);
@@ -112,55 +114,56 @@ fn slower(dice: &mut Dice, rate: u64) -> u64 {
     (rate / dice.between(2, 4)).max(1)
 }
 
-fn blows(dice: &mut Dice, scenario: &PushScenario) -> Vec<Blow> {
+fn planned_faults(dice: &mut Dice, scenario: &PushScenario) -> Vec<PlannedFault> {
     let count = match dice.below(10) {
         0 | 1 => 0,
         2..=5 => 1,
         6 | 7 => 2,
         _ => dice.between(3, 5),
     };
-    // About how many steps it takes without harm.
+    // About how many steps it takes without faults.
     let blocks = scenario.bytes / scenario.block_bytes + 1;
     let steps = u64::from(scenario.machines()) * (3 * blocks + 30);
-    let mut blows: Vec<Blow> = Vec::new();
+    let mut planned_faults: Vec<PlannedFault> = Vec::new();
     for _ in 0..count {
-        let together = blows.last().map(|blow| blow.step).filter(|_| dice.percent(20));
+        let together =
+            planned_faults.last().map(|planned| planned.step).filter(|_| dice.percent(20));
         let step = together.unwrap_or_else(|| dice.between(1, steps));
-        blows.push(Blow { step, what: harm(dice, scenario) });
+        planned_faults.push(PlannedFault { step, what: fault(dice, scenario) });
     }
-    blows.sort_by_key(|blow| blow.step);
-    blows
+    planned_faults.sort_by_key(|planned| planned.step);
+    planned_faults
 }
 
-fn harm(dice: &mut Dice, scenario: &PushScenario) -> Harm {
+fn fault(dice: &mut Dice, scenario: &PushScenario) -> Fault {
     let hosts = scenario.hosts.len() as u64;
     let machine = 1 + dice.below(hosts) as u32;
     // Now and then the root's.
     let any = if dice.percent(10) { 0 } else { machine };
     match dice.below(20) {
-        0..=4 => Harm::Kill { machine, damages: dice.percent(40) },
-        5 => Harm::Kill { machine: 0, damages: false },
-        6..=8 => Harm::Freeze { machine: any, for_ns: duration(dice) },
-        9 | 10 => Harm::Pause { machine: any, for_ns: duration(dice) },
+        0..=4 => Fault::Kill { machine, damages: dice.percent(40) },
+        5 => Fault::Kill { machine: 0, damages: false },
+        6..=8 => Fault::Freeze { machine: any, for_ns: duration(dice) },
+        9 | 10 => Fault::Pause { machine: any, for_ns: duration(dice) },
         11..=13 => {
             let other = (u64::from(machine) + 1 + dice.below(hosts)) % (hosts + 1);
-            Harm::Reset { machines: [machine, other as u32] }
+            Fault::Reset { machines: [machine, other as u32] }
         }
-        14 => Harm::HangUp { machine },
+        14 => Fault::HangUp { machine },
         15 | 16 => {
             let mut machines: Vec<u32> =
                 (1..=hosts as u32).filter(|&other| other != machine && dice.percent(30)).collect();
             machines.push(machine);
             machines.sort_unstable();
-            Harm::Partition { machines, for_ns: duration(dice) }
+            Fault::Partition { machines, for_ns: duration(dice) }
         }
         17 => {
             let bytes_per_s = slower(dice, scenario.network.rate_bytes_per_s);
-            Harm::Rate { machine: any, bytes_per_s }
+            Fault::Rate { machine: any, bytes_per_s }
         }
-        18 => Harm::Spoil { machine },
-        _ if dice.percent(40) => Harm::Cancel,
-        _ => Harm::Kill { machine, damages: true },
+        18 => Fault::Spoil { machine },
+        _ if dice.percent(40) => Fault::Cancel,
+        _ => Fault::Kill { machine, damages: true },
     }
 }
 

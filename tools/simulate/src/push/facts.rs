@@ -2,15 +2,15 @@
 
 use files::machines::Step;
 
-use super::scenario::{Harm, PushScenario};
+use super::scenario::{Fault, PushScenario};
 
-/// Harm that was done.
+/// Faults that were injected.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// When.
     pub at_ns: u64,
     /// What.
-    pub what: Harm,
+    pub what: Fault,
 }
 
 /// How one push has ended.
@@ -30,7 +30,7 @@ pub struct PushEnd {
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) violations: Vec<String>,
-    pub(super) harms: Vec<Done>,
+    pub(super) faults: Vec<Done>,
     pub(super) hosts: Vec<HostFacts>,
     pub(super) ends: Vec<PushEnd>,
     /// Of the push that runs, since it began.
@@ -65,7 +65,7 @@ impl Facts {
     pub(super) fn new(scenario: &PushScenario) -> Self {
         Self {
             violations: Vec::new(),
-            harms: Vec::new(),
+            faults: Vec::new(),
             hosts: vec![HostFacts::default(); scenario.hosts.len()],
             ends: Vec::new(),
             first_round_ns: None,

@@ -2,15 +2,15 @@
 //! engines, with control connections and disks that are made up.
 //!
 //! A seed makes a [`PushScenario`]; [`run_push`] carries it out, and after it the same command again,
-//! when all harm is over. [`world`] has everything that a run consists of; [`live`] moves time, and [`root`],
-//! [`receiver`], [`groups`] and [`harm`] say what happens then.
+//! when all faults are over. [`world`] has everything that a run consists of; [`live`] moves time, and [`root`],
+//! [`receiver`], [`groups`] and [`inject`] say what happens then.
 
 mod canary;
 mod checks;
 mod draw;
 mod facts;
 mod groups;
-mod harm;
+mod inject;
 mod line;
 mod live;
 mod outcome;
@@ -28,9 +28,9 @@ mod world;
 
 pub use canary::PushCanary;
 pub use draw::draw as draw_push;
-pub use facts::{Done as BlowDone, PushEnd};
+pub use facts::{Done as InjectedPushFault, PushEnd};
 pub use outcome::PushOutcome;
 pub use run::run_push;
-pub use scenario::{Blow, Harm, HostScenario, HostTrouble, PushScenario, SourceTrouble};
+pub use scenario::{Fault, HostScenario, HostTrouble, PlannedFault, PushScenario, SourceTrouble};
 pub use shrink::smaller_pushes;
 pub use tally::PushTally;

@@ -1,6 +1,6 @@
 //! What has come of a push.
 
-use super::facts::{Done as BlowDone, PushEnd};
+use super::facts::{Done as InjectedPushFault, PushEnd};
 
 /// What has come of a push, and of the same command again.
 #[derive(Clone, Default, Debug)]
@@ -17,8 +17,8 @@ pub struct PushOutcome {
     pub virtual_ns: u64,
     /// How long it took after the last disturbance, in parts of what it may take.
     pub lateness: f64,
-    /// Harm that was done.
-    pub harms: Vec<BlowDone>,
+    /// Faults that were injected.
+    pub faults: Vec<InjectedPushFault>,
     /// How each push ended whose root has lived.
     pub ends: Vec<PushEnd>,
     /// Hosts that have got their copies, and hosts that have failed, in all pushes.

@@ -78,7 +78,7 @@ impl<'a> World<'a> {
             steps: self.step,
             virtual_ns,
             lateness: facts.lateness,
-            harms: facts.harms,
+            faults: facts.faults,
             ends: facts.ends,
             published: facts.published,
             failed: facts.failed,

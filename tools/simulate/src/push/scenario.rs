@@ -41,7 +41,7 @@ pub struct PushScenario {
     #[serde(default)]
     pub source: SourceTrouble,
     /// What goes wrong, by step.
-    pub blows: Vec<Blow>,
+    pub planned_faults: Vec<PlannedFault>,
 }
 
 /// What may be the matter with the source during the first push; seeds draw nothing of it.
@@ -95,16 +95,16 @@ pub struct HostScenario {
 
 /// Something that goes wrong.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Blow {
+pub struct PlannedFault {
     /// After so many steps of the run.
     pub step: u64,
     /// What.
-    pub what: Harm,
+    pub what: Fault,
 }
 
-/// Kinds of harm. `for_ns: None` is for ever.
+/// Kinds of faults. `for_ns: None` is for ever.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub enum Harm {
+pub enum Fault {
     /// All of rdmc on a machine is killed.
     Kill {
         /// Which.
@@ -159,8 +159,8 @@ pub enum Harm {
     Cancel,
 }
 
-impl Harm {
-    /// Kinds, in the order of [`Harm::kind`].
+impl Fault {
+    /// Kinds, in the order of [`Fault::kind`].
     pub const KINDS: [&'static str; 10] = [
         "death",
         "root's death",
@@ -263,9 +263,9 @@ impl PushScenario {
         }
         self.algorithm()?;
         let machines = self.machines();
-        for Blow { what, .. } in &self.blows {
+        for PlannedFault { what, .. } in &self.planned_faults {
             let named = what.machines();
-            let needs_host = matches!(what, Harm::HangUp { .. } | Harm::Spoil { .. });
+            let needs_host = matches!(what, Fault::HangUp { .. } | Fault::Spoil { .. });
             if named.iter().any(|&machine| machine >= machines) || needs_host && named == [0] {
                 return Err(format!("{what:?} names no machine for this"));
             }
@@ -276,14 +276,14 @@ impl PushScenario {
 
 impl fmt::Display for PushScenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hosts, blows, .. } = self;
-        let rest = Self { hosts: Vec::new(), blows: Vec::new(), ..self.clone() };
+        let Self { hosts, planned_faults, .. } = self;
+        let rest = Self { hosts: Vec::new(), planned_faults: Vec::new(), ..self.clone() };
         writeln!(f, "{} hosts; {rest:?}", hosts.len())?;
         for (host, plan) in hosts.iter().enumerate() {
             writeln!(f, "host {host} (machine {}): {plan:?}", host + 1)?;
         }
-        for blow in blows {
-            writeln!(f, "at step {}: {:?}", blow.step, blow.what)?;
+        for planned in planned_faults {
+            writeln!(f, "at step {}: {:?}", planned.step, planned.what)?;
         }
         Ok(())
     }

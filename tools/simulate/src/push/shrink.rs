@@ -1,6 +1,6 @@
 //! Smaller pushes, which may still fail.
 
-use super::scenario::{Blow, Harm, PushScenario};
+use super::scenario::{Fault, PlannedFault, PushScenario};
 
 /// Scenarios with something less, the most effective first.
 pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
@@ -13,9 +13,9 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
     for host in (0..from.hosts.len()).rev() {
         with(&|it| remove_host(it, host));
     }
-    for blow in 0..from.blows.len() {
+    for planned in 0..from.planned_faults.len() {
         with(&|it| {
-            it.blows.remove(blow);
+            it.planned_faults.remove(planned);
         });
     }
     with(&|it| it.retries = 0);
@@ -48,27 +48,27 @@ fn remove_host(scenario: &mut PushScenario, host: usize) {
     scenario.hosts.remove(host);
     let own = host as u32 + 1;
     let rename = |machine: &mut u32| *machine -= u32::from(*machine > own);
-    scenario.blows.retain_mut(|Blow { what, .. }| match what {
-        Harm::Reset { machines } => {
+    scenario.planned_faults.retain_mut(|PlannedFault { what, .. }| match what {
+        Fault::Reset { machines } => {
             let is_other = !machines.contains(&own);
             machines.iter_mut().for_each(rename);
             is_other
         }
-        Harm::Partition { machines, .. } => {
+        Fault::Partition { machines, .. } => {
             machines.retain(|&machine| machine != own);
             machines.iter_mut().for_each(rename);
             !machines.is_empty()
         }
-        Harm::Kill { machine, .. }
-        | Harm::Freeze { machine, .. }
-        | Harm::Pause { machine, .. }
-        | Harm::HangUp { machine }
-        | Harm::Rate { machine, .. }
-        | Harm::Spoil { machine } => {
+        Fault::Kill { machine, .. }
+        | Fault::Freeze { machine, .. }
+        | Fault::Pause { machine, .. }
+        | Fault::HangUp { machine }
+        | Fault::Rate { machine, .. }
+        | Fault::Spoil { machine } => {
             let is_other = *machine != own;
             rename(machine);
             is_other
         }
-        Harm::Cancel => true,
+        Fault::Cancel => true,
     });
 }

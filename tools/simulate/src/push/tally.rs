@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{PushOutcome, scenario::Harm};
+use super::{PushOutcome, scenario::Fault};
 
 /// What many runs had in them, each a push and the same command again.
 #[derive(Clone, Default, Debug)]
@@ -14,9 +14,9 @@ pub struct PushTally {
     /// Virtual time of all runs.
     pub virtual_ns: u64,
     /// Runs to which nothing was done.
-    pub unharmed: u64,
-    /// Harm that was done, by kind.
-    pub harms: [u64; Harm::KINDS.len()],
+    pub without_faults: u64,
+    /// Faults that were injected, by kind.
+    pub faults: [u64; Fault::KINDS.len()],
     /// Copies that were published.
     pub published: u64,
     /// Hosts that a push has given up.
@@ -52,9 +52,9 @@ impl PushTally {
         self.runs += 1;
         self.steps += outcome.steps;
         self.virtual_ns += outcome.virtual_ns;
-        self.unharmed += u64::from(outcome.harms.is_empty());
-        for harm in &outcome.harms {
-            self.harms[harm.what.kind()] += 1;
+        self.without_faults += u64::from(outcome.faults.is_empty());
+        for fault in &outcome.faults {
+            self.faults[fault.what.kind()] += 1;
         }
         self.published += outcome.published;
         self.failed += outcome.failed;
@@ -73,7 +73,7 @@ impl PushTally {
         self.runs += other.runs;
         self.steps += other.steps;
         self.virtual_ns += other.virtual_ns;
-        self.unharmed += other.unharmed;
+        self.without_faults += other.without_faults;
         self.published += other.published;
         self.failed += other.failed;
         self.rounds += other.rounds;
@@ -84,7 +84,7 @@ impl PushTally {
         self.bytes_again += other.bytes_again;
         self.bytes += other.bytes;
         self.note_slow(other.slowest);
-        self.harms.iter_mut().zip(other.harms).for_each(|(sum, count)| *sum += count);
+        self.faults.iter_mut().zip(other.faults).for_each(|(sum, count)| *sum += count);
     }
 }
 
@@ -94,14 +94,14 @@ impl fmt::Display for PushTally {
         writeln!(f, "{} runs, {} steps, {virtual_s:.0} s in virtual time", self.runs, self.steps)?;
         writeln!(
             f,
-            "harmed: {} runs; copies published: {}, hosts given up: {}",
-            self.runs - self.unharmed,
+            "with faults: {} runs; copies published: {}, hosts given up: {}",
+            self.runs - self.without_faults,
             self.published,
             self.failed
         )?;
-        let harms = Harm::KINDS.iter().zip(self.harms);
-        let harms: Vec<String> = harms.map(|(kind, count)| format!("{kind} {count}")).collect();
-        writeln!(f, "harm done: {}", harms.join(", "))?;
+        let faults = Fault::KINDS.iter().zip(self.faults);
+        let faults: Vec<String> = faults.map(|(kind, count)| format!("{kind} {count}")).collect();
+        writeln!(f, "faults: {}", faults.join(", "))?;
         let percent = |bytes: u64| 100.0 * bytes as f64 / self.bytes.max(1) as f64;
         writeln!(
             f,

@@ -89,7 +89,7 @@ pub(super) struct World<'a> {
     pub(super) facts: Facts,
     pub(super) dice: Dice,
     pub(super) step: u64,
-    pub(super) blows_done: usize,
+    pub(super) faults_done: usize,
     /// When something from outside has disturbed the run for the last time, as far as is known.
     pub(super) disturbed_ns: u64,
     /// Numbers of groups.
@@ -133,7 +133,7 @@ impl<'a> World<'a> {
             facts: Facts::new(scenario),
             dice: Dice::new(scenario.seed, PURPOSE),
             step: 0,
-            blows_done: 0,
+            faults_done: 0,
             disturbed_ns: 0,
             groups_made: 0,
         }
@@ -148,7 +148,7 @@ impl<'a> World<'a> {
         self.now_ns() - self.root.began_ns
     }
 
-    /// Whether this is the push that harm is done to, and not the same command again.
+    /// Whether this is the push that faults are injected into, and not the same command again.
     pub(super) fn is_first(&self) -> bool {
         self.facts.pushes == 1
     }

@@ -2,31 +2,31 @@
 
 use std::time::Duration;
 
-use transport_sim::Fault;
+use transport_sim::Fault as LinkFault;
 
 use super::World;
 use crate::{
     actor::{Here, Order},
     book::Done,
-    scenario::What,
+    scenario::Fault,
 };
 
 impl World<'_> {
     /// Whatever its step has come for.
     pub(super) fn do_harm(&mut self) {
-        while let Some(harm) = self.scenario.harms.get(self.harms_done) {
-            if harm.step > self.step {
+        while let Some(fault) = self.scenario.faults.get(self.faults_done) {
+            if fault.step > self.step {
                 return;
             }
-            self.harms_done += 1;
-            self.harm(&harm.what);
+            self.faults_done += 1;
+            self.inject(&fault.what);
         }
     }
 
-    fn harm(&mut self, what: &What) {
+    fn inject(&mut self, what: &Fault) {
         let now_ns = self.now_ns();
         self.network.remark(|| format!("step {}: {what:?}", self.step));
-        self.book.harms.push(Done { at_ns: now_ns, what: what.clone() });
+        self.book.faults.push(Done { at_ns: now_ns, what: what.clone() });
         let over_ns = match what.holds_ns() {
             u64::MAX => now_ns,
             holds_ns => now_ns + holds_ns,
@@ -36,32 +36,32 @@ impl World<'_> {
             self.bound_ns = self.scenario.deadlines_ns();
         }
         match what {
-            What::Kill { member } => self.kill(*member as usize),
-            What::Reset { members: [one, other] } => {
-                self.network.inject(Fault::Reset(*one as usize, *other as usize));
+            Fault::Kill { member } => self.kill(*member as usize),
+            Fault::Reset { members: [one, other] } => {
+                self.network.inject(LinkFault::Reset(*one as usize, *other as usize));
             }
-            What::Freeze { member, for_ns } => {
+            Fault::Freeze { member, for_ns } => {
                 let (member, lasting) = (*member as usize, duration(*for_ns));
-                self.network.inject(Fault::Stall { member, lasting });
+                self.network.inject(LinkFault::Stall { member, lasting });
                 self.hold(member, for_ns.map_or(u64::MAX, |for_ns| now_ns + for_ns));
             }
-            What::Pause { member, for_ns } => self.hold(*member as usize, now_ns + for_ns),
-            What::Partition { members, for_ns } => {
+            Fault::Pause { member, for_ns } => self.hold(*member as usize, now_ns + for_ns),
+            Fault::Partition { members, for_ns } => {
                 let lasting = duration(*for_ns);
                 let others = (0..self.scenario.size()).filter(|other| !members.contains(other));
                 for other in others {
                     for &one in members {
                         let (one, other) = (one as usize, other as usize);
-                        self.network.inject(Fault::Cut { one, other, lasting });
+                        self.network.inject(LinkFault::Cut { one, other, lasting });
                     }
                 }
             }
-            What::Rate { member, bytes_per_s } => {
+            Fault::Rate { member, bytes_per_s } => {
                 self.network.set_port_rate(*member as usize, *bytes_per_s);
             }
-            What::Abort { member, group } => self.order(*member, *group, Order::Abort),
-            What::Refuse { member, group } => self.order(*member, *group, Order::Refuse),
-            What::Mute { member, group } => self.order(*member, *group, Order::FallSilent),
+            Fault::Abort { member, group } => self.order(*member, *group, Order::Abort),
+            Fault::Refuse { member, group } => self.order(*member, *group, Order::Refuse),
+            Fault::Mute { member, group } => self.order(*member, *group, Order::FallSilent),
         }
     }
 

@@ -2,33 +2,33 @@
 
 use std::time::Duration;
 
-use transport_sim::Fault;
+use transport_sim::Fault as LinkFault;
 
 use super::{
     facts::Done,
     line::Way,
     process::Note,
-    scenario::Harm,
+    scenario::Fault,
     world::{Due, World},
 };
 
 impl World<'_> {
     /// Whatever its step has come for.
     pub(super) fn do_harm(&mut self) {
-        while let Some(blow) = self.scenario.blows.get(self.blows_done) {
+        while let Some(planned) = self.scenario.planned_faults.get(self.faults_done) {
             // Afterwards it would hit nothing.
-            if blow.step > self.step || self.facts.pushes > 1 {
+            if planned.step > self.step || self.facts.pushes > 1 {
                 return;
             }
-            self.blows_done += 1;
-            self.harm(&blow.what);
+            self.faults_done += 1;
+            self.inject(&planned.what);
         }
     }
 
-    fn harm(&mut self, what: &Harm) {
+    fn inject(&mut self, what: &Fault) {
         let now_ns = self.now_ns();
         self.remark(|| format!("step {}: {what:?}", self.step));
-        self.facts.harms.push(Done { at_ns: now_ns, what: what.clone() });
+        self.facts.faults.push(Done { at_ns: now_ns, what: what.clone() });
         let over_ns = match what.holds_ns() {
             u64::MAX => now_ns,
             holds_ns => now_ns + holds_ns,
@@ -36,29 +36,29 @@ impl World<'_> {
         self.disturbed_ns = self.disturbed_ns.max(over_ns);
         let until_ns = |for_ns: Option<u64>| for_ns.map_or(u64::MAX, |for_ns| now_ns + for_ns);
         match what {
-            Harm::Kill { machine, damages } => self.kill_machine(*machine as usize, *damages),
-            Harm::Freeze { machine, for_ns } => {
+            Fault::Kill { machine, damages } => self.kill_machine(*machine as usize, *damages),
+            Fault::Freeze { machine, for_ns } => {
                 for process in self.living(*machine) {
                     let lasting = for_ns.map_or(Duration::MAX, Duration::from_nanos);
-                    self.network.inject(Fault::Stall { member: process, lasting });
+                    self.network.inject(LinkFault::Stall { member: process, lasting });
                 }
                 self.hold(*machine as usize, until_ns(*for_ns));
             }
-            Harm::Pause { machine, for_ns } => self.hold(*machine as usize, until_ns(*for_ns)),
-            Harm::Reset { machines: [one, other] } => {
+            Fault::Pause { machine, for_ns } => self.hold(*machine as usize, until_ns(*for_ns)),
+            Fault::Reset { machines: [one, other] } => {
                 for near in self.living(*one) {
                     for far in self.living(*other) {
-                        self.network.inject(Fault::Reset(near, far));
+                        self.network.inject(LinkFault::Reset(near, far));
                     }
                 }
             }
-            Harm::HangUp { machine } => self.lose_lines(*machine as usize),
-            Harm::Partition { machines, for_ns } => {
+            Fault::HangUp { machine } => self.lose_lines(*machine as usize),
+            Fault::Partition { machines, for_ns } => {
                 let lasting = for_ns.map_or(Duration::MAX, Duration::from_nanos);
                 for outside in (0..self.scenario.machines()).filter(|it| !machines.contains(it)) {
                     for one in machines.iter().flat_map(|&machine| self.living(machine)) {
                         for other in self.living(outside) {
-                            self.network.inject(Fault::Cut { one, other, lasting });
+                            self.network.inject(LinkFault::Cut { one, other, lasting });
                         }
                     }
                 }
@@ -66,14 +66,14 @@ impl World<'_> {
                 self.plan(until_ns(*for_ns), Due::Release);
                 self.note_silence();
             }
-            Harm::Rate { machine, bytes_per_s } => {
+            Fault::Rate { machine, bytes_per_s } => {
                 self.machines[*machine as usize].rate_bytes_per_s = Some(*bytes_per_s);
                 for process in self.living(*machine) {
                     self.network.set_port_rate(process, *bytes_per_s);
                 }
             }
-            Harm::Spoil { machine } => self.spoil(*machine as usize),
-            Harm::Cancel => {
+            Fault::Spoil { machine } => self.spoil(*machine as usize),
+            Fault::Cancel => {
                 let root = self.root.process;
                 if !self.processes[root].is_dead() {
                     self.note(root, Note::Cancel);
