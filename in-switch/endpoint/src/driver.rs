@@ -17,7 +17,7 @@ use roce::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use crate::{
-    Counts, EndpointError, Event, Faults, Peer, faults::Harm, neighbours::Neighbours,
+    Counts, EndpointError, Event, Faults, Peer, faults::Injector, neighbours::Neighbours,
     queue_pair::QueuePair,
 };
 
@@ -52,8 +52,8 @@ pub struct Endpoint {
     neighbours: Neighbours,
     events: VecDeque<Event>,
     counts: Counts,
-    incoming: Harm,
-    outgoing: Harm,
+    incoming: Injector,
+    outgoing: Injector,
     batch: Batch,
     frame: Vec<u8>,
     /// Nothing of what was due went out last.
@@ -108,8 +108,8 @@ impl Endpoint {
             neighbours: Neighbours::default(),
             events: VecDeque::new(),
             counts: Counts::default(),
-            incoming: Harm::default(),
-            outgoing: Harm::default(),
+            incoming: Injector::default(),
+            outgoing: Injector::default(),
             batch: Batch::new(),
             frame: Vec::new(),
             is_held: false,
@@ -147,10 +147,10 @@ impl Endpoint {
         self.interface.index()
     }
 
-    /// From now on packets are harmed like this, on their way in and out.
+    /// From now on faults are injected into packets, on their way in and out.
     pub fn inject(&mut self, faults: Faults) {
-        self.incoming = Harm::new(faults);
-        self.outgoing = Harm::new(Faults { seed: faults.seed.wrapping_add(1), ..faults });
+        self.incoming = Injector::new(faults);
+        self.outgoing = Injector::new(Faults { seed: faults.seed.wrapping_add(1), ..faults });
     }
 
     /// A queue pair that is connected to a peer, which nobody asks. Answers its number.
@@ -274,8 +274,8 @@ impl Endpoint {
         let mut incoming = std::mem::take(&mut self.incoming);
         self.gathering.is_urgent = false;
         for (_, frame) in batch.frames() {
-            let harmed = incoming.apply(frame, |frame| self.take(frame));
-            self.counts.harmed += harmed;
+            let injected = incoming.apply(frame, |frame| self.take(frame));
+            self.counts.faults_injected += injected;
         }
         if let Ok(packets @ 1..) = received {
             let now_ns = self.now_ns();
@@ -374,7 +374,7 @@ impl Endpoint {
         }
         let mut has_room = true;
         let interface = &self.interface;
-        self.counts.harmed += self.outgoing.apply(&self.frame, |frame| {
+        self.counts.faults_injected += self.outgoing.apply(&self.frame, |frame| {
             has_room &= interface.send(Offload::NONE, frame).is_ok();
         });
         has_room

@@ -19,19 +19,19 @@ pub struct Faults {
     pub damaged: f64,
     /// It met congestion: a queue on its way has marked it (ECN).
     pub marked: f64,
-    /// The same seed harms in the same way.
+    /// The same seed injects the same faults.
     pub seed: u64,
 }
 
-/// Harms packets as it was told; at first not at all.
+/// Injects faults into packets; at first none.
 #[derive(Default)]
-pub(crate) struct Harm {
+pub(crate) struct Injector {
     faults: Faults,
     random: Option<ChaCha8Rng>,
     late: Option<Vec<u8>>,
 }
 
-impl Harm {
+impl Injector {
     pub(crate) fn new(faults: Faults) -> Self {
         Self { faults, random: Some(ChaCha8Rng::seed_from_u64(faults.seed)), late: None }
     }
@@ -51,7 +51,7 @@ impl Harm {
         let mut own;
         let mut frame = frame;
         let mut marked_frame;
-        // Not drawn where nobody asks for it: the same seed goes on to harm in the same way.
+        // Not drawn where nobody asks for it: the same seed goes on to inject the same faults.
         let is_marked = marked > 0.0 && random.random_bool(marked);
         if is_marked {
             marked_frame = frame.to_vec();

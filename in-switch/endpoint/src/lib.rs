@@ -87,7 +87,7 @@ pub struct Counts {
     /// Packets for us with a wrong CRC, or from another than the peer.
     pub refused: u64,
     /// Packets that faults took, doubled, delayed or damaged.
-    pub harmed: u64,
+    pub faults_injected: u64,
 }
 
 /// Why an endpoint does not do what it was asked.

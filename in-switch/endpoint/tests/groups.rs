@@ -362,7 +362,7 @@ const fn messages(packets: u64) -> u64 {
     packets / 8
 }
 
-fn check(outcome: &Outcome, receivers: usize, is_harmed: bool) {
+fn check(outcome: &Outcome, receivers: usize, has_faults: bool) {
     let Outcome { sender, receivers: all, counters, seconds } = outcome;
     let counted = |counter| counters.counted(counter);
     println!(
@@ -371,7 +371,7 @@ fn check(outcome: &Outcome, receivers: usize, is_harmed: bool) {
         sender.requests_sent,
         sender.requests_repeated,
         sender.requests_sent as f64 / seconds,
-        sender.harmed + all.iter().map(|counts| counts.harmed).sum::<u64>(),
+        sender.faults_injected + all.iter().map(|counts| counts.faults_injected).sum::<u64>(),
         counted(Counter::Copy),
         counted(Counter::AckTold),
         counted(Counter::NakTold),
@@ -382,7 +382,7 @@ fn check(outcome: &Outcome, receivers: usize, is_harmed: bool) {
     // A WRITE whose address was damaged on its way to the switch is not copied.
     let copied = counted(Counter::Request) - counted(Counter::RegionUnknown);
     assert_eq!(counted(Counter::Copy) + counted(Counter::CopyFailed), copied * receivers as u64);
-    if is_harmed {
+    if has_faults {
         assert!(sender.requests_repeated > 0 && counted(Counter::NakTold) > 0);
         assert!(counted(Counter::Damaged) > 0);
     } else {
@@ -392,7 +392,7 @@ fn check(outcome: &Outcome, receivers: usize, is_harmed: bool) {
     }
 }
 
-const HARM: Faults =
+const FAULTS: Faults =
     Faults { lost: 0.01, doubled: 0.005, late: 0.005, damaged: 0.005, marked: 0.0, seed: 7 };
 
 #[test]
@@ -404,11 +404,11 @@ fn a_group_through_the_switch_in_userspace() {
 }
 
 #[test]
-fn harm_at_every_end_through_the_switch_in_userspace() {
+fn faults_at_every_end_through_the_switch_in_userspace() {
     if skipped() {
         return;
     }
-    check(&run(3, messages(16_000), HARM, in_userspace), 3, true);
+    check(&run(3, messages(16_000), FAULTS, in_userspace), 3, true);
 }
 
 #[test]
@@ -423,11 +423,11 @@ fn groups_through_the_switch_in_the_kernel() {
 }
 
 #[test]
-fn harm_at_every_end_through_the_switch_in_the_kernel() {
+fn faults_at_every_end_through_the_switch_in_the_kernel() {
     if skipped() || no_kernel_plane() {
         return;
     }
-    check(&run(3, messages(16_000), HARM, in_the_kernel), 3, true);
+    check(&run(3, messages(16_000), FAULTS, in_the_kernel), 3, true);
 }
 
 /// As [`Outcome`] is checked, and the switch has made at least a million copies; members compare every
@@ -442,18 +442,18 @@ fn check_million(outcome: &Outcome) {
 
 #[test]
 #[ignore = "takes minutes; for every night"]
-fn a_million_packets_with_harm_at_every_end_through_the_switch_in_userspace() {
+fn a_million_packets_with_faults_at_every_end_through_the_switch_in_userspace() {
     if skipped() {
         return;
     }
-    check_million(&run(3, messages(400_000), HARM, in_userspace));
+    check_million(&run(3, messages(400_000), FAULTS, in_userspace));
 }
 
 #[test]
 #[ignore = "takes minutes; for every night"]
-fn a_million_packets_with_harm_at_every_end_through_the_switch_in_the_kernel() {
+fn a_million_packets_with_faults_at_every_end_through_the_switch_in_the_kernel() {
     if skipped() || no_kernel_plane() {
         return;
     }
-    check_million(&run(3, messages(400_000), HARM, in_the_kernel));
+    check_million(&run(3, messages(400_000), FAULTS, in_the_kernel));
 }

@@ -1,4 +1,4 @@
-//! Groups from end to end: real packets through switches, by any way, with harm at every link.
+//! Groups from end to end: real packets through switches, by any way, with faults at every link.
 
 mod world;
 
@@ -8,7 +8,7 @@ use mcrdma::{
 };
 use proptest::prelude::*;
 use roce::rc::{Completion, Kind, RequesterConfig, Status};
-use world::{Harm, MTU_BYTES, NO_HARM, VIRTUAL_START, World};
+use world::{Faults, MTU_BYTES, NO_FAULTS, VIRTUAL_START, World};
 
 fn config() -> RequesterConfig {
     RequesterConfig {
@@ -27,10 +27,10 @@ fn nodes(topology: &Topology, names: &[&str]) -> Vec<Node> {
 }
 
 /// One group in racks: a1 sends to these.
-fn racks(members: &[&str], is_v6: bool, harm: Harm, seed: u64) -> World {
+fn racks(members: &[&str], is_v6: bool, faults: Faults, seed: u64) -> World {
     let topology = Topology::racks(4, 2, Device::Copies);
     let (sender, members) = (topology.find("a1").unwrap(), nodes(&topology, members));
-    let mut world = World::new(topology, is_v6, harm, seed);
+    let mut world = World::new(topology, is_v6, faults, seed);
     world.group(sender, &members, config());
     world
 }
@@ -95,7 +95,7 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 
 #[test]
 fn each_link_carries_a_message_once() {
-    let mut world = racks(&["d1", "a2", "d2"], false, NO_HARM, 1);
+    let mut world = racks(&["d1", "a2", "d2"], false, NO_FAULTS, 1);
     let sent = [Message { is_write: false, bytes: 25_600, immediate: Some(5) }];
     send_all(&mut world, 0, &sent);
     assert!(world.run(HOUR_NS));
@@ -120,8 +120,8 @@ proptest! {
         seed: u64,
         messages in messages(),
     ) {
-        let harm = Harm { lost, late_ns, damaged, twice };
-        let mut world = racks(&members, is_v6, harm, seed);
+        let faults = Faults { lost, late_ns, damaged, twice };
+        let mut world = racks(&members, is_v6, faults, seed);
         send_all(&mut world, 0, &messages);
         prop_assert!(world.run(HOUR_NS), "{} packets", world.packets);
         check_all(&mut world, 0, &messages);
@@ -137,8 +137,8 @@ proptest! {
     ) {
         let topology = Topology::fat_tree(4, 2, Device::Copies);
         let hosts: Vec<Node> = (0..16).map(|at| topology.find(&format!("h{at}")).unwrap()).collect();
-        let harm = Harm { lost: 5, late_ns: 100, damaged: 0, twice: 0 };
-        let mut world = World::new(topology, false, harm, seed);
+        let faults = Faults { lost: 5, late_ns: 100, damaged: 0, twice: 0 };
+        let mut world = World::new(topology, false, faults, seed);
         for chosen in &chosen {
             let members: Vec<Node> = chosen[1..].iter().map(|&at| hosts[at]).collect();
             let group = world.group(hosts[chosen[0]], &members, config());
@@ -153,7 +153,7 @@ proptest! {
 
 #[test]
 fn a_member_that_is_not_ready_is_waited_for() {
-    let mut world = racks(&["b1", "a2"], false, NO_HARM, 3);
+    let mut world = racks(&["b1", "a2"], false, NO_FAULTS, 3);
     let sent = vec![Message { is_write: false, bytes: 1000, immediate: None }; 3];
     send_all(&mut world, 0, &sent);
     // One member has posted nothing yet.
@@ -176,7 +176,7 @@ fn first_of(responder: &roce::rc::Responder) -> roce::Serial {
 
 #[test]
 fn without_a_member_that_died_the_group_goes_on() {
-    let mut world = racks(&["b1", "a2", "d1"], false, NO_HARM, 4);
+    let mut world = racks(&["b1", "a2", "d1"], false, NO_FAULTS, 4);
     world.receivers[1].is_dead = true;
     let sent = vec![Message { is_write: true, bytes: 3000, immediate: None }; 2];
     send_all(&mut world, 0, &sent);
@@ -192,7 +192,7 @@ fn without_a_member_that_died_the_group_goes_on() {
 
 #[test]
 fn a_group_with_a_dead_member_ends_with_an_error() {
-    let mut world = racks(&["b1", "a2"], false, NO_HARM, 4);
+    let mut world = racks(&["b1", "a2"], false, NO_FAULTS, 4);
     world.receivers[1].is_dead = true;
     send_all(&mut world, 0, &vec![Message { is_write: false, bytes: 300, immediate: None }; 2]);
     assert!(world.run(HOUR_NS));
@@ -204,7 +204,7 @@ fn a_group_with_a_dead_member_ends_with_an_error() {
 fn writes_to_unknown_memory_fail_as_with_one_peer() {
     // Rewritten behind the sender's first switch, and by it.
     for members in [&["b1", "d1"][..], &["a2"]] {
-        let mut world = racks(members, true, NO_HARM, 5);
+        let mut world = racks(members, true, NO_FAULTS, 5);
         let address = VIRTUAL_START + (1 << 16) - 10;
         world.post(0, Kind::Write { address, key: 7 }, vec![1; 11], None);
         world.post(0, Kind::Send, vec![1], None);
@@ -220,7 +220,7 @@ fn writes_to_unknown_memory_fail_as_with_one_peer() {
 
 #[test]
 fn numbers_wrap_and_a_message_may_be_long() {
-    let mut world = racks(&["b1", "a2", "d1"], false, Harm { lost: 3, ..NO_HARM }, 6);
+    let mut world = racks(&["b1", "a2", "d1"], false, Faults { lost: 3, ..NO_FAULTS }, 6);
     // The groups of this world begin up to 256 packets before the wrap.
     let sent = [Message { is_write: false, bytes: 256 * 1000, immediate: None }];
     send_all(&mut world, 0, &sent);

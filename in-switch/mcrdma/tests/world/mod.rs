@@ -50,7 +50,7 @@ type Event = Reverse<(u64, u64, Node, Node, Vec<u8>)>;
 
 /// What links do to packets.
 #[derive(Clone, Copy)]
-pub struct Harm {
+pub struct Faults {
     /// Of a thousand packets, at each link.
     pub lost: u64,
     /// Up to so much later, so that packets overtake one another.
@@ -60,7 +60,7 @@ pub struct Harm {
     pub twice: u64,
 }
 
-pub const NO_HARM: Harm = Harm { lost: 0, late_ns: 0, damaged: 0, twice: 0 };
+pub const NO_FAULTS: Faults = Faults { lost: 0, late_ns: 0, damaged: 0, twice: 0 };
 
 pub struct World {
     pub topology: Topology,
@@ -68,7 +68,7 @@ pub struct World {
     pub senders: Vec<Sender>,
     pub receivers: Vec<Receiver>,
     is_v6: bool,
-    harm: Harm,
+    faults: Faults,
     events: BinaryHeap<Event>,
     number: u64,
     random: u64,
@@ -79,7 +79,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(topology: Topology, is_v6: bool, harm: Harm, seed: u64) -> Self {
+    pub fn new(topology: Topology, is_v6: bool, faults: Faults, seed: u64) -> Self {
         let copies = (0..topology.len()).filter(|&node| topology.device(node) == Device::Copies);
         let switches = copies.map(|node| (node, Switch::new())).collect();
         Self {
@@ -88,7 +88,7 @@ impl World {
             senders: Vec::new(),
             receivers: Vec::new(),
             is_v6,
-            harm,
+            faults,
             events: BinaryHeap::new(),
             number: 0,
             random: seed,
@@ -264,19 +264,19 @@ impl World {
     pub fn cross(&mut self, from: Node, to: Node, frame: &[u8]) {
         self.packets += 1;
         *self.crossed.entry((from, to)).or_default() += 1;
-        let harm = self.harm;
-        if self.random(1000) < harm.lost {
+        let faults = self.faults;
+        if self.random(1000) < faults.lost {
             return;
         }
         let mut frame = frame.to_vec();
-        if self.random(1000) < harm.damaged {
+        if self.random(1000) < faults.damaged {
             // What is wrong in an Ethernet header reaches nobody.
             let at = ETHERNET_BYTES + self.random((frame.len() - ETHERNET_BYTES) as u64) as usize;
             frame[at] ^= 1 << self.random(8);
         }
-        let copies = if self.random(1000) < harm.twice { 2 } else { 1 };
+        let copies = if self.random(1000) < faults.twice { 2 } else { 1 };
         for _ in 0..copies {
-            let late_ns = self.random(harm.late_ns + 1);
+            let late_ns = self.random(faults.late_ns + 1);
             self.number += 1;
             let event = (self.now_ns + HOP_NS + late_ns, self.number, from, to, frame.clone());
             self.events.push(Reverse(event));
