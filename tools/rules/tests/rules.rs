@@ -46,7 +46,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("routes", &["mcrdma", "roce"]),
     ("control", &["certificates", "mcrdma", "roce"]),
     ("agent", &["certificates", "control", "data-plane", "mcrdma", "roce", "routes"]),
-    ("host", &["certificates", "control", "mcrdma", "roce"]),
+    ("host", &["certificates", "control", "roce"]),
     ("endpoint", &["mcrdma", "packet-socket", "roce"]),
     ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
     (
