@@ -172,10 +172,10 @@ fn impossible_settings_are_refused_with_the_remedy() {
         let group = world.contexts[0].create_group(settings, &world.addresses, Recorder(sender));
         group.map(drop).unwrap_err().to_string()
     };
-    assert!(create(|settings| settings.block_bytes = 0).contains("block size 0"));
+    assert!(create(|settings| settings.block_bytes = 0).contains("block_bytes is 0"));
     assert!(create(|settings| settings.block_bytes = 1 << 40).contains("use 1 to 2147483648"));
-    assert!(create(|settings| settings.rank = 1).contains("rank 1"));
-    assert!(create(|settings| settings.window.sends = 0).contains("at least one send"));
+    assert!(create(|settings| settings.rank = 1).contains("rank is 1; use 0 to 0"));
+    assert!(create(|settings| settings.window.sends = 0).contains("window.sends is 0"));
     assert!(create(|settings| settings.messages_in_flight = 0).contains("use 1 to 1024"));
     world.close();
 }
@@ -476,7 +476,7 @@ fn nothing_that_moves_for_too_long_is_a_failure_that_names_the_member() {
     let world = World::start(2);
     let settings = |rank| {
         let mut settings = pipeline(1, 2)(rank);
-        settings.stall_timeout_ms = 100;
+        settings.stall_timeout = Some(Duration::from_millis(100));
         settings
     };
     let results = world.join_results(settings, |_| |told| Answer(told, |_| Memory::Later));
@@ -494,7 +494,7 @@ fn a_group_that_was_idle_for_long_has_not_stalled() {
     let world = World::start(2);
     let settings = |rank| {
         let mut settings = pipeline(1, 2)(rank);
-        settings.stall_timeout_ms = 200;
+        settings.stall_timeout = Some(Duration::from_millis(200));
         settings
     };
     let groups = world.join(settings);

@@ -354,14 +354,14 @@ fn join_behind(
     gate: &Arc<Gate>,
     culprit: u32,
     bytes: usize,
-    stall_timeout_ms: u64,
+    stall_timeout: Option<Duration>,
 ) -> Joined {
     let region = Region::from_storage(Arc::clone(gate) as Arc<dyn Storage>, bytes as u64, true);
     let region = region.unwrap();
     let groups = join(
         world,
         |rank| GroupSettings {
-            stall_timeout_ms,
+            stall_timeout,
             ..common::group(1, Algorithm::BinomialPipeline, MEMBERS, 0)(rank)
         },
         |rank| {
@@ -387,7 +387,7 @@ fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
             settings.tcp.silence_timeout_ms = SILENCE_MS;
         });
         let gate = Gate::closed(if culprit == 0 { contents(1, BYTES) } else { vec![0; BYTES] });
-        let groups = join_behind(&world, &gate, culprit, BYTES, 600_000);
+        let groups = join_behind(&world, &gate, culprit, BYTES, Some(Duration::from_secs(600)));
         gate.wait_for_somebody();
         let others = join(&world, common::group(2, Algorithm::Chain, MEMBERS, 2), |_| in_heap);
         let (since, mut message) = (Instant::now(), 0);
@@ -415,7 +415,7 @@ fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |_| {});
         let gate = Gate::closed(vec![1; BYTES]);
-        let groups = join_behind(&world, &gate, culprit, BYTES, 4_000);
+        let groups = join_behind(&world, &gate, culprit, BYTES, Some(Duration::from_secs(4)));
         let access = if culprit == 0 { "read" } else { "write" };
         for (rank, (_, told)) in (0..).zip(&groups) {
             let (failure, regions) = failure_of(told);
@@ -449,7 +449,7 @@ fn a_group_that_is_given_up_ends_without_its_disk() {
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |_| {});
         let gate = Gate::closed(vec![1; BYTES]);
-        let groups = join_behind(&world, &gate, culprit, BYTES, 0);
+        let groups = join_behind(&world, &gate, culprit, BYTES, None);
         gate.wait_for_somebody();
         groups[2].0.abort("enough");
         for (_, told) in &groups {

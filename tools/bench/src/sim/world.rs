@@ -159,7 +159,7 @@ impl World {
             settings.offload = shape.offload;
             settings.report_blocks = shape.arrivals;
             // Virtual time passes only for something: a stall ends the run by itself.
-            settings.stall_timeout_ms = 0;
+            settings.stall_timeout = None;
             engine.create(settings, links)?;
         }
         let object =
