@@ -207,7 +207,7 @@ impl<'a> World<'a> {
     fn live(&mut self) {
         while self.book.violations.is_empty() && !self.is_over() {
             self.step += 1;
-            self.do_harm();
+            self.inject_due();
             if !self.advance() && !self.is_over() {
                 self.book.violated(format!("nothing happens any more: {}", self.who_lives()));
             }

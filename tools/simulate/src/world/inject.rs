@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl World<'_> {
-    /// Whatever its step has come for.
-    pub(super) fn do_harm(&mut self) {
+    /// Injects the faults whose step has come.
+    pub(super) fn inject_due(&mut self) {
         while let Some(fault) = self.scenario.faults.get(self.faults_done) {
             if fault.step > self.step {
                 return;
@@ -65,7 +65,7 @@ impl World<'_> {
         }
     }
 
-    /// Tells an application what to do, if it is there to hear it.
+    /// Passes an order to an application, if it runs and has not ended.
     fn order(&mut self, rank: u32, group: usize, order: Order) {
         let (rank, now_ns) = (rank as usize, self.now_ns());
         let member = &mut self.members[rank];
