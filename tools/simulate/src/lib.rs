@@ -23,6 +23,7 @@ mod memory;
 mod node;
 mod options;
 mod push;
+mod report;
 mod scenario;
 mod shrink;
 mod smaller;
@@ -44,8 +45,9 @@ pub use push::{
     PlannedFault as PlannedPushFault, PushCanary, PushEnd, PushOutcome, PushScenario, PushTally,
     SourceTrouble, draw_push, run_push,
 };
+pub use report::Report;
 pub use scenario::*;
 pub use shrink::shrink;
 pub use subject::{Groups, Pushes, Subject};
 pub use tally::Tally;
-pub use world::{Report, run};
+pub use world::run;

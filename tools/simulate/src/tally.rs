@@ -7,8 +7,8 @@ use rdmc::FailureKind;
 use crate::{
     book::End,
     checks::{Blame, Counts},
+    report::Report,
     scenario::Fault,
-    world::Report,
 };
 
 /// Kinds of failures, in the order in which they are printed.
