@@ -52,6 +52,26 @@ fn a_member_that_gives_up_is_named_once_at_everybody_and_other_groups_go_on() {
     world.close();
 }
 
+/// Over a real network; `./dev sim` has the rest.
+#[test]
+fn a_failure_reports_how_many_messages_reached_all_members() {
+    let world = World::start(5);
+    let groups = world.join(pipeline(1, 5));
+    for _ in 0..3 {
+        groups[0].0.send(Region::zeroed(50_000)).unwrap();
+    }
+    let is_last = |told| matches!(told, Told::Received(2));
+    for (_, told) in &groups[1..] {
+        while !is_last(told.recv_timeout(PATIENCE).expect("three messages")) {}
+    }
+    groups[3].0.abort("enough");
+    for (_, told) in &groups {
+        assert_eq!(failure_of(told).delivered, 3);
+    }
+    drop(groups);
+    world.close();
+}
+
 #[test]
 fn a_context_that_goes_away_fails_its_groups_at_all_members() {
     let mut world = World::start(5);
