@@ -1,9 +1,8 @@
 //! `rdmc bench` over loopback: what it reports, not how fast anything is.
 
-mod common;
-
-use common::{Outcome, Place, await_that, children, is_running, signal};
 use serde_json::Value;
+
+use crate::common::{Outcome, Place, await_that, children, is_running, signal};
 
 const SMALL: &str = "bench --local 3 --fabric tcp --size 100000 --repeats 3 --round-trips 5";
 

@@ -1,15 +1,14 @@
 //! Receivers that listen and know roots by certificates.
 
-mod common;
-
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
     path::Path,
 };
 
-use common::{Listener, Place};
 use testing::{Authority, Issued};
+
+use crate::common::{Listener, Place};
 
 /// The options that name these files; the key becomes its owner's alone.
 fn options(files: &Issued) -> Vec<String> {

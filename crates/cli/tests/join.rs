@@ -1,7 +1,5 @@
 //! Receivers that join a push.
 
-mod common;
-
 use std::{
     fs::{self, Permissions},
     net::{TcpListener, TcpStream},
@@ -11,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Listener, Outcome, Place, await_that, signal};
+use crate::common::{Listener, Outcome, Place, await_that, signal};
 
 const SECRET: [&str; 2] = ["--secret-file", "secret"];
 

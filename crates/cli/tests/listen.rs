@@ -1,13 +1,11 @@
 //! Receivers that listen, for hosts without a launcher.
 
-mod common;
-
 use std::{
     fs::{self, Permissions},
     os::unix::fs::{PermissionsExt, symlink},
 };
 
-use common::{Listener, Outcome, Place, RDMC, signal};
+use crate::common::{Listener, Outcome, Place, RDMC, signal};
 
 const SECRET: [&str; 2] = ["--secret-file", "secret"];
 

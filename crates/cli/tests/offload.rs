@@ -1,8 +1,6 @@
 //! `rdmc push --offload`: used where the fabric can, and plainly not used elsewhere.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 
 /// Whether libfabric is here, with the provider that offloads in software.
 fn has_sockets(place: &Place) -> bool {

@@ -1,15 +1,14 @@
 //! How commands end: exit codes, what is said to whom, and which files are written.
 
-mod common;
-
 use std::{
     fs::{self, File},
     os::unix::fs::symlink,
     process::{Command, Stdio},
 };
 
-use common::{Outcome, Place, RDMC, await_that, signal};
 use serde_json::Value;
+
+use crate::common::{Outcome, Place, RDMC, await_that, signal};
 
 /// A push to hosts of this machine: `dead` ones have a launcher that fails.
 fn push(place: &Place, hosts: &str, more: &[&str]) -> Command {

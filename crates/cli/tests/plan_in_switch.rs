@@ -1,12 +1,10 @@
 //! `rdmc plan --in-switch` as it is run.
-#![cfg(feature = "switch")]
-
-mod common;
 
 use std::{fs, path::Path};
 
-use common::{Outcome, Place};
 use serde_json::{Value, json};
+
+use crate::common::{Outcome, Place};
 
 fn plan(place: &Place, words: &str) -> Outcome {
     place.run_words(&format!("plan --in-switch {words}"))

@@ -1,10 +1,8 @@
 //! `rdmc push` as it is run, when things go well or are refused at the start.
 
-mod common;
-
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
-use common::{Outcome, Place, RDMC, await_that};
+use crate::common::{Outcome, Place, RDMC, await_that};
 
 #[test]
 fn three_receivers_have_copies_with_mode_and_time() {

@@ -1,7 +1,4 @@
 //! `rdmc switch`, and `rdmc push --switch` through it, between hosts in network namespaces. Needs root.
-#![cfg(feature = "switch")]
-
-mod common;
 
 use std::{
     fs,
@@ -10,10 +7,11 @@ use std::{
     process::{Child, Command},
 };
 
-use common::{Outcome, Place, signal};
 use data_plane::KernelPlane;
 use lab::Network;
 use testing::Authority;
+
+use crate::common::{Outcome, Place, signal};
 
 const HOSTS: u8 = 4;
 const BYTES: usize = 6_000_000;

@@ -1,12 +1,10 @@
 //! `rdmc switch join`: the daemon of a host, as far as it goes without a switch.
-#![cfg(feature = "switch")]
-
-mod common;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Child};
 
-use common::{Place, await_that};
 use testing::Authority;
+
+use crate::common::{Place, await_that};
 
 /// The options that name certificates for this machine; the key becomes its owner's alone.
 fn certificates(authority: &Authority) -> Vec<String> {

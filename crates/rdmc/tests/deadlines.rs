@@ -1,8 +1,6 @@
 //! Every wait of the library ends at its deadline, whoever is stuck or silent; and no duration is
 //! too long to wait for.
 
-mod common;
-
 use std::{
     net::{TcpListener, TcpStream},
     sync::{
@@ -14,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use common::{PATIENCE, Recorder, Told, World, group};
 use rdmc::{
     Algorithm, Application, Context, Error, Group, GroupSettings, Memory, Progress, Region, Secret,
     bootstrap::{Channel, Deadline, Listener, rendezvous},
@@ -24,6 +21,8 @@ use tracing::{
     field::{Field, Visit},
     span,
 };
+
+use crate::common::{PATIENCE, Recorder, Told, World, group};
 
 /// A timeout of waits that are in vain. How long they really take depends on the machine; that they
 /// end is what counts.

@@ -1,7 +1,5 @@
 //! What bad input and failing members get, over any fabric (see `common`).
 
-mod common;
-
 use std::{
     io::Read,
     sync::mpsc::{Sender, channel},
@@ -9,10 +7,13 @@ use std::{
     time::Duration,
 };
 
-use common::{PATIENCE, Recorder, Told, World, close_all, contents, context_settings, group};
 use rdmc::{
     Algorithm, Application, Context, Error, FailureKind, GroupSettings, Memory, Region, RelayError,
     Schedule, Secret,
+};
+
+use crate::common::{
+    PATIENCE, Recorder, Told, World, close_all, contents, context_settings, group,
 };
 
 fn pipeline(number: u64, members: u32) -> impl Fn(u32) -> GroupSettings + Sync {

@@ -1,15 +1,14 @@
 //! What the library promises when nobody fails, over any fabric (see `common`).
 
-mod common;
-
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
-use common::{PATIENCE, Told, World, close_all, contents, fabric, group, ipv6};
-use rdmc::{Algorithm, CompletionMode, Fabric, Progress, Region};
+use rdmc::{Algorithm, CompletionMode, Fabric, Progress, Region, Secret};
+
+use crate::common::{self, PATIENCE, Told, World, close_all, contents, fabric, group, ipv6};
 
 /// Sends messages of these sizes, closes, and checks what everybody was told.
 fn deliver(world: &World, settings: impl Fn(u32) -> rdmc::GroupSettings + Sync, sizes: &[usize]) {
@@ -236,4 +235,13 @@ fn the_root_learns_when_its_memory_is_free() {
     groups[2].0.wait_complete(1, PATIENCE).unwrap();
     close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
     world.close();
+}
+
+#[test]
+fn contexts_listen_on_ipv6_too() {
+    let mut settings = common::context_settings(&Secret::from_bytes([1; 32]));
+    settings.listen = (std::net::Ipv6Addr::LOCALHOST, 0).into();
+    let context = rdmc::Context::start(settings).unwrap();
+    assert!(context.address().is_ipv6() && context.address().port() != 0);
+    context.close(PATIENCE).unwrap();
 }

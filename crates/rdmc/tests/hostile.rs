@@ -1,7 +1,5 @@
 //! Somebody on the way between members, and strangers at their doors.
 
-mod common;
-
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
@@ -14,11 +12,12 @@ use std::{
     time::Duration,
 };
 
-use common::{PATIENCE, Recorder, Told, World, close_all, contents, group};
 use rdmc::{
     Algorithm, Error, Fabric, Failure, FailureKind, GroupSettings, Protection, Region, Secret,
     bootstrap::{Channel, Deadline, PROTOCOL_VERSION, SessionError},
 };
+
+use crate::common::{self, PATIENCE, Recorder, Told, World, close_all, contents, group};
 
 /// What the one on the way does to a byte: which way it goes, its offset in that direction.
 type Meddle = fn(to_listener: bool, from: usize, bytes: &mut [u8]);

@@ -1,15 +1,13 @@
 //! Whole groups of real engines on the simulated network, in virtual time.
 
-#[path = "common/world.rs"]
-mod world;
-
 use std::time::Duration;
 
 use plan::slowness::worst;
 use proptest::prelude::*;
 use rdmc::{Algorithm, FailureKind, Region, SmallMessages, Waited, Window};
 use transport_sim::{Jitter, LinkConfig, SimConfig};
-use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
+
+use crate::world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
 
 #[test]
 fn undisturbed_schedules_take_exactly_their_steps() {

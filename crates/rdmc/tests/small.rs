@@ -1,9 +1,8 @@
 //! Small messages, between contexts of this process.
 
-mod common;
-
-use common::{PATIENCE, Told, World, close_all, contents, group};
 use rdmc::{Algorithm, Region, SmallMessages};
+
+use crate::common::{PATIENCE, Told, World, close_all, contents, group};
 
 #[test]
 fn small_and_large_messages_arrive_in_order_over_a_real_network() {

@@ -1,8 +1,6 @@
 //! Messages in files: whole, once and in order; and what happens when a file shrinks or its disk
 //! stalls. The process that a signal ends is this one.
 
-mod common;
-
 use std::{
     fs::File,
     io::{self, Read, Seek, Write},
@@ -13,11 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{PATIENCE, World, contents};
 use rdmc::{
     Algorithm, Application, Error, Fabric, Failure, FailureKind, Group, GroupSettings, Memory,
     Protection, Region, SmallMessages, Storage,
 };
+
+use crate::common::{self, PATIENCE, World, contents};
 
 const MEMBERS: u32 = 3;
 
@@ -424,7 +423,7 @@ fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
             if rank == culprit {
                 let words = format!("it waits for its storage: {access} of 1000 bytes of the disk");
                 assert!(failure.detail.contains(&words), "{failure}");
-                assert_eq!(regions, [], "memory was handed back that the disk uses");
+                assert!(regions.is_empty(), "memory was handed back that the disk uses");
             }
         }
         drop(groups);

@@ -4,9 +4,6 @@
 //! Without libfabric there is nothing to test. RDMC_TEST_VERBS=10.0.0.1,10.0.0.2 names addresses of
 //! RDMA devices of this host, which the members of the verbs tests take by turns;
 //! RDMC_TEST_RAILS=rxe1,rxe2/rxe3,rxe4 the devices themselves, for members with several.
-#![cfg(libfabric)]
-
-mod common;
 
 use std::time::Duration;
 
@@ -14,7 +11,7 @@ use transport::EndpointId;
 use transport_contract::{Harness, Network};
 use transport_fabric::FabricTransport;
 
-use common::{Place, connect, start};
+use crate::common::{self, Place, connect, start};
 
 /// Transports of this process, each pair connected.
 struct Fabric {

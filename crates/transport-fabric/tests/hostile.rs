@@ -1,8 +1,5 @@
 //! A peer that breaks the rules before or beside the fabric's own connection breaks its own link,
 //! with a cause that says how, and no other.
-#![cfg(libfabric)]
-
-mod common;
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +7,7 @@ use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
 use transport_tcp::{TcpConfig, TcpTransport};
 
-use common::{Place, connect, start, stream_pair};
+use crate::common::{Place, connect, start, stream_pair};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

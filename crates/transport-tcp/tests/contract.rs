@@ -1,14 +1,12 @@
 //! The contract of [`transport::Transport`], over loopback in every shape that the transport has.
 
-mod common;
-
 use std::time::Duration;
 
 use transport::{EndpointId, ErasedLink, ErasedTransport, PostError, Transport};
 use transport_contract::{Harness, Network};
 use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
 
-use common::{Protection, protected_pair};
+use crate::common::{self, Protection, protected_pair};
 
 /// Transports on this machine, each pair connected by `streams` streams.
 struct Loopback {

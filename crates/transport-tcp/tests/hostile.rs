@@ -1,15 +1,15 @@
 //! A peer that breaks the rules breaks its own endpoint, with a cause that says how.
 
-mod common;
-
 use std::{io::Write, thread, time::Duration};
 
-use common::*;
 use proptest::prelude::*;
 use transport::{
     Cause, Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Token, Transport,
 };
 use transport_tcp::{SEGMENT_BYTES_MAX, TcpTransport};
+
+use crate::common;
+use crate::common::*;
 
 const POSTED_BYTES: usize = 100;
 

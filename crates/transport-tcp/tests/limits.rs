@@ -1,7 +1,5 @@
 //! Time, memory and fairness: what happens when a peer, a file or a neighbour misbehaves quietly.
 
-mod common;
-
 use std::{
     io::{Read, Write},
     sync::atomic::{AtomicBool, Ordering},
@@ -9,9 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::*;
 use transport::{CONTROL_BYTES_MAX, Cause, Completion, PostError, Region, Token, Transport};
 use transport_tcp::TcpConfig;
+
+use crate::common;
+use crate::common::*;
 
 /// For tests of time themselves.
 const SHORT_MS: u64 = 400;

@@ -1,8 +1,6 @@
 //! Whatever is done to a protected stream on its way: what was not touched arrives, and nothing
 //! after it does.
 
-mod common;
-
 use std::{
     io::{Read, Write},
     ops::Range,
@@ -10,10 +8,11 @@ use std::{
     time::Duration,
 };
 
-use common::*;
 use proptest::prelude::*;
 use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_tcp::{TcpConfig, TcpTransport};
+
+use crate::common::*;
 
 /// Of the head of a record, as the wire format says; also of the tag behind its body.
 const HEAD_BYTES: usize = 20;

@@ -3,9 +3,6 @@
 //! Each test has a network namespace of its own: ports `s0` on, whose other ends `h0` on are read and
 //! written with packet sockets. Needs root, and a build with clang.
 
-#[path = "common/links.rs"]
-mod links;
-
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -23,6 +20,8 @@ use roce::{
     Aeth, Bth, ETHERNET_BYTES, Headers, IpHeader, Mac, NakCode, Opcode, Packet, Reth, Serial,
     Syndrome,
 };
+
+use crate::links;
 
 const PORTS: usize = 5;
 

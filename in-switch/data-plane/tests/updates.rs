@@ -2,9 +2,6 @@
 //! by byte, what its member is to get, and who is a member all the time misses none and gets none
 //! twice. Over both data planes. Needs root.
 
-#[path = "common/links.rs"]
-mod links;
-
 use std::{
     net::IpAddr,
     sync::{
@@ -19,6 +16,8 @@ use data_plane::{Groups, KernelPlane, UserspacePlane};
 use mcrdma::{Branch, Counter, GroupKey, Port, Region, Replication, Rewriting};
 use packet_socket::{Batch, Interface, Offload};
 use roce::{Bth, ETHERNET_BYTES, Headers, IpHeader, Mac, Opcode, Packet, Reth, Serial};
+
+use crate::links;
 
 const PORTS: usize = 4;
 /// Many, so that making the copies of one packet takes long.

@@ -1,9 +1,6 @@
 //! The switch in userspace: bridges what is nobody's, with all that hosts leave to their cards, and
 //! copies what is a group's. Needs root: each host is a thread with a network namespace of its own.
 
-#[path = "common/links.rs"]
-mod links;
-
 use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, TcpListener, TcpStream},
@@ -19,6 +16,8 @@ use data_plane::{UserspacePlane, UserspaceTables};
 use mcrdma::{Branch, Counter, GroupKey, Replication, Rewriting};
 use packet_socket::{Batch, Interface, Offload};
 use roce::{Bth, Headers, IpHeader, Mac, Opcode, Packet, Serial};
+
+use crate::links;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -1,14 +1,13 @@
 //! Groups from end to end: real packets through switches, by any way, with faults at every link.
 
-mod world;
-
 use mcrdma::{
     Counter,
     plan::{Device, Node, Topology},
 };
 use proptest::prelude::*;
 use roce::rc::{Completion, Kind, RequesterConfig, Status};
-use world::{Faults, MTU_BYTES, NO_FAULTS, VIRTUAL_START, World};
+
+use crate::world::{Faults, MTU_BYTES, NO_FAULTS, VIRTUAL_START, World};
 
 fn config() -> RequesterConfig {
     RequesterConfig {

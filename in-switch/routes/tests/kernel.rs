@@ -1,11 +1,10 @@
 //! What the kernel has, against what was made with iproute2. Needs root.
 
-mod common;
-
 use std::{net::UdpSocket, time::Duration};
 
-use common::{Host, Switch, address, batch, bridge, hop, index, ip, mac, own, skipped};
 use routes::{Neighbour, NoHop, RoutesError, Station};
+
+use crate::common::{Host, Switch, address, batch, bridge, hop, index, ip, mac, own, skipped};
 
 /// A router with two uplinks and one host.
 fn router() -> (Switch, Host) {

@@ -1,7 +1,5 @@
 //! The command `rdmc-lab`: labs are there whole or not at all. Needs root, and says so otherwise.
 
-mod common;
-
 use std::{
     fs,
     io::Write,
@@ -9,8 +7,9 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
-use common::{NamedLab, eventually, is_skipped, namespaces};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{NamedLab, eventually, is_skipped, namespaces};
 
 fn lab(name: &str, arguments: &str) -> Command {
     let mut words = arguments.split_whitespace();

@@ -1,7 +1,5 @@
 //! What the links of a lab let through. Needs root, and says so otherwise.
 
-mod common;
-
 use std::{
     fs::File,
     io::{Read, Write},
@@ -12,9 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{is_skipped, namespaces};
 use lab::{Lab, LabSettings, Link, Rate};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::common::{is_skipped, namespaces};
 
 const BYTES: usize = 1_000_000;
 const PATIENCE: Duration = Duration::from_secs(60);

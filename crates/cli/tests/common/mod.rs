@@ -1,5 +1,4 @@
 //! Running `rdmc` and looking at what it does.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
     ffi::OsStr,

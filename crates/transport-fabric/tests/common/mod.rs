@@ -1,5 +1,4 @@
 //! Pairs of fabric transports in this process.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 

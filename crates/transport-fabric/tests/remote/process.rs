@@ -66,7 +66,7 @@ impl Process {
         let (stream, theirs) = UnixStream::pair().expect("descriptors are left");
         let program = std::env::current_exe().expect("this program knows itself");
         let child = Command::new(program)
-            .args(["member", "--exact", "--nocapture", "--test-threads=1"])
+            .args(["processes::member", "--exact", "--nocapture", "--test-threads=1"])
             .env(MEMBER, "1")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())

@@ -1,7 +1,5 @@
 //! What the tests share: connected streams, quick configurations, and bounded waiting.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
-
 use std::{
     io,
     net::{TcpListener, TcpStream},

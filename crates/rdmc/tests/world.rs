@@ -1,5 +1,4 @@
 //! A group of real engines on the simulated network, for tests.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::time::Duration;
 

@@ -9,10 +9,7 @@ use std::{
 };
 
 use rcgen::{BasicConstraints, ExtendedKeyUsagePurpose, IsCa, date_time_ymd};
-use rdmc::{
-    Secret,
-    bootstrap::{CertificateFiles, Certificates, Channel, Credentials, Deadline, SessionError},
-};
+use session::{CertificateFiles, Certificates, Channel, Credentials, Deadline, Error, Secret};
 
 /// An authority whose certificates are files as the library takes them.
 struct Authority(testing::Authority);
@@ -58,7 +55,7 @@ fn meet(
     host: &str,
     listener: &Credentials,
     root: &Credentials,
-) -> (Result<u32, SessionError>, Result<u32, SessionError>) {
+) -> (Result<u32, Error>, Result<u32, Error>) {
     let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = door.local_addr().unwrap();
     thread::scope(|scope| {

@@ -7,10 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{
-    Secret,
-    bootstrap::{Channel, Deadline, Listener, SessionError},
-};
+use session::{Channel, Deadline, Error, Listener, Secret};
 
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(50);
@@ -21,7 +18,7 @@ fn secret() -> Secret {
     Secret::from_bytes([7; 32])
 }
 
-fn open() -> (Listener, SocketAddr, Receiver<Result<Channel, SessionError>>) {
+fn open() -> (Listener, SocketAddr, Receiver<Result<Channel, Error>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (admitted, inbox) = channel();
     let listening =

@@ -1,19 +1,16 @@
 //! How members find each other, and what they refuse.
 
-mod common;
-
 use std::{
     io::{Read, Write},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     thread,
     time::Duration,
 };
 
-use common::PATIENCE;
-use rdmc::{
-    Secret,
-    bootstrap::{Channel, Deadline, PROTOCOL_VERSION, SessionError, rendezvous},
-};
+use session::{Channel, Deadline, Error, PROTOCOL_VERSION, Secret, rendezvous};
+
+/// No test waits longer than this for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -30,10 +27,7 @@ fn secret(byte: u8) -> Secret {
 }
 
 /// A listening channel and a connecting one, as far as they come.
-fn channels(
-    accepting: u8,
-    connecting: u8,
-) -> (Result<Channel, SessionError>, Result<Channel, SessionError>) {
+fn channels(accepting: u8, connecting: u8) -> (Result<Channel, Error>, Result<Channel, Error>) {
     let (listener, address) = listener();
     thread::scope(|scope| {
         let accepting = scope.spawn(move || {
@@ -154,7 +148,7 @@ fn a_silent_peer_is_given_up_at_the_deadline() {
     let (_listener, address) = listener();
     let soon = Deadline::after(Duration::from_millis(100));
     let error = Channel::connect(address, &secret(1), soon).unwrap_err();
-    assert!(matches!(error, SessionError::Timeout { timeout_ms: 100, .. }), "{error}");
+    assert!(matches!(error, Error::Timeout { timeout_ms: 100, .. }), "{error}");
 }
 
 #[test]
@@ -164,13 +158,4 @@ fn a_malformed_message_is_an_error() {
     other.send(&[0xff_u8; 2], deadline()).unwrap();
     let error = one.receive::<String>(deadline()).unwrap_err();
     assert!(error.to_string().contains("malformed"), "{error}");
-}
-
-#[test]
-fn contexts_listen_on_ipv6_too() {
-    let mut settings = common::context_settings(&secret(1));
-    settings.listen = (Ipv6Addr::LOCALHOST, 0).into();
-    let context = rdmc::Context::start(settings).unwrap();
-    assert!(context.address().is_ipv6() && context.address().port() != 0);
-    context.close(PATIENCE).unwrap();
 }
