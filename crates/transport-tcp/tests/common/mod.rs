@@ -62,7 +62,7 @@ pub fn protected_pair(
 /// Times for tests that are about something else: failing memory is found in half a second, and a
 /// machine that is busy with other tests does not seem silent.
 pub fn patient() -> TcpConfig {
-    TcpConfig { silence_timeout_ms: 2_000, drain_timeout_ms: 10_000, ..Default::default() }
+    TcpConfig { silence_timeout_ms: 6_000, drain_timeout_ms: 10_000, ..Default::default() }
 }
 
 pub fn transport(config: &TcpConfig) -> TcpTransport {
