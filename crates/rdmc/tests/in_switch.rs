@@ -226,6 +226,88 @@ fn groups_of_the_same_hosts_do_not_mix() {
     );
 }
 
+/// In the middle of one message the first group that switches copy is created, in the middle of the next
+/// the last of them ends.
+#[test]
+fn a_relayed_message_goes_on_while_a_group_in_switches_comes_and_goes() {
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    const BYTES: u64 = 20 * BLOCK_BYTES + 17;
+    const HOSTS: usize = 3;
+    run(
+        Plane::Userspace,
+        HOSTS,
+        |_| {},
+        |host, switch| {
+            let context = start(host, switch);
+            let schedule = Schedule::new(Algorithm::Chain, HOSTS as u32, 0).unwrap();
+            let mut settings = GroupSettings::new(7, host as u32, schedule);
+            settings.block_bytes = BLOCK_BYTES;
+            let addresses: Vec<_> = (0..HOSTS).map(|host| (address(host), PORT).into()).collect();
+            let (tell, told) = channel();
+            let (ask, asked) = channel();
+            let (allow, allowed) = channel();
+            let application = Hesitant { ask, allowed, recorder: Recorder(tell, None) };
+            let relayed = context.create_group(settings, &addresses, application).unwrap();
+            let expect = |message| {
+                let Told::Complete(number, region) = told.recv_timeout(PATIENCE).unwrap() else {
+                    panic!("message {message} was not completed at host {host}");
+                };
+                let found = region.read(0..region.len()).unwrap();
+                assert_eq!(number, message);
+                assert!(found[..] == contents(message, BYTES), "message {message} at host {host}");
+            };
+            let begin = |message| {
+                if host == 0 {
+                    relayed.send(Region::from_vec(contents(message, BYTES))).unwrap();
+                } else {
+                    // Its first block is here, and the others come when it is given memory.
+                    asked.recv_timeout(PATIENCE).unwrap();
+                }
+            };
+            begin(0);
+            let (copied, copied_told) = join(&context, host, HOSTS).unwrap();
+            allow.send(()).unwrap();
+            if host == 0 {
+                copied.send(Region::from_vec(contents(100, BYTES))).unwrap();
+            }
+            expect(0);
+            let first = copied_told.recv_timeout(PATIENCE).unwrap();
+            assert!(matches!(first, Told::Complete(0, _)), "{first:?}");
+            begin(1);
+            copied.close(PATIENCE).unwrap();
+            allow.send(()).unwrap();
+            expect(1);
+            relayed.close(PATIENCE).unwrap();
+            context.close(PATIENCE).unwrap();
+        },
+    );
+}
+
+/// Gives memory for a message when it is allowed to.
+struct Hesitant {
+    ask: Sender<()>,
+    allowed: Receiver<()>,
+    recorder: Recorder,
+}
+
+impl Application for Hesitant {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
+        let _ = self.ask.send(());
+        let _ = self.allowed.recv_timeout(PATIENCE);
+        self.recorder.incoming(message, bytes)
+    }
+
+    fn complete(&mut self, message: u64, region: Region) {
+        self.recorder.complete(message, region);
+    }
+
+    fn failed(&mut self, failure: &Failure, regions: Vec<(u64, Region)>) {
+        self.recorder.failed(failure, regions);
+    }
+}
+
 /// At the root or at a receiver, at any length.
 #[test]
 fn a_file_that_shrinks_is_an_error_that_names_the_member() {

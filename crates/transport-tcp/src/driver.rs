@@ -56,6 +56,8 @@ pub struct TcpTransport {
     /// No endpoint needs a look at the clock before this.
     next_tick: Option<Instant>,
     polls_without_wait: u32,
+    /// The waker has ended a wait, and [`TcpTransport::take_woken`] was not called since.
+    woken: bool,
     counters: TcpCounters,
 }
 
@@ -78,6 +80,7 @@ impl TcpTransport {
             completed: Vec::new(),
             next_tick: None,
             polls_without_wait: 0,
+            woken: false,
             counters: TcpCounters::default(),
         })
     }
@@ -87,8 +90,8 @@ impl TcpTransport {
         self.counters
     }
 
-    /// For whoever waits for this transport among others: readable when there is something that
-    /// [`Transport::poll`] would report, or bytes that it would move.
+    /// For a wait for this transport among others: readable when there is something that
+    /// [`Transport::poll`] would report, when it could move bytes, or when the waker was used.
     pub fn event_queue(&self) -> BorrowedFd<'_> {
         self.queue.registry().as_fd()
     }
@@ -100,6 +103,12 @@ impl TcpTransport {
         } else {
             Some(self.origin)
         }
+    }
+
+    /// Whether a poll has consumed a use of the waker since the last call. For a transport that waits
+    /// for this one among others, and polls it without a wait.
+    pub fn take_woken(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
     }
 
     /// The endpoint, if posts to it are still accepted.
@@ -147,7 +156,7 @@ impl TcpTransport {
         }
     }
 
-    /// Asks the event queue, waiting up to `timeout`. Answers whether the waker was used.
+    /// Polls the event queue, waiting up to `timeout`. Returns whether the waker was used.
     fn wait(&mut self, timeout: Option<Duration>) -> bool {
         self.counters.waits += 1;
         self.polls_without_wait = 0;
@@ -176,6 +185,7 @@ impl TcpTransport {
             }
         }
         self.counters.wakeups += u64::from(woken);
+        self.woken |= woken;
         woken
     }
 

@@ -12,14 +12,13 @@
 
 mod completion;
 mod endpoint;
-mod erased;
+mod forward;
 mod one_sided;
 mod transport;
 mod triggered;
 
 pub use completion::{Cause, Completion, PostError};
 pub use endpoint::{CONTROL_BYTES_MAX, EndpointId, Token};
-pub use erased::{ErasedLink, ErasedTransport};
 pub use memory::{
     Attachment, FutureRead, LeaseError, Memory, PeerMemory, ReadLease, Region, RegionError,
     RegionPool, Storage, StoredRead, StoredWrite, WriteLease,

@@ -17,7 +17,7 @@ use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_switch::{
     GroupEnd, Inserted, Member, Registration, Root, SwitchLink, SwitchTransport, Unconnected,
 };
-use transport_tcp::{TcpConfig, TcpLink};
+use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
 
 const ID: u32 = 0x80_0789;
 /// The numbers wrap soon.
@@ -92,7 +92,7 @@ fn lifeline() -> [TcpLink; 2] {
 }
 
 fn transport() -> SwitchTransport {
-    SwitchTransport::new(TcpConfig::default()).unwrap()
+    SwitchTransport::over(TcpTransport::new(TcpConfig::default()).unwrap())
 }
 
 impl Stage {
