@@ -14,7 +14,7 @@ use std::{
 };
 
 use rdmc::{
-    Algorithm, Context, ContextSettings, Group, GroupSettings, Memory, Region, Schedule, Secret,
+    Algorithm, Context, ContextSettings, Failure, Group, GroupSettings, Incoming, Region, Secret,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,20 +35,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         })
         .collect::<Result<Vec<_>, _>>()?;
     let addresses: Vec<SocketAddr> = contexts.iter().map(Context::address).collect();
-    let schedule = Schedule::new(algorithm, members, 0)?;
 
     let (done, received) = mpsc::channel();
     let join = |rank: u32, done: mpsc::Sender<u32>| {
-        let mut settings = GroupSettings::new(1, rank, schedule.clone());
-        settings.block_bytes = block_kib << 10;
-        contexts[rank as usize].create_group_with(
-            settings,
-            &addresses,
-            |_message, bytes| Memory::Region(Region::zeroed(bytes as usize)),
-            move |_message, _region| {
-                let _ = done.send(rank);
-            },
-        )
+        let settings = GroupSettings::new(1, addresses.clone(), rank)
+            .algorithm(algorithm)
+            .block_bytes(block_kib << 10);
+        let incoming = |_message, bytes: u64| Incoming::Into(Region::zeroed(bytes as usize));
+        let complete = move |_message, _region| {
+            let _ = done.send(rank);
+        };
+        contexts[rank as usize].create_group_with(settings, (incoming, complete, |_: &Failure| {}))
     };
     let groups = thread::scope(|scope| {
         let joining: Vec<_> = (0..members)

@@ -13,10 +13,11 @@ use std::{
     time::Duration,
 };
 
+use engine::Event;
 use session::Deadline;
 
 use crate::{
-    Error, Event,
+    Error,
     commands::Commands,
     outlet::{Deliver, Due},
     worker::Worker,

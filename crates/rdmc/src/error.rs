@@ -4,6 +4,7 @@ use std::{io, net::SocketAddr};
 
 use engine::Failure;
 use relay::RelayError;
+use schedule::ScheduleError;
 use transport::RegionError;
 
 /// What calls into the library can answer.
@@ -16,6 +17,9 @@ pub enum Error {
     /// The call does not fit the group's rules or state; nothing has changed.
     #[error(transparent)]
     Relay(#[from] RelayError),
+    /// No schedule can be made of the group's settings.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// This host cannot use the network that was asked for.
     #[error("the fabric {fabric} cannot be used here: {cause}")]
     Fabric {

@@ -7,18 +7,18 @@ use std::{
     time::Duration,
 };
 
-use engine::check_region;
+use engine::{Event, check_region};
 use relay::Blocks;
 use session::Deadline;
 use transport::Region;
 
 use crate::{
-    Error, Event, Failure, GroupSettings, Offload, RelayError,
+    Error, Failure, GroupSettings, Offload, RelayError,
     caller::Caller,
     commands::{Command, Commands},
 };
 
-/// One group at one member. Made by [`crate::Context::create_group`].
+/// One group at one member. Made by [`crate::Context::create_group_with`].
 ///
 /// Any thread may call. Dropping a group that is not closed makes it fail at all members.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub struct SendHandle {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: GroupSettings,
+    /// What `settings` have made.
+    pub(crate) made: engine::GroupSettings,
     pub(crate) offload: Offload,
     commands: Commands,
     /// With [`crate::Progress::Caller`]: whoever waits drives.
@@ -87,7 +89,7 @@ impl Group {
     pub fn send(&self, region: Region) -> Result<SendHandle, Error> {
         let settings = &self.shared.settings;
         if !settings.is_root() {
-            let (root, rank) = (settings.schedule.root(), settings.rank);
+            let (root, rank) = (settings.root, settings.rank);
             return Err(RelayError::NotRoot { root, rank }.into());
         }
         let blocks = Blocks::new(region.len() as u64, settings.block_bytes)?;
@@ -103,7 +105,7 @@ impl Group {
         Ok(SendHandle { shared: Arc::clone(&self.shared), message })
     }
 
-    /// Gives memory for a message after [`crate::Memory::Later`].
+    /// Gives memory for a message after [`crate::Incoming::Later`].
     ///
     /// Errors: too small or read-only (another region may be given), not asked for, group failed.
     pub fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
@@ -212,12 +214,13 @@ impl SendHandle {
 impl Shared {
     pub(crate) fn new(
         settings: GroupSettings,
+        made: engine::GroupSettings,
         offload: Offload,
         commands: Commands,
         caller: Option<Arc<Caller>>,
     ) -> Arc<Self> {
         let (status, changed) = (Mutex::default(), Condvar::new());
-        Arc::new(Self { settings, offload, commands, caller, status, changed })
+        Arc::new(Self { settings, made, offload, commands, caller, status, changed })
     }
 
     fn status(&self) -> MutexGuard<'_, Status> {

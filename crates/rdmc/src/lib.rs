@@ -13,8 +13,6 @@
 //! With [`Algorithm::InSwitch`] receivers relay nothing: switches copy what the root sends once, which
 //! `Switches` tells them to (feature `switch`).
 //!
-//! [`Engine`] is the same without threads and sockets, over any [`transport::Transport`].
-//!
 //! # Features
 //! Both are off by default.
 //! - `fabric`: fabrics of libfabric; its headers are needed to build it.
@@ -64,22 +62,24 @@ mod fabric;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod group;
+mod group_settings;
 mod network;
 mod outbox;
 mod outlet;
 mod protection;
 mod worker;
 
-pub use application::{Application, Memory};
+pub use application::{Application, Incoming};
 pub use completion::CompletionMode;
 pub use context::{Context, ContextSettings, Progress};
 pub use engine::{
-    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Counters, Engine, Error as EngineError, Event, Failure,
-    FailureKind, GroupSettings, Offload, SmallMessages, Waited,
+    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Counters, Failure, FailureKind, Offload, SmallMessages,
+    Waited,
 };
 pub use error::Error;
 pub use fabric::Fabric;
 pub use group::{Group, SendHandle};
+pub use group_settings::GroupSettings;
 pub use protection::Protection;
 pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError};

@@ -12,7 +12,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use crate::Event;
+use engine::Event;
 
 /// Where the progress thread puts events.
 pub(crate) struct EventSender {

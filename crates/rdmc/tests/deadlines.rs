@@ -14,9 +14,10 @@ use std::{
     time::Duration,
 };
 
-use common::{PATIENCE, Recorder, Told, World, group};
+use common::{PATIENCE, Recorder, Told, World, among, group};
 use rdmc::{
-    Algorithm, Application, Context, Error, Group, GroupSettings, Memory, Progress, Region, Secret,
+    Algorithm, Application, Context, Error, Group, GroupSettings, Incoming, Progress, Region,
+    Secret,
     bootstrap::{Channel, Deadline, Listener, rendezvous},
 };
 use tracing::{
@@ -56,10 +57,10 @@ struct Stuck {
 }
 
 impl Application for Stuck {
-    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, _: u64, bytes: u64) -> Incoming {
         let _ = self.called.send(());
         let _ = self.let_go.recv();
-        Memory::Region(Region::zeroed(bytes as usize))
+        Incoming::Into(Region::zeroed(bytes as usize))
     }
 
     fn complete(&mut self, _: u64, _: Region) {}
@@ -89,8 +90,9 @@ impl StuckGroup {
         let [zero, one] = [0, 1].map(|rank| (&world.contexts[rank], chain(7, 2)(rank as u32)));
         let (root, receiver) = thread::scope(|scope| {
             let addresses = &world.addresses;
-            let root = scope.spawn(|| zero.0.create_group(zero.1, addresses, Recorder(recorder)));
-            let receiver = one.0.create_group(one.1, addresses, stuck);
+            let root = scope
+                .spawn(|| zero.0.create_group_with(among(zero.1, addresses), Recorder(recorder)));
+            let receiver = one.0.create_group_with(among(one.1, addresses), stuck);
             (root.join().unwrap().unwrap(), receiver.unwrap())
         });
         root.send(Region::zeroed(5_000)).unwrap();
@@ -131,7 +133,8 @@ fn a_callback_is_refused_what_would_wait_for_it() {
         let (context, handles) = (Arc::new(context), Arc::new(OnceLock::new()));
         let (asked, outcomes) = channel();
         let asks = Asks { handles: Arc::clone(&handles), asked };
-        let group = context.create_group(chain(1, 1)(0), &world.addresses, asks).unwrap();
+        let group =
+            context.create_group_with(among(chain(1, 1)(0), &world.addresses), asks).unwrap();
         let group = Arc::new(group);
         handles.set((Arc::clone(&context), Arc::clone(&group))).ok().unwrap();
         group.send(Region::zeroed(10)).unwrap();
@@ -158,8 +161,8 @@ struct Asks {
 }
 
 impl Application for Asks {
-    fn incoming(&mut self, _: u64, _: u64) -> Memory {
-        Memory::Later
+    fn incoming(&mut self, _: u64, _: u64) -> Incoming {
+        Incoming::Later
     }
 
     fn complete(&mut self, _: u64, _: Region) {
@@ -268,7 +271,8 @@ fn a_panic_where_transfers_are_moved_on_fails_all_groups_with_the_cause() {
         }
         let (recorder, _) = channel();
         let context = &world.contexts[0];
-        let created = context.create_group(chain(2, 3)(0), &world.addresses, Recorder(recorder));
+        let created =
+            context.create_group_with(among(chain(2, 3)(0), &world.addresses), Recorder(recorder));
         for outcome in [created.map(drop), context.counters().map(drop), context.waited().map(drop)]
         {
             let error = outcome.unwrap_err();
@@ -292,7 +296,8 @@ fn a_stuck_progress_thread_holds_up_nobody_beyond_the_deadline() {
         scope.spawn(|| {
             let (recorder, _) = channel();
             let settings = chain(1, 1)(0);
-            let created = context.create_group(settings, &world.addresses, Recorder(recorder));
+            let created =
+                context.create_group_with(among(settings, &world.addresses), Recorder(recorder));
             assert_timeout(created, "is busy");
         });
         for timeout in [Duration::ZERO, SHORT] {
@@ -359,8 +364,8 @@ fn a_silent_or_absent_peer_holds_up_nobody_beyond_the_deadline() {
                 let addresses = [world.addresses[0], at];
                 let addresses = if rank == 0 { addresses } else { [at, world.addresses[0]] };
                 let context = &world.contexts[0];
-                let created =
-                    context.create_group(chain(1, 2)(rank), &addresses, Recorder(recorder));
+                let created = context
+                    .create_group_with(among(chain(1, 2)(rank), &addresses), Recorder(recorder));
                 created.unwrap_err()
             };
             ends("Context::create_group", Box::new(create), timeout);
@@ -420,9 +425,10 @@ fn closing_a_context_waits_for_callbacks_that_other_threads_run() {
     let (recorder, _) = channel();
     let (root, receiver) = thread::scope(|scope| {
         let (contexts, addresses) = (&world.contexts, &world.addresses);
-        let root = || contexts[0].create_group(chain(1, 2)(0), addresses, Recorder(recorder));
+        let root =
+            || contexts[0].create_group_with(among(chain(1, 2)(0), addresses), Recorder(recorder));
         let root = scope.spawn(root);
-        let receiver = contexts[1].create_group(chain(1, 2)(1), addresses, stuck);
+        let receiver = contexts[1].create_group_with(among(chain(1, 2)(1), addresses), stuck);
         (root.join().unwrap().unwrap(), receiver.unwrap())
     });
     root.send(Region::zeroed(5_000)).unwrap();

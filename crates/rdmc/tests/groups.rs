@@ -14,7 +14,7 @@ use rdmc::{Algorithm, CompletionMode, Fabric, Progress, Region};
 /// Sends messages of these sizes, closes, and checks what everybody was told.
 fn deliver(world: &World, settings: impl Fn(u32) -> rdmc::GroupSettings + Sync, sizes: &[usize]) {
     let groups = world.join(&settings);
-    let root = settings(0).schedule.root() as usize;
+    let root = settings(0).root as usize;
     for (message, &bytes) in sizes.iter().enumerate() {
         let region = Region::from_vec(contents(message as u64, bytes));
         assert_eq!(groups[root].0.send(region).unwrap().message(), message as u64);

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use common::{PATIENCE, Recorder, Told, World, close_all, contents, group};
+use common::{PATIENCE, Recorder, Told, World, among, close_all, contents, group};
 use rdmc::{
     Algorithm, Error, Fabric, Failure, FailureKind, GroupSettings, Protection, Region, Secret,
     bootstrap::{Channel, Deadline, PROTOCOL_VERSION, SessionError},
@@ -206,10 +206,8 @@ fn a_recorded_session_is_of_no_use() {
             let _ = stream.read_to_end(&mut answer);
         });
         let again = world.contexts[0].create_group_with(
-            chain(1, 2)(0),
-            &world.addresses,
-            |_, bytes| rdmc::Memory::Region(Region::zeroed(bytes as usize)),
-            |_, _| {},
+            among(chain(1, 2)(0), &world.addresses),
+            Recorder(std::sync::mpsc::channel().0),
         );
         assert!(matches!(again, Err(Error::Timeout { .. })), "{:?}", again.map(drop));
         replay.join().unwrap();

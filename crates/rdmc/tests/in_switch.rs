@@ -15,7 +15,7 @@ use std::{
 use mcrdma::Counter;
 use rdmc::{
     Algorithm, Application, Context, ContextSettings, Error, Failure, FailureKind, Group,
-    GroupSettings, Memory, Region, Schedule, Secret,
+    GroupSettings, Incoming, Region, Secret,
 };
 use testing_switch::hosts::{MTU_BYTES, OneSwitch, Plane, address, run, skipped};
 
@@ -59,8 +59,8 @@ enum Told {
 struct Recorder(Sender<Told>, Option<Region>);
 
 impl Application for Recorder {
-    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
-        Memory::Region(self.1.take().unwrap_or_else(|| Region::zeroed(bytes as usize)))
+    fn incoming(&mut self, _: u64, bytes: u64) -> Incoming {
+        Incoming::Into(self.1.take().unwrap_or_else(|| Region::zeroed(bytes as usize)))
     }
 
     fn complete(&mut self, message: u64, region: Region) {
@@ -99,16 +99,17 @@ fn join_into(
     (number, root): (u64, usize),
     memory: Option<Region>,
 ) -> Result<(Group, Receiver<Told>), Error> {
-    let schedule = Schedule::new(Algorithm::InSwitch, members as u32, root as u32).unwrap();
     let rank = (host + root) % members;
-    let mut settings = GroupSettings::new(number, rank as u32, schedule);
-    settings.block_bytes = BLOCK_BYTES;
-    settings.messages_in_flight = 3;
     let host_of = |rank: usize| (rank + members - root) % members;
     let addresses: Vec<SocketAddr> =
         (0..members).map(|rank| SocketAddr::new(address(host_of(rank)), PORT)).collect();
+    let settings = GroupSettings::new(number, addresses, rank as u32)
+        .algorithm(Algorithm::InSwitch)
+        .root(root as u32)
+        .block_bytes(BLOCK_BYTES)
+        .messages_in_flight(3);
     let (tell, told) = channel();
-    Ok((context.create_group(settings, &addresses, Recorder(tell, memory))?, told))
+    Ok((context.create_group_with(settings, Recorder(tell, memory))?, told))
 }
 
 /// Messages of these lengths arrive at so many receivers, in order and whole, and each block of them
@@ -451,12 +452,10 @@ fn members_of_one_machine_have_no_switch() {
             .zip(&contexts)
             .map(|(rank, context)| {
                 scope.spawn(move || {
-                    let schedule = Schedule::new(Algorithm::InSwitch, 2, 0).unwrap();
-                    let settings = GroupSettings::new(1, rank, schedule);
+                    let settings = GroupSettings::new(1, addresses.to_vec(), rank)
+                        .algorithm(Algorithm::InSwitch);
                     let (tell, _told) = channel();
-                    context
-                        .create_group(settings, &addresses, Recorder(tell, Option::None))
-                        .map(drop)
+                    context.create_group_with(settings, Recorder(tell, Option::None)).map(drop)
                 })
             })
             .collect();
@@ -475,11 +474,10 @@ fn what_no_switch_could_do_is_refused_before_anybody_is_asked() {
     let context =
         Context::start(ContextSettings::new(listen, Secret::from_bytes([3; 32]))).unwrap();
     let create = |rank, members: u32| {
-        let schedule = Schedule::new(Algorithm::InSwitch, members, 0).unwrap();
         let addresses = vec![context.address(); members as usize];
         let (tell, _told) = channel();
-        let settings = GroupSettings::new(1, rank, schedule);
-        context.create_group(settings, &addresses, Recorder(tell, None)).map(drop).unwrap_err()
+        let settings = GroupSettings::new(1, addresses, rank).algorithm(Algorithm::InSwitch);
+        context.create_group_with(settings, Recorder(tell, None)).map(drop).unwrap_err()
     };
     let error = create(0, 3);
     assert!(error.to_string().contains("ContextSettings::switches"), "{error}");

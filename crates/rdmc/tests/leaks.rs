@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{PATIENCE, Recorder, Told, World, close_all, contents, group};
+use common::{PATIENCE, Recorder, Told, World, among, close_all, contents, group};
 use rdmc::{Algorithm, GroupSettings, Region};
 use transport_contract::CountingAllocator;
 
@@ -112,7 +112,8 @@ fn miss_members(world: &World, numbers: Range<u64>) {
     for number in numbers {
         let context = &world.contexts[2];
         let (sender, _told) = std::sync::mpsc::channel();
-        let missed = context.create_group(chain(number)(2), &world.addresses, Recorder(sender));
+        let missed =
+            context.create_group_with(among(chain(number)(2), &world.addresses), Recorder(sender));
         assert!(missed.is_err());
     }
 }

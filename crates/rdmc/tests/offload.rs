@@ -5,8 +5,9 @@ mod world;
 
 use std::time::Duration;
 
+use engine::GroupSettings;
 use proptest::prelude::*;
-use rdmc::{Algorithm, GroupSettings, Offload, Window};
+use rdmc::{Algorithm, Offload, Window};
 use transport_sim::SimConfig;
 use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
 

@@ -13,9 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{PATIENCE, World, contents};
+use common::{PATIENCE, World, among, contents};
 use rdmc::{
-    Algorithm, Application, Error, Fabric, Failure, FailureKind, Group, GroupSettings, Memory,
+    Algorithm, Application, Error, Fabric, Failure, FailureKind, Group, GroupSettings, Incoming,
     Protection, Region, SmallMessages, Storage,
 };
 
@@ -49,8 +49,8 @@ struct Receiving<M> {
 }
 
 impl<M: FnMut(u64, u64) -> Region + Send + 'static> Application for Receiving<M> {
-    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
-        Memory::Region((self.memory)(message, bytes))
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
+        Incoming::Into((self.memory)(message, bytes))
     }
 
     fn block(&mut self, _: u64, offset: u64, _: u64) {
@@ -86,7 +86,8 @@ where
                 scope.spawn(move || {
                     let (told, heard) = channel();
                     let application = Receiving { memory: memory(rank), told };
-                    let group = context.create_group(settings(rank), &world.addresses, application);
+                    let group = context
+                        .create_group_with(among(settings(rank), &world.addresses), application);
                     (group.unwrap(), heard)
                 })
             })
@@ -215,7 +216,11 @@ fn assert_shrinking_is_named(
     let shrink = || file.set_len(left).unwrap();
     let groups = join(
         world,
-        |rank| GroupSettings { report_blocks: true, number, ..settings(rank) },
+        |rank| {
+            let mut settings = settings(rank).report_blocks(true);
+            settings.number = number;
+            settings
+        },
         |rank| {
             let file = file.try_clone().unwrap();
             move |message, bytes| {
@@ -279,9 +284,9 @@ fn a_file_that_shrinks_before_a_small_message_is_an_error_too() {
     for network in networks() {
         let world = world_over(&network);
         for (number, culprit) in [(1, 0), (2, 1)] {
-            let settings = |rank| GroupSettings {
-                small: Some(SmallMessages::default()),
-                ..common::group(number, Algorithm::Chain, MEMBERS, 0)(rank)
+            let settings = |rank| {
+                common::group(number, Algorithm::Chain, MEMBERS, 0)(rank)
+                    .small(Some(SmallMessages::default()))
             };
             let shrink = ("before a small message", None, 10);
             assert_shrinking_is_named(&world, (number, &settings), 300, culprit, shrink);
@@ -354,15 +359,15 @@ fn join_behind(
     gate: &Arc<Gate>,
     culprit: u32,
     bytes: usize,
-    stall_timeout_ms: u64,
+    stall_timeout: Duration,
 ) -> Joined {
     let region = Region::from_storage(Arc::clone(gate) as Arc<dyn Storage>, bytes as u64, true);
     let region = region.unwrap();
     let groups = join(
         world,
-        |rank| GroupSettings {
-            stall_timeout_ms,
-            ..common::group(1, Algorithm::BinomialPipeline, MEMBERS, 0)(rank)
+        |rank| {
+            common::group(1, Algorithm::BinomialPipeline, MEMBERS, 0)(rank)
+                .stall_timeout(stall_timeout)
         },
         |rank| {
             let region = region.clone();
@@ -387,7 +392,7 @@ fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
             settings.tcp.silence_timeout_ms = SILENCE_MS;
         });
         let gate = Gate::closed(if culprit == 0 { contents(1, BYTES) } else { vec![0; BYTES] });
-        let groups = join_behind(&world, &gate, culprit, BYTES, 600_000);
+        let groups = join_behind(&world, &gate, culprit, BYTES, Duration::from_secs(600));
         gate.wait_for_somebody();
         let others = join(&world, common::group(2, Algorithm::Chain, MEMBERS, 2), |_| in_heap);
         let (since, mut message) = (Instant::now(), 0);
@@ -415,7 +420,7 @@ fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |_| {});
         let gate = Gate::closed(vec![1; BYTES]);
-        let groups = join_behind(&world, &gate, culprit, BYTES, 4_000);
+        let groups = join_behind(&world, &gate, culprit, BYTES, Duration::from_secs(4));
         let access = if culprit == 0 { "read" } else { "write" };
         for (rank, (_, told)) in (0..).zip(&groups) {
             let (failure, regions) = failure_of(told);
@@ -449,7 +454,7 @@ fn a_group_that_is_given_up_ends_without_its_disk() {
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |_| {});
         let gate = Gate::closed(vec![1; BYTES]);
-        let groups = join_behind(&world, &gate, culprit, BYTES, 0);
+        let groups = join_behind(&world, &gate, culprit, BYTES, Duration::MAX);
         gate.wait_for_somebody();
         groups[2].0.abort("enough");
         for (_, told) in &groups {

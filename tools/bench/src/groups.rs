@@ -15,8 +15,8 @@ use std::{
 
 use plan::size;
 use rdmc::{
-    Algorithm, Application, Context, ContextSettings, Failure, Group, GroupSettings, Memory,
-    Progress, Region, Schedule, Secret,
+    Algorithm, Application, Context, ContextSettings, Failure, Group, GroupSettings, Incoming,
+    Progress, Region, Secret,
 };
 use serde_json::json;
 
@@ -200,16 +200,16 @@ fn join(
     shared: &Shared,
     told: &Sender<Outcome<u64>>,
 ) -> Outcome<Group> {
-    let schedule = Schedule::new(Algorithm::BinomialPipeline, 4, 0)?;
     let own = members.iter().position(|&member| member == rank).ok_or("not a member")?;
-    let mut settings = GroupSettings::new(number, own as u32, schedule);
+    let addresses: Vec<SocketAddr> =
+        members.iter().map(|&member| shared.addresses[member as usize]).collect();
+    let mut settings =
+        GroupSettings::new(number, addresses, own as u32).algorithm(Algorithm::BinomialPipeline);
     settings.block_bytes = args.block;
     settings.small = None;
     settings.offload = args.equipment.offload;
-    let addresses: Vec<SocketAddr> =
-        members.iter().map(|&member| shared.addresses[member as usize]).collect();
     let checker = Checker { number, told: told.clone() };
-    Ok(shared.contexts[rank as usize].create_group(settings, &addresses, checker)?)
+    Ok(shared.contexts[rank as usize].create_group_with(settings, checker)?)
 }
 
 /// Compares what comes with what was sent in this group.
@@ -219,8 +219,8 @@ struct Checker {
 }
 
 impl Application for Checker {
-    fn incoming(&mut self, _message: u64, bytes: u64) -> Memory {
-        Memory::Region(Region::zeroed(bytes as usize))
+    fn incoming(&mut self, _message: u64, bytes: u64) -> Incoming {
+        Incoming::Into(Region::zeroed(bytes as usize))
     }
 
     fn complete(&mut self, _message: u64, region: Region) {

@@ -14,7 +14,7 @@ use std::{
 
 use rdmc::{
     Algorithm, Application, Context, ContextSettings, Error, Fabric, Failure, Group, GroupSettings,
-    Memory, Region, Schedule, Secret,
+    Incoming, Region, Secret,
 };
 
 /// Long enough for a busy machine; a test that needs it has failed.
@@ -35,9 +35,9 @@ pub enum Told {
 pub struct Recorder(pub Sender<Told>);
 
 impl Application for Recorder {
-    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
         let _ = self.0.send(Told::Incoming(message, bytes));
-        Memory::Region(Region::zeroed(bytes as usize))
+        Incoming::Into(Region::zeroed(bytes as usize))
     }
 
     fn block(&mut self, message: u64, offset: u64, bytes: u64) {
@@ -112,8 +112,8 @@ impl World {
                     scope.spawn(move || {
                         let (sender, told) = channel();
                         let application = application(rank)(sender);
-                        let group =
-                            context.create_group(settings(rank), &self.addresses, application);
+                        let group = context
+                            .create_group_with(among(settings(rank), &self.addresses), application);
                         (group, told)
                     })
                 })
@@ -153,7 +153,7 @@ pub fn ipv6() -> SocketAddr {
     (Ipv6Addr::LOCALHOST, 0).into()
 }
 
-/// Settings of a small group with small blocks.
+/// Settings of a small group with small blocks, for members that [`among`] adds.
 pub fn group(
     number: u64,
     algorithm: Algorithm,
@@ -161,14 +161,22 @@ pub fn group(
     root: u32,
 ) -> impl Fn(u32) -> GroupSettings + Sync {
     let racks: Vec<u32> = (0..members).map(|rank| rank / 3).collect();
-    let schedule = Schedule::with_racks(algorithm, &racks, root).unwrap();
     move |rank| {
-        let mut settings = GroupSettings::new(number, rank, schedule.clone());
-        settings.block_bytes = 1_000;
+        let mut settings = GroupSettings::new(number, Vec::new(), rank)
+            .algorithm(algorithm)
+            .racks(racks.clone())
+            .root(root)
+            .block_bytes(1_000);
         // Messages of a few blocks are relayed here; tests of small messages say so.
         settings.small = None;
         settings
     }
+}
+
+/// These settings, of a group whose members are at these addresses.
+pub fn among(mut settings: GroupSettings, addresses: &[SocketAddr]) -> GroupSettings {
+    settings.members = addresses.to_vec();
+    settings
 }
 
 /// Contents that differ by message and place.

@@ -33,14 +33,15 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
         [] => job.schedule(member.args.members)?,
         racks => job.schedule_in(racks)?,
     };
-    let mut settings = GroupSettings::new(job.number, member.args.rank, schedule);
+    let mut settings = GroupSettings::new(job.number, member.addresses.clone(), member.args.rank)
+        .schedule(schedule);
     settings.block_bytes = job.block_bytes;
     settings.window = Window { receives: job.window, sends: job.window };
     settings.messages_in_flight = job.messages_in_flight;
     settings.report_blocks = report_blocks;
     settings.small = settings.small.filter(|_| job.small);
     settings.offload = member.args.equipment.offload;
-    let group = context.create_group(settings, &member.addresses, recorder)?;
+    let group = context.create_group_with(settings, recorder)?;
     check_offload(&group)?;
 
     let is_root = member.args.rank == 0;

@@ -11,8 +11,7 @@ use std::{
 };
 
 use rdmc::{
-    Algorithm, Application, Failure, Group, GroupSettings, Memory, Region, RegionPool, Schedule,
-    Window,
+    Algorithm, Application, Failure, Group, GroupSettings, Incoming, Region, RegionPool, Window,
 };
 
 use super::{
@@ -69,11 +68,11 @@ impl Recorder {
 }
 
 impl Application for Recorder {
-    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
         if message == 0 {
-            return Memory::Region(Region::zeroed(bytes as usize));
+            return Incoming::Into(Region::zeroed(bytes as usize));
         }
-        self.pool.take().map_or(Memory::Refuse("no memory is left".into()), Memory::Region)
+        self.pool.take().map_or(Incoming::Refuse("no memory is left".into()), Incoming::Into)
     }
 
     fn received(&mut self, message: u64) {
@@ -161,26 +160,25 @@ fn join_groups<'a>(
     pool: RegionPool,
 ) -> Outcome<Part<'a>> {
     let algorithm: Algorithm = workload.algorithm.parse()?;
-    let schedule = Schedule::new(algorithm, 1 + Workload::TARGETS as u32, 0)?;
     let (sender, told) = mpsc::channel();
     let mut groups = HashMap::new();
     for (index, members) in workload.groups.iter().enumerate() {
         let own = |&one: &u32| one == member.args.rank;
         let Some(rank) = members.iter().position(own) else { continue };
         let number = workload.number + index as u64;
-        let mut settings = GroupSettings::new(number, rank as u32, schedule.clone());
+        let addresses: Option<Vec<_>> =
+            members.iter().map(|&one| member.addresses.get(one as usize).copied()).collect();
+        let addresses = addresses.ok_or("a group has members that do not exist")?;
+        let mut settings = GroupSettings::new(number, addresses, rank as u32).algorithm(algorithm);
         settings.block_bytes = workload.block_bytes;
         settings.window = Window { receives: workload.window, sends: workload.window };
         settings.small = None;
-        let addresses: Option<Vec<_>> =
-            members.iter().map(|&one| member.addresses.get(one as usize).copied()).collect();
         let recorder = Recorder {
             objects: workload.objects_of(index).collect(),
             pool: pool.clone(),
             told: sender.clone(),
         };
-        let addresses = addresses.ok_or("a group has members that do not exist")?;
-        groups.insert(index, member.context.create_group(settings, &addresses, recorder)?);
+        groups.insert(index, member.context.create_group_with(settings, recorder)?);
     }
     Ok(Part { workload, groups, pool, told })
 }

@@ -91,11 +91,12 @@ fn join_all(member: &Member<'_>, together: &Together, pool: &RegionPool) -> Outc
         let memory = pool.clone();
         let recorder = Recorder { memory, told: sender, fault: None, block_bytes: 1, blocks: 0 };
         let is_root = schedule.root() == rank;
-        let mut settings = GroupSettings::new(number, rank, schedule);
+        let mut settings =
+            GroupSettings::new(number, member.addresses.clone(), rank).schedule(schedule);
         settings.block_bytes = together.block_bytes;
         settings.window = Window { receives: together.window, sends: together.window };
         settings.small = None;
-        let group = member.context.create_group(settings, &member.addresses, recorder)?;
+        let group = member.context.create_group_with(settings, recorder)?;
         Ok(Part { number, is_root, group, told, object: None })
     };
     (together.number..).zip(schedules).map(join).collect()
