@@ -208,7 +208,9 @@ impl Start {
             .block_bytes(self.block_bytes)
             .window(window)
             .messages_in_flight(self.messages_in_flight)
-            .offload(self.offload);
+            .offload(self.offload)
+            // A message for each range, all queued at once.
+            .send_queue_max(u32::MAX);
         settings.make_schedule()?;
         Ok(settings)
     }

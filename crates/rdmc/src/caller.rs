@@ -100,7 +100,7 @@ impl Caller {
         &self,
         (call, instead): (&'static str, &'static str),
         deadline: Deadline,
-        done: impl Fn() -> bool,
+        mut done: impl FnMut() -> bool,
     ) -> Result<bool, Error> {
         let mut turns = 0;
         loop {

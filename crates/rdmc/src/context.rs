@@ -27,10 +27,12 @@ use crate::{
     },
     disks::DiskThreads,
     dispatcher::{Dispatcher, Registration},
-    group::Shared,
+    inbox::Inbox,
     network::{GroupEnd, Link, Network, Wire},
     outbox::events,
     outlet::Outlet,
+    receiving::Receiving,
+    shared::Shared,
     worker::Worker,
 };
 
@@ -50,8 +52,8 @@ pub enum Progress {
     /// A thread of the context's own; callbacks run on one thread for each group.
     #[default]
     Thread,
-    /// Whoever calls [`Context::progress`], or waits by [`Group::close`], [`Group::wait_complete`] or
-    /// [`crate::SendHandle::wait`]; callbacks run there. One thread at a time is at it, and others wait
+    /// Whoever calls [`Context::progress`], or waits by [`Group::close`], [`Group::receive`] or any
+    /// other call of this library that waits for a group; callbacks run there. One thread at a time is at it, and others wait
     /// for it.
     Caller,
 }
@@ -193,22 +195,43 @@ impl Context {
     ///
     /// Of [`crate::Algorithm::InSwitch`] it blocks until switches know the group, too.
     ///
+    /// Messages are received by [`Group::receive`].
+    ///
     /// Errors: a setting is out of range; the number is in use; a member is not reachable, refuses,
     /// was told something else (the error names the difference), or does not show up;
     /// [`Error::InSwitch`].
+    pub fn create_group(&self, mut settings: GroupSettings) -> Result<Group, Error> {
+        settings.report_blocks = true;
+        let inbox = Inbox::new(settings.number, settings.receive_bytes_max);
+        self.create(settings, Some(inbox), |shared| Box::new(Receiving(Arc::clone(shared))))
+    }
+
+    /// As [`Context::create_group`], with callbacks by which messages are received.
+    ///
+    /// Errors: as [`Context::create_group`].
     pub fn create_group_with(
         &self,
         settings: GroupSettings,
         application: impl Application,
     ) -> Result<Group, Error> {
+        self.create(settings, None, |_| Box::new(application))
+    }
+
+    fn create(
+        &self,
+        settings: GroupSettings,
+        inbox: Option<Inbox>,
+        application: impl FnOnce(&Arc<Shared>) -> Box<dyn Application>,
+    ) -> Result<Group, Error> {
         let made = engine::GroupSettings::try_from(&settings)?;
         self.commands.check()?;
         self.check_in_switch(&made)?;
         let offload = Offload::of(&made, self.can_offload);
-        let (commands, caller) = (self.commands.clone(), self.caller.clone());
-        let shared = Shared::new(settings, made, offload, commands, caller);
+        let worker = (self.commands.clone(), self.caller.clone());
+        let shared = Shared::new(settings, made, offload, worker, inbox);
         self.reserve(&shared)?;
-        self.connect_and_create(&shared, Box::new(application)).inspect_err(|_| {
+        let application = application(&shared);
+        self.connect_and_create(&shared, application).inspect_err(|_| {
             lock(&self.groups).remove(&shared.settings.number);
         })?;
         Ok(Group::new(shared))

@@ -10,7 +10,7 @@ use engine::Event;
 use transport::Region;
 
 use crate::{
-    Application, Error, Failure, FailureKind, Incoming, group::Shared, outlet::Deliver,
+    Application, Error, Failure, FailureKind, Incoming, outlet::Deliver, shared::Shared,
     worker::panic_text,
 };
 

@@ -62,7 +62,7 @@ pub struct GroupSettings {
     /// Which messages are written to all receivers at once; `None`: all are relayed. Not used where
     /// switches copy, which costs the root one transmission anyway.
     pub small: Option<SmallMessages>,
-    /// Whether [`crate::Application::block`] is called. Blocks that wait for a slow callback are
+    /// Whether [`crate::Application::block`] is called; always on in groups without callbacks. Blocks that wait for a slow callback are
     /// merged: memory is bounded by the window and the messages in flight, not by the messages'
     /// lengths.
     pub report_blocks: bool,
@@ -70,7 +70,19 @@ pub struct GroupSettings {
     /// member that was waited for. [`Duration::MAX`]: for ever (a dead or silent peer is still
     /// noticed).
     pub stall_timeout: Duration,
+    /// How many messages may be queued at the root that are not complete there; 1 or more. See
+    /// [`crate::Group::send`].
+    pub send_queue_max: u32,
+    /// How much memory the library allocates for messages that were not received yet, in bytes. See
+    /// [`crate::Group::receive`].
+    pub receive_bytes_max: u64,
 }
+
+/// [`GroupSettings::send_queue_max`] unless set.
+const SEND_QUEUE_DEFAULT: u32 = 64;
+
+/// [`GroupSettings::receive_bytes_max`] unless set.
+const RECEIVE_BYTES_DEFAULT: u64 = 256 << 20;
 
 impl GroupSettings {
     /// A group of these members, of which this is `rank`, with rank 0 as the root and defaults for
@@ -91,6 +103,8 @@ impl GroupSettings {
             small: Some(SmallMessages::default()),
             report_blocks: false,
             stall_timeout: Duration::from_secs(60),
+            send_queue_max: SEND_QUEUE_DEFAULT,
+            receive_bytes_max: RECEIVE_BYTES_DEFAULT,
         }
     }
 
@@ -172,6 +186,20 @@ impl GroupSettings {
         self
     }
 
+    /// Sets [`GroupSettings::send_queue_max`].
+    #[must_use]
+    pub fn send_queue_max(mut self, messages: u32) -> Self {
+        self.send_queue_max = messages;
+        self
+    }
+
+    /// Sets [`GroupSettings::receive_bytes_max`].
+    #[must_use]
+    pub fn receive_bytes_max(mut self, bytes: u64) -> Self {
+        self.receive_bytes_max = bytes;
+        self
+    }
+
     /// Whether this member is the root, the only one that may send.
     pub fn is_root(&self) -> bool {
         self.rank == self.root
@@ -214,6 +242,11 @@ impl TryFrom<&GroupSettings> for engine::GroupSettings {
     type Error = Error;
 
     fn try_from(settings: &GroupSettings) -> Result<Self, Error> {
+        if settings.send_queue_max == 0 {
+            return Err(Error::Setting(
+                "no message may be queued; use a limit of 1 or more".into(),
+            ));
+        }
         let mut made = Self::new(settings.number, settings.rank, settings.make_schedule()?);
         made.block_bytes = settings.block_bytes;
         made.window = settings.window;

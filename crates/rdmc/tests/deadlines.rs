@@ -4,6 +4,7 @@
 mod common;
 
 use std::{
+    io::Read,
     net::{TcpListener, TcpStream},
     sync::{
         Arc, OnceLock,
@@ -14,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use common::{PATIENCE, Recorder, Told, World, among, group};
+use common::{Gate, PATIENCE, Recorder, Told, World, among, group};
 use rdmc::{
     Algorithm, Application, Context, Error, Group, GroupSettings, Incoming, Progress, Region,
     Secret,
@@ -95,7 +96,7 @@ impl StuckGroup {
             let receiver = one.0.create_group_with(among(one.1, addresses), stuck);
             (root.join().unwrap().unwrap(), receiver.unwrap())
         });
-        root.send(Region::zeroed(5_000)).unwrap();
+        root.try_send(Region::zeroed(5_000)).unwrap();
         is_called.recv_timeout(PATIENCE).expect("a call");
         Self { world, root, receiver, _let_go }
     }
@@ -137,7 +138,7 @@ fn a_callback_is_refused_what_would_wait_for_it() {
             context.create_group_with(among(chain(1, 1)(0), &world.addresses), asks).unwrap();
         let group = Arc::new(group);
         handles.set((Arc::clone(&context), Arc::clone(&group))).ok().unwrap();
-        group.send(Region::zeroed(10)).unwrap();
+        group.try_send(Region::zeroed(10)).unwrap();
         group.wait_complete(1, PATIENCE).unwrap();
         let [close, wait, progress, counters] =
             outcomes.recv_timeout(PATIENCE).expect("a call of `complete`");
@@ -248,7 +249,7 @@ fn a_panic_where_transfers_are_moved_on_fails_all_groups_with_the_cause() {
             }
         });
         let (doomed, other) = (world.join(chain(number, 3)), world.join(chain(1, 3)));
-        let sent = doomed[0].0.send(Region::zeroed(5_000)).unwrap();
+        let sent = doomed[0].0.try_send(Region::zeroed(5_000)).unwrap();
         let cause = "panicked: on purpose";
         let waits = [
             sent.wait(PATIENCE),
@@ -288,7 +289,7 @@ fn a_stuck_progress_thread_holds_up_nobody_beyond_the_deadline() {
     sabotage();
     let world = World::start_with(1, |settings| settings.connect_timeout = Duration::from_secs(4));
     let groups = world.join(chain(IS_STUCK, 1));
-    let sent = groups[0].0.send(Region::zeroed(10)).unwrap();
+    let sent = groups[0].0.try_send(Region::zeroed(10)).unwrap();
     let [context] = <[Context; 1]>::try_from(world.contexts).ok().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| assert_timeout(context.counters(), "is busy"));
@@ -403,13 +404,123 @@ fn a_caller_that_drives_ends_at_its_deadline() {
     for timeout in [Duration::ZERO, SHORT] {
         let world = World::start_with(2, |settings| settings.progress = Progress::Caller);
         let groups = world.join(chain(3, 2));
-        let sent = groups[0].0.send(Region::zeroed(50_000)).unwrap();
+        let sent = groups[0].0.try_send(Region::zeroed(50_000)).unwrap();
         // The other member does nothing.
         world.contexts[0].progress(timeout).unwrap();
         assert_timeout(sent.wait(timeout), "message 0 of group 3");
         assert_timeout(groups[0].0.close(timeout), "closing group 3");
         let close = move || world.contexts.into_iter().for_each(|it| drop(it.close(SHORT)));
         returns("Context::close", close);
+    }
+}
+
+/// Calls of groups without callbacks that wait in vain, by name.
+#[test]
+fn receiving_and_sending_end_at_their_deadlines() {
+    for (progress, timeout) in [Progress::Thread, Progress::Caller]
+        .into_iter()
+        .flat_map(|it| [(it, Duration::ZERO), (it, SHORT)])
+    {
+        let ranks = AtomicUsize::new(0);
+        let mut world = World::start_with(2, |settings| {
+            if ranks.fetch_add(1, Ordering::Relaxed) == 1 {
+                settings.progress = progress;
+            }
+        });
+        let settings = |rank| chain(1, 2)(rank).send_queue_max(1);
+        let mut groups = world.join_to_receive(settings);
+        let outcome = groups[1].receive(timeout);
+        assert_timeout(outcome, "the next message of group 1");
+        let gate = Arc::new(Gate::default());
+        let handle = groups[0].try_send(gate.region(100_000)).unwrap();
+        let more = groups[0].send(Region::zeroed(10), timeout);
+        assert!(matches!(more, Err(Error::QueueFull { messages: 1, .. })), "{more:?}");
+        let mut message = groups[1].receive(PATIENCE).unwrap().expect("a message");
+        let what = "message 0 of group 1";
+        assert_timeout(message.wait(timeout), what);
+        let in_vain = std::iter::repeat_with(|| message.next_block(timeout)).find(Result::is_err);
+        assert_timeout(in_vain.expect("no end"), what);
+        assert_timeout(message.into_region(timeout), what);
+        assert_timeout(handle.into_region(timeout), what);
+        gate.open();
+        let (context, group) = (world.contexts.remove(1), groups.remove(1));
+        drop(group);
+        drop(groups);
+        let _ = returns("Context::close", move || context.close(SHORT));
+        world.close();
+    }
+}
+
+#[test]
+fn reading_ends_at_the_stall_timeout() {
+    let world = World::start(2);
+    let groups = world.join_to_receive(|rank| match rank {
+        // Its reads end, but not the group.
+        1 => chain(1, 2)(rank).stall_timeout(SHORT),
+        _ => chain(1, 2)(rank).stall_timeout(Duration::MAX),
+    });
+    let gate = Arc::new(Gate::default());
+    groups[0].try_send(gate.region(100_000)).unwrap();
+    let mut message = groups[1].receive(PATIENCE).unwrap().expect("a message");
+    let error = returns("reading", move || message.read_to_end(&mut Vec::new()).unwrap_err());
+    let is_named = error.to_string().contains("group 1");
+    assert!(error.get_ref().is_some_and(|cause| cause.is::<Error>()) && is_named, "{error}");
+    gate.open();
+    drop(groups);
+    world.close();
+}
+
+/// What a callback finds that calls waits of another group, which has no callbacks.
+struct Waits {
+    other: Arc<OnceLock<Arc<Group>>>,
+    outcome: Sender<Result<(), Error>>,
+}
+
+impl Application for Waits {
+    fn incoming(&mut self, _: u64, _: u64) -> Incoming {
+        Incoming::Later
+    }
+
+    fn complete(&mut self, _: u64, _: Region) {
+        let other = self.other.wait();
+        let sent = other.send(Region::zeroed(10), Duration::MAX);
+        let _ = self.outcome.send(sent.map(drop));
+        let _ = self.outcome.send(other.receive(SHORT).map(drop));
+    }
+}
+
+#[test]
+fn callbacks_that_the_caller_runs_are_refused_waits_of_every_group() {
+    for progress in [Progress::Thread, Progress::Caller] {
+        let world = World::start_with(1, |settings| settings.progress = progress);
+        let other = Arc::new(OnceLock::new());
+        let (outcome, outcomes) = channel();
+        let waits = Waits { other: Arc::clone(&other), outcome };
+        let settings = among(chain(1, 1)(0), &world.addresses);
+        let group = world.contexts[0].create_group_with(settings, waits).unwrap();
+        let settings = among(chain(2, 1)(0), &world.addresses).send_queue_max(1);
+        let receiving = Arc::new(world.contexts[0].create_group(settings).unwrap());
+        if progress == Progress::Caller {
+            // Nothing moves it on, but for this thread.
+            receiving.try_send(Region::zeroed(10)).unwrap();
+        }
+        other.set(Arc::clone(&receiving)).unwrap();
+        group.try_send(Region::zeroed(10)).unwrap();
+        group.wait_complete(1, PATIENCE).unwrap();
+        let [sent, received] = [0, 1].map(|_| outcomes.recv_timeout(PATIENCE).expect("an outcome"));
+        match progress {
+            // They may wait for a group whose events are another thread's.
+            Progress::Thread => {
+                sent.unwrap();
+                assert_timeout(received, "the next message of group 2");
+            }
+            _ => {
+                assert!(matches!(sent, Ok(()) | Err(Error::QueueFull { .. })), "{sent:?}");
+                assert!(matches!(received, Err(Error::InsideCallback(..))), "{received:?}");
+            }
+        }
+        drop((group, receiving, other));
+        world.close();
     }
 }
 
@@ -431,7 +542,7 @@ fn closing_a_context_waits_for_callbacks_that_other_threads_run() {
         let receiver = contexts[1].create_group_with(among(chain(1, 2)(1), addresses), stuck);
         (root.join().unwrap().unwrap(), receiver.unwrap())
     });
-    root.send(Region::zeroed(5_000)).unwrap();
+    root.try_send(Region::zeroed(5_000)).unwrap();
     let context = world.contexts.remove(1);
     thread::scope(|scope| {
         let driving = scope.spawn(|| receiver.wait_complete(1, PATIENCE));
@@ -450,7 +561,7 @@ fn closing_a_context_waits_for_callbacks_that_other_threads_run() {
 fn no_duration_is_too_long_to_wait_for() {
     let world = World::start_with(2, |settings| settings.connect_timeout = Duration::MAX);
     let groups = world.join(chain(1, 2));
-    let sent = groups[0].0.send(Region::zeroed(5_000)).unwrap();
+    let sent = groups[0].0.try_send(Region::zeroed(5_000)).unwrap();
     sent.wait(Duration::MAX).unwrap();
     groups[0].0.wait_complete(1, Duration::MAX).unwrap();
     let [root, receiver] = [0, 1].map(|rank| &groups[rank].0);
@@ -461,6 +572,7 @@ fn no_duration_is_too_long_to_wait_for() {
     for context in world.contexts {
         context.close(Duration::MAX).unwrap();
     }
+    receive_without_deadlines(Progress::Thread);
     let (secret, listener) =
         (Secret::from_bytes([1; 32]), TcpListener::bind("127.0.0.1:0").unwrap());
     let (address, never) = (listener.local_addr().unwrap(), Deadline::after(Duration::MAX));
@@ -470,11 +582,32 @@ fn no_duration_is_too_long_to_wait_for() {
     });
 }
 
+fn receive_without_deadlines(progress: Progress) {
+    let world = World::start_with(2, |settings| settings.progress = progress);
+    let groups = world.join_to_receive(|rank| chain(1, 2)(rank).stall_timeout(Duration::MAX));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let sent = groups[0].send(Region::zeroed(5_000), Duration::MAX).unwrap();
+            sent.into_region(Duration::MAX).unwrap();
+            groups[0].close(Duration::MAX).unwrap();
+        });
+        for message in groups[1].messages(Duration::MAX) {
+            let mut message = message.unwrap();
+            message.read_to_end(&mut Vec::new()).unwrap();
+            assert!(message.next_block(Duration::MAX).unwrap().is_some());
+            message.wait(Duration::MAX).unwrap();
+            message.into_region(Duration::MAX).unwrap();
+        }
+    });
+    world.close();
+}
+
 #[test]
 fn a_caller_that_drives_may_wait_for_ever() {
+    receive_without_deadlines(Progress::Caller);
     let world = World::start_with(1, |settings| settings.progress = Progress::Caller);
     let groups = world.join(chain(1, 1));
-    groups[0].0.send(Region::zeroed(10)).unwrap();
+    groups[0].0.try_send(Region::zeroed(10)).unwrap();
     assert!(world.contexts[0].progress(Duration::MAX).unwrap(), "the message is complete");
     groups[0].0.wait_complete(1, Duration::MAX).unwrap();
     groups[0].0.close(Duration::MAX).unwrap();

@@ -40,16 +40,16 @@ fn a_member_that_gives_up_is_named_once_at_everybody_and_other_groups_go_on() {
     let world = World::start(8);
     let doomed = world.join(pipeline(1, 8));
     let other = world.join(group(2, Algorithm::Chain, 8, 3));
-    doomed[0].0.send(Region::zeroed(50_000)).unwrap();
+    doomed[0].0.try_send(Region::zeroed(50_000)).unwrap();
     doomed[5].0.abort("the disk is full");
     for (_, told) in &doomed {
         let failure = failure_of(told);
         assert_eq!((failure.member, failure.kind), (Some(5), FailureKind::Application));
         assert!(failure.detail.contains("the disk is full"), "{failure}");
     }
-    assert!(matches!(doomed[0].0.send(Region::zeroed(1)), Err(Error::Failed(_))));
+    assert!(matches!(doomed[0].0.try_send(Region::zeroed(1)), Err(Error::Failed(_))));
     assert!(matches!(doomed[2].0.close(PATIENCE), Err(Error::Failed(_))));
-    other[3].0.send(Region::from_vec(contents(0, 50_000))).unwrap();
+    other[3].0.try_send(Region::from_vec(contents(0, 50_000))).unwrap();
     close_all(&other).into_iter().for_each(|closed| closed.unwrap());
     world.close();
 }
@@ -73,7 +73,7 @@ fn a_context_that_closes_right_after_a_failure_lets_others_hear_the_cause() {
         // Shorter than it says: nothing is posted by the time that this is noticed.
         let file = tempfile::tempfile().unwrap();
         let (root, told) = groups.remove(0);
-        root.send(Region::from_file(&file, 50_000).unwrap()).unwrap();
+        root.try_send(Region::from_file(&file, 50_000).unwrap()).unwrap();
         while !matches!(told.recv_timeout(PATIENCE).expect("a failure"), Told::Failed(..)) {}
         drop(root);
         world.contexts.remove(0).close(PATIENCE).unwrap();
@@ -196,11 +196,11 @@ fn a_number_that_is_in_use_is_refused() {
 fn only_the_root_sends_and_nobody_closes_twice() {
     let world = World::start(2);
     let groups = world.join(pipeline(1, 2));
-    let refused = groups[1].0.send(Region::zeroed(1)).unwrap_err();
+    let refused = groups[1].0.try_send(Region::zeroed(1)).unwrap_err();
     assert!(matches!(refused, Error::Relay(RelayError::NotRoot { root: 0, rank: 1 })));
     close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
     assert!(matches!(groups[0].0.close(PATIENCE), Err(Error::Closed(1))));
-    assert!(matches!(groups[0].0.send(Region::zeroed(1)), Err(Error::Closed(1))));
+    assert!(matches!(groups[0].0.try_send(Region::zeroed(1)), Err(Error::Closed(1))));
     world.close();
 }
 
@@ -241,7 +241,7 @@ fn receiver_answers(answer: fn(Sender<Told>) -> Answer) -> Vec<rdmc::Failure> {
         }
     });
     let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
-    groups[0].0.send(Region::zeroed(5_000)).unwrap();
+    groups[0].0.try_send(Region::zeroed(5_000)).unwrap();
     let failures = groups.iter().map(|(_, told)| failure_of(told)).collect();
     world.close();
     failures
@@ -318,13 +318,14 @@ fn after_a_panic_an_application_is_told_of_the_failure_alone_and_gets_its_memory
     let (root, receiver) = thread::scope(|scope| {
         let (contexts, addresses) = (&world.contexts, &world.addresses);
         let (sender, _) = channel();
-        let root = scope.spawn(|| contexts[0].create_group_with(among(root, addresses), Recorder(sender)));
+        let root =
+            scope.spawn(|| contexts[0].create_group_with(among(root, addresses), Recorder(sender)));
         let receiver = contexts[1]
             .create_group_with(among(receiver, addresses), PanicsOnce { told, all_is_here });
         (root.join().unwrap().unwrap(), receiver.unwrap())
     });
     for _ in 0..2 {
-        root.send(Region::zeroed(5_000)).unwrap();
+        root.try_send(Region::zeroed(5_000)).unwrap();
     }
     let deadline = std::time::Instant::now() + PATIENCE;
     while world.contexts[1].counters().unwrap().blocks_received < 10 {
@@ -350,7 +351,7 @@ fn memory_may_come_later_and_a_wrong_region_may_be_replaced() {
     let world = World::start(2);
     let results = world.join_results(pipeline(1, 2), |_| |told| Answer(told, |_| Incoming::Later));
     let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
-    groups[0].0.send(Region::from_vec(contents(0, 2_500))).unwrap();
+    groups[0].0.try_send(Region::from_vec(contents(0, 2_500))).unwrap();
     let deadline = std::time::Instant::now() + PATIENCE;
     let too_small = loop {
         match groups[1].0.accept(0, Region::zeroed(1)) {
@@ -396,9 +397,9 @@ fn a_slow_callback_holds_up_its_own_group_only() {
         let receiver = contexts[1].create_group_with(settings(1), Slow(slow)).unwrap();
         (root.join().unwrap().unwrap(), receiver)
     });
-    let handle = one.send(Region::zeroed(1_000_000)).unwrap();
+    let handle = one.try_send(Region::zeroed(1_000_000)).unwrap();
     let other = world.join(pipeline(2, 2));
-    other[0].0.send(Region::from_vec(contents(0, 9_000))).unwrap();
+    other[0].0.try_send(Region::from_vec(contents(0, 9_000))).unwrap();
     close_all(&other).into_iter().for_each(|closed| closed.unwrap());
     assert!(!handle.is_complete(), "the slow one is still held");
     go_on.send(()).unwrap();
@@ -449,7 +450,7 @@ fn blocks_that_come_while_a_callback_is_stuck_are_told_of_in_few_calls() {
         let receiver = contexts[1].create_group_with(among(settings(1), addresses), stuck);
         (root.join().unwrap().unwrap(), receiver.unwrap())
     });
-    root.send(Region::zeroed(10 * BLOCKS as usize)).unwrap();
+    root.try_send(Region::zeroed(10 * BLOCKS as usize)).unwrap();
     let deadline = std::time::Instant::now() + PATIENCE;
     while world.contexts[1].counters().unwrap().blocks_received < BLOCKS {
         assert!(std::time::Instant::now() < deadline);
@@ -481,7 +482,7 @@ fn nothing_that_moves_for_too_long_is_a_failure_that_names_the_member() {
     };
     let results = world.join_results(settings, |_| |told| Answer(told, |_| Incoming::Later));
     let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
-    groups[0].0.send(Region::zeroed(50_000)).unwrap();
+    groups[0].0.try_send(Region::zeroed(50_000)).unwrap();
     for (_, told) in &groups {
         let failure = failure_of(told);
         assert_eq!((failure.member, failure.kind), (Some(1), FailureKind::Stalled), "{failure}");
@@ -500,7 +501,7 @@ fn a_group_that_was_idle_for_long_has_not_stalled() {
     let groups = world.join(settings);
     for message in 0..2 {
         thread::sleep(Duration::from_millis(300));
-        let sent = groups[0].0.send(Region::from_vec(contents(message, 5_000))).unwrap();
+        let sent = groups[0].0.try_send(Region::from_vec(contents(message, 5_000))).unwrap();
         sent.wait(PATIENCE).unwrap();
     }
     thread::sleep(Duration::from_millis(300));

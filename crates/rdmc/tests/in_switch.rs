@@ -130,7 +130,7 @@ fn deliver(plane: Plane, receivers: usize, lengths: &[u64]) {
             if host == 0 {
                 assert_eq!(switch.groups().len(), 1);
                 for (message, &bytes) in (0..).zip(lengths) {
-                    group.send(Region::from_vec(contents(message, bytes))).unwrap();
+                    group.try_send(Region::from_vec(contents(message, bytes))).unwrap();
                 }
             }
             for (message, &bytes) in (0..).zip(lengths) {
@@ -208,7 +208,7 @@ fn groups_of_the_same_hosts_do_not_mix() {
                 for message in 0..MESSAGES {
                     for (number, (group, _)) in (1..).zip(&groups) {
                         let bytes = contents(1000 * number + message, 200_000 + number);
-                        group.send(Region::from_vec(bytes)).unwrap();
+                        group.try_send(Region::from_vec(bytes)).unwrap();
                     }
                 }
             }
@@ -252,7 +252,7 @@ fn a_file_that_shrinks_is_an_error_that_names_the_member() {
                 if host == 0 {
                     file.set_len(left).unwrap();
                     let memory = || Region::zeroed(BYTES as usize);
-                    group.send(region.unwrap_or_else(memory)).unwrap();
+                    group.try_send(region.unwrap_or_else(memory)).unwrap();
                 }
                 let Told::Failed(failure) = told.recv_timeout(PATIENCE).unwrap() else {
                     panic!("it was delivered");
@@ -289,7 +289,7 @@ fn files_pass_through_the_switch() {
             let (group, _told) =
                 join_into(&context, host, 3, (1, 0), Some(region.clone())).unwrap();
             if host == 0 {
-                group.send(region).unwrap();
+                group.try_send(region).unwrap();
             }
             group.close(PATIENCE).unwrap();
             context.close(PATIENCE).unwrap();
@@ -346,7 +346,7 @@ fn fail(host: usize, group: &Group, told: &Receiver<Told>) -> Failure {
     loop {
         if host == 0 {
             // Refused once it has failed, which is told below.
-            let _ = group.send(Region::zeroed(300_000));
+            let _ = group.try_send(Region::zeroed(300_000));
         }
         match told.recv_timeout(PATIENCE).unwrap() {
             Told::Complete(..) => {}
@@ -367,7 +367,7 @@ fn break_by(after: impl Fn(&OneSwitch) + Sync) -> Vec<Failure> {
         let context = start(host, switch);
         let (group, told) = join(&context, host, 4).unwrap();
         if host == 0 {
-            group.send(Region::zeroed(1_000_000)).unwrap();
+            group.try_send(Region::zeroed(1_000_000)).unwrap();
             assert!(matches!(told.recv_timeout(PATIENCE).unwrap(), Told::Complete(0, _)));
             under_way.wait();
         }

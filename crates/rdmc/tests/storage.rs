@@ -177,7 +177,7 @@ fn files_arrive_whole_in_every_algorithm_over_every_network() {
                     } else {
                         Region::from_file(&file_of(message), message.len() as u64).unwrap()
                     };
-                    groups[0].0.send(region).unwrap();
+                    groups[0].0.try_send(region).unwrap();
                 }
                 let case = format!("{network:?} {algorithm} offload {offload} {small:?}");
                 close_all(&groups, &case);
@@ -242,7 +242,7 @@ fn assert_shrinking_is_named(
     if culprit == 0 && at.is_none() {
         shrink();
     }
-    groups[0].0.send(source).unwrap();
+    groups[0].0.try_send(source).unwrap();
     if let Some(at) = at {
         // What member 1 has is far from all: windows are some blocks.
         while !matches!(groups[1].1.recv_timeout(PATIENCE).unwrap(), Told::Block(offset) if offset >= at)
@@ -377,7 +377,7 @@ fn join_behind(
         },
     );
     let source = if culprit == 0 { region } else { Region::from_vec(contents(1, bytes)) };
-    groups[0].0.send(source).unwrap();
+    groups[0].0.try_send(source).unwrap();
     groups
 }
 
@@ -397,7 +397,7 @@ fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
         let others = join(&world, common::group(2, Algorithm::Chain, MEMBERS, 2), |_| in_heap);
         let (since, mut message) = (Instant::now(), 0);
         while since.elapsed() < Duration::from_millis(4 * SILENCE_MS) {
-            others[2].0.send(Region::from_vec(contents(2, 5_000))).unwrap();
+            others[2].0.try_send(Region::from_vec(contents(2, 5_000))).unwrap();
             message += 1;
             for (group, _) in &others {
                 group.wait_complete(message, PATIENCE).unwrap();

@@ -176,7 +176,7 @@ fn take_part(rank: u32, args: &Args, shared: &Shared) -> Outcome<Member> {
     if rank == 0 {
         for (group, (number, _)) in groups.iter().zip(&own) {
             let region = Region::from_vec(vec![*number as u8; args.bytes as usize]);
-            group.send(region)?;
+            group.try_send(region)?;
         }
     }
     let mut left: BTreeSet<u64> = own.iter().map(|&(number, _)| number).collect();
@@ -207,6 +207,7 @@ fn join(
         GroupSettings::new(number, addresses, own as u32).algorithm(Algorithm::BinomialPipeline);
     settings.block_bytes = args.block;
     settings.small = None;
+    settings.send_queue_max = u32::MAX;
     settings.offload = args.equipment.offload;
     let checker = Checker { number, told: told.clone() };
     Ok(shared.contexts[rank as usize].create_group_with(settings, checker)?)

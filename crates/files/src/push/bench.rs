@@ -322,7 +322,7 @@ impl Run<'_> {
             measuring.done_at = None;
             let sent_at = Instant::now();
             if let Some((group, _)) = &measuring.groups {
-                group.send(region.clone()).map_err(|e| Trouble::Measurement(e.to_string()))?;
+                group.try_send(region.clone()).map_err(|e| Trouble::Measurement(e.to_string()))?;
             }
             let late = "did not get a message in time";
             self.wait_measuring(measuring, MESSAGE_TIMEOUT, late, |m| m.done_at.is_some())?;

@@ -201,7 +201,7 @@ impl Application for Receiver {
     fn received(&mut self, _message: u64) {
         // A group or a connection that is lost says so itself.
         if self.0.echo.is_some() {
-            self.0.with_echo(|group| drop(group.send(self.0.memory.clone())));
+            self.0.with_echo(|group| drop(group.try_send(self.0.memory.clone())));
         } else {
             let _ = self.0.control.send(&ToRoot::Received { round: self.0.number });
         }

@@ -5,16 +5,19 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
-    env,
+    env, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        Arc, Condvar, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
     thread,
     time::Duration,
 };
 
 use rdmc::{
     Algorithm, Application, Context, ContextSettings, Error, Fabric, Failure, Group, GroupSettings,
-    Incoming, Region, Secret,
+    Incoming, Region, Secret, Storage,
 };
 
 /// Long enough for a busy machine; a test that needs it has failed.
@@ -122,6 +125,21 @@ impl World {
         })
     }
 
+    /// Every member creates the group without callbacks, at the same time.
+    pub fn join_to_receive(&self, settings: impl Fn(u32) -> GroupSettings + Sync) -> Vec<Group> {
+        let settings = &settings;
+        thread::scope(|scope| {
+            let joining: Vec<_> = (0..)
+                .zip(&self.contexts)
+                .map(|(rank, context)| {
+                    let settings = move || among(settings(rank), &self.addresses);
+                    scope.spawn(move || context.create_group(settings()).unwrap())
+                })
+                .collect();
+            joining.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
     pub fn close(self) {
         for context in self.contexts {
             context.close(PATIENCE).unwrap();
@@ -166,7 +184,8 @@ pub fn group(
             .algorithm(algorithm)
             .racks(racks.clone())
             .root(root)
-            .block_bytes(1_000);
+            .block_bytes(1_000)
+            .send_queue_max(u32::MAX);
         // Messages of a few blocks are relayed here; tests of small messages say so.
         settings.small = None;
         settings
@@ -191,4 +210,45 @@ pub fn close_all(groups: &Joined) -> Vec<Result<(), Error>> {
             groups.iter().map(|(group, _)| scope.spawn(|| group.close(PATIENCE))).collect();
         closing.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
+}
+
+/// Storage that answers reads of its first bytes, and others once the test lets it.
+#[derive(Default)]
+pub struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+/// What a [`Gate`] answers while it is closed.
+pub const OPEN_BYTES: u64 = 10_000;
+
+impl Gate {
+    /// So many bytes, read-only.
+    pub fn region(self: &Arc<Self>, bytes: u64) -> Region {
+        Region::from_storage(Arc::clone(self) as Arc<dyn Storage>, bytes, false).unwrap()
+    }
+
+    pub fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+impl Storage for Gate {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut is_open = self.is_open.lock().unwrap();
+        while offset >= OPEN_BYTES && !*is_open {
+            is_open = self.opened.wait(is_open).unwrap();
+        }
+        into.fill(7);
+        Ok(())
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "a gate".into()
+    }
 }

@@ -40,6 +40,7 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
     settings.messages_in_flight = job.messages_in_flight;
     settings.report_blocks = report_blocks;
     settings.small = settings.small.filter(|_| job.small);
+    settings.send_queue_max = u32::MAX;
     settings.offload = member.args.equipment.offload;
     let group = context.create_group_with(settings, recorder)?;
     check_offload(&group)?;
@@ -52,7 +53,7 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
             fill(&mut object.write(0..object.len())?, seed(job.number, message));
             objects.push(object);
         }
-        group.send(Region::zeroed(job.message_bytes.min(WARM_UP_BYTES) as usize))?;
+        group.try_send(Region::zeroed(job.message_bytes.min(WARM_UP_BYTES) as usize))?;
     }
     let warm = await_completion(&told, 1)?.completed;
     if !is_root {
@@ -66,7 +67,7 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
     let cpu_before = now_ns(ClockId::ProcessCPUTime);
     let started_ns = now_ns(ClockId::Monotonic);
     for object in objects {
-        group.send(object)?;
+        group.try_send(object)?;
     }
     let all = await_completion(&told, job.messages)?;
     let cpu_ns = now_ns(ClockId::ProcessCPUTime) - cpu_before;

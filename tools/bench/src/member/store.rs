@@ -173,6 +173,7 @@ fn join_groups<'a>(
         settings.block_bytes = workload.block_bytes;
         settings.window = Window { receives: workload.window, sends: workload.window };
         settings.small = None;
+        settings.send_queue_max = u32::MAX;
         let recorder = Recorder {
             objects: workload.objects_of(index).collect(),
             pool: pool.clone(),
@@ -190,7 +191,7 @@ impl Part<'_> {
         let used: Vec<usize> = self.groups.keys().filter(is_used).copied().collect();
         for index in &used {
             if is_root {
-                self.groups[index].send(Region::zeroed(WARM_UP_BYTES))?;
+                self.groups[index].try_send(Region::zeroed(WARM_UP_BYTES))?;
             }
         }
         for _ in &used {
@@ -215,7 +216,7 @@ impl Part<'_> {
             let region = Region::from_shared(Piece { all: Arc::clone(all), range });
             let group = self.groups.get(&group).ok_or("told to send in a group that is not")?;
             let at_ns = now_ns(ClockId::Monotonic);
-            group.send(region)?;
+            group.try_send(region)?;
             say(&Answer::Sent { object, at_ns })?;
         }
         for _ in 0..self.workload.objects.len() {

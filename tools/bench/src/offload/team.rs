@@ -101,7 +101,7 @@ impl Team {
         let (mut received, mut complete, mut last) = (0, 0, Duration::ZERO);
         let start = Instant::now();
         *lock(&self.members[late].delays) = Some(delays);
-        crowd.groups[0].send(crowd.object.clone())?;
+        crowd.groups[0].try_send(crowd.object.clone())?;
         while complete < self.members.len() {
             match crowd.told.recv_timeout(PATIENCE).map_err(|_| "nothing came for a minute")? {
                 Told::Received(rank, at) if rank != late => {
