@@ -5,9 +5,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use rdmc::{
-    Algorithm, Error, Failure, FailureKind, GroupSettings, Schedule, Secret, Waited, Window,
-};
+use rdmc::{Algorithm, Error, Failure, FailureKind, GroupSettings, Secret, Waited, Window};
 use serde::{Deserialize, Serialize};
 
 use crate::{Manifest, control::check_failure_deadline, leftover::Leftover, ranges::RangeList};
@@ -203,13 +201,17 @@ impl Start {
         if self.addresses.len() != self.racks.len() {
             return Err(setting("a rack is missing for some member".into()));
         }
-        let schedule = Schedule::with_racks(algorithm, &self.racks, 0)
-            .map_err(|error| setting(error.to_string()))?;
-        let mut settings = GroupSettings::new(self.round, self.rank, schedule);
-        settings.block_bytes = self.block_bytes;
-        settings.window = Window { receives: self.window_receives, sends: self.window_sends };
-        settings.messages_in_flight = self.messages_in_flight;
-        settings.offload = self.offload;
+        let window = Window { receives: self.window_receives, sends: self.window_sends };
+        let settings = GroupSettings::new(self.round, self.addresses.clone(), self.rank)
+            .algorithm(algorithm)
+            .racks(self.racks.clone())
+            .block_bytes(self.block_bytes)
+            .window(window)
+            .messages_in_flight(self.messages_in_flight)
+            .offload(self.offload)
+            // A message for each range, all queued at once.
+            .send_queue_max(u32::MAX);
+        settings.make_schedule()?;
         Ok(settings)
     }
 }
@@ -264,7 +266,7 @@ mod tests {
     #[test]
     fn terms_that_make_no_group_are_refused() {
         let settings = start().group_settings().unwrap();
-        assert!(settings.schedule.members() == 2 && settings.offload);
+        assert!(settings.members.len() == 2 && settings.offload);
         let unknown = Start { algorithm: 99, ..start() }.group_settings().unwrap_err();
         assert!(unknown.to_string().contains("algorithm 99"), "{unknown}");
         assert!(Start { racks: vec![0], ..start() }.group_settings().is_err());

@@ -12,7 +12,7 @@ pub(crate) fn send_parts(group: &Group, region: &Region, ranges: &Ranges) -> Res
             let part = region
                 .slice(start as usize..end as usize)
                 .map_err(|error| Error::Setting(error.to_string()))?;
-            group.send(part)?;
+            group.try_send(part)?;
         }
         group.start_close()
     };

@@ -10,7 +10,7 @@ use crate::{
     ledger::LeaseError,
     storage::{Part, Storage},
     stored::{StoredRead, StoredWrite},
-    zeros::zeros,
+    zeros::{try_zeros, zeros},
 };
 
 /// A piece of memory that the application, the library and the network share by turns; or a part of
@@ -41,6 +41,9 @@ pub enum RegionError {
     /// The object does not fit into this machine's address space.
     #[error("{0} bytes do not fit into this machine's address space")]
     TooLarge(u64),
+    /// The system does not give so much memory.
+    #[error("{0} bytes of memory cannot be allocated")]
+    OutOfMemory(u64),
 }
 
 impl Region {
@@ -53,6 +56,15 @@ impl Region {
 
     /// Fresh memory, all zeros, given by the system page by page as it is first touched: by huge
     /// pages where it has them to give, which makes copies between processes a fifth faster.
+    ///
+    /// Errors: [`RegionError::OutOfMemory`], [`RegionError::TooLarge`].
+    pub fn allocate(bytes: u64) -> Result<Self, RegionError> {
+        let length = usize::try_from(bytes).map_err(|_| RegionError::TooLarge(bytes))?;
+        try_zeros(length).map(Self::from_vec).ok_or(RegionError::OutOfMemory(bytes))
+    }
+
+    /// As [`Region::allocate`], but ends the process where there is not so much memory: for lengths
+    /// that no peer can choose.
     pub fn zeroed(bytes: usize) -> Self {
         Self::from_vec(zeros(bytes))
     }
@@ -228,7 +240,7 @@ impl Region {
         Ok(StoredWrite::new(region, range))
     }
 
-    /// Gives back the vector of [`Region::from_vec`] (or the zeros of [`Region::zeroed`]).
+    /// Gives back the vector of [`Region::from_vec`] (or the zeros of [`Region::allocate`]).
     ///
     /// Gives back the region itself if it was not made of a vector or is a part of one, or if a
     /// clone, part or lease of it still exists.
@@ -287,6 +299,14 @@ mod tests {
         region.write(2..4).unwrap().copy_from_slice(&[7, 9]);
         assert_eq!(&*region.read(0..8).unwrap(), &[0, 0, 7, 9, 0, 0, 0, 0]);
         assert_eq!(region.try_into_vec().unwrap(), [0, 0, 7, 9, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn memory_that_cannot_be_had_is_an_error() {
+        assert_eq!(Region::allocate(0).unwrap().try_into_vec().unwrap(), [0_u8; 0]);
+        assert_eq!(Region::allocate(5).unwrap().try_into_vec().unwrap(), [0; 5]);
+        let error = Region::allocate(u64::MAX).unwrap_err();
+        assert!(matches!(error, RegionError::OutOfMemory(u64::MAX)), "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use session::{Deadline, Secret, Threads};
-use transport::{Region, Transport};
+use transport::Transport;
 #[cfg(feature = "switch")]
 use transport_switch::Switches;
 use transport_tcp::TcpConfig;
@@ -17,9 +17,8 @@ use transport_tcp::TcpConfig;
 #[cfg(feature = "switch")]
 use crate::creation::in_switch;
 use crate::{
-    Application, CompletionMode, Counters, Error, Fabric, Group, GroupSettings, Memory, Offload,
+    Application, CompletionMode, Counters, Error, Fabric, Group, GroupSettings, Offload,
     Protection, Waited,
-    application::Functions,
     caller::Caller,
     commands::{Command, Commands},
     creation::{
@@ -28,10 +27,12 @@ use crate::{
     },
     disks::DiskThreads,
     dispatcher::{Dispatcher, Registration},
-    group::Shared,
+    inbox::Inbox,
     network::{GroupEnd, Link, Network, Wire},
     outbox::events,
     outlet::Outlet,
+    receiving::Receiving,
+    shared::Shared,
     worker::Worker,
 };
 
@@ -51,8 +52,8 @@ pub enum Progress {
     /// A thread of the context's own; callbacks run on one thread for each group.
     #[default]
     Thread,
-    /// Whoever calls [`Context::progress`], or waits by [`Group::close`], [`Group::wait_complete`] or
-    /// [`crate::SendHandle::wait`]; callbacks run there. One thread at a time is at it, and others wait
+    /// Whoever calls [`Context::progress`], or waits by [`Group::close`], [`Group::receive`] or any
+    /// other call of this library that waits for a group; callbacks run there. One thread at a time is at it, and others wait
     /// for it.
     Caller,
 }
@@ -189,51 +190,51 @@ impl Context {
     }
 
     /// Creates a group, together with all its other members, which must do the same with equal
-    /// settings (but for their rank) and equal `addresses` (each member's
-    /// [`Context::address`] as others reach it, by rank). Connects this member's neighbours in
-    /// the schedule; blocks until they are connected, or [`ContextSettings::connect_timeout`].
+    /// settings (but for what is each member's own). Connects this member's neighbours in the
+    /// schedule; blocks until they are connected, or [`ContextSettings::connect_timeout`].
     ///
     /// Of [`crate::Algorithm::InSwitch`] it blocks until switches know the group, too.
     ///
-    /// Errors: the number is in use; a member is not reachable, refuses, was told something else
-    /// (the error names the difference), or does not show up; [`Error::InSwitch`].
-    pub fn create_group(
-        &self,
-        settings: GroupSettings,
-        addresses: &[SocketAddr],
-        application: impl Application,
-    ) -> Result<Group, Error> {
-        settings.check()?;
-        self.commands.check()?;
-        self.check_in_switch(&settings)?;
-        if addresses.len() != settings.schedule.members() as usize {
-            return Err(Error::Setting(format!(
-                "{} addresses for {} members",
-                addresses.len(),
-                settings.schedule.members()
-            )));
-        }
-        let offload = Offload::of(&settings, self.can_offload);
-        let shared = Shared::new(settings, offload, self.commands.clone(), self.caller.clone());
-        self.reserve(&shared)?;
-        self.connect_and_create(&shared, addresses, Box::new(application)).inspect_err(|_| {
-            lock(&self.groups).remove(&shared.settings.number);
-        })?;
-        Ok(Group::new(shared))
+    /// Messages are received by [`Group::receive`].
+    ///
+    /// Errors: a setting is out of range; the number is in use; a member is not reachable, refuses,
+    /// was told something else (the error names the difference), or does not show up;
+    /// [`Error::InSwitch`].
+    pub fn create_group(&self, mut settings: GroupSettings) -> Result<Group, Error> {
+        settings.report_blocks = true;
+        let inbox = Inbox::new(settings.number, settings.receive_bytes_max);
+        self.create(settings, Some(inbox), |shared| Box::new(Receiving(Arc::clone(shared))))
     }
 
-    /// [`Context::create_group`] with two functions, as in the paper's figure 1: `incoming` gets
-    /// a message's number and length and gives memory; `complete` gets the memory back.
+    /// As [`Context::create_group`], with callbacks by which messages are received.
     ///
     /// Errors: as [`Context::create_group`].
     pub fn create_group_with(
         &self,
         settings: GroupSettings,
-        addresses: &[SocketAddr],
-        incoming: impl FnMut(u64, u64) -> Memory + Send + 'static,
-        complete: impl FnMut(u64, Region) + Send + 'static,
+        application: impl Application,
     ) -> Result<Group, Error> {
-        self.create_group(settings, addresses, Functions { incoming, complete })
+        self.create(settings, None, |_| Box::new(application))
+    }
+
+    fn create(
+        &self,
+        settings: GroupSettings,
+        inbox: Option<Inbox>,
+        application: impl FnOnce(&Arc<Shared>) -> Box<dyn Application>,
+    ) -> Result<Group, Error> {
+        let made = engine::GroupSettings::try_from(&settings)?;
+        self.commands.check()?;
+        self.check_in_switch(&made)?;
+        let offload = Offload::of(&made, self.can_offload);
+        let worker = (self.commands.clone(), self.caller.clone());
+        let shared = Shared::new(settings, made, offload, worker, inbox);
+        self.reserve(&shared)?;
+        let application = application(&shared);
+        self.connect_and_create(&shared, application).inspect_err(|_| {
+            lock(&self.groups).remove(&shared.settings.number);
+        })?;
+        Ok(Group::new(shared))
     }
 
     /// Moves transfers on and runs callbacks, with [`Progress::Caller`] only. Waits up to `wait`
@@ -336,10 +337,9 @@ impl Context {
     fn connect_and_create(
         &self,
         shared: &Arc<Shared>,
-        addresses: &[SocketAddr],
         application: Box<dyn Application>,
     ) -> Result<(), Error> {
-        let settings = &shared.settings;
+        let (settings, addresses) = (&shared.made, &shared.settings.members);
         let deadline = Deadline::after(self.settings.connect_timeout);
         let terms = Terms::new(
             settings,
@@ -375,7 +375,7 @@ impl Context {
     }
 
     /// Whether this context can take part in the group, if switches are to copy its blocks.
-    fn check_in_switch(&self, settings: &GroupSettings) -> Result<(), Error> {
+    fn check_in_switch(&self, settings: &engine::GroupSettings) -> Result<(), Error> {
         if !settings.is_in_switch() {
             return Ok(());
         }
@@ -407,7 +407,7 @@ impl Context {
     #[cfg(feature = "switch")]
     fn join_switches(
         &self,
-        settings: &GroupSettings,
+        settings: &engine::GroupSettings,
         wires: &mut Wires,
         deadline: Deadline,
     ) -> Result<(Option<GroupEnd>, Option<Registration>), Error> {
@@ -428,7 +428,7 @@ impl Context {
     #[cfg(not(feature = "switch"))]
     fn join_switches(
         &self,
-        _: &GroupSettings,
+        _: &engine::GroupSettings,
         _: &mut Wires,
         _: Deadline,
     ) -> Result<(Option<GroupEnd>, Option<Registration>), Error> {

@@ -4,7 +4,8 @@ use std::{io, net::SocketAddr};
 
 use engine::Failure;
 use relay::RelayError;
-use transport::RegionError;
+use schedule::ScheduleError;
+use transport::{Region, RegionError};
 
 /// What calls into the library can answer.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,9 @@ pub enum Error {
     /// The call does not fit the group's rules or state; nothing has changed.
     #[error(transparent)]
     Relay(#[from] RelayError),
+    /// No schedule can be made of the group's settings.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// This host cannot use the network that was asked for.
     #[error("the fabric {fabric} cannot be used here: {cause}")]
     Fabric {
@@ -42,7 +46,8 @@ pub enum Error {
     ContextFailed(String),
     /// The memory is smaller than the message; another region may be given.
     #[error(
-        "message {message} of group {group} has {bytes} bytes, but the region only {region_bytes}"
+        "message {message} of group {group} has {bytes} bytes, but the region only {}",
+        region.len()
     )]
     RegionTooSmall {
         /// The group's number.
@@ -51,17 +56,30 @@ pub enum Error {
         message: u64,
         /// Length of the message.
         bytes: u64,
-        /// Length of the region.
-        region_bytes: u64,
+        /// The memory.
+        region: Region,
     },
     /// The memory is read-only; another region may be given.
-    #[error("message {message} of group {group} cannot be received into a read-only region")]
+    #[error("group {group} cannot receive into a read-only region")]
     RegionReadOnly {
         /// The group's number.
         group: u64,
-        /// Message number.
-        message: u64,
+        /// The memory.
+        region: Region,
     },
+    /// As many messages are queued as may be.
+    #[error("{messages} messages of group {group} are queued; wait until the first is complete")]
+    QueueFull {
+        /// The group's number.
+        group: u64,
+        /// The limit, [`crate::GroupSettings::send_queue_max`].
+        messages: u32,
+        /// The message that was not queued.
+        region: Region,
+    },
+    /// The group has callbacks, which get what this call asks for.
+    #[error("group {0} receives by callbacks; create it without to use this call")]
+    HasCallbacks(u64),
     /// Memory could not be had.
     #[error(transparent)]
     Region(#[from] RegionError),
@@ -145,12 +163,6 @@ impl From<engine::Error> for Error {
             engine::Error::NumberInUse(group) => Self::NumberInUse(group),
             engine::Error::NoSuchGroup(group) => Self::NoSuchGroup(group),
             engine::Error::Closed(group) => Self::Closed(group),
-            engine::Error::RegionTooSmall { group, message, bytes, region_bytes } => {
-                Self::RegionTooSmall { group, message, bytes, region_bytes }
-            }
-            engine::Error::RegionReadOnly { group, message } => {
-                Self::RegionReadOnly { group, message }
-            }
             other => Self::Setting(other.to_string()),
         }
     }

@@ -17,7 +17,7 @@ use rdmc::{
     bootstrap::{Channel, Deadline, PROTOCOL_VERSION, SessionError},
 };
 
-use crate::common::{self, PATIENCE, Recorder, Told, World, close_all, contents, group};
+use crate::common::{self, PATIENCE, Recorder, Told, World, among, close_all, contents, group};
 
 /// What the one on the way does to a byte: which way it goes, its offset in that direction.
 type Meddle = fn(to_listener: bool, from: usize, bytes: &mut [u8]);
@@ -127,7 +127,7 @@ fn a_bit_that_flips_on_the_way_is_noticed_named_and_not_relayed() {
     for protection in [Protection::Authenticate, Protection::Encrypt] {
         let (world, _relay) = world(3, protection, 30, |to| Relay::before(to, flip(false, INSIDE)));
         let groups = world.join(chain(1, 3));
-        groups[0].0.send(Region::from_vec(contents(0, MESSAGE_BYTES))).unwrap();
+        groups[0].0.try_send(Region::from_vec(contents(0, MESSAGE_BYTES))).unwrap();
         for (rank, (_, told)) in groups.iter().enumerate() {
             let (before, failure) = told_until_the_end(told);
             let failure = failure.expect("it fails everywhere");
@@ -151,7 +151,7 @@ fn without_protection_what_flips_arrives() {
         world(2, Protection::None, 30, |to| Relay::before(to, flip(false, INSIDE)));
     let groups = world.join(chain(1, 2));
     let sent = contents(0, MESSAGE_BYTES);
-    groups[0].0.send(Region::from_vec(sent.clone())).unwrap();
+    groups[0].0.try_send(Region::from_vec(sent.clone())).unwrap();
     close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
     let (told, _) = told_until_the_end(&groups[1].1);
     let received = told.into_iter().find_map(|told| match told {
@@ -184,7 +184,7 @@ fn a_recorded_session_is_of_no_use() {
     let untouched: Meddle = |_, _, _| {};
     let (mut world, relay) = world(2, Protection::default(), 3, |to| Relay::before(to, untouched));
     let groups = world.join(chain(1, 2));
-    groups[0].0.send(Region::from_vec(contents(0, 1_000))).unwrap();
+    groups[0].0.try_send(Region::from_vec(contents(0, 1_000))).unwrap();
     close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
     let listener = world.contexts[0].address();
     drop((groups, world.contexts.remove(1)));
@@ -205,10 +205,8 @@ fn a_recorded_session_is_of_no_use() {
             let _ = stream.read_to_end(&mut answer);
         });
         let again = world.contexts[0].create_group_with(
-            chain(1, 2)(0),
-            &world.addresses,
-            |_, bytes| rdmc::Memory::Region(Region::zeroed(bytes as usize)),
-            |_, _| {},
+            among(chain(1, 2)(0), &world.addresses),
+            Recorder(std::sync::mpsc::channel().0),
         );
         assert!(matches!(again, Err(Error::Timeout { .. })), "{:?}", again.map(drop));
         replay.join().unwrap();
@@ -266,7 +264,7 @@ fn members_come_in_while_strangers_crowd_the_doors() {
         for number in 2..5 {
             let groups = world.join(chain(number, 3));
             for (group, message) in [(&groups, 0), (&running, number - 2)] {
-                group[0].0.send(Region::from_vec(contents(message, 50_000))).unwrap();
+                group[0].0.try_send(Region::from_vec(contents(message, 50_000))).unwrap();
             }
             close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
         }

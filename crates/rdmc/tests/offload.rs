@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use engine::GroupSettings;
 use proptest::prelude::*;
-use rdmc::{Algorithm, GroupSettings, Offload, Window};
+use rdmc::{Algorithm, Offload, Window};
 use transport_sim::SimConfig;
 
 use crate::world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};

@@ -2,7 +2,8 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use rdmc::{Algorithm, Engine, Event, Failure, FailureKind, GroupSettings, Region, Schedule};
+use engine::{Engine, Event, GroupSettings};
+use rdmc::{Algorithm, Failure, FailureKind, Region, Schedule};
 use transport::{
     EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease, Token, Transport, WriteLease,
 };

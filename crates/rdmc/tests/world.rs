@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rdmc::{Algorithm, Engine, Event, Failure, GroupSettings, Region, Schedule};
+use engine::{Engine, Event, GroupSettings};
+use rdmc::{Algorithm, Failure, Region, Schedule};
 use transport_sim::{Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
 
 pub const BLOCK_BYTES: u64 = 100;

@@ -2,8 +2,6 @@
 //! and without one. What goes through switches has one direction, so that the suite does not fit it:
 //! `crates/rdmc/tests`.
 
-mod common;
-
 use std::{net::TcpStream, time::Duration};
 
 use transport::{EndpointId, Transport};
@@ -11,7 +9,7 @@ use transport_contract::{Harness, Network};
 use transport_switch::{SwitchLink, SwitchTransport};
 use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
 
-use common::{enter_network, group_end, lifeline};
+use crate::common::{enter_network, group_end, lifeline};
 
 const SILENCE_MS: u64 = 3_000;
 

@@ -1,8 +1,6 @@
 //! A receiver's end of a group, in a network namespace: how it waits, and what it hands back. Needs
 //! root.
 
-mod common;
-
 use std::{
     net::{IpAddr, TcpStream},
     thread,
@@ -17,7 +15,7 @@ use transport::{Completion, EndpointId, PostError, Region, Token, Transport, Wak
 use transport_switch::{OpenError, SwitchLink, SwitchTransport, Unconnected};
 use transport_tcp::{TcpConfig, TcpTransport};
 
-use common::{OWN, ROOT, enter_network, group_end, lifeline};
+use crate::common::{OWN, ROOT, enter_network, group_end, lifeline};
 
 /// A transport with a receiver's end, the waker of the TCP transport that it was made of, and the
 /// peer's end of its lifeline.

@@ -15,8 +15,8 @@ use std::{
 
 use plan::size;
 use rdmc::{
-    Algorithm, Application, Context, ContextSettings, Failure, Group, GroupSettings, Memory,
-    Progress, Region, Schedule, Secret,
+    Algorithm, Application, Context, ContextSettings, Failure, Group, GroupSettings, Incoming,
+    Progress, Region, Secret,
 };
 use serde_json::json;
 
@@ -176,7 +176,7 @@ fn take_part(rank: u32, args: &Args, shared: &Shared) -> Outcome<Member> {
     if rank == 0 {
         for (group, (number, _)) in groups.iter().zip(&own) {
             let region = Region::from_vec(vec![*number as u8; args.bytes as usize]);
-            group.send(region)?;
+            group.try_send(region)?;
         }
     }
     let mut left: BTreeSet<u64> = own.iter().map(|&(number, _)| number).collect();
@@ -200,16 +200,17 @@ fn join(
     shared: &Shared,
     told: &Sender<Outcome<u64>>,
 ) -> Outcome<Group> {
-    let schedule = Schedule::new(Algorithm::BinomialPipeline, 4, 0)?;
     let own = members.iter().position(|&member| member == rank).ok_or("not a member")?;
-    let mut settings = GroupSettings::new(number, own as u32, schedule);
-    settings.block_bytes = args.block;
-    settings.small = None;
-    settings.offload = args.equipment.offload;
     let addresses: Vec<SocketAddr> =
         members.iter().map(|&member| shared.addresses[member as usize]).collect();
+    let mut settings =
+        GroupSettings::new(number, addresses, own as u32).algorithm(Algorithm::BinomialPipeline);
+    settings.block_bytes = args.block;
+    settings.small = None;
+    settings.send_queue_max = u32::MAX;
+    settings.offload = args.equipment.offload;
     let checker = Checker { number, told: told.clone() };
-    Ok(shared.contexts[rank as usize].create_group(settings, &addresses, checker)?)
+    Ok(shared.contexts[rank as usize].create_group_with(settings, checker)?)
 }
 
 /// Compares what comes with what was sent in this group.
@@ -219,8 +220,8 @@ struct Checker {
 }
 
 impl Application for Checker {
-    fn incoming(&mut self, _message: u64, bytes: u64) -> Memory {
-        Memory::Region(Region::zeroed(bytes as usize))
+    fn incoming(&mut self, _message: u64, bytes: u64) -> Incoming {
+        Incoming::Into(Region::zeroed(bytes as usize))
     }
 
     fn complete(&mut self, _message: u64, region: Region) {

@@ -4,8 +4,9 @@ mod instant;
 
 use std::time::{Duration, Instant};
 
+use engine::{Engine, Event, GroupSettings};
 use plan::size;
-use rdmc::{Algorithm, Engine, Event, GroupSettings, Region, Schedule};
+use rdmc::{Algorithm, Region, Schedule};
 use serde_json::json;
 
 use crate::{

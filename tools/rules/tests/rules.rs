@@ -48,7 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("agent", &["certificates", "control", "data-plane", "mcrdma", "roce", "routes"]),
     ("host", &["certificates", "control", "roce"]),
     ("endpoint", &["mcrdma", "packet-socket", "roce"]),
-    ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
+    ("simulate", &["engine", "files", "rdmc", "transport", "transport-sim"]),
     (
         "rdmc",
         &[
@@ -92,6 +92,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "bench",
         &[
             "charts",
+            "engine",
             "rdmc",
             "schedule",
             "transport",

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Counters, Engine, Event};
+use engine::{Counters, Engine, Event};
 use transport_sim::{SimLink, SimNet};
 
 use crate::{

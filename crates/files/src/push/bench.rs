@@ -12,7 +12,7 @@ use std::{
 
 use plan::choice::Choice;
 use rdmc::{
-    Algorithm, Application, Error, Fabric, Failure, Group, Memory, Region, bootstrap::Deadline,
+    Algorithm, Application, Error, Fabric, Failure, Group, Incoming, Region, bootstrap::Deadline,
 };
 
 pub use crate::messages::MEASURED_BYTES_MAX;
@@ -322,7 +322,7 @@ impl Run<'_> {
             measuring.done_at = None;
             let sent_at = Instant::now();
             if let Some((group, _)) = &measuring.groups {
-                group.send(region.clone()).map_err(|e| Trouble::Measurement(e.to_string()))?;
+                group.try_send(region.clone()).map_err(|e| Trouble::Measurement(e.to_string()))?;
             }
             let late = "did not get a message in time";
             self.wait_measuring(measuring, MESSAGE_TIMEOUT, late, |m| m.done_at.is_some())?;
@@ -387,12 +387,12 @@ impl Run<'_> {
             let callbacks = |memory| Callbacks { number, memory, events: events.clone() };
             let joined = (|| {
                 let settings = there.group_settings()?;
-                let group = context.create_group(settings, &there.addresses, callbacks(None))?;
+                let group = context.create_group_with(settings, callbacks(None))?;
                 let Some(back) = back else { return Ok((group, None)) };
                 let length = usize::try_from(bytes).unwrap_or(usize::MAX);
                 let memory = Some(Region::from_vec(vec![1; length]));
                 let settings = back.group_settings()?;
-                let back = context.create_group(settings, &back.addresses, callbacks(memory))?;
+                let back = context.create_group_with(settings, callbacks(memory))?;
                 Ok((group, Some(back)))
             })();
             let _ = events.send(Input::Measured(number, Happening::Joined(joined)));
@@ -482,10 +482,10 @@ impl Callbacks {
 }
 
 impl Application for Callbacks {
-    fn incoming(&mut self, _message: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, _message: u64, bytes: u64) -> Incoming {
         match &self.memory {
-            Some(memory) if memory.len() as u64 == bytes => Memory::Region(memory.clone()),
-            _ => Memory::Refuse(format!("{bytes} bytes were not asked for")),
+            Some(memory) if memory.len() as u64 == bytes => Incoming::Into(memory.clone()),
+            _ => Incoming::Refuse(format!("{bytes} bytes were not asked for")),
         }
     }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use rdmc::{
-    Application, Error, Fabric, Failure, Group, Memory, Offload, Protection, Region, Waited,
+    Application, Error, Fabric, Failure, Group, Incoming, Offload, Protection, Region, Waited,
     bootstrap::{Channel, Deadline},
 };
 
@@ -309,12 +309,12 @@ impl Stage for Scene<'_> {
     /// Joins on a thread that ends by the context's own deadline.
     fn join(&mut self, start: &Start) -> Result<(), PushError> {
         let settings = start.group_settings()?;
-        let (number, addresses) = (start.round, start.addresses.clone());
+        let number = start.round;
         let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
         let events = self.push.events.clone();
         let sending = Sending { number, events: events.clone() };
         let join = move || {
-            let group = context.create_group(settings, &addresses, sending);
+            let group = context.create_group_with(settings, sending);
             let _ = events.send(Event::Joined(number, group).into());
         };
         thread::Builder::new()
@@ -356,8 +356,8 @@ struct Sending {
 }
 
 impl Application for Sending {
-    fn incoming(&mut self, _message: u64, _bytes: u64) -> Memory {
-        Memory::Refuse("the root receives nothing".into())
+    fn incoming(&mut self, _message: u64, _bytes: u64) -> Incoming {
+        Incoming::Refuse("the root receives nothing".into())
     }
 
     fn complete(&mut self, _message: u64, _region: Region) {}

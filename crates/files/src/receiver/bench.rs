@@ -5,7 +5,7 @@ use std::{
     thread,
 };
 
-use rdmc::{Application, Context, Error, Fabric, Failure, Group, Memory, Region};
+use rdmc::{Application, Context, Error, Fabric, Failure, Group, Incoming, Region};
 
 use super::{
     dispatch::judge,
@@ -119,7 +119,7 @@ fn join(
     let echo = match echo {
         Some(echo) => {
             let settings = echo.group_settings().map_err(|error| error.to_string())?;
-            Some((settings, echo.addresses))
+            Some(settings)
         }
         None => None,
     };
@@ -134,10 +134,10 @@ fn join(
     let join = move || {
         let joined = (|| {
             let receiver = Receiver(Arc::clone(&answering));
-            let group = context.create_group(settings, &start.addresses, receiver)?;
-            if let (Some((settings, addresses)), Some(slot)) = (echo, &answering.echo) {
+            let group = context.create_group_with(settings, receiver)?;
+            if let (Some(settings), Some(slot)) = (echo, &answering.echo) {
                 let sender = Echo(Arc::clone(&answering));
-                let echo = context.create_group(settings, &addresses, sender)?;
+                let echo = context.create_group_with(settings, sender)?;
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(echo);
             }
             Ok::<Group, Error>(group)
@@ -190,18 +190,18 @@ impl Answering {
 struct Receiver(Arc<Answering>);
 
 impl Application for Receiver {
-    fn incoming(&mut self, _message: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, _message: u64, bytes: u64) -> Incoming {
         // One message at a time: the one before has given the memory back.
         match self.0.memory.len() as u64 {
-            expected if expected == bytes => Memory::Region(self.0.memory.clone()),
-            expected => Memory::Refuse(format!("{expected} bytes were announced, not {bytes}")),
+            expected if expected == bytes => Incoming::Into(self.0.memory.clone()),
+            expected => Incoming::Refuse(format!("{expected} bytes were announced, not {bytes}")),
         }
     }
 
     fn received(&mut self, _message: u64) {
         // A group or a connection that is lost says so itself.
         if self.0.echo.is_some() {
-            self.0.with_echo(|group| drop(group.send(self.0.memory.clone())));
+            self.0.with_echo(|group| drop(group.try_send(self.0.memory.clone())));
         } else {
             let _ = self.0.control.send(&ToRoot::Received { round: self.0.number });
         }
@@ -223,8 +223,8 @@ impl Application for Receiver {
 struct Echo(Arc<Answering>);
 
 impl Application for Echo {
-    fn incoming(&mut self, _message: u64, _bytes: u64) -> Memory {
-        Memory::Refuse("the root of the group back receives nothing".into())
+    fn incoming(&mut self, _message: u64, _bytes: u64) -> Incoming {
+        Incoming::Refuse("the root of the group back receives nothing".into())
     }
 
     fn complete(&mut self, _message: u64, _region: Region) {}

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use rdmc::{Application, Failure, Memory, Region};
+use rdmc::{Application, Failure, Incoming, Region};
 
 use crate::{
     hash::InPlace,
@@ -78,16 +78,16 @@ impl<F: FnMut(News)> Member<F> {
 }
 
 impl<F: FnMut(News) + Send + 'static> Application for Member<F> {
-    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
         let Some(&(start, end)) = self.ranges.get(message as usize) else {
-            return Memory::Refuse(format!("this group has {} messages", self.ranges.len()));
+            return Incoming::Refuse(format!("this group has {} messages", self.ranges.len()));
         };
         if bytes != end - start {
-            return Memory::Refuse(format!("{} bytes were offered, not {bytes}", end - start));
+            return Incoming::Refuse(format!("{} bytes were offered, not {bytes}", end - start));
         }
         match self.copy.region.slice(start as usize..end as usize) {
-            Ok(region) => Memory::Region(region),
-            Err(error) => Memory::Refuse(error.to_string()),
+            Ok(region) => Incoming::Into(region),
+            Err(error) => Incoming::Refuse(error.to_string()),
         }
     }
 

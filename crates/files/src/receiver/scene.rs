@@ -176,7 +176,7 @@ impl Stage for Scene<'_> {
         let tell = move |what| drop(news.send(Event::Group(what)));
         let member = Member::new(&start, following.copy.clone(), tell);
         let join = move || {
-            let joined = context.create_group(settings, &start.addresses, member);
+            let joined = context.create_group_with(settings, member);
             // A session that has ended wants to hear no more.
             let _ = events.send(Event::Joined(number, joined));
         };

@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
+use engine::GroupSettings;
 use mcrdma::{GroupKey, Mac, plan};
 use roce::Serial;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use transport_switch::{
 };
 
 use super::links::{Wires, of_member};
-use crate::{Error, GroupSettings, dispatcher, network::Wire};
+use crate::{Error, dispatcher, network::Wire};
 
 /// Identifiers are drawn from these, apart from numbers that queue pairs have.
 const IDS: std::ops::Range<u32> = 0x80_0000..0x100_0000;

@@ -16,13 +16,14 @@ use std::{
     time::Duration,
 };
 
+use engine::GroupSettings;
 use serde::{Deserialize, Serialize};
 use session::{Channel, Deadline, Listener, Secret, millis};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::terms::Terms;
 use crate::{
-    Error, GroupSettings,
+    Error,
     network::{Offers, Wire},
 };
 

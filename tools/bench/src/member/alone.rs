@@ -33,14 +33,16 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
         [] => job.schedule(member.args.members)?,
         racks => job.schedule_in(racks)?,
     };
-    let mut settings = GroupSettings::new(job.number, member.args.rank, schedule);
+    let mut settings = GroupSettings::new(job.number, member.addresses.clone(), member.args.rank)
+        .schedule(schedule);
     settings.block_bytes = job.block_bytes;
     settings.window = Window { receives: job.window, sends: job.window };
     settings.messages_in_flight = job.messages_in_flight;
     settings.report_blocks = report_blocks;
     settings.small = settings.small.filter(|_| job.small);
+    settings.send_queue_max = u32::MAX;
     settings.offload = member.args.equipment.offload;
-    let group = context.create_group(settings, &member.addresses, recorder)?;
+    let group = context.create_group_with(settings, recorder)?;
     check_offload(&group)?;
 
     let is_root = member.args.rank == 0;
@@ -51,7 +53,7 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
             fill(&mut object.write(0..object.len())?, seed(job.number, message));
             objects.push(object);
         }
-        group.send(Region::zeroed(job.message_bytes.min(WARM_UP_BYTES) as usize))?;
+        group.try_send(Region::zeroed(job.message_bytes.min(WARM_UP_BYTES) as usize))?;
     }
     let warm = await_completion(&told, 1)?.completed;
     if !is_root {
@@ -65,7 +67,7 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
     let cpu_before = now_ns(ClockId::ProcessCPUTime);
     let started_ns = now_ns(ClockId::Monotonic);
     for object in objects {
-        group.send(object)?;
+        group.try_send(object)?;
     }
     let all = await_completion(&told, job.messages)?;
     let cpu_ns = now_ns(ClockId::ProcessCPUTime) - cpu_before;

@@ -5,7 +5,7 @@ use std::{
     sync::mpsc::{Receiver, Sender},
 };
 
-use rdmc::{Application, Failure, Memory, Region, RegionPool};
+use rdmc::{Application, Failure, Incoming, Region, RegionPool};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::{
@@ -34,8 +34,8 @@ pub struct Recorder {
 }
 
 impl Application for Recorder {
-    fn incoming(&mut self, _message: u64, _bytes: u64) -> Memory {
-        self.memory.take().map_or(Memory::Refuse("no memory is left".into()), Memory::Region)
+    fn incoming(&mut self, _message: u64, _bytes: u64) -> Incoming {
+        self.memory.take().map_or(Incoming::Refuse("no memory is left".into()), Incoming::Into)
     }
 
     fn block(&mut self, message: u64, _offset: u64, bytes: u64) {

@@ -11,8 +11,7 @@ use std::{
 };
 
 use rdmc::{
-    Algorithm, Application, Failure, Group, GroupSettings, Memory, Region, RegionPool, Schedule,
-    Window,
+    Algorithm, Application, Failure, Group, GroupSettings, Incoming, Region, RegionPool, Window,
 };
 
 use super::{
@@ -69,11 +68,11 @@ impl Recorder {
 }
 
 impl Application for Recorder {
-    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
         if message == 0 {
-            return Memory::Region(Region::zeroed(bytes as usize));
+            return Incoming::Into(Region::zeroed(bytes as usize));
         }
-        self.pool.take().map_or(Memory::Refuse("no memory is left".into()), Memory::Region)
+        self.pool.take().map_or(Incoming::Refuse("no memory is left".into()), Incoming::Into)
     }
 
     fn received(&mut self, message: u64) {
@@ -161,26 +160,26 @@ fn join_groups<'a>(
     pool: RegionPool,
 ) -> Outcome<Part<'a>> {
     let algorithm: Algorithm = workload.algorithm.parse()?;
-    let schedule = Schedule::new(algorithm, 1 + Workload::TARGETS as u32, 0)?;
     let (sender, told) = mpsc::channel();
     let mut groups = HashMap::new();
     for (index, members) in workload.groups.iter().enumerate() {
         let own = |&one: &u32| one == member.args.rank;
         let Some(rank) = members.iter().position(own) else { continue };
         let number = workload.number + index as u64;
-        let mut settings = GroupSettings::new(number, rank as u32, schedule.clone());
+        let addresses: Option<Vec<_>> =
+            members.iter().map(|&one| member.addresses.get(one as usize).copied()).collect();
+        let addresses = addresses.ok_or("a group has members that do not exist")?;
+        let mut settings = GroupSettings::new(number, addresses, rank as u32).algorithm(algorithm);
         settings.block_bytes = workload.block_bytes;
         settings.window = Window { receives: workload.window, sends: workload.window };
         settings.small = None;
-        let addresses: Option<Vec<_>> =
-            members.iter().map(|&one| member.addresses.get(one as usize).copied()).collect();
+        settings.send_queue_max = u32::MAX;
         let recorder = Recorder {
             objects: workload.objects_of(index).collect(),
             pool: pool.clone(),
             told: sender.clone(),
         };
-        let addresses = addresses.ok_or("a group has members that do not exist")?;
-        groups.insert(index, member.context.create_group(settings, &addresses, recorder)?);
+        groups.insert(index, member.context.create_group_with(settings, recorder)?);
     }
     Ok(Part { workload, groups, pool, told })
 }
@@ -192,7 +191,7 @@ impl Part<'_> {
         let used: Vec<usize> = self.groups.keys().filter(is_used).copied().collect();
         for index in &used {
             if is_root {
-                self.groups[index].send(Region::zeroed(WARM_UP_BYTES))?;
+                self.groups[index].try_send(Region::zeroed(WARM_UP_BYTES))?;
             }
         }
         for _ in &used {
@@ -217,7 +216,7 @@ impl Part<'_> {
             let region = Region::from_shared(Piece { all: Arc::clone(all), range });
             let group = self.groups.get(&group).ok_or("told to send in a group that is not")?;
             let at_ns = now_ns(ClockId::Monotonic);
-            group.send(region)?;
+            group.try_send(region)?;
             say(&Answer::Sent { object, at_ns })?;
         }
         for _ in 0..self.workload.objects.len() {

@@ -44,7 +44,7 @@ pub fn take_part(
     let mut parts = join_all(member, together, &pool)?;
     for part in parts.iter().filter(|part| part.is_root) {
         let bytes = together.message_bytes.min(WARM_UP_BYTES);
-        part.group.send(Region::zeroed(bytes as usize))?;
+        part.group.try_send(Region::zeroed(bytes as usize))?;
     }
     for part in &mut parts {
         let warm = await_completion(&part.told, 1)?.completed;
@@ -62,7 +62,7 @@ pub fn take_part(
     };
     thread::sleep(Duration::from_nanos(at_ns.saturating_sub(now_ns(ClockId::Monotonic))));
     for part in &mut parts {
-        part.object.take().map(|object| part.group.send(object)).transpose()?;
+        part.object.take().map(|object| part.group.try_send(object)).transpose()?;
     }
     let arrived = parts.iter().map(|part| await_completion(&part.told, 1));
     let arrived = arrived.collect::<Outcome<Vec<_>>>()?;
@@ -91,11 +91,13 @@ fn join_all(member: &Member<'_>, together: &Together, pool: &RegionPool) -> Outc
         let memory = pool.clone();
         let recorder = Recorder { memory, told: sender, fault: None, block_bytes: 1, blocks: 0 };
         let is_root = schedule.root() == rank;
-        let mut settings = GroupSettings::new(number, rank, schedule);
+        let mut settings =
+            GroupSettings::new(number, member.addresses.clone(), rank).schedule(schedule);
         settings.block_bytes = together.block_bytes;
         settings.window = Window { receives: together.window, sends: together.window };
         settings.small = None;
-        let group = member.context.create_group(settings, &member.addresses, recorder)?;
+        settings.send_queue_max = u32::MAX;
+        let group = member.context.create_group_with(settings, recorder)?;
         Ok(Part { number, is_root, group, told, object: None })
     };
     (together.number..).zip(schedules).map(join).collect()

@@ -14,7 +14,7 @@ use std::{
 
 use rdmc::{
     Application, CompletionMode, Context, ContextSettings, Fabric, Failure, Group, GroupSettings,
-    Memory, Progress, Protection, Region, Schedule, Secret,
+    Incoming, Progress, Protection, Region, Schedule, Secret,
 };
 
 use crate::delays::Delays;
@@ -78,7 +78,8 @@ impl Team {
         let (sender, told) = mpsc::channel();
         let addresses = &self.addresses;
         let groups = at_once(self.members.iter().enumerate(), |(rank, member)| {
-            let mut settings = GroupSettings::new(number, rank as u32, shape.schedule.clone());
+            let mut settings = GroupSettings::new(number, addresses.clone(), rank as u32)
+                .schedule(shape.schedule.clone());
             settings.block_bytes = shape.block_bytes;
             settings.offload = shape.offload;
             // So that the thread that drives a member knows when blocks have come.
@@ -86,7 +87,7 @@ impl Team {
             settings.small = None;
             let memory = Region::from_vec(vec![1; shape.bytes()]);
             let recorder = Recorder { rank, memory, told: sender.clone() };
-            let group = member.context.create_group(settings, addresses, recorder)?;
+            let group = member.context.create_group_with(settings, recorder)?;
             check_offload(&group)?;
             Ok(group)
         })?;
@@ -100,7 +101,7 @@ impl Team {
         let (mut received, mut complete, mut last) = (0, 0, Duration::ZERO);
         let start = Instant::now();
         *lock(&self.members[late].delays) = Some(delays);
-        crowd.groups[0].send(crowd.object.clone())?;
+        crowd.groups[0].try_send(crowd.object.clone())?;
         while complete < self.members.len() {
             match crowd.told.recv_timeout(PATIENCE).map_err(|_| "nothing came for a minute")? {
                 Told::Received(rank, at) if rank != late => {
@@ -215,8 +216,8 @@ impl Recorder {
 }
 
 impl Application for Recorder {
-    fn incoming(&mut self, _message: u64, _bytes: u64) -> Memory {
-        Memory::Region(self.memory.clone())
+    fn incoming(&mut self, _message: u64, _bytes: u64) -> Incoming {
+        Incoming::Into(self.memory.clone())
     }
 
     fn received(&mut self, _message: u64) {

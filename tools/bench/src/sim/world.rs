@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rdmc::{Engine, Event, GroupSettings, Region, Schedule, Window};
+use engine::{Engine, Event, GroupSettings};
+use rdmc::{Region, Schedule, Window};
 use transport_sim::{Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
 
 use crate::{delays::Delays, outcome::Outcome};

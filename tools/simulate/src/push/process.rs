@@ -7,8 +7,9 @@ use std::{
     sync::mpsc,
 };
 
+use engine::GroupSettings;
 use files::machines::{Copy, Member, News, Ranges, Session, Start, ToReceiver, ToRoot};
-use rdmc::{Error, Failure, GroupSettings, Region};
+use rdmc::{Error, Failure, Region};
 use transport_sim::SimLink;
 
 use crate::{actor::MemberEngine, node::Watch};
