@@ -1,7 +1,5 @@
 //! Bandwidth by block size and length of the message (DSN 2018 section 5.2.1, Fig. 6).
 
-use std::path::PathBuf;
-
 use charts::{Axis, Chart, Line, Panel, Point, Unit};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::{choice::Wish, size};
@@ -13,7 +11,7 @@ use crate::{
     interrupt::Interrupt,
     member::Job,
     outcome::Outcome,
-    report::{Output, Report, number},
+    report::{DrawnOutput, Report, number},
     shaped,
     sweep::{algorithms, sweep},
 };
@@ -46,11 +44,8 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Draw bandwidth against block size into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
 /// Measures and prints.
@@ -69,22 +64,21 @@ pub fn run(args: &Args) -> Outcome<()> {
             let mbit_per_s = bytes as f64 * 8.0 / 1e6 / result.seconds();
             let steps = job.schedule(args.members)?.steps(job.blocks()) as f64;
             let of_rate = mbit_per_s / args.rate.mbit();
-            report.row(vec![
-                json!(size::show(bytes)),
-                json!(size::show(job.block_bytes)),
-                json!(job.blocks()),
-                number(result.seconds()),
-                number(mbit_per_s),
-                number(of_rate),
-                number(of_rate * steps / f64::from(job.blocks())),
-                json!(picked),
+            report.row([
+                ("length", json!(size::show(bytes))),
+                ("block", json!(size::show(job.block_bytes))),
+                ("blocks", json!(job.blocks())),
+                ("time_s", number(result.seconds())),
+                ("mbit_per_s", number(mbit_per_s)),
+                ("of_rate", number(of_rate)),
+                ("of_its_limit", number(of_rate * steps / f64::from(job.blocks()))),
+                ("model_picks", json!(picked)),
             ]);
             points.push(Point::new(job.block_bytes as f64, mbit_per_s));
         }
         lines.push(Line::new(size::show(bytes), points));
     }
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(args.chart(lines).write(path)?))
+    args.output.print(&report, || args.chart(lines))
 }
 
 impl Args {
@@ -103,17 +97,7 @@ impl Args {
             if self.small_burst { "18 kB" } else { "2 ms" },
             self.repeats
         );
-        let columns = [
-            "length",
-            "block",
-            "blocks",
-            "time_s",
-            "mbit_per_s",
-            "of_rate",
-            "of_its_limit",
-            "model_picks",
-        ];
-        let mut report = Report::new("block-sizes", what, &columns);
+        let mut report = Report::new("block-sizes", what);
         report.note(
             "mbit per s: length / time to the last receiver. of rate: the same as a share of the \
              links' rate, and of its limit: of the rate x blocks / steps, what the schedule allows; \

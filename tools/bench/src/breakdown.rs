@@ -118,29 +118,26 @@ impl Breakdown {
     }
 
     fn report(&self, what: String) -> Report {
-        let mut report = Report::new("breakdown", what, &["part", "time_us", "share"]);
+        let mut report = Report::new("breakdown", what);
         let total = self.last().total_ns() as f64;
         for (name, ns) in self.last().rows() {
-            report.row(vec![json!(name), us(ns), number(ns as f64 / total)]);
+            let share = number(ns as f64 / total);
+            report.row([("part", json!(name)), ("time_us", us(ns)), ("share", share)]);
         }
         let title = "Each member, in µs, and what part of it is no transfer of a block:";
-        let columns = [
-            "member",
-            "remote_setup_us",
-            "remote_transfers_us",
-            "local_setup_us",
-            "transfers_us",
-            "waiting_us",
-            "copying_us",
-            "total_us",
-            "overhead",
-        ];
-        report.table("members", title, &columns);
+        report.table("members", title);
         for (member, parts) in self.parts.iter().enumerate() {
-            let mut row = vec![json!(member)];
-            row.extend(parts.rows().map(|(_, ns)| us(ns)));
-            row.push(number(parts.overhead()));
-            report.row(row);
+            report.row([
+                ("member", json!(member)),
+                ("remote_setup_us", us(parts.remote_setup)),
+                ("remote_transfers_us", us(parts.remote_transfers)),
+                ("local_setup_us", us(parts.local_setup)),
+                ("transfers_us", us(parts.transfers)),
+                ("waiting_us", us(parts.waiting)),
+                ("copying_us", us(parts.copying)),
+                ("total_us", us(parts.total_ns())),
+                ("overhead", number(parts.overhead())),
+            ]);
         }
         report.note(
             "remote: until this receiver has its first block. local setup: until it has told its \

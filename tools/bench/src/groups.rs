@@ -89,18 +89,14 @@ pub fn run(args: &Args) -> Outcome<()> {
     };
     let (set_up, transfer) = (longest(|member| member.set_up), longest(|member| member.transfer));
     let delivered = shared.groups.len() as u64 * 3 * args.bytes;
-    let mut report = Report::new(
-        "groups",
-        what,
-        &["groups", "set_up_s", "transfer_s", "delivered_MB_per_s", "cpu_s", "completion_queues"],
-    );
-    report.row(vec![
-        json!(shared.groups.len()),
-        number(set_up),
-        number(transfer),
-        number(delivered as f64 / transfer / 1e6),
-        number((now_ns(ClockId::ProcessCPUTime)) as f64 / 1e9),
-        json!(args.members),
+    let mut report = Report::new("groups", what);
+    report.row([
+        ("groups", json!(shared.groups.len())),
+        ("set_up_s", number(set_up)),
+        ("transfer_s", number(transfer)),
+        ("delivered_MB_per_s", number(delivered as f64 / transfer / 1e6)),
+        ("cpu_s", number(now_ns(ClockId::ProcessCPUTime) as f64 / 1e9)),
+        ("completion_queues", json!(args.members)),
     ]);
     report.note("Every copy was compared with what was sent, and every group closed with success.");
     report.print(&args.output);

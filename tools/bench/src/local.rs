@@ -10,7 +10,7 @@ use crate::{
     member::Equipment,
     outcome::Outcome,
     plain::{Plain, parallel_copies},
-    report::{Report, median, number},
+    report::{Output, Report, median, number},
     sweep::{Choice, algorithms, sweep},
 };
 
@@ -30,6 +30,8 @@ pub struct Args {
     equipment: Equipment,
     #[command(flatten)]
     choice: Choice,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Measures and prints.
@@ -41,22 +43,23 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.equipment.network(),
         args.choice.repeats
     );
-    let columns =
-        ["members", "algorithm", "block", "time_s", "fastest_s", "slowest_s", "skew_s", "cpu_s"];
-    let mut report = Report::new("local", what, &columns);
+    let mut report = Report::new("local", what);
     let chosen =
         if args.algorithms.is_empty() { &Algorithm::RELAYING } else { &args.algorithms[..] };
     for &members in &args.members {
         let plain = plain(members, args)?;
-        report.row(vec![
-            json!(members),
-            json!("plain copies, parallel"),
-            Value::Null,
-            number(median(plain.iter().map(|plain| plain.seconds).collect())),
-            number(plain.iter().map(|plain| plain.seconds).fold(f64::INFINITY, f64::min)),
-            number(plain.iter().map(|plain| plain.seconds).fold(0.0, f64::max)),
-            Value::Null,
-            number(median(plain.iter().map(|plain| plain.cpu_seconds).collect())),
+        report.row([
+            ("members", json!(members)),
+            ("algorithm", json!("plain copies, parallel")),
+            ("block", Value::Null),
+            ("time_s", number(median(plain.iter().map(|plain| plain.seconds).collect()))),
+            (
+                "fastest_s",
+                number(plain.iter().map(|plain| plain.seconds).fold(f64::INFINITY, f64::min)),
+            ),
+            ("slowest_s", number(plain.iter().map(|plain| plain.seconds).fold(0.0, f64::max))),
+            ("skew_s", Value::Null),
+            ("cpu_s", number(median(plain.iter().map(|plain| plain.cpu_seconds).collect()))),
         ]);
         let hosts = vec![Host::here(); members as usize];
         let mut crew = Crew::start_with(&hosts, &interrupt, &args.equipment)?;
@@ -65,15 +68,15 @@ pub fn run(args: &Args) -> Outcome<()> {
         let results = sweep(&mut crew, &jobs, args.choice.repeats, &name)?;
         for (job, result) in jobs.iter().zip(results) {
             let (fastest, slowest) = result.range();
-            report.row(vec![
-                json!(members),
-                json!(job.algorithm),
-                json!(size::show(job.block_bytes)),
-                number(result.seconds()),
-                number(fastest),
-                number(slowest),
-                number(result.skew_seconds()),
-                number(result.cpu_seconds()),
+            report.row([
+                ("members", json!(members)),
+                ("algorithm", json!(job.algorithm)),
+                ("block", json!(size::show(job.block_bytes))),
+                ("time_s", number(result.seconds())),
+                ("fastest_s", number(fastest)),
+                ("slowest_s", number(slowest)),
+                ("skew_s", number(result.skew_seconds())),
+                ("cpu_s", number(result.cpu_seconds())),
             ]);
         }
     }
@@ -81,7 +84,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         "time: from the root's send to the last receiver. skew: from the first receiver to the last. \
          cpu: processor time of all members. Plain copies are threads of one process, one connection each.",
     );
-    report.print(&args.choice.output);
+    report.print(&args.output);
     Ok(())
 }
 

@@ -1,8 +1,6 @@
 //! Several groups of the same members at once, each with another sender: what they carry together,
 //! and how evenly they share it (DSN 2018 section 5.2.2, Fig. 10).
 
-use std::path::PathBuf;
-
 use charts::{Axis, Chart, Line, Panel, Point};
 use lab::{Lab, LabSettings, Rate};
 use plan::size;
@@ -16,7 +14,7 @@ use crate::{
     member::Together,
     outcome::Outcome,
     racks,
-    report::{Output, Report, deviation, median, number},
+    report::{DrawnOutput, Report, deviation, median, number},
     sweep::{algorithms, alternate},
 };
 
@@ -45,11 +43,8 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Draw bandwidth against the number of senders into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
 /// Measures and prints.
@@ -62,19 +57,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         size::show(args.block),
         args.repeats
     );
-    let columns = [
-        "network",
-        "length",
-        "senders",
-        "time_s",
-        "together_mbit",
-        "deviation_mbit",
-        "limit_mbit",
-        "of_the_limit",
-        "fairness",
-        "first_group_s",
-    ];
-    let mut report = Report::new("overlapping", what, &columns);
+    let mut report = Report::new("overlapping", what);
     let mut found = Vec::new();
     for &oversubscription in &args.oversubscription {
         found.extend(measure(args, oversubscription, &interrupt, &mut report)?);
@@ -97,8 +80,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          groups: their connections share ports as TCP does. Where uplinks are oversubscribed, a \
          group whose hypercube follows the racks has less to send through them, and tends to end first.",
     );
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(args, &found).write(path)?))
+    args.output.print(&report, || chart(args, &found))
 }
 
 /// What so many groups gave at once.
@@ -180,17 +162,17 @@ fn measure(
         let all_mbit: Vec<f64> = runs.iter().map(|run| mbit_of(together, run)).collect();
         let limit = limit_mbit(&settings, together)?;
         let fairness = median(runs.iter().map(|run| jain(run)).collect());
-        report.row(vec![
-            json!(network),
-            json!(size::show(together.message_bytes)),
-            json!(groups),
-            number(last),
-            number(mbit),
-            number(deviation(&all_mbit)),
-            number(limit),
-            number(mbit / limit),
-            number(fairness),
-            number(first),
+        report.row([
+            ("network", json!(network)),
+            ("length", json!(size::show(together.message_bytes))),
+            ("senders", json!(groups)),
+            ("time_s", number(last)),
+            ("together_mbit", number(mbit)),
+            ("deviation_mbit", number(deviation(&all_mbit))),
+            ("limit_mbit", number(limit)),
+            ("of_the_limit", number(mbit / limit)),
+            ("fairness", number(fairness)),
+            ("first_group_s", number(first)),
         ]);
         found.push(Found {
             oversubscription,

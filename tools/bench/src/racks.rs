@@ -1,7 +1,7 @@
 //! Racks whose uplinks carry less than their hosts: what each algorithm sends through the uplinks,
 //! and what that costs (DSN 2018 section 4.3, "Hybrid Algorithms").
 
-use std::{cell::Cell, path::PathBuf};
+use std::cell::Cell;
 
 use charts::{Axis, Chart, Line, Panel, Point};
 use clap::ValueEnum;
@@ -16,7 +16,8 @@ use crate::{
     load::{Copies, Load, busiest},
     member::{Equipment, Job},
     outcome::Outcome,
-    report::{Output, Report, median, number},
+    report::{DrawnOutput, Report, median, name, number},
+    shaped::usual_rate,
     sweep::{algorithms, alternate},
 };
 
@@ -53,11 +54,8 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Draw the share of the rate against the oversubscription into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
 /// Which ranks share a rack.
@@ -70,13 +68,6 @@ enum Layout {
 }
 
 impl Layout {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Packed => "packed",
-            Self::Scattered => "scattered",
-        }
-    }
-
     /// The host of each rank.
     fn hosts(self, settings: &LabSettings) -> Vec<u32> {
         let mut hosts: Vec<u32> = (0..settings.hosts).collect();
@@ -103,7 +94,7 @@ pub fn settings(
     rate: Option<Rate>,
     oversubscription: f64,
 ) -> LabSettings {
-    let rate = rate.unwrap_or(Rate::from_mbit(u64::from(4_000 / members).min(1_000)));
+    let rate = rate.unwrap_or(usual_rate(members));
     let link = Link::of_rate(rate);
     let hosts_of_rack = f64::from(members.div_ceil(racks));
     let uplink_mbit = (rate.mbit() * hosts_of_rack / oversubscription).round() as u64;
@@ -150,20 +141,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         size::show(args.block),
         args.repeats
     );
-    let columns = [
-        "oversubscribed",
-        "layout",
-        "algorithm",
-        "time_s",
-        "of_rate",
-        "limit_of_rate",
-        "busiest_uplink",
-        "scheduled",
-        "out_of_racks",
-        "into_racks",
-        "skew_s",
-    ];
-    let mut report = Report::new("racks", what, &columns);
+    let mut report = Report::new("racks", what);
     let mut found = Vec::new();
     for &oversubscription in &args.oversubscription {
         found.extend(measure(args, oversubscription, &interrupt, &mut report)?);
@@ -175,8 +153,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          allows by the schedule.",
     );
     explain(&mut report, &found);
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(args, &found).write(path)?))
+    args.output.print(&report, || chart(args, &found))
 }
 
 /// What one algorithm gave in one layout.
@@ -202,7 +179,7 @@ fn chart(args: &Args, found: &[Found]) -> Chart {
             Line::new(algorithm.name(), points)
         };
         Panel {
-            title: format!("Ranks {} over racks", layout.name()),
+            title: format!("Ranks {} over racks", name(&layout)),
             y: Axis::linear("share of the links' rate"),
             lines: args.algorithms.iter().map(line).collect(),
         }
@@ -245,18 +222,18 @@ fn measure(
         let of_rate = args.bytes as f64 * 8.0 / 1e6 / time_s / rate_mbit;
         let limit = 1.0 / load.least_time(uplink_mbit / rate_mbit);
         let copies = &runs[0].copies;
-        report.row(vec![
-            json!(format!("{oversubscription}:1")),
-            json!(place.layout.name()),
-            json!(job.algorithm),
-            number(time_s),
-            number(of_rate),
-            number(limit),
-            number(busiest(copies)),
-            number(busiest(&load.uplinks)),
-            listed(copies, |copies| copies.leaving),
-            listed(copies, |copies| copies.entering),
-            number(median(runs.iter().map(|run| run.measured.skew_seconds).collect())),
+        report.row([
+            ("oversubscribed", json!(format!("{oversubscription}:1"))),
+            ("layout", json!(name(&place.layout))),
+            ("algorithm", json!(job.algorithm)),
+            ("time_s", number(time_s)),
+            ("of_rate", number(of_rate)),
+            ("limit_of_rate", number(limit)),
+            ("busiest_uplink", number(busiest(copies))),
+            ("scheduled", number(busiest(&load.uplinks))),
+            ("out_of_racks", listed(copies, |copies| copies.leaving)),
+            ("into_racks", listed(copies, |copies| copies.entering)),
+            ("skew_s", number(median(runs.iter().map(|run| run.measured.skew_seconds).collect()))),
         ]);
         found.push(Found {
             oversubscription,
@@ -272,7 +249,7 @@ fn measure(
 fn explain(report: &mut Report, found: &[Found]) {
     let words = |one: &Found| {
         let Found { oversubscription, layout, algorithm, of_rate, copies } = one;
-        let layout = layout.name();
+        let layout = name(layout);
         format!("{oversubscription}:1 {layout} {algorithm} {of_rate:.2} with {copies:.2} copies")
     };
     let found: Vec<String> = found.iter().map(words).collect();

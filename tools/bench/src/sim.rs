@@ -87,26 +87,16 @@ pub fn run(args: &Args) -> Outcome<()> {
         "{}, seed {}, jitter {}, latency {}, window {}",
         args.algorithm, args.seed, args.jitter, args.latency, args.window
     );
-    let columns = [
-        "members",
-        "blocks",
-        "steps",
-        "lower_bound",
-        "block_times",
-        "of_the_steps",
-        "transfers",
-        "wall_s",
-    ];
-    let mut report = Report::new("sim", what, &columns);
-    report.row(vec![
-        json!(args.members),
-        json!(args.blocks),
-        json!(steps),
-        json!(schedule::lower_bound_steps(args.members, args.blocks)),
-        number(taken),
-        if steps == 0 { Value::Null } else { number(taken / steps as f64) },
-        json!(transfers),
-        number(wall.as_secs_f64()),
+    let mut report = Report::new("sim", what);
+    report.row([
+        ("members", json!(args.members)),
+        ("blocks", json!(args.blocks)),
+        ("steps", json!(steps)),
+        ("lower_bound", json!(schedule::lower_bound_steps(args.members, args.blocks))),
+        ("block_times", number(taken)),
+        ("of_the_steps", if steps == 0 { Value::Null } else { number(taken / steps as f64) }),
+        ("transfers", json!(transfers)),
+        ("wall_s", number(wall.as_secs_f64())),
     ]);
     let checked = if shape.check { "every copy checked, " } else { "" };
     report.note(format!(

@@ -1,8 +1,6 @@
 //! The replication layer of a store: objects of very different lengths from one member to three
 //! others, in one of all groups that there can be (DSN 2018 section 5.2.2, Fig. 9).
 
-use std::path::PathBuf;
-
 use charts::{Axis, Chart, Line, Panel, Point, Unit};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::size;
@@ -16,7 +14,7 @@ use crate::{
     member::{Object, Workload},
     outcome::Outcome,
     random::Random,
-    report::{Output, Report, mean, median, number},
+    report::{Cell, DrawnOutput, Report, mean, median, number},
     sweep::{algorithms, progress},
 };
 
@@ -46,11 +44,8 @@ pub struct Args {
     in_flight: u32,
     #[command(flatten)]
     lengths: Lengths,
-    /// Draw the distribution of latencies into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
 /// Log-normally distributed, and their logarithm so by these: the mean is exp(sigma^2 / 2) medians.
@@ -122,8 +117,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         found.push(Found::of(algorithm, &crew.store(&workload)?));
     }
     let report = args.report(&found, &objects, groups.len());
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(&found).write(path)?))
+    args.output.print(&report, || chart(&found))
 }
 
 impl Found {
@@ -136,21 +130,24 @@ impl Found {
         Self { algorithm, latencies, busy_seconds, cpu_seconds: stored.cpu_seconds }
     }
 
-    fn row(&self, objects: &[Object], pipeline: Option<f64>) -> Vec<Value> {
+    fn row(&self, objects: &[Object], pipeline: Option<f64>) -> impl IntoIterator<Item = Cell> {
         let bytes: u64 = objects.iter().map(|object| object.bytes).sum();
         let mbit_per_s = bytes as f64 * 8e-6 / self.busy_seconds;
         let mean = mean(&self.latencies);
-        vec![
-            json!(self.algorithm.name()),
-            number(mean),
-            number(median(self.latencies.clone())),
-            number(percentile(&self.latencies, 90)),
-            number(percentile(&self.latencies, 99)),
-            number(percentile(&self.latencies, 100)),
-            pipeline.map_or(Value::Null, |pipeline| number(mean / pipeline)),
-            number(mbit_per_s),
-            number(mbit_per_s * Workload::TARGETS as f64),
-            number(self.cpu_seconds),
+        [
+            ("algorithm", json!(self.algorithm.name())),
+            ("mean_s", number(mean)),
+            ("median_s", number(median(self.latencies.clone()))),
+            ("p90_s", number(percentile(&self.latencies, 90))),
+            ("p99_s", number(percentile(&self.latencies, 99))),
+            ("max_s", number(percentile(&self.latencies, 100))),
+            (
+                "of_the_pipelines_mean",
+                pipeline.map_or(Value::Null, |pipeline| number(mean / pipeline)),
+            ),
+            ("mbit_per_s", number(mbit_per_s)),
+            ("delivered_mbit_per_s", number(mbit_per_s * Workload::TARGETS as f64)),
+            ("cpu_s", number(self.cpu_seconds)),
         ]
     }
 }
@@ -166,19 +163,7 @@ impl Args {
             size::show(self.block),
             self.rate.mbit()
         );
-        let columns = [
-            "algorithm",
-            "mean_s",
-            "median_s",
-            "p90_s",
-            "p99_s",
-            "max_s",
-            "of_the_pipelines_mean",
-            "mbit_per_s",
-            "delivered_mbit_per_s",
-            "cpu_s",
-        ];
-        let mut report = Report::new("store", what, &columns);
+        let mut report = Report::new("store", what);
         let pipeline = found.iter().find(|one| one.algorithm == Algorithm::BinomialPipeline);
         let pipeline = pipeline.map(|one| mean(&one.latencies));
         for one in found {

@@ -10,7 +10,7 @@ use crate::{
     crew::{Crew, Measured},
     member::Job,
     outcome::Outcome,
-    report::{Output, median},
+    report::median,
 };
 
 /// What every sweep over algorithms and block sizes can be asked.
@@ -27,8 +27,6 @@ pub struct Choice {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
-    #[command(flatten)]
-    pub output: Output,
 }
 
 impl Choice {

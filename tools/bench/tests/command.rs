@@ -547,12 +547,6 @@ fn nonsense_is_refused() {
     }
 }
 
-#[test]
-fn a_missing_command_is_explained() {
-    let output = bench("memory --rdmc /nonexistent/rdmc --size 1KiB");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("cargo build"));
-}
-
 /// A small part of a figure: the same whenever it is simulated, and drawn.
 #[test]
 fn multicast_in_the_switch_is_simulated() {

@@ -72,15 +72,15 @@ pub fn run(args: &Args) -> Outcome<()> {
         size::show(args.bytes),
         args.equipment.network()
     );
-    let mut report = Report::new("lose", what, &["algorithm", "time_s", "a_report"]);
+    let mut report = Report::new("lose", what);
     for algorithm in &args.algorithms {
         let reported =
             lose(args, *algorithm, &interrupt).map_err(|error| format!("{algorithm}: {error}"))?;
         let report_of_last = reported.failures.last().map(|(_, failure)| failure);
-        report.row(vec![
-            json!(algorithm.to_string()),
-            number(reported.seconds),
-            json!(report_of_last),
+        report.row([
+            ("algorithm", json!(algorithm.to_string())),
+            ("time_s", number(reported.seconds)),
+            ("a_report", json!(report_of_last)),
         ]);
     }
     report

@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.equipment.network(),
         size::show(args.block)
     );
-    let mut report = Report::new("verify", what, &["members", "algorithm", "length", "time_s"]);
+    let mut report = Report::new("verify", what);
     let chosen =
         if args.algorithms.is_empty() { &Algorithm::RELAYING } else { &args.algorithms[..] };
     for &members in &args.members {
@@ -61,11 +61,11 @@ pub fn run(args: &Args) -> Outcome<()> {
             let measured = crew.run(job).map_err(|error| {
                 format!("{members} members, {}, {length}: {error}", job.algorithm)
             })?;
-            report.row(vec![
-                json!(members),
-                json!(if job.small { "written at once" } else { &job.algorithm }),
-                json!(length),
-                number(measured.seconds),
+            report.row([
+                ("members", json!(members)),
+                ("algorithm", json!(if job.small { "written at once" } else { &job.algorithm })),
+                ("length", json!(length)),
+                ("time_s", number(measured.seconds)),
             ]);
         }
     }
@@ -75,16 +75,9 @@ pub fn run(args: &Args) -> Outcome<()> {
 }
 
 fn jobs(algorithms: &[Algorithm], lengths: &[u64], block_bytes: u64) -> Vec<Job> {
-    let window = rdmc::Window::default().receives;
-    let job = |algorithm: &Algorithm, message_bytes: u64, small: bool| Job {
-        number: 0,
-        algorithm: algorithm.to_string(),
-        block_bytes,
-        window,
-        messages_in_flight: 2,
-        messages: 2,
-        message_bytes,
+    let job = |&algorithm: &Algorithm, message_bytes: u64, small: bool| Job {
         small,
+        ..Job::several(algorithm, block_bytes, 2, message_bytes)
     };
     // Relayed as the algorithm says, and the small ones written to everybody as well.
     let bytes_max = rdmc::SmallMessages::default().bytes_max;

@@ -1,12 +1,10 @@
 //! What is simulated.
 
-use std::path::PathBuf;
-
 use charts::{Line, Point};
 use clap::ValueEnum;
 use mcrdma_sim::{Config, Pattern};
 
-use crate::report::{Output, Report};
+use crate::report::{DrawnOutput, Report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -22,11 +20,8 @@ pub struct Args {
     /// Without congestion control: pauses alone hold senders back
     #[arg(long)]
     pub without_dcqcn: bool,
-    /// Draw into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    pub draw: Option<PathBuf>,
     #[command(flatten)]
-    pub output: Output,
+    pub output: DrawnOutput,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -64,11 +59,10 @@ impl Args {
         (whole * self.part / 100).max(1)
     }
 
-    /// Nothing in it depends on the machine that computes it.
-    pub fn report(&self, what: &str, columns: &[&'static str]) -> Report {
+    pub fn report(&self, what: &str) -> Report {
         let control = if self.without_dcqcn { ", without DCQCN" } else { "" };
         let what = format!("{what}; simulated, seed {}{control}", self.seed);
-        Report::new("in-switch", what, columns).of_the_past()
+        Report::new("in-switch", what).without_machine()
     }
 }
 

@@ -35,8 +35,7 @@ pub fn fairness(args: &Args) -> Outcome<(Report, Chart)> {
         "two groups and a flow that start one after another, {phase_ms} ms apart; rates in the last \
          half of each phase"
     );
-    let columns = ["rule", "phase", "group_1_gbit_per_s", "group_2_gbit_per_s", "flow_gbit_per_s"];
-    let mut report = args.report(&what, &columns);
+    let mut report = args.report(&what);
     let mut found = Vec::new();
     for rule in Rule::ALL {
         for phase in 0..3 {
@@ -46,11 +45,15 @@ pub fn fairness(args: &Args) -> Outcome<(Report, Chart)> {
             let own: Vec<&FairnessRow> = rows.iter().filter(is_in).collect();
             let rates = FAIRNESS_FLOWS
                 .map(|(_, rate)| mean(&own.iter().map(|row| rate(row)).collect::<Vec<f64>>()));
-            let mut cells = vec![json!(rule.name()), json!(phase + 1)];
-            cells.extend(rates.map(number));
-            report.row(cells);
+            let [one, two, flow] = rates;
+            report.row([
+                ("rule", json!(rule.name())),
+                ("phase", json!(phase + 1)),
+                ("group_1_gbit_per_s", number(one)),
+                ("group_2_gbit_per_s", number(two)),
+                ("flow_gbit_per_s", number(flow)),
+            ]);
             if phase == 2 {
-                let [one, two, flow] = rates;
                 found.push(format!("{} {one:.0}, {two:.0} and {flow:.0}", rule.name()));
             }
         }
@@ -96,23 +99,15 @@ pub fn notifications(args: &Args) -> Outcome<(Report, Chart)> {
         "a group of seven members, of which some share their link with another flow; rates over \
          {measure_ms} ms after {settle_ms} ms"
     );
-    let columns = [
-        "rule",
-        "congested",
-        "group_gbit_per_s",
-        "group_in_theory",
-        "flow_gbit_per_s",
-        "flow_in_theory",
-    ];
-    let mut report = args.report(&what, &columns);
+    let mut report = args.report(&what);
     for row in &rows {
-        report.row(vec![
-            json!(row.rule.name()),
-            json!(row.congested),
-            number(row.multicast_gbit_per_s),
-            number(row.multicast_theory_gbit_per_s),
-            number(row.unicast_gbit_per_s),
-            number(row.unicast_theory_gbit_per_s),
+        report.row([
+            ("rule", json!(row.rule.name())),
+            ("congested", json!(row.congested)),
+            ("group_gbit_per_s", number(row.multicast_gbit_per_s)),
+            ("group_in_theory", number(row.multicast_theory_gbit_per_s)),
+            ("flow_gbit_per_s", number(row.unicast_gbit_per_s)),
+            ("flow_in_theory", number(row.unicast_theory_gbit_per_s)),
         ]);
     }
     report.note(RULE_NOTE);

@@ -21,6 +21,5 @@ pub fn run(args: &Args) -> Outcome<()> {
         Figure::Fig8 => storage::storage(args)?,
         Figure::Fig9 => replication::training(args)?,
     };
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart.write(path)?))
+    args.output.print(&report, || chart)
 }

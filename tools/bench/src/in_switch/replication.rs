@@ -23,21 +23,19 @@ pub fn single_client(args: &Args) -> Outcome<(Report, Chart)> {
     let requests = args.part_of(default.requests as u64) as usize;
     let settings = SingleSettings { config: args.config(), requests, ..default };
     let rows = simulate_single(&settings)?;
-    let columns =
-        ["request", "pattern", "latency_us", "sender_gbit_per_s", "sent_per_byte", "gbit_per_s"];
     let what = format!(
         "one client, replicas at two others, {} requests at once, links of 100 Gbit/s",
         settings.depth
     );
-    let mut report = args.report(&what, &columns);
+    let mut report = args.report(&what);
     for row in &rows {
-        report.row(vec![
-            json!(size::show(row.request_bytes.into())),
-            json!(row.pattern.name()),
-            number(row.latency_us),
-            number(row.sender_gbit_per_s),
-            number(row.sent_per_byte),
-            number(row.throughput_gbit_per_s),
+        report.row([
+            ("request", json!(size::show(row.request_bytes.into()))),
+            ("pattern", json!(row.pattern.name())),
+            ("latency_us", number(row.latency_us)),
+            ("sender_gbit_per_s", number(row.sender_gbit_per_s)),
+            ("sent_per_byte", number(row.sent_per_byte)),
+            ("gbit_per_s", number(row.throughput_gbit_per_s)),
         ]);
     }
     report.note(
@@ -79,25 +77,23 @@ pub fn loss(args: &Args) -> Outcome<(Report, Chart)> {
     let duration_ms = args.part_of(default.duration_ms);
     let settings = LossSettings { config: args.config(), duration_ms, ..default };
     let rows = simulate_loss(&settings)?;
-    let columns =
-        ["loss", "pattern", "gbit_per_s", "latency_us", "latency_99_us", "lost", "repeated"];
     let what = format!(
         "packets lost on the link of the farther of two receivers, requests of {}, {} at once, {} ms",
         size::show(settings.request_bytes.into()),
         settings.depth,
         settings.duration_ms
     );
-    let mut report = args.report(&what, &columns);
+    let mut report = args.report(&what);
     for row in &rows {
         let loss = if row.loss > 0.0 { format!("1/{:.0}", 1.0 / row.loss) } else { "0".into() };
-        report.row(vec![
-            json!(loss),
-            json!(row.pattern.name()),
-            number(row.throughput_gbit_per_s),
-            number(row.latency_us),
-            number(row.latency_99_us),
-            json!(row.lost),
-            json!(row.repeated),
+        report.row([
+            ("loss", json!(loss)),
+            ("pattern", json!(row.pattern.name())),
+            ("gbit_per_s", number(row.throughput_gbit_per_s)),
+            ("latency_us", number(row.latency_us)),
+            ("latency_99_us", number(row.latency_99_us)),
+            ("lost", json!(row.lost)),
+            ("repeated", json!(row.repeated)),
         ]);
     }
     let kept = |pattern: Pattern| {
@@ -140,20 +136,19 @@ pub fn training(args: &Args) -> Outcome<(Report, Chart)> {
     let iterations = args.part_of(default.iterations);
     let settings = TrainingSettings { config: args.config(), iterations, ..default };
     let rows = simulate_training(&settings)?;
-    let columns = ["message_mb", "pattern", "iteration_ms", "gather_ms", "distribute_ms"];
     let what = format!(
         "five parameter servers in a pod of a fat tree (k = 6), six workers each in other pods, {} \
          iterations",
         settings.iterations
     );
-    let mut report = args.report(&what, &columns);
+    let mut report = args.report(&what);
     for row in &rows {
-        report.row(vec![
-            json!(row.message_bytes / 1_000_000),
-            json!(row.pattern.name()),
-            number(row.iteration_ms),
-            number(row.gather_ms),
-            number(row.iteration_ms - row.gather_ms),
+        report.row([
+            ("message_mb", json!(row.message_bytes / 1_000_000)),
+            ("pattern", json!(row.pattern.name())),
+            ("iteration_ms", number(row.iteration_ms)),
+            ("gather_ms", number(row.gather_ms)),
+            ("distribute_ms", number(row.iteration_ms - row.gather_ms)),
         ]);
     }
     let last = |pattern: Pattern| rows.iter().rev().find(|row| row.pattern == pattern);

@@ -26,21 +26,19 @@ pub fn storage(args: &Args) -> Outcome<(Report, Chart)> {
     let lowest =
         simulate(&settings(Distribution::AlibabaStorage, Device::Plain, &[Pattern::InSwitch]))?;
     let web_search = simulate(&settings(Distribution::WebSearch, Device::Copies, &Pattern::ALL))?;
-    let columns =
-        ["sizes", "load", "pattern", "switches", "read_us", "read_99_us", "write_us", "reads"];
     let what =
         "27 clients and 27 stores in a fat tree (k = 6), three copies, as many reads as writes";
-    let mut report = args.report(what, &columns);
+    let mut report = args.report(what);
     for row in alibaba.iter().chain(&lowest).chain(&web_search) {
-        report.row(vec![
-            json!(row.distribution.name()),
-            json!(row.load),
-            json!(row.pattern.name()),
-            json!(if row.full_deployment { "all" } else { "lowest" }),
-            number(row.read_us),
-            number(row.read_99_us),
-            number(row.write_us),
-            json!(row.reads),
+        report.row([
+            ("sizes", json!(row.distribution.name())),
+            ("load", json!(row.load)),
+            ("pattern", json!(row.pattern.name())),
+            ("switches", json!(if row.full_deployment { "all" } else { "lowest" })),
+            ("read_us", number(row.read_us)),
+            ("read_99_us", number(row.read_99_us)),
+            ("write_us", number(row.write_us)),
+            ("reads", json!(row.reads)),
         ]);
     }
     report.note(

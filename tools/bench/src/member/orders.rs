@@ -154,6 +154,17 @@ impl Job {
         }
     }
 
+    /// Messages queued at once, two of them in flight, with the usual window.
+    pub fn several(
+        algorithm: Algorithm,
+        block_bytes: u64,
+        messages: u64,
+        message_bytes: u64,
+    ) -> Self {
+        let messages_in_flight = 2;
+        Self { messages_in_flight, messages, ..Self::one(algorithm, block_bytes, message_bytes) }
+    }
+
     /// The same in a group of so many members, with this window or that which they would have.
     pub fn in_group(self, members: u32, window: Option<u32>) -> Self {
         let usual = || Window::for_group(self.block_bytes, members).receives;

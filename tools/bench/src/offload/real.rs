@@ -41,17 +41,7 @@ pub fn run(args: &Args, fabric: &Fabric) -> Outcome<()> {
         args.late,
         args.repeats()
     );
-    let columns = [
-        "completion",
-        "algorithm",
-        "delay_ms",
-        "probability",
-        "relayed_by_program_ms",
-        "relayed_by_network_ms",
-        "program_of_undelayed",
-        "network_of_undelayed",
-    ];
-    let mut report = Report::new("offload", what, &columns);
+    let mut report = Report::new("offload", what);
     for completion in [CompletionMode::Polling, CompletionMode::EventOnly] {
         let mut team = Team::start(args.members(), fabric, completion)?;
         for &algorithm in &args.algorithms {
@@ -61,15 +51,15 @@ pub fn run(args: &Args, fabric: &Fabric) -> Outcome<()> {
             let (program_alone, network_alone) = medians(&results[0].1);
             for ((delay_ms, probability), times) in &results {
                 let (program, network) = medians(times);
-                report.row(vec![
-                    json!(completion.name()),
-                    json!(algorithm.name()),
-                    number(*delay_ms),
-                    number(*probability),
-                    number(program),
-                    number(network),
-                    number(program / program_alone),
-                    number(network / network_alone),
+                report.row([
+                    ("completion", json!(completion.name())),
+                    ("algorithm", json!(algorithm.name())),
+                    ("delay_ms", number(*delay_ms)),
+                    ("probability", number(*probability)),
+                    ("relayed_by_program_ms", number(program)),
+                    ("relayed_by_network_ms", number(network)),
+                    ("program_of_undelayed", number(program / program_alone)),
+                    ("network_of_undelayed", number(network / network_alone)),
                 ]);
             }
         }

@@ -19,17 +19,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.late,
         args.repeats()
     );
-    let columns = [
-        "algorithm",
-        "delay_block_times",
-        "probability",
-        "steps",
-        "relayed_by_program",
-        "relayed_by_network",
-        "program_of_steps",
-        "network_of_steps",
-    ];
-    let mut report = Report::new("offload", what, &columns);
+    let mut report = Report::new("offload", what);
     for &algorithm in &args.algorithms {
         let steps = schedule(algorithm, args.members(), RACK)?.steps(args.blocks()) as f64;
         let undelayed = std::iter::once((0.0, 0.0));
@@ -40,15 +30,15 @@ pub fn run(args: &Args) -> Outcome<()> {
         for (delay, probability) in undelayed.chain(delayed) {
             let times = |offload| block_times(args, algorithm, offload, delay, probability);
             let (program, network) = (times(false)?, times(true)?);
-            report.row(vec![
-                json!(algorithm.name()),
-                number(delay),
-                number(probability),
-                json!(steps),
-                number(program),
-                number(network),
-                number(program / steps),
-                number(network / steps),
+            report.row([
+                ("algorithm", json!(algorithm.name())),
+                ("delay_block_times", number(delay)),
+                ("probability", number(probability)),
+                ("steps", json!(steps)),
+                ("relayed_by_program", number(program)),
+                ("relayed_by_network", number(network)),
+                ("program_of_steps", number(program / steps)),
+                ("network_of_steps", number(network / steps)),
             ]);
         }
     }

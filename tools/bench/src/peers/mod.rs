@@ -20,7 +20,7 @@ use plan::{
     size,
 };
 use rdmc::{Algorithm, Fabric};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::{
     contest::{Contestant, Rdmc, Standing, field, rounds},
@@ -31,7 +31,7 @@ use crate::{
     crew::{Host, Measured},
     interrupt::Interrupt,
     outcome::Outcome,
-    report::{Output, Report, median, number},
+    report::{Cell, Output, Report, median, number},
     shaped,
 };
 
@@ -145,7 +145,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         (_, false) => "one process per network namespace, links shaped at both ends, burst 2 ms",
     };
     let what = format!("{what}; median of {} turns", args.repeats);
-    let mut report = Report::new("peers", what, columns(args.local));
+    let mut report = Report::new("peers", what);
     for (index, &members) in args.members.iter().enumerate() {
         let (link, lab);
         let site = if args.local {
@@ -190,69 +190,37 @@ fn versions() -> Option<String> {
     Some(format!("Installed: {}.", list.trim_end_matches(", ")))
 }
 
-const COMMON: [&str; 4] = ["members", "length", "peer", "settings"];
-
-fn columns(is_local: bool) -> &'static [&'static str] {
-    if is_local {
-        &[
-            "members",
-            "length",
-            "peer",
-            "settings",
-            "time_s",
-            "fastest_s",
-            "slowest_s",
-            "skew_s",
-            "cpu_s_per_gib",
-            "trouble",
-        ]
-    } else {
-        &[
-            "members",
-            "length",
-            "peer",
-            "settings",
-            "time_s",
-            "of_rate",
-            "lowest",
-            "highest",
-            "skew_s",
-            "cpu_s_per_gib",
-            "trouble",
-        ]
-    }
-}
-
-fn row(site: &Site, bytes: u64, contestant: &Contestant, standing: &Standing) -> Vec<Value> {
+fn row(site: &Site, bytes: u64, contestant: &Contestant, standing: &Standing) -> Vec<Cell> {
     let receivers = site.hosts.len() as f64 - 1.0;
     let delivered_gib = bytes as f64 * receivers / (1_u64 << 30) as f64;
     let all = |what: fn(&Measured) -> f64| standing.measured.iter().map(what).collect::<Vec<_>>();
     let seconds = all(|measured| measured.seconds);
-    let fastest = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-    let slowest = seconds.iter().copied().fold(0.0, f64::max);
+    let fastest = seconds.iter().copied().reduce(f64::min).unwrap_or(f64::NAN);
+    let slowest = seconds.iter().copied().reduce(f64::max).unwrap_or(f64::NAN);
+    let middle = median(seconds);
     let mut row = vec![
-        json!(site.hosts.len()),
-        json!(size::show(bytes)),
-        json!(contestant.name()),
-        json!(contestant.settings()),
+        ("members", json!(site.hosts.len())),
+        ("length", json!(size::show(bytes))),
+        ("peer", json!(contestant.name())),
+        ("settings", json!(contestant.settings())),
+        ("time_s", number(middle)),
     ];
-    if standing.measured.is_empty() {
-        let figures = columns(!site.is_lab).len() - COMMON.len() - 1;
-        row.extend(vec![Value::Null; figures]);
-    } else {
-        let middle = median(seconds);
-        row.push(number(middle));
-        match site.link {
-            Some(Link { rate, .. }) => {
-                let of_rate =
-                    |seconds: f64| number(bytes as f64 * 8.0 / seconds / rate.bits_per_s() as f64);
-                row.extend([middle, slowest, fastest].map(of_rate));
-            }
-            None => row.extend([fastest, slowest].map(number)),
+    match site.link {
+        Some(Link { rate, .. }) => {
+            let of_rate =
+                |seconds: f64| number(bytes as f64 * 8.0 / seconds / rate.bits_per_s() as f64);
+            row.extend([
+                ("of_rate", of_rate(middle)),
+                ("lowest", of_rate(slowest)),
+                ("highest", of_rate(fastest)),
+            ]);
         }
-        row.push(number(median(all(|measured| measured.skew_seconds))));
-        row.push(number(median(all(|measured| measured.cpu_seconds)) / delivered_gib));
+        None => row.extend([("fastest_s", number(fastest)), ("slowest_s", number(slowest))]),
     }
-    row.push(standing.trouble.as_ref().map_or(Value::Null, |trouble| json!(trouble)));
+    row.extend([
+        ("skew_s", number(median(all(|measured| measured.skew_seconds)))),
+        ("cpu_s_per_gib", number(median(all(|measured| measured.cpu_seconds)) / delivered_gib)),
+        ("trouble", json!(standing.trouble)),
+    ]);
     row
 }

@@ -10,12 +10,11 @@ use std::{
     thread,
 };
 
-use rustix::param::clock_ticks_per_second;
-
 use super::transfer::{Args, Transfer};
 use crate::{
     clock::{ClockId, now_ns},
     outcome::Outcome,
+    processes::cpu_ns,
 };
 
 /// The multicast address at which sender and receivers of udpcast find each other. Unless told,
@@ -45,12 +44,7 @@ impl Program {
 
     /// User and system, also of one that has ended.
     fn cpu_ns(&self) -> Outcome<u64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
-        // After the name, which may contain anything: state and then numbers.
-        let (_, numbers) = stat.rsplit_once(')').ok_or("no processor time")?;
-        let ticks = |index| numbers.split_whitespace().nth(index)?.parse::<u64>().ok();
-        let (user, system) = ticks(11).zip(ticks(12)).ok_or("no processor time")?;
-        Ok((user + system) * 1_000_000_000 / clock_ticks_per_second())
+        cpu_ns(self.0.id()).ok_or_else(|| "no processor time".into())
     }
 }
 

@@ -2,9 +2,8 @@
 //! deadline.
 
 use std::{
-    fs,
     io::{BufRead, BufReader, Read},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread,
@@ -14,7 +13,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::times::Sheet;
-use crate::{crew::Measured, interrupt::Interrupt, outcome::Outcome};
+use crate::{crew::Measured, interrupt::Interrupt, outcome::Outcome, processes::children};
 
 /// How many of a peer's complaints stand in the table: the first ones, which name the cause.
 const COMPLAINTS: usize = 2;
@@ -161,7 +160,8 @@ impl Drop for Processes {
         for (process, has_children) in &mut self.0 {
             // The first process of a namespace is gone only when all others there are: better
             // than killing the one that waits for it.
-            match first_child(process.id()).filter(|_| *has_children) {
+            let children = if *has_children { children(process.id()) } else { Vec::new() };
+            match children.first().and_then(|&child| Pid::from_raw(child.cast_signed())) {
                 Some(child) => drop(kill_process(child, Signal::KILL)),
                 None => drop(process.kill()),
             }
@@ -170,12 +170,6 @@ impl Drop for Processes {
             let _ = process.wait();
         }
     }
-}
-
-fn first_child(parent: u32) -> Option<Pid> {
-    let path = Path::new("/proc").join(format!("{parent}/task/{parent}/children"));
-    let children = fs::read_to_string(path).ok()?;
-    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
 }
 
 #[cfg(test)]
@@ -237,8 +231,8 @@ mod tests {
             }
             Err(error) => panic!("{error}"),
         }
-        let processes = fs::read_dir("/proc").unwrap().flatten();
-        let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
         let left = lines.filter(|line| String::from_utf8_lossy(line).contains(&mark)).count();
         assert_eq!(left, 0);
     }

@@ -14,6 +14,7 @@ use crate::{
     member::{Done, Equipment, Job},
     outcome::Outcome,
     report::median,
+    shaped::usual_rate,
     sweep::alternate,
 };
 use trace::What;
@@ -119,7 +120,7 @@ impl Slow {
 }
 
 fn settings(args: &Args, slow: Slow) -> LabSettings {
-    let rate = args.rate.unwrap_or(Rate::from_mbit(u64::from(4_000 / args.members).min(1_000)));
+    let rate = args.rate.unwrap_or(usual_rate(args.members));
     let slow_rate = Rate::from_mbit(rate.bits_per_s() / 1_000_000 / u64::from(args.times_slower));
     let mut settings = LabSettings::new(args.members, Link::of_rate(rate));
     match slow {

@@ -25,18 +25,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.blocks,
         args.repeats
     );
-    let columns = [
-        "network",
-        "disturbance",
-        "algorithm",
-        "time",
-        "unit",
-        "of_undisturbed",
-        "expected",
-        "others_of_undisturbed",
-        "slack_steps",
-    ];
-    let mut report = Report::new("robust", what, &columns);
+    let mut report = Report::new("robust", what);
     let mut rows = Vec::new();
     if args.networks.contains(&Network::Links) {
         rows.extend(links::measure(args)?);

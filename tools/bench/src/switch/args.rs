@@ -43,14 +43,6 @@ pub enum Plane {
 }
 
 impl Plane {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::Userspace => "userspace",
-            Self::Logic => "logic",
-        }
-    }
-
     /// Why it cannot be measured here.
     pub fn missing(self) -> Option<&'static str> {
         let is_root = rustix::process::geteuid().is_root();
