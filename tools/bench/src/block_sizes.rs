@@ -1,6 +1,6 @@
 //! Bandwidth by block size and length of the message (DSN 2018 section 5.2.1, Fig. 6).
 
-use charts::{Axis, Chart, Line, Panel, Point, Unit};
+use charts::{Axis, Chart, Point, Unit};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::{choice::Wish, size};
 use rdmc::Algorithm;
@@ -54,12 +54,12 @@ pub fn run(args: &Args) -> Outcome<()> {
     let lab = Lab::create(&LabSettings::new(args.members, args.link()))?;
     let mut crew = Crew::start(&lab.hosts(), &interrupt)?;
     let mut report = args.report();
-    let mut lines = Vec::new();
+    let panel = format!("{}, {} members, by length", args.algorithm, args.members);
+    let mut points = Vec::new();
     for &bytes in &args.bytes {
         let jobs = args.jobs(bytes);
         let results = sweep(&mut crew, &jobs, args.repeats, &size::show(bytes))?;
         let picked = size::show(args.picked(bytes));
-        let mut points = Vec::new();
         for (job, result) in jobs.iter().zip(&results) {
             let mbit_per_s = bytes as f64 * 8.0 / 1e6 / result.seconds();
             let steps = job.schedule(args.members)?.steps(job.blocks()) as f64;
@@ -74,11 +74,14 @@ pub fn run(args: &Args) -> Outcome<()> {
                 ("of_its_limit", number(of_rate * steps / f64::from(job.blocks()))),
                 ("model_picks", json!(picked)),
             ]);
-            points.push(Point::new(job.block_bytes as f64, mbit_per_s));
+            let point = Point::new(job.block_bytes as f64, mbit_per_s);
+            points.push((panel.clone(), size::show(bytes), point));
         }
-        lines.push(Line::new(size::show(bytes), points));
     }
-    args.output.print(&report, || args.chart(lines))
+    args.output.print(&report, || {
+        let x = Axis::powers("block", 4.0, Unit::Bytes);
+        Chart::grouped("Bandwidth against block size", x, Axis::linear("Mbit/s"), points)
+    })
 }
 
 impl Args {
@@ -124,16 +127,6 @@ impl Args {
         let algorithm = Some(self.algorithm);
         let wish = Wish { members: self.members, message_bytes, algorithm, block_bytes: None };
         wish.choose(&shaped::costs(self.members, Link::of_rate(self.rate))).block_bytes
-    }
-
-    fn chart(&self, lines: Vec<Line>) -> Chart {
-        let title = format!("{}, {} members, by length", self.algorithm, self.members);
-        let panel = Panel { title, y: Axis::linear("Mbit/s"), lines };
-        Chart {
-            title: "Bandwidth against block size".into(),
-            x: Axis::powers("block", 4.0, Unit::Bytes),
-            panels: vec![panel],
-        }
     }
 }
 

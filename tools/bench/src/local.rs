@@ -2,15 +2,14 @@
 
 use plan::size;
 use rdmc::Algorithm;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     crew::{Crew, Host},
     interrupt::Interrupt,
     member::Equipment,
     outcome::Outcome,
-    plain::{Plain, parallel_copies},
-    report::{Output, Report, median, number},
+    report::{Output, Report, number},
     sweep::{Choice, algorithms, sweep},
 };
 
@@ -47,20 +46,6 @@ pub fn run(args: &Args) -> Outcome<()> {
     let chosen =
         if args.algorithms.is_empty() { &Algorithm::RELAYING } else { &args.algorithms[..] };
     for &members in &args.members {
-        let plain = plain(members, args)?;
-        report.row([
-            ("members", json!(members)),
-            ("algorithm", json!("plain copies, parallel")),
-            ("block", Value::Null),
-            ("time_s", number(median(plain.iter().map(|plain| plain.seconds).collect()))),
-            (
-                "fastest_s",
-                number(plain.iter().map(|plain| plain.seconds).fold(f64::INFINITY, f64::min)),
-            ),
-            ("slowest_s", number(plain.iter().map(|plain| plain.seconds).fold(0.0, f64::max))),
-            ("skew_s", Value::Null),
-            ("cpu_s", number(median(plain.iter().map(|plain| plain.cpu_seconds).collect()))),
-        ]);
         let hosts = vec![Host::here(); members as usize];
         let mut crew = Crew::start_with(&hosts, &interrupt, &args.equipment)?;
         let jobs = args.choice.jobs(chosen, members, args.bytes);
@@ -82,13 +67,8 @@ pub fn run(args: &Args) -> Outcome<()> {
     }
     report.note(
         "time: from the root's send to the last receiver. skew: from the first receiver to the last. \
-         cpu: processor time of all members. Plain copies are threads of one process, one connection each.",
+         cpu: processor time of all members.",
     );
     report.print(&args.output);
     Ok(())
-}
-
-fn plain(members: u32, args: &Args) -> Outcome<Vec<Plain>> {
-    let bytes = usize::try_from(args.bytes)?;
-    (0..args.choice.repeats).map(|_| parallel_copies(members - 1, bytes)).collect()
 }

@@ -27,7 +27,6 @@ mod overhead;
 mod overlap;
 mod overlapping;
 mod peers;
-mod plain;
 mod processes;
 mod push;
 mod push_command;

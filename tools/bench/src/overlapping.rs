@@ -1,7 +1,7 @@
 //! Several groups of the same members at once, each with another sender: what they carry together,
 //! and how evenly they share it (DSN 2018 section 5.2.2, Fig. 10).
 
-use charts::{Axis, Chart, Line, Panel, Point};
+use charts::{Axis, Chart, Point};
 use lab::{Lab, LabSettings, Rate};
 use plan::size;
 use rdmc::Algorithm;
@@ -58,9 +58,9 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.repeats
     );
     let mut report = Report::new("overlapping", what);
-    let mut found = Vec::new();
+    let mut points = Vec::new();
     for &oversubscription in &args.oversubscription {
-        found.extend(measure(args, oversubscription, &interrupt, &mut report)?);
+        points.extend(measure(args, oversubscription, &interrupt, &mut report)?);
     }
     report.note(
         "Together: length x groups / time until the last receiver of the last group has its message; \
@@ -69,77 +69,20 @@ pub fn run(args: &Args) -> Outcome<()> {
          the group), 1 if they are all the same and 1/groups if one gets everything. First group: when \
          it was done; the last one is the time.",
     );
-    let words: Vec<String> = found.iter().map(|one| one.words(args)).collect();
-    report.finding(
-        "concurrent senders come close to full bisection bandwidth on Fractus with large messages, and \
-         to the 16 Gbit/s of the oversubscribed uplinks on Apt (section 5.2.2, Fig. 10); groups share \
-         bandwidth fairly, without a figure.",
-        &format!("share of the limit, and fairness: {}.", words.join("; ")),
-        "while one group's member waits for a block or a credit, its port serves another group, so \
-         that several groups fill ports which one leaves idle at its start and end. Nobody orders \
-         groups: their connections share ports as TCP does. Where uplinks are oversubscribed, a \
-         group whose hypercube follows the racks has less to send through them, and tends to end first.",
-    );
-    args.output.print(&report, || chart(args, &found))
+    args.output.print(&report, || {
+        let title = "Bandwidth of all groups together against the number of senders";
+        let x = Axis::counted("members that send at once");
+        Chart::grouped(title, x, Axis::linear("Mbit/s of all groups together"), points)
+    })
 }
 
-/// What so many groups gave at once.
-struct Found {
-    oversubscription: f64,
-    message_bytes: u64,
-    groups: usize,
-    mbit: f64,
-    deviation: f64,
-    of_the_limit: f64,
-    fairness: f64,
-}
-
-impl Found {
-    fn words(&self, args: &Args) -> String {
-        format!(
-            "{}, {}, {} of {} sending {:.2} and {:.3}",
-            network(args, self.oversubscription).0,
-            size::show(self.message_bytes),
-            self.groups,
-            args.members,
-            self.of_the_limit,
-            self.fairness
-        )
-    }
-}
-
-/// A panel for each network, a line for each length.
-fn chart(args: &Args, found: &[Found]) -> Chart {
-    let panel = |&oversubscription: &f64| {
-        let line = |&bytes: &u64| {
-            let own = found.iter().filter(|one| {
-                one.oversubscription == oversubscription && one.message_bytes == bytes
-            });
-            // All senders were first.
-            let point =
-                |one: &Found| Point { x: one.groups as f64, y: one.mbit, error: one.deviation };
-            Line::new(size::show(bytes), own.rev().map(point).collect())
-        };
-        Panel {
-            title: network(args, oversubscription).0,
-            y: Axis::linear("Mbit/s of all groups together"),
-            lines: args.bytes.iter().map(line).collect(),
-        }
-    };
-    Chart {
-        title: "Bandwidth of all groups together against the number of senders".into(),
-        x: Axis::counted("members that send at once"),
-        panels: args.oversubscription.iter().map(panel).collect(),
-    }
-}
-
-/// Adds a row for each length and number of senders; answers what was found.
+/// Adds a row for each length and number of senders. Answers points for the picture: panel, line, value.
 fn measure(
     args: &Args,
     oversubscription: f64,
     interrupt: &Interrupt,
     report: &mut Report,
-) -> Outcome<Vec<Found>> {
+) -> Outcome<Vec<(String, String, Point)>> {
     let (network, settings) = network(args, oversubscription);
     let lab = Lab::create(&settings)?;
     let mut crew = Crew::start(&lab.hosts(), interrupt)?;
@@ -151,7 +94,7 @@ fn measure(
         .collect();
     let results =
         alternate(all.len(), args.repeats, &network, |index| crew.run_together(&all[index]))?;
-    let mut found = Vec::new();
+    let mut points = Vec::new();
     for (together, runs) in all.iter().zip(&results) {
         let groups = together.roots.len();
         let extreme = |pick: fn(f64, f64) -> f64| {
@@ -160,6 +103,7 @@ fn measure(
         let (first, last) = (extreme(f64::min), extreme(f64::max));
         let mbit = mbit_of(together, &[last]);
         let all_mbit: Vec<f64> = runs.iter().map(|run| mbit_of(together, run)).collect();
+        let deviation = deviation(&all_mbit);
         let limit = limit_mbit(&settings, together)?;
         let fairness = median(runs.iter().map(|run| jain(run)).collect());
         report.row([
@@ -168,23 +112,16 @@ fn measure(
             ("senders", json!(groups)),
             ("time_s", number(last)),
             ("together_mbit", number(mbit)),
-            ("deviation_mbit", number(deviation(&all_mbit))),
+            ("deviation_mbit", number(deviation)),
             ("limit_mbit", number(limit)),
             ("of_the_limit", number(mbit / limit)),
             ("fairness", number(fairness)),
             ("first_group_s", number(first)),
         ]);
-        found.push(Found {
-            oversubscription,
-            message_bytes: together.message_bytes,
-            groups,
-            mbit,
-            deviation: deviation(&all_mbit),
-            of_the_limit: mbit / limit,
-            fairness,
-        });
+        let point = Point { x: groups as f64, y: mbit, error: deviation };
+        points.push((network.clone(), size::show(together.message_bytes), point));
     }
-    Ok(found)
+    Ok(points)
 }
 
 /// Of all groups together, by the times of each.

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use charts::{Axis, Chart, Line, Panel, Point};
+use charts::{Axis, Chart, Point};
 use clap::ValueEnum;
 use lab::{Lab, LabSettings, Link, Rate, UplinkBytes};
 use plan::size;
@@ -142,9 +142,9 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.repeats
     );
     let mut report = Report::new("racks", what);
-    let mut found = Vec::new();
+    let mut points = Vec::new();
     for &oversubscription in &args.oversubscription {
-        found.extend(measure(args, oversubscription, &interrupt, &mut report)?);
+        points.extend(measure(args, oversubscription, &interrupt, &mut report)?);
     }
     report.note(
         "Copies: payload that crossed an uplink (bytes of its frames x 1448 / 1514, acknowledgements \
@@ -152,52 +152,20 @@ pub fn run(args: &Args) -> Outcome<()> {
          the schedule says. Limit of rate: what the busiest uplink or the busiest member's port \
          allows by the schedule.",
     );
-    explain(&mut report, &found);
-    args.output.print(&report, || chart(args, &found))
+    args.output.print(&report, || {
+        let x = Axis::counted("times that uplinks are oversubscribed");
+        let y = Axis::linear("share of the links' rate");
+        Chart::grouped("Bandwidth against oversubscription", x, y, points)
+    })
 }
 
-/// What one algorithm gave in one layout.
-struct Found {
-    oversubscription: f64,
-    layout: Layout,
-    algorithm: String,
-    of_rate: f64,
-    /// Through the busiest uplink.
-    copies: f64,
-}
-
-/// A panel for each layout, a line for each algorithm.
-fn chart(args: &Args, found: &[Found]) -> Chart {
-    let panel = |&layout: &Layout| {
-        let line = |algorithm: &Algorithm| {
-            let own = found
-                .iter()
-                .filter(|one| one.layout == layout && one.algorithm == algorithm.name());
-            let mut points: Vec<_> =
-                own.map(|one| Point::new(one.oversubscription, one.of_rate)).collect();
-            points.sort_by(|one, other| one.x.total_cmp(&other.x));
-            Line::new(algorithm.name(), points)
-        };
-        Panel {
-            title: format!("Ranks {} over racks", name(&layout)),
-            y: Axis::linear("share of the links' rate"),
-            lines: args.algorithms.iter().map(line).collect(),
-        }
-    };
-    Chart {
-        title: "Bandwidth against oversubscription".into(),
-        x: Axis::counted("times that uplinks are oversubscribed"),
-        panels: args.layouts.iter().map(panel).collect(),
-    }
-}
-
-/// Adds a row for each layout and algorithm; answers what was found.
+/// Adds a row for each layout and algorithm. Answers points for the picture: panel, line, value.
 fn measure(
     args: &Args,
     oversubscription: f64,
     interrupt: &Interrupt,
     report: &mut Report,
-) -> Outcome<Vec<Found>> {
+) -> Outcome<Vec<(String, String, Point)>> {
     let settings = settings(args.members, args.racks, args.rate, oversubscription);
     let rate_mbit = settings.link.rate.mbit();
     let uplink_mbit = settings.uplink.ok_or("racks have uplinks")?.rate.mbit();
@@ -209,11 +177,15 @@ fn measure(
     for &layout in &args.layouts {
         places.push(Place::new(layout, &lab, interrupt)?);
     }
-    let jobs: Vec<Job> = args.algorithms.iter().map(|algorithm| job(args, *algorithm)).collect();
+    let jobs: Vec<Job> = args
+        .algorithms
+        .iter()
+        .map(|&algorithm| Job::one(algorithm, args.block, args.bytes))
+        .collect();
     let results = alternate(places.len() * jobs.len(), args.repeats, "racks", |index| {
         places[index / jobs.len()].run(&lab, &jobs[index % jobs.len()])
     })?;
-    let mut found = Vec::new();
+    let mut points = Vec::new();
     for (index, runs) in results.iter().enumerate() {
         let (place, job) = (&places[index / jobs.len()], &jobs[index % jobs.len()]);
         let schedule = job.schedule_in(&place.racks)?;
@@ -235,40 +207,10 @@ fn measure(
             ("into_racks", listed(copies, |copies| copies.entering)),
             ("skew_s", number(median(runs.iter().map(|run| run.measured.skew_seconds).collect()))),
         ]);
-        found.push(Found {
-            oversubscription,
-            layout: place.layout,
-            algorithm: job.algorithm.clone(),
-            of_rate,
-            copies: busiest(copies),
-        });
+        let panel = format!("Ranks {} over racks", name(&place.layout));
+        points.push((panel, job.algorithm.clone(), Point::new(oversubscription, of_rate)));
     }
-    Ok(found)
-}
-
-fn explain(report: &mut Report, found: &[Found]) {
-    let words = |one: &Found| {
-        let Found { oversubscription, layout, algorithm, of_rate, copies } = one;
-        let layout = name(layout);
-        format!("{oversubscription}:1 {layout} {algorithm} {of_rate:.2} with {copies:.2} copies")
-    };
-    let found: Vec<String> = found.iter().map(words).collect();
-    report.finding(
-        "argues, without a measurement (section 4.3; the 2017 preprint says that placement could \
-         not be controlled on Apt), that a plain pipeline sends much of the data, half in random \
-         order, through the uplinks, and that a chain or a pipeline of racks does so once for each rack.",
-        &format!("share of the rate, and copies through the busiest uplink: {}.", found.join("; ")),
-        "a pipeline's member exchanges along each of its dimensions by turns, so that uplinks carry \
-         (hosts of a rack) x (share of dimensions that leave it) copies; rack algorithms carry one \
-         in, and as many out as the leader has others to feed. They are no faster where the uplink \
-         carries what one host does: a leader sends each block twice, once to a leader and once into \
-         its rack, which is half of its rate. They win where it carries less. A chain whose ranks \
-         follow the racks crosses each uplink once too, and sends each block once.",
-    );
-}
-
-fn job(args: &Args, algorithm: Algorithm) -> Job {
-    Job::one(algorithm, args.block, args.bytes)
+    Ok(points)
 }
 
 impl Place {

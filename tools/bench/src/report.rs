@@ -94,13 +94,6 @@ impl Report {
         self.notes.push(text.into());
     }
 
-    /// Adds what the paper found, what was found here, and why that differs or not.
-    pub fn finding(&mut self, paper: &str, here: &str, why: &str) {
-        self.note(format!("The paper: {paper}"));
-        self.note(format!("Here: {here}"));
-        self.note(format!("Why: {why}"));
-    }
-
     /// Prints all of it on standard output.
     pub fn print(&self, output: &Output) {
         match output {

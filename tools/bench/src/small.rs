@@ -1,6 +1,6 @@
 //! Messages of one byte: relayed, and written to every receiver at once (DSN 2018 section 4.6).
 
-use charts::{Axis, Chart, Line, Panel, Point};
+use charts::{Axis, Chart, Point};
 use plan::size;
 use rdmc::{Algorithm, Fabric};
 use serde_json::json;
@@ -50,7 +50,8 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.repeats
     );
     let mut report = Report::new("small", what);
-    let mut lines = PATHS.map(|path| Line::new(path, Vec::new()));
+    let panel = format!("Messages of {}", size::show(args.bytes));
+    let mut points = Vec::new();
     let equipment = Equipment { fabric: args.fabric.clone(), ..Equipment::default() };
     for &members in &args.members {
         let hosts = vec![Host::here(); members as usize];
@@ -66,7 +67,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         for (index, path) in PATHS.into_iter().enumerate() {
             let (many, one) = (&results[index], &results[index + 2]);
             let rate = args.messages as f64 / many.seconds();
-            lines[index].points.push(Point::new(members.into(), rate));
+            points.push((panel.clone(), path.to_owned(), Point::new(members.into(), rate)));
             report.row([
                 ("members", json!(members)),
                 ("path", json!(path)),
@@ -81,17 +82,8 @@ pub fn run(args: &Args) -> Outcome<()> {
         "rate: messages queued at once, until the last receiver has the last. latency: one message \
          alone, from the send to the last receiver. Members share this host's cores.",
     );
-    args.output.print(&report, || chart(args, lines))
-}
-
-fn chart(args: &Args, lines: [Line; 2]) -> Chart {
-    Chart {
-        title: "Messages per second against the number of members".into(),
-        x: Axis::counted("members"),
-        panels: vec![Panel {
-            title: format!("Messages of {}", size::show(args.bytes)),
-            y: Axis::linear("messages/s"),
-            lines: lines.into(),
-        }],
-    }
+    args.output.print(&report, || {
+        let title = "Messages per second against the number of members";
+        Chart::grouped(title, Axis::counted("members"), Axis::linear("messages/s"), points)
+    })
 }

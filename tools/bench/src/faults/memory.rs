@@ -118,7 +118,8 @@ fn observe(peak: &mut Peak, process: u32) {
     };
     peak.resident_kib = peak.resident_kib.max(field("VmHWM"));
     peak.anonymous_kib = peak.anonymous_kib.max(field("RssAnon"));
-    if let Ok(line) = read("cmdline") {
+    // A process that has ended and is not reaped has an empty one.
+    if let Some(line) = read("cmdline").ok().filter(|line| !line.is_empty()) {
         let words: Vec<&str> = line.split('\0').take(2).collect();
         let program = words.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
         peak.command = format!("{program} {}", words.get(1).unwrap_or(&"")).trim().to_owned();

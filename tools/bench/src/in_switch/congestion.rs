@@ -36,7 +36,6 @@ pub fn fairness(args: &Args) -> Outcome<(Report, Chart)> {
          half of each phase"
     );
     let mut report = args.report(&what);
-    let mut found = Vec::new();
     for rule in Rule::ALL {
         for phase in 0..3 {
             let (from, to) = (phase * phase_ms + phase_ms / 2, (phase + 1) * phase_ms);
@@ -53,19 +52,9 @@ pub fn fairness(args: &Args) -> Outcome<(Report, Chart)> {
                 ("group_2_gbit_per_s", number(two)),
                 ("flow_gbit_per_s", number(flow)),
             ]);
-            if phase == 2 {
-                found.push(format!("{} {one:.0}, {two:.0} and {flow:.0}", rule.name()));
-            }
         }
     }
     report.note(RULE_NOTE);
-    report.finding(
-        "rates of a group fall to 1/2 and 1/3 when the second and the third flow start.",
-        &format!("Gbit/s of the first group, the second and the flow in the end: {}.", found.join("; ")),
-        "flows at a link have converged when they hear of congestion equally often (section IV-D). The \
-         second group hears of both of its links, so that it gets half of what each of the others \
-         has: 1/3 of a link, and they 2/3. If its sender hears less, it gets more.",
-    );
     let panels = Rule::ALL.map(|rule| Panel {
         title: format!("Sender hears {}", rule.name()),
         y: Axis::linear("Gbit/s"),
@@ -114,19 +103,6 @@ pub fn notifications(args: &Args) -> Outcome<(Report, Chart)> {
     report.note(
         "In theory flows at a link hear of congestion equally often (section IV-D): n congested \
          members that are all heard leave the group C / (n + 1), one that is heard C / 2.",
-    );
-    let with_seven = |rule: Rule| {
-        let row = rows.iter().find(|row| row.rule == rule && row.congested == 7);
-        let rate = row.map_or(f64::NAN, |row| row.multicast_gbit_per_s);
-        format!("{} {rate:.1}", rule.name())
-    };
-    report.finding(
-        "the group's rate falls with the number of congested members as the theory has it; the authors \
-         call that an over-reaction, to be fixed.",
-        &format!("Gbit/s of the group with seven: {}.", Rule::ALL.map(with_seven).join(", ")),
-        "with all notifications the simulation follows the theory. With those of the member that has \
-         most the group keeps more, but not half: a receiver sends one or two in a millisecond, by \
-         chance, and the most that any of seven has sent is more than what each sends on average.",
     );
     let panels = Rule::ALL.map(|rule| Panel {
         title: format!("Sender hears {}", rule.name()),

@@ -4,8 +4,8 @@ use charts::{Axis, Chart, Panel, Unit};
 use mcrdma_sim::{
     Pattern,
     experiments::{
-        LossRow, LossSettings, SingleRow, SingleSettings, TrainingRow, TrainingSettings,
-        loss as simulate_loss, single_client as simulate_single, training as simulate_training,
+        LossRow, LossSettings, SingleRow, SingleSettings, TrainingSettings, loss as simulate_loss,
+        single_client as simulate_single, training as simulate_training,
     },
 };
 use plan::size;
@@ -40,22 +40,6 @@ pub fn single_client(args: &Args) -> Outcome<(Report, Chart)> {
     }
     report.note(
         "sender: what its link carries, with all headers. sent per byte: the same / requests' bytes.",
-    );
-    let at = |pattern: Pattern, bytes: u32| {
-        rows.iter()
-            .find(|row| row.pattern == pattern && row.request_bytes == bytes)
-            .map_or(f64::NAN, |row| row.latency_us)
-    };
-    let here = |bytes: u32| {
-        let [in_switch, fanout, chain] = Pattern::ALL.map(|pattern| at(pattern, bytes));
-        format!("{in_switch:.1}, {fanout:.1} and {chain:.1} µs for {}", size::show(bytes.into()))
-    };
-    report.finding(
-        "one request takes MC-RDMA the least time at every length; a chain is slow where requests are \
-         short, a fan-out where they are long, and a fan-out's sender sends twice as much.",
-        &format!("in the switch, by fan-out, along a chain: {}; {}.", here(128), here(1 << 20)),
-        "the same, by the model. For long requests a chain has nearly the switch's latency, since \
-         eight at once hide its second hop.",
     );
     let panel = |title: &str, axis: &'static str, y: fn(&SingleRow) -> f64| Panel {
         title: title.into(),
@@ -104,14 +88,10 @@ pub fn loss(args: &Args) -> Outcome<(Report, Chart)> {
         });
         format!("{} {:.1} %", pattern.name(), kept * 100.0)
     };
-    report.finding(
-        "all ways lose little; MC-RDMA loses slightly more at 1/4096 and 1/1024, since a NAK falls \
-         back to what the slowest member has.",
-        &format!("at 1/1024 of the throughput is left: {}.", Pattern::ALL.map(kept).join(", ")),
-        "a receiver that misses a packet has the sender go back to it, which costs a round trip at its \
-         rate: about 47 packets by this model. A fan-out's flows have half of the rate each, and \
-         half of the losses.",
-    );
+    report.note(format!(
+        "at 1/1024 of the throughput is left: {}.",
+        Pattern::ALL.map(kept).join(", ")
+    ));
     let loss_lines =
         |y: fn(&LossRow) -> f64| lines(&rows, |row| row.pattern, |row| (row.loss * 1e4, y(row)));
     let panels = vec![
@@ -151,16 +131,6 @@ pub fn training(args: &Args) -> Outcome<(Report, Chart)> {
             ("distribute_ms", number(row.iteration_ms - row.gather_ms)),
         ]);
     }
-    let last = |pattern: Pattern| rows.iter().rev().find(|row| row.pattern == pattern);
-    let words = |row: &TrainingRow| format!("{} {:.1} ms", row.pattern.name(), row.iteration_ms);
-    let found: Vec<String> = Pattern::ALL.into_iter().filter_map(last).map(words).collect();
-    report.finding(
-        "with 8 MB an iteration takes MC-RDMA 6.1 ms, the others 11.3 and 10.8 ms.",
-        &format!("with the longest messages: {}.", found.join(", ")),
-        "gathering is the same for all: six messages through the server's link, for which 4.2 ms is the \
-         least, and DCQCN makes it more. Distributing takes the time of one message and a half \
-         instead of more than eight.",
-    );
     let panels = vec![Panel {
         title: "Iteration".into(),
         y: Axis::linear("ms"),

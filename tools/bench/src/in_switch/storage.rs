@@ -45,20 +45,12 @@ pub fn storage(args: &Args) -> Outcome<(Report, Chart)> {
         "load: bytes that clients ask to read and write / what their links carry. switches: which of \
          them copy. Requests of the first fifth of the time are not counted.",
     );
-    report.finding(
-        "reads take the least time with MC-RDMA, by about 30 % at the highest load of web search; with \
-         copying switches everywhere 33 to 47 % less than with the lowest alone.",
-        &format!(
+    report.note(format!(
             "in-switch against the better of the others: {}; {}; against the lowest switches alone: {}.",
             savings(&alibaba),
             savings(&web_search),
             saved_by_all(&alibaba, &lowest)
-        ),
-        "a read waits behind what its store sends to replicas, and copies in the switch halve that. Much \
-         of the time is DCQCN's: after a notification or two a queue pair is slow for milliseconds, \
-         and all that it has to send waits. A group has one rate for both receivers, that \
-         of the slower; a fan-out has one for each, and its writes wait less where loads are low.",
-    );
+        ));
     Ok((report, chart(&alibaba, &lowest, &web_search)))
 }
 

@@ -6,7 +6,7 @@ mod site;
 
 use std::path::PathBuf;
 
-use charts::{Axis, Chart, Line, Panel, Point};
+use charts::{Axis, Chart, Point};
 use clap::ValueEnum;
 use lab::{Link, Rate};
 use plan::size;
@@ -123,7 +123,15 @@ pub fn run(args: &Args) -> Outcome<()> {
             found.extend(measured);
         }
     }
-    args.output.print(&report, || chart(&ways, &found))
+    args.output.print(&report, || {
+        let point = |one: &Found| {
+            let point = Point::new(one.link.rate.mbit(), one.of_rate());
+            (format!("MTU {}", one.link.mtu_bytes), one.way.name().to_owned(), point)
+        };
+        let title = "Bandwidth of a push against the rate of the links";
+        let y = Axis::linear("share of the links' rate");
+        Chart::grouped(title, Axis::counted("Mbit/s"), y, found.iter().map(point))
+    })
 }
 
 /// All ways by turns, over links like this one.
@@ -215,30 +223,5 @@ impl Found {
             ("receivers_sent", number(self.median_of(|run| lengths(receivers_sent(run))))),
             ("fell_back", json!(self.runs.iter().filter(|run| run.fell_back.is_some()).count())),
         ]
-    }
-}
-
-/// A panel for each MTU, a line for each way.
-fn chart(ways: &[Way], found: &[Found]) -> Chart {
-    let mut mtus: Vec<u32> = found.iter().map(|one| one.link.mtu_bytes).collect();
-    mtus.dedup();
-    let panel = |&mtu_bytes: &u32| {
-        let line = |&way: &Way| {
-            let own = found.iter().filter(|one| one.way == way && one.link.mtu_bytes == mtu_bytes);
-            let mut points: Vec<_> =
-                own.map(|one| Point::new(one.link.rate.mbit(), one.of_rate())).collect();
-            points.sort_by(|one, other| one.x.total_cmp(&other.x));
-            Line::new(way.name(), points)
-        };
-        Panel {
-            title: format!("MTU {mtu_bytes}"),
-            y: Axis::linear("share of the links' rate"),
-            lines: ways.iter().map(line).collect(),
-        }
-    };
-    Chart {
-        title: "Bandwidth of a push against the rate of the links".into(),
-        x: Axis::counted("Mbit/s"),
-        panels: mtus.iter().map(panel).collect(),
     }
 }

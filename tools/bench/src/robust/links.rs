@@ -33,7 +33,11 @@ type Times = (f64, f64);
 /// One row for each algorithm and disturbance.
 pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
     let interrupt = Interrupt::watch()?;
-    let jobs: Vec<Job> = args.algorithms.iter().map(|algorithm| job(args, *algorithm)).collect();
+    let jobs: Vec<Job> = args
+        .algorithms
+        .iter()
+        .map(|&algorithm| Job::one(algorithm, args.block, args.bytes))
+        .collect();
     let schedules =
         jobs.iter().map(|job| job.schedule(args.members)).collect::<Outcome<Vec<_>>>()?;
     let link = common_link(&schedules, args.members)
@@ -129,10 +133,6 @@ fn settings(args: &Args, slow: Slow) -> LabSettings {
         Slow::Member(host) => settings.slow_hosts.push(SlowHost { host, rate: slow_rate }),
     }
     settings
-}
-
-fn job(args: &Args, algorithm: Algorithm) -> Job {
-    Job::one(algorithm, args.block, args.bytes)
 }
 
 fn times(all: &[Done], slow: usize) -> Outcome<Times> {
