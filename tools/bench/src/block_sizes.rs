@@ -7,9 +7,9 @@ use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{
-    crew::Crew,
     interrupt::Interrupt,
     member::Job,
+    member_processes::MemberProcesses,
     outcome::Outcome,
     report::{DrawnOutput, Report, number},
     shaped,
@@ -48,17 +48,16 @@ pub struct Args {
     output: DrawnOutput,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let lab = Lab::create(&LabSettings::new(args.members, args.link()))?;
-    let mut crew = Crew::start(&lab.hosts(), &interrupt)?;
+    let mut processes = MemberProcesses::start(&lab.hosts(), &interrupt)?;
     let mut report = args.report();
     let panel = format!("{}, {} members, by length", args.algorithm, args.members);
     let mut points = Vec::new();
     for &bytes in &args.bytes {
         let jobs = args.jobs(bytes);
-        let results = sweep(&mut crew, &jobs, args.repeats, &size::show(bytes))?;
+        let results = sweep(&mut processes, &jobs, args.repeats, &size::show(bytes))?;
         let picked = size::show(args.picked(bytes));
         for (job, result) in jobs.iter().zip(&results) {
             let mbit_per_s = bytes as f64 * 8.0 / 1e6 / result.seconds();

@@ -5,9 +5,9 @@ use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{
-    crew::{Crew, Host},
     interrupt::Interrupt,
     member::Equipment,
+    member_processes::{Host, MemberProcesses},
     outcome::Outcome,
     report::{Output, Report, number},
     sweep::{Choice, algorithms, sweep},
@@ -33,7 +33,6 @@ pub struct Args {
     output: Output,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -47,10 +46,10 @@ pub fn run(args: &Args) -> Outcome<()> {
         if args.algorithms.is_empty() { &Algorithm::RELAYING } else { &args.algorithms[..] };
     for &members in &args.members {
         let hosts = vec![Host::here(); members as usize];
-        let mut crew = Crew::start_with(&hosts, &interrupt, &args.equipment)?;
+        let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &args.equipment)?;
         let jobs = args.choice.jobs(chosen, members, args.bytes);
         let name = format!("{members} members");
-        let results = sweep(&mut crew, &jobs, args.choice.repeats, &name)?;
+        let results = sweep(&mut processes, &jobs, args.choice.repeats, &name)?;
         for (job, result) in jobs.iter().zip(results) {
             let (fastest, slowest) = result.range();
             report.row([

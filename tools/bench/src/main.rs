@@ -1,8 +1,8 @@
 //! Measurements of rdmc. `./dev bench NAME` builds this in release mode and runs it.
 //!
-//! Commands that need members as processes share [`crew`], which runs [`member`] and compares the members' times: all
-//! processes of a host share `CLOCK_MONOTONIC`. Commands that test more than they measure, and fail if a promise is broken,
-//! are in [`faults`].
+//! Commands that need members as processes share [`member_processes`], which runs [`member`] and
+//! compares the members' times: all processes of a host share `CLOCK_MONOTONIC`. Commands that test
+//! more than they measure, and fail if a promise is broken, are in [`faults`].
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,6 @@ mod block_sizes;
 mod breakdown;
 mod clock;
 mod contents;
-mod crew;
 mod delays;
 mod faults;
 mod file_limit;
@@ -20,6 +19,7 @@ mod interrupt;
 mod load;
 mod local;
 mod member;
+mod member_processes;
 mod modes;
 mod offload;
 mod outcome;
@@ -27,7 +27,7 @@ mod overhead;
 mod overlap;
 mod overlapping;
 mod peers;
-mod processes;
+mod procfs;
 mod push;
 mod push_command;
 mod racks;
@@ -78,13 +78,13 @@ enum Command {
     InSwitch(in_switch::Args),
     /// A slow link, a slow member, late programs: what they cost (over links needs root)
     Robust(robust::Args),
-    /// What several messages in flight give
+    /// Time with one, two and four messages in flight
     Overlap(overlap::Args),
     /// A simulated group in virtual time, with the real engine at every member
     Sim(sim::Args),
     /// Groups of up to 4,096 members, simulated by SimGrid, beside MPI_Bcast
     Scale(scale::Args),
-    /// Hundreds of overlapping groups on a few members
+    /// Hundreds of overlapping groups of a few members
     Groups(groups::Args),
     /// Objects of a replicated store, each to three of many members (needs root)
     Store(store::Args),
@@ -116,7 +116,7 @@ enum Command {
     Flood(flood::Args),
     /// A member that dies in the middle of a message
     Lose(lose::Args),
-    /// Who waited for whom, and how busy links were, by a trace file
+    /// Which member waited for which, and how busy links were, by a trace file
     TraceSummary(summary::Args),
     /// One member of a peer; started by `peers`
     #[command(hide = true)]

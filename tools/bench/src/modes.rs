@@ -1,4 +1,4 @@
-//! What waiting for completions costs, by mode (DSN 2018 section 5.2.3).
+//! The cost of waiting for completions, by mode (DSN 2018 section 5.2.3).
 
 use charts::{Axis, Chart, Line, Panel, Point, Unit};
 use plan::size;
@@ -6,9 +6,9 @@ use rdmc::{Algorithm, CompletionMode, Fabric};
 use serde_json::json;
 
 use crate::{
-    crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
+    member_processes::{Host, MemberProcesses},
     outcome::Outcome,
     report::{DrawnOutput, Report, number},
     sweep::sweep,
@@ -25,7 +25,7 @@ pub struct Args {
     /// The network that blocks move over: tcp, or a libfabric provider (verbs, shm, ofi-tcp, ...)
     #[arg(long, default_value_t)]
     fabric: Fabric,
-    /// Addresses of this host that members take by turns; each chooses its device by its address
+    /// Addresses of this host that members use in rotation; each chooses its device by its address
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
     addresses: Vec<std::net::IpAddr>,
     /// Block size
@@ -41,7 +41,6 @@ pub struct Args {
     output: DrawnOutput,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -58,14 +57,14 @@ pub fn run(args: &Args) -> Outcome<()> {
     for completion in CompletionMode::ALL {
         let fabric = args.fabric.clone();
         let equipment = Equipment { fabric, completion, ..Equipment::default() };
-        let mut crew = Crew::start_with(&hosts, &interrupt, &equipment)?;
+        let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &equipment)?;
         let jobs = LOADS.map(|(messages, message_bytes)| {
             let is_long = message_bytes > 1_000_000;
             let bytes = if is_long { message_bytes / args.less } else { message_bytes };
             let messages = (messages / args.less).max(1);
             Job::several(Algorithm::BinomialPipeline, args.block, messages, bytes)
         });
-        let results = sweep(&mut crew, &jobs, args.repeats, completion.name())?;
+        let results = sweep(&mut processes, &jobs, args.repeats, completion.name())?;
         let line = || Line::new(completion.name(), Vec::new());
         bandwidth.push(line());
         load.push(line());

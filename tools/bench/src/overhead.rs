@@ -1,4 +1,4 @@
-//! What rdmc's own code costs per block, without any network.
+//! The cost of rdmc's own code per block, without a network.
 
 mod instant;
 
@@ -33,7 +33,6 @@ pub struct Args {
 const BLOCK_BYTES: u64 = 1 << 20;
 const BITS_PER_SECOND: f64 = 10e9;
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let what = format!(
         "the engines of {} members on one thread, over a network that completes at once and copies \
@@ -98,7 +97,7 @@ fn once(algorithm: Algorithm, args: &Args) -> Outcome<Duration> {
             }
         }
         if moved == 0 && complete < args.members {
-            return Err("nothing moves any more".into());
+            return Err("no member makes progress".into());
         }
     }
     Ok(start.elapsed())

@@ -8,10 +8,10 @@ use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{
-    crew::Crew,
     interrupt::Interrupt,
     load::Load,
     member::Together,
+    member_processes::MemberProcesses,
     outcome::Outcome,
     racks,
     report::{DrawnOutput, Report, deviation, median, number},
@@ -47,7 +47,6 @@ pub struct Args {
     output: DrawnOutput,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -85,7 +84,7 @@ fn measure(
 ) -> Outcome<Vec<(String, String, Point)>> {
     let (network, settings) = network(args, oversubscription);
     let lab = Lab::create(&settings)?;
-    let mut crew = Crew::start(&lab.hosts(), interrupt)?;
+    let mut processes = MemberProcesses::start(&lab.hosts(), interrupt)?;
     let all: Vec<Together> = args
         .bytes
         .iter()
@@ -93,7 +92,7 @@ fn measure(
         .map(|(bytes, senders)| together(args, bytes, senders))
         .collect();
     let results =
-        alternate(all.len(), args.repeats, &network, |index| crew.run_together(&all[index]))?;
+        alternate(all.len(), args.repeats, &network, |index| processes.run_together(&all[index]))?;
     let mut points = Vec::new();
     for (together, runs) in all.iter().zip(&results) {
         let groups = together.roots.len();
@@ -170,7 +169,7 @@ fn limit_mbit(settings: &LabSettings, together: &Together) -> Outcome<f64> {
     }
     let mbit = settings.link.rate.mbit();
     let uplink = settings.uplink.map_or(f64::INFINITY, |uplink| uplink.rate.mbit() / mbit);
-    let least_time = load.ok_or("nobody sends")?.least_time(uplink);
+    let least_time = load.ok_or("there are no groups")?.least_time(uplink);
     Ok(together.roots.len() as f64 * mbit / least_time)
 }
 

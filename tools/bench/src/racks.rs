@@ -11,10 +11,10 @@ use rdmc::Algorithm;
 use serde_json::{Value, json};
 
 use crate::{
-    crew::{Crew, Measured},
     interrupt::Interrupt,
     load::{Copies, Load, busiest},
     member::{Equipment, Job},
+    member_processes::{Measured, MemberProcesses},
     outcome::Outcome,
     report::{DrawnOutput, Report, median, name, number},
     shaped::usual_rate,
@@ -121,7 +121,7 @@ fn listed(copies: &[Copies], one: impl Fn(&Copies) -> f64) -> Value {
 struct Place {
     layout: Layout,
     racks: Vec<u32>,
-    crew: Crew,
+    processes: MemberProcesses,
 }
 
 /// One run of one algorithm.
@@ -130,7 +130,6 @@ struct Run {
     copies: Vec<Copies>,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -220,12 +219,16 @@ impl Place {
         let hosts: Vec<_> = order.iter().map(|&host| all[host as usize].clone()).collect();
         let racks: Vec<u32> = order.iter().map(|&host| lab.rack_of(host)).collect();
         let equipment = Equipment { racks: racks.clone(), ..Equipment::default() };
-        Ok(Self { layout, racks, crew: Crew::start_with(&hosts, interrupt, &equipment)? })
+        Ok(Self {
+            layout,
+            racks,
+            processes: MemberProcesses::start_with(&hosts, interrupt, &equipment)?,
+        })
     }
 
     fn run(&mut self, lab: &Lab, job: &Job) -> Outcome<Run> {
         let before = Cell::new(Vec::new());
-        let all = self.crew.run_after(job, || {
+        let all = self.processes.run_after(job, || {
             before.set(lab.uplink_bytes()?);
             Ok(())
         })?;

@@ -1,4 +1,4 @@
-//! Tables for people, JSON for programs, and the facts about the machine that figures depend on.
+//! Tables, JSON, and the facts about the machine on which figures depend.
 
 use std::{fs, path::PathBuf, thread};
 
@@ -19,7 +19,7 @@ pub struct Report {
     notes: Vec<String>,
 }
 
-/// How a report is printed; as text unless something else is asked for.
+/// How a report is printed; by default as text.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Output {
     /// Print JSON instead of tables
@@ -30,7 +30,7 @@ pub struct Output {
     pub markdown: bool,
 }
 
-/// How a report is printed that a picture belongs to.
+/// How a report with a picture is printed.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct DrawnOutput {
     /// Draw what was measured into this file, as SVG
@@ -62,7 +62,7 @@ struct Table {
 }
 
 impl Report {
-    /// A report with an empty table, "rows"; `what` says in one line what was measured.
+    /// A report with an empty table, "rows"; `what` describes in one line what was measured.
     pub fn new(benchmark: &'static str, what: String) -> Self {
         let tables = vec![Table { name: "rows", title: "", rows: Vec::new() }];
         Self { benchmark, what, machine: Some(machine()), tables, notes: Vec::new() }
@@ -89,7 +89,7 @@ impl Report {
         }
     }
 
-    /// Adds a line that stands below all tables.
+    /// Adds a line below all tables.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
@@ -269,7 +269,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// What figures depend on and a reader has to know.
+/// Facts about this machine on which figures depend.
 pub fn machine() -> Value {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_aligned_and_its_json_says_the_same() {
+    fn a_table_is_aligned_and_its_json_has_the_same_values() {
         let mut report = Report::new("test", "nothing".into());
         report.row([("name", json!("chain")), ("time_s", number(1.23456))]);
         report.row([("name", json!("x")), ("time_s", Value::Null)]);

@@ -12,9 +12,9 @@ use rdmc::{Algorithm, Fabric, Protection};
 use serde_json::json;
 
 use crate::{
-    crew::Crew,
     interrupt::Interrupt,
     member::{Equipment, Job},
+    member_processes::MemberProcesses,
     outcome::Outcome,
     report::{Cell, DrawnOutput, Report, deviation, mean, number},
     sweep::{Choice, Repeated, algorithms, sweep},
@@ -66,7 +66,7 @@ pub fn link(rates: &[u64], index: usize, members: u32, small_burst: bool) -> Lin
     if small_burst { link.with_small_burst() } else { link }
 }
 
-/// What the cost model is told of hosts that share this machine's processors.
+/// Input of the cost model for hosts that share this machine's processors.
 pub fn costs(members: u32, link: Link) -> Costs {
     let costs = Costs::of_fabric(&Fabric::Tcp, Some(link.rate.bits_per_s()));
     Costs { burst_bytes: link.burst_bytes(), ..costs.on_shared_processors(members) }
@@ -103,7 +103,6 @@ fn racks(members: u32) -> Vec<u32> {
     (0..members).map(|rank| rank / 4).collect()
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -143,7 +142,7 @@ struct Found {
 }
 
 impl Found {
-    /// Whatever the model picks is one line.
+    /// All choices of the model are one line.
     fn line_name(&self) -> &str {
         self.name.split(':').next().unwrap_or_default()
     }
@@ -192,14 +191,14 @@ impl Args {
         let single_jobs = singles(&jobs);
         let singles = {
             let equipment = Equipment { protect: self.protect, ..Equipment::default() };
-            let mut pair = Crew::start_with(&lab.hosts()[..2], interrupt, &equipment)?;
+            let mut pair = MemberProcesses::start_with(&lab.hosts()[..2], interrupt, &equipment)?;
             sweep(&mut pair, &single_jobs, self.choice.repeats, "one copy")?
         };
         let equipment =
             Equipment { racks: racks(members), protect: self.protect, ..Equipment::default() };
-        let mut crew = Crew::start_with(&lab.hosts(), interrupt, &equipment)?;
+        let mut processes = MemberProcesses::start_with(&lab.hosts(), interrupt, &equipment)?;
         let name = format!("{members} members, {}", size::show(bytes));
-        let results = sweep(&mut crew, &jobs, self.choice.repeats, &name)?;
+        let results = sweep(&mut processes, &jobs, self.choice.repeats, &name)?;
         let found = jobs.into_iter().zip(results).enumerate().map(|(index, (job, result))| {
             let picked = self.auto && index == 0;
             let mut copies = single_jobs.iter().zip(&singles);

@@ -6,9 +6,9 @@ use rdmc::{Algorithm, Fabric};
 use serde_json::json;
 
 use crate::{
-    crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
+    member_processes::{Host, MemberProcesses},
     outcome::Outcome,
     report::{DrawnOutput, Report, number},
     sweep::sweep,
@@ -32,14 +32,13 @@ pub struct Args {
     /// The network that messages move over: tcp, or a libfabric provider (verbs, shm, ofi-tcp, ...)
     #[arg(long, default_value_t)]
     fabric: Fabric,
-    /// How often each is measured, by turns; the median is reported
+    /// How often each is measured, alternating; the median is reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     #[command(flatten)]
     output: DrawnOutput,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -55,7 +54,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let equipment = Equipment { fabric: args.fabric.clone(), ..Equipment::default() };
     for &members in &args.members {
         let hosts = vec![Host::here(); members as usize];
-        let mut crew = Crew::start_with(&hosts, &interrupt, &equipment)?;
+        let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &equipment)?;
         let block_bytes = rdmc::BLOCK_BYTES_DEFAULT;
         let job = |small, messages| Job {
             small,
@@ -63,7 +62,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         };
         let jobs =
             [job(false, args.messages), job(true, args.messages), job(false, 1), job(true, 1)];
-        let results = sweep(&mut crew, &jobs, args.repeats, &format!("{members} members"))?;
+        let results = sweep(&mut processes, &jobs, args.repeats, &format!("{members} members"))?;
         for (index, path) in PATHS.into_iter().enumerate() {
             let (many, one) = (&results[index], &results[index + 2]);
             let rate = args.messages as f64 / many.seconds();

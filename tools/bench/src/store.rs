@@ -8,10 +8,10 @@ use rdmc::{Algorithm, Window};
 use serde_json::{Value, json};
 
 use crate::{
-    crew::{Crew, Flight, Stored},
     groups::all_groups,
     interrupt::Interrupt,
     member::{Object, Workload},
+    member_processes::{Flight, MemberProcesses, Stored},
     outcome::Outcome,
     random::Random,
     report::{Cell, DrawnOutput, Report, mean, median, number},
@@ -48,7 +48,7 @@ pub struct Args {
     output: DrawnOutput,
 }
 
-/// Log-normally distributed, and their logarithm so by these: the mean is exp(sigma^2 / 2) medians.
+/// A log-normal distribution: the mean is exp(sigma^2 / 2) medians.
 #[derive(Clone, Debug, clap::Args)]
 struct Lengths {
     /// Median of the objects' lengths, which are log-normally distributed
@@ -69,7 +69,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// So many objects in random groups.
+    /// This many objects in random groups.
     fn draw(&self, objects: u32, groups: usize) -> Outcome<Vec<Object>> {
         if self.mean < self.median || self.longest < self.shortest {
             return Err("--mean is at least --median, and --longest at least --shortest".into());
@@ -85,23 +85,22 @@ impl Lengths {
     }
 }
 
-/// What one algorithm gave.
+/// The results of one algorithm.
 struct Found {
     algorithm: Algorithm,
     /// From the send to the last target, in seconds, the shortest first.
     latencies: Vec<f64>,
-    /// While at least one object was on its way.
+    /// While at least one object was in transit.
     busy_seconds: f64,
     cpu_seconds: f64,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let groups = all_groups(args.members);
     let objects = args.lengths.draw(args.objects, groups.len())?;
     let interrupt = Interrupt::watch()?;
     let lab = Lab::create(&LabSettings::new(args.members, Link::of_rate(args.rate)))?;
-    let mut crew = Crew::start(&lab.hosts(), &interrupt)?;
+    let mut processes = MemberProcesses::start(&lab.hosts(), &interrupt)?;
     let mut found = Vec::new();
     for (done, &algorithm) in args.algorithms.iter().enumerate() {
         progress("store", done + 1, args.algorithms.len());
@@ -114,7 +113,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             objects: objects.clone(),
             in_flight: args.in_flight as usize,
         };
-        found.push(Found::of(algorithm, &crew.store(&workload)?));
+        found.push(Found::of(algorithm, &processes.store(&workload)?));
     }
     let report = args.report(&found, &objects, groups.len());
     args.output.print(&report, || chart(&found))
@@ -184,7 +183,7 @@ impl Args {
         ));
         report.note(
             "Latency: from the send to the last of the three targets. mbit per s: objects' lengths / \
-             time with an object on its way; delivered: three times that. p99: of fewer than 100 \
+             time with an object in transit; delivered: three times that. p99: of fewer than 100 \
              objects the longest. Groups are made and warm before; targets check contents after \
              the time is taken, and not as part of cpu.",
         );
@@ -192,7 +191,7 @@ impl Args {
     }
 }
 
-/// In units of powers of ten, as the paper has them.
+/// In decimal units, as in the paper.
 fn decimal(bytes: u64) -> String {
     match bytes {
         0..100_000 => format!("{bytes} B"),
@@ -200,7 +199,7 @@ fn decimal(bytes: u64) -> String {
     }
 }
 
-/// How long at least one of them was on its way.
+/// How long at least one of them was in transit.
 fn busy_ns(flights: &[Flight]) -> u64 {
     let mut spans: Vec<_> =
         flights.iter().map(|flight| (flight.sent_ns, flight.arrived_ns)).collect();
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn time_with_two_objects_on_their_way_counts_once() {
+    fn time_with_two_objects_in_transit_counts_once() {
         let flight = |sent_ns, arrived_ns| Flight { sent_ns, arrived_ns, ..Flight::default() };
         assert_eq!(busy_ns(&[flight(40, 50), flight(10, 20), flight(15, 30), flight(16, 18)]), 30);
     }

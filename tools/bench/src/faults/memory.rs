@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
-    processes::children,
+    procfs::children,
     push_command::PushFiles,
     report::{Output, Report, number},
     running::Running,

@@ -22,7 +22,7 @@ const FAIRNESS_FLOWS: [Flow; 3] = [
     ("D1 to A2", |row| row.unicast_gbit_per_s),
 ];
 
-const RULE_NOTE: &str = "rule: all: a group's sender hears every congestion notification (the \
+const RULE_NOTE: &str = "rule: all: a group's sender receives every congestion notification (the \
     paper); most: in each millisecond as many as the member that has most.";
 
 /// Figure 5.
@@ -56,7 +56,7 @@ pub fn fairness(args: &Args) -> Outcome<(Report, Chart)> {
     }
     report.note(RULE_NOTE);
     let panels = Rule::ALL.map(|rule| Panel {
-        title: format!("Sender hears {}", rule.name()),
+        title: format!("Notifications received: {}", rule.name()),
         y: Axis::linear("Gbit/s"),
         lines: FAIRNESS_FLOWS.map(|(name, rate)| fairness_line(&rows, rule, name, rate)).into(),
     });
@@ -101,11 +101,11 @@ pub fn notifications(args: &Args) -> Outcome<(Report, Chart)> {
     }
     report.note(RULE_NOTE);
     report.note(
-        "In theory flows at a link hear of congestion equally often (section IV-D): n congested \
-         members that are all heard leave the group C / (n + 1), one that is heard C / 2.",
+        "In theory flows at a link receive notifications equally often (section IV-D): n congested \
+         members whose notifications all count leave the group C / (n + 1), one leaves C / 2.",
     );
     let panels = Rule::ALL.map(|rule| Panel {
-        title: format!("Sender hears {}", rule.name()),
+        title: format!("Notifications received: {}", rule.name()),
         y: Axis::linear("Gbit/s"),
         lines: notification_lines(&rows, rule),
     });

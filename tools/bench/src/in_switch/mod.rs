@@ -11,7 +11,6 @@ use args::Figure;
 
 pub use args::Args;
 
-/// Simulates and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let (report, chart) = match args.figure {
         Figure::Fig4 => replication::single_client(args)?,

@@ -1,4 +1,4 @@
-//! A group in virtual time, one of whose programs stands still at random.
+//! A group in virtual time, in which one program pauses at random.
 
 use rdmc::Algorithm;
 use serde_json::json;
@@ -10,7 +10,6 @@ use crate::{
     sim::{Late, RACK, Shape, World, schedule},
 };
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let what = format!(
         "{} members and {} blocks in virtual time, member {} is late; median of {}",
@@ -44,7 +43,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     }
     report.note(
         "Relayed by ...: block times until the last of the other members has the message. The late \
-         member's program stands still for the delay with this probability each time when it has \
+         member's program pauses for the delay with this probability each time when it has \
          something to do; its network card does not.",
     );
     report.print(&args.output);

@@ -44,7 +44,7 @@ pub struct Args {
     /// Length of the file
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "32MiB")]
     bytes: u64,
-    /// How often each is measured, by turns; the median is reported
+    /// How often each is measured, alternating; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
     /// Where the file and its copies go; needs room for all of them
@@ -80,7 +80,7 @@ impl Way {
         }
     }
 
-    /// Which switch it needs. What receivers relay goes through the kernel's bridge alike.
+    /// The switch that it needs; where receivers relay, the kernel's bridge.
     fn copier(self) -> Copier {
         if self == Self::Userspace { Copier::Userspace } else { Copier::Kernel }
     }
@@ -94,7 +94,7 @@ impl Way {
     }
 }
 
-/// What one way gave in one network.
+/// The runs of one way in one network.
 struct Found {
     link: Link,
     way: Way,
@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     })
 }
 
-/// All ways by turns, over links like this one.
+/// All ways, alternating, over links like this one.
 fn measure(
     args: &Args,
     ways: &[Way],

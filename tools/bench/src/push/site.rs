@@ -16,8 +16,8 @@ use tempfile::TempDir;
 
 use super::certificates::Certificates;
 use crate::{
-    interrupt::Interrupt, outcome::Outcome, processes::Watch, push_command::PushFiles,
-    report::name, running::Running,
+    interrupt::Interrupt, outcome::Outcome, procfs::Watch, push_command::PushFiles, report::name,
+    running::Running,
 };
 
 /// The switch's own address: beyond those of a lab's hosts, in their network.

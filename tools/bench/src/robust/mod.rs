@@ -1,4 +1,4 @@
-//! What one slow link, one slow member or late programs cost (DSN 2018 section 4.5).
+//! The cost of one slow link, one slow member, and late programs (DSN 2018 section 4.5).
 
 mod args;
 mod links;
@@ -14,7 +14,6 @@ use args::Network;
 
 pub use args::Args;
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let what = format!(
         "{} members; over links {} in blocks of {}, in virtual time {} blocks; median of {}",

@@ -1,11 +1,11 @@
-//! What one disturbance did, and what the paper expects of it.
+//! The effect of one disturbance, and what the paper expects.
 
 use rdmc::{Algorithm, Schedule};
 use serde_json::{Value, json};
 
 use crate::report::{Cell, number};
 
-/// What one disturbance did to one algorithm.
+/// The effect of one disturbance on one algorithm.
 pub struct Row {
     pub network: &'static str,
     pub disturbance: String,
@@ -40,7 +40,7 @@ impl Row {
         }
     }
 
-    /// This time when something is wrong.
+    /// With this time under a disturbance.
     pub fn disturbed(&self, disturbance: String, time: f64) -> Self {
         let of_undisturbed = self.time / time;
         Self {

@@ -1,7 +1,7 @@
 //! Groups of up to thousands of members, in SimGrid's network model.
 //!
-//! What each member sends and in which order comes from `rdmc-schedule`; SimGrid says how long it
-//! takes over links of 100 Gbit/s. On the same network its MPI library broadcasts by the choices of
+//! `rdmc-schedule` determines what each member sends and in which order, SimGrid the time that this takes over links of
+//! 100 Gbit/s. On the same network its MPI library broadcasts by the choices of
 //! other MPI libraries, and, for some sizes, the real engine delivers the message over `transport-sim`.
 //!
 //! - [`plan`]: the schedule's transfers, in a file.
@@ -50,7 +50,7 @@ pub struct Args {
     /// Size of a block
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "1MiB")]
     block: u64,
-    /// How blocks travel; the rack algorithms know the racks
+    /// Algorithms; the rack algorithms use the racks of the network
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = algorithms(),
           default_values_t = Algorithm::RELAYING)]
     algorithms: Vec<Algorithm>,
@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',',
           default_values_t = [Shape::FatTree, Shape::Racks])]
     platform: Vec<Shape>,
-    /// MPI libraries whose choices MPI_Bcast makes, as SimGrid knows them: mvapich2, mpich, ompi, impi,
+    /// MPI libraries whose choices MPI_Bcast makes, by their names in SimGrid: mvapich2, mpich, ompi, impi,
     /// default; `none` for no MPI_Bcast
     #[arg(
         long,
@@ -91,14 +91,14 @@ pub struct Args {
     output: DrawnOutput,
 }
 
-/// Who replicates.
+/// What is simulated.
 #[derive(Clone, PartialEq, Debug)]
 enum Contender {
     Schedule(Algorithm),
     Mpi(String),
 }
 
-/// What one simulation says.
+/// The result of one simulation.
 struct Simulated {
     members: u32,
     /// Until the last member has all.
@@ -108,8 +108,6 @@ struct Simulated {
     wall: Duration,
 }
 
-/// Simulates and prints.
-///
 /// Errors: SimGrid is not installed, a simulation fails, or the engine and SimGrid do not agree.
 pub fn run(args: &Args) -> Outcome<()> {
     if args.bytes > i32::MAX as u64 || plan::blocks(args.bytes, args.block) > 1_000_000 {
@@ -201,7 +199,7 @@ impl Args {
         }
     }
 
-    /// By members, until it takes too long.
+    /// By number of members, until one takes too long.
     fn simulate(
         &self,
         simgrid: &SimGrid,
@@ -227,7 +225,7 @@ impl Args {
                     simgrid.replay(platform, &plan, self.receives, limit)?
                 }
                 Contender::Mpi(selector) => {
-                    // What its MPI library cannot do is no reason to lose all the rest.
+                    // An error of its MPI library concerns this row only.
                     simgrid.bcast(platform, self.bytes, selector, limit).unwrap_or_else(|error| {
                         let what = contender.at(members, shape);
                         report.note(format!("{what}: {error}"));
@@ -237,7 +235,7 @@ impl Args {
             };
             let Some(times) = times else {
                 report.note(format!("{}: not simulated.", contender.at(members, shape)));
-                // A library may do it in another way at the next size, a schedule does not.
+                // A library may use another algorithm for the next size; a schedule only takes longer.
                 if contender.is_mpi() { continue } else { break }
             };
             let seconds = times.iter().copied().fold(0.0, f64::max);
@@ -278,7 +276,7 @@ impl Args {
         ])
     }
 
-    /// The real engine beside SimGrid. Answers what to complain about, if anything.
+    /// Runs the real engine, and compares. Answers the difference if it is too large.
     fn compare(&self, report: &mut Report, simulated: &[Simulated]) -> Outcome<Option<String>> {
         let sizes: Vec<_> =
             simulated.iter().filter(|result| self.engine.contains(&result.members)).collect();
@@ -310,7 +308,7 @@ impl Args {
             let ratio = taken * self.block_seconds() / result.seconds;
             if (ratio - 1.0).abs() > AGREEMENT {
                 apart = Some(format!(
-                    "at {} members the engine takes {ratio:.3} of the time that SimGrid says",
+                    "at {} members the engine takes {ratio:.3} of SimGrid's time",
                     result.members
                 ));
             }

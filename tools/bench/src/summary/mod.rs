@@ -1,4 +1,4 @@
-//! What a trace says: who waited for whom, how busy links were, how long blocks took.
+//! Figures of a trace: which member waited for which, how busy links were, how long blocks took.
 
 mod figures;
 mod messages;
@@ -42,7 +42,6 @@ pub struct Args {
     output: Output,
 }
 
-/// Reads and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let messages = Messages::in_file(&args.file)?;
     if args.list {

@@ -21,7 +21,6 @@ use planes::Run;
 
 pub use args::Args;
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let mut report = report(args);

@@ -97,7 +97,7 @@ impl Ongoing {
     }
 
     /// To be called every few ms: undoes the fault when its time is over, and stops or continues a slow program.
-    pub fn go_on(&mut self) -> Outcome<()> {
+    pub fn update(&mut self) -> Outcome<()> {
         let now = Instant::now();
         if self.until.is_some_and(|until| now >= until) {
             self.end();

@@ -30,7 +30,7 @@ pub struct Args {
     /// Decides which host has which fault, and when
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Sizes of groups, the root included, by turns
+    /// Sizes of groups, the root included, in rotation
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4,8,16",
           value_parser = clap::value_parser!(u32).range(3..=32))]
     members: Vec<u32>,

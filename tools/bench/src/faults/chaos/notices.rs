@@ -32,8 +32,8 @@ impl Notices {
         Self(thread::spawn(read))
     }
 
-    /// The time from `failed_at` until each member noticed, in seconds, without the hosts in `excluded`. Blocks until the
-    /// push has ended.
+    /// The time from `failed_at` until each member noticed, in seconds, without the hosts in
+    /// `excluded`. Blocks until the push has ended.
     pub fn since(self, failed_at: Instant, excluded: &[String]) -> Vec<f64> {
         let mut first: BTreeMap<String, f64> = BTreeMap::new();
         for (at, host) in self.0.join().unwrap_or_default() {

@@ -239,7 +239,7 @@ impl Scenario<'_> {
                 let address = self.address_of(victims.last().map_or("", String::as_str));
                 ongoing = Some(Ongoing::begin(fault, victims.clone(), &address, random)?);
             }
-            ongoing.as_mut().map_or(Ok(()), Ongoing::go_on)
+            ongoing.as_mut().map_or(Ok(()), Ongoing::update)
         })?;
         let after_s = failed_at.elapsed().as_secs_f64();
         drop(ongoing);

@@ -35,7 +35,8 @@ const TIME_MAX: Duration = Duration::from_secs(300);
 /// The lowest priority: the cost for the victims is measured, not that of the attack.
 const NICENESS: i32 = 19;
 
-/// As many as the other hosts have with four receivers: five of contexts, the root's, and three of receivers that listen.
+/// As many as the other hosts have with four receivers: five of contexts, the root's, and three of
+/// receivers that listen.
 pub const BYSTANDER_PORTS: std::ops::Range<u16> = 7000..7009;
 
 /// What the connections do.
@@ -65,7 +66,8 @@ pub struct AttackArgs {
     kind: Kind,
 }
 
-/// Attacks each `IP:PORT` that is read from standard input, until that ends; then prints how many connections there were.
+/// Attacks each `IP:PORT` that is read from standard input, until that ends; then prints how many
+/// connections there were.
 pub fn attack(args: &AttackArgs) -> Outcome<()> {
     nice(NICENESS)?;
     let attack = Arc::new(Attack::new(args.kind));
@@ -85,8 +87,8 @@ pub fn attack(args: &AttackArgs) -> Outcome<()> {
     Ok(())
 }
 
-/// A host that takes no part: accepts connections, and closes the oldest of more than [`HELD_MAX`]. Until standard input
-/// ends.
+/// A host that takes no part: accepts connections, and closes the oldest of more than [`HELD_MAX`],
+/// until standard input ends.
 pub fn bystand() -> Outcome<()> {
     for port in BYSTANDER_PORTS {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;

@@ -17,7 +17,7 @@ use super::attack::{BYSTANDER_PORTS, Kind};
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
-    processes::{Watch, children, listening_ports},
+    procfs::{Watch, children, listening_ports},
     push_command::PushFiles,
     report::name,
     running::Running,
