@@ -39,7 +39,7 @@ pub struct Args {
     /// Block size
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64KiB")]
     block: u64,
-    /// Addresses of this host that members take by turns; each chooses its device by its address
+    /// Addresses of this host that members use in rotation; each chooses its device by its address
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
     addresses: Vec<IpAddr>,
     #[command(flatten)]
@@ -48,8 +48,7 @@ pub struct Args {
     output: Output,
 }
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The members of each group, by rank.
 pub fn all_groups(members: u32) -> Vec<[u32; 4]> {
@@ -89,25 +88,21 @@ pub fn run(args: &Args) -> Outcome<()> {
     };
     let (set_up, transfer) = (longest(|member| member.set_up), longest(|member| member.transfer));
     let delivered = shared.groups.len() as u64 * 3 * args.bytes;
-    let mut report = Report::new(
-        "groups",
-        what,
-        &["groups", "set_up_s", "transfer_s", "delivered_MB_per_s", "cpu_s", "completion_queues"],
-    );
-    report.row(vec![
-        json!(shared.groups.len()),
-        number(set_up),
-        number(transfer),
-        number(delivered as f64 / transfer / 1e6),
-        number((now_ns(ClockId::ProcessCPUTime)) as f64 / 1e9),
-        json!(args.members),
+    let mut report = Report::new("groups", what);
+    report.row([
+        ("groups", json!(shared.groups.len())),
+        ("set_up_s", number(set_up)),
+        ("transfer_s", number(transfer)),
+        ("delivered_MB_per_s", number(delivered as f64 / transfer / 1e6)),
+        ("cpu_s", number(now_ns(ClockId::ProcessCPUTime) as f64 / 1e9)),
+        ("completion_queues", json!(args.members)),
     ]);
     report.note("Every copy was compared with what was sent, and every group closed with success.");
     report.print(&args.output);
     Ok(())
 }
 
-/// What all member threads know.
+/// Shared by the threads of all members.
 struct Shared {
     groups: Vec<[u32; 4]>,
     contexts: Vec<Context>,
@@ -125,7 +120,7 @@ impl Shared {
             settings.progress = Progress::Caller;
             settings.fabric = args.equipment.fabric.clone();
             settings.protection = args.equipment.protection();
-            settings.connect_timeout = PATIENCE;
+            settings.connect_timeout = TIMEOUT;
             contexts.push(Context::start(settings)?);
         }
         let addresses = contexts.iter().map(Context::address).collect();
@@ -146,7 +141,7 @@ fn member(rank: u32, args: &Args, shared: &Shared) -> Outcome<Member> {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                // Refused only while somebody else drives the context.
+                // An error means that another thread drives the context.
                 let _ = context.progress(Duration::from_millis(20));
             }
         });
@@ -158,18 +153,18 @@ fn member(rank: u32, args: &Args, shared: &Shared) -> Outcome<Member> {
 
 fn take_part(rank: u32, args: &Args, shared: &Shared) -> Outcome<Member> {
     let start = Instant::now();
-    let (told, results) = mpsc::channel();
+    let (sender, results) = mpsc::channel();
     let own: Vec<(u64, &[u32; 4])> =
         (1..).zip(&shared.groups).filter(|(_, members)| members.contains(&rank)).collect();
-    // A member whose thread has failed must not leave the others at the barrier.
+    // A thread that has failed still has to reach the barrier, for which all others wait.
     let made: Outcome<Vec<Group>> = own
         .iter()
-        .map(|&(number, members)| join(rank, number, members, args, shared, &told))
+        .map(|&(number, members)| join(rank, number, members, args, shared, &sender))
         .collect();
     let set_up = start.elapsed();
     shared.step.wait();
     let groups = made?;
-    // Only now, so that nobody waits for a member that has given up.
+    // After the barrier, for the same reason.
     groups.iter().try_for_each(check_offload)?;
 
     let start = Instant::now();
@@ -181,13 +176,13 @@ fn take_part(rank: u32, args: &Args, shared: &Shared) -> Outcome<Member> {
     }
     let mut left: BTreeSet<u64> = own.iter().map(|&(number, _)| number).collect();
     while !left.is_empty() {
-        let number = results.recv_timeout(PATIENCE).map_err(|_| "a message did not come")??;
+        let number = results.recv_timeout(TIMEOUT).map_err(|_| "a message did not arrive")??;
         left.remove(&number);
     }
     let transfer = start.elapsed();
-    // In the same order at all members, so that nobody waits for somebody who waits for it.
+    // In the same order at all members: closing waits for all members of a group.
     for group in &groups {
-        group.close(PATIENCE)?;
+        group.close(TIMEOUT)?;
     }
     Ok(Member { set_up, transfer })
 }
@@ -198,7 +193,7 @@ fn join(
     members: &[u32; 4],
     args: &Args,
     shared: &Shared,
-    told: &Sender<Outcome<u64>>,
+    sender: &Sender<Outcome<u64>>,
 ) -> Outcome<Group> {
     let own = members.iter().position(|&member| member == rank).ok_or("not a member")?;
     let addresses: Vec<SocketAddr> =
@@ -209,14 +204,14 @@ fn join(
     settings.small = None;
     settings.send_queue_max = u32::MAX;
     settings.offload = args.equipment.offload;
-    let checker = Checker { number, told: told.clone() };
+    let checker = Checker { number, sender: sender.clone() };
     Ok(shared.contexts[rank as usize].create_group_with(settings, checker)?)
 }
 
-/// Compares what comes with what was sent in this group.
+/// Compares messages with what was sent in this group.
 struct Checker {
     number: u64,
-    told: Sender<Outcome<u64>>,
+    sender: Sender<Outcome<u64>>,
 }
 
 impl Application for Checker {
@@ -229,11 +224,11 @@ impl Application for Checker {
             .read(0..region.len())
             .is_ok_and(|bytes| bytes.iter().all(|&byte| byte == self.number as u8));
         let outcome = if equal { Ok(self.number) } else { Err("wrong contents".into()) };
-        let _ = self.told.send(outcome);
+        let _ = self.sender.send(outcome);
     }
 
     fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
-        let _ = self.told.send(Err(failure.to_string().into()));
+        let _ = self.sender.send(Err(failure.to_string().into()));
     }
 }
 

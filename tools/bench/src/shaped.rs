@@ -1,6 +1,6 @@
 //! Members in network namespaces over links of a known rate: what part of it each copy gets.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use charts::{Axis, Chart, Line, Panel, Point};
 use lab::{Lab, LabSettings, Link, Rate};
@@ -9,14 +9,14 @@ use plan::{
     size,
 };
 use rdmc::{Algorithm, Fabric, Protection};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
-    crew::Crew,
     interrupt::Interrupt,
     member::{Equipment, Job},
+    member_processes::MemberProcesses,
     outcome::Outcome,
-    report::{Report, deviation, mean, number},
+    report::{Cell, DrawnOutput, Report, deviation, mean, number},
     sweep::{Choice, Repeated, algorithms, sweep},
 };
 
@@ -47,23 +47,26 @@ pub struct Args {
     /// How blocks are protected: none, authenticate or encrypt
     #[arg(long, value_name = "HOW")]
     protect: Option<Protection>,
-    /// Draw bandwidth against members into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
     choice: Choice,
+    #[command(flatten)]
+    output: DrawnOutput,
+}
+
+/// The rate of a link that two cores can carry for so many members.
+pub fn usual_rate(members: u32) -> Rate {
+    Rate::from_mbit(u64::from(4_000 / members).min(1_000))
 }
 
 /// The links of the group of this index, of one of these rates in Mbit/s; without any, of what two
 /// cores can carry.
 pub fn link(rates: &[u64], index: usize, members: u32, small_burst: bool) -> Link {
-    let usual = u64::from(4_000 / members).min(1_000);
-    let given = rates.get(index).or(rates.last());
-    let link = Link::of_rate(Rate::from_mbit(given.copied().unwrap_or(usual)));
+    let given = rates.get(index).or(rates.last()).map(|&mbit| Rate::from_mbit(mbit));
+    let link = Link::of_rate(given.unwrap_or(usual_rate(members)));
     if small_burst { link.with_small_burst() } else { link }
 }
 
-/// What the cost model is told of hosts that share this machine's processors.
+/// Input of the cost model for hosts that share this machine's processors.
 pub fn costs(members: u32, link: Link) -> Costs {
     let costs = Costs::of_fabric(&Fabric::Tcp, Some(link.rate.bits_per_s()));
     Costs { burst_bytes: link.burst_bytes(), ..costs.on_shared_processors(members) }
@@ -100,7 +103,6 @@ fn racks(members: u32) -> Vec<u32> {
     (0..members).map(|rank| rank / 4).collect()
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -108,23 +110,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         if args.small_burst { "burst 18 kB" } else { "burst 2 ms" },
         args.choice.repeats
     );
-    let columns = [
-        "members",
-        "mbit",
-        "length",
-        "algorithm",
-        "block",
-        "time_s",
-        "mean_s",
-        "deviation_s",
-        "mbit_per_s",
-        "of_rate",
-        "of_its_limit",
-        "of_one_copy",
-        "skew_s",
-        "cpu_s",
-    ];
-    let mut report = Report::new("shaped", what, &columns);
+    let mut report = Report::new("shaped", what);
     let mut found = Vec::new();
     for (index, &members) in args.members.iter().enumerate() {
         let link = link(&args.rate, index, members, args.small_burst);
@@ -141,8 +127,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          blocks / steps, what the schedule allows. of one copy: time for all receivers / time for one. \
          Rack algorithms have racks of 4.",
     );
-    report.print(&args.choice.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(args.chart(&found).write(path)?))
+    args.output.print(&report, || args.chart(&found))
 }
 
 /// What one algorithm gave with one block size.
@@ -157,7 +142,7 @@ struct Found {
 }
 
 impl Found {
-    /// Whatever the model picks is one line.
+    /// All choices of the model are one line.
     fn line_name(&self) -> &str {
         self.name.split(':').next().unwrap_or_default()
     }
@@ -166,27 +151,27 @@ impl Found {
         self.job.message_bytes as f64 * 8.0 / 1e6 / seconds
     }
 
-    fn row(&self) -> Outcome<Vec<Value>> {
+    fn row(&self) -> Outcome<impl IntoIterator<Item = Cell>> {
         let (result, seconds) = (&self.result, self.result.seconds());
         let all: Vec<f64> = result.all_seconds().collect();
         let fraction = self.mbit_per_s(seconds) / self.rate.mbit();
         let schedule = self.job.schedule_in(&racks(self.members))?;
         let steps = schedule.steps(self.job.blocks()) as f64;
-        Ok(vec![
-            json!(self.members),
-            json!(self.rate.bits_per_s() / 1_000_000),
-            json!(size::show(self.job.message_bytes)),
-            json!(self.name),
-            json!(size::show(self.job.block_bytes)),
-            number(seconds),
-            number(mean(&all)),
-            number(deviation(&all)),
-            number(self.mbit_per_s(seconds)),
-            number(fraction),
-            number(fraction * steps / f64::from(self.job.blocks())),
-            number(seconds / self.single_seconds),
-            number(result.skew_seconds()),
-            number(result.cpu_seconds()),
+        Ok([
+            ("members", json!(self.members)),
+            ("mbit", json!(self.rate.bits_per_s() / 1_000_000)),
+            ("length", json!(size::show(self.job.message_bytes))),
+            ("algorithm", json!(self.name)),
+            ("block", json!(size::show(self.job.block_bytes))),
+            ("time_s", number(seconds)),
+            ("mean_s", number(mean(&all))),
+            ("deviation_s", number(deviation(&all))),
+            ("mbit_per_s", number(self.mbit_per_s(seconds))),
+            ("of_rate", number(fraction)),
+            ("of_its_limit", number(fraction * steps / f64::from(self.job.blocks()))),
+            ("of_one_copy", number(seconds / self.single_seconds)),
+            ("skew_s", number(result.skew_seconds())),
+            ("cpu_s", number(result.cpu_seconds())),
         ])
     }
 
@@ -206,14 +191,14 @@ impl Args {
         let single_jobs = singles(&jobs);
         let singles = {
             let equipment = Equipment { protect: self.protect, ..Equipment::default() };
-            let mut pair = Crew::start_with(&lab.hosts()[..2], interrupt, &equipment)?;
+            let mut pair = MemberProcesses::start_with(&lab.hosts()[..2], interrupt, &equipment)?;
             sweep(&mut pair, &single_jobs, self.choice.repeats, "one copy")?
         };
         let equipment =
             Equipment { racks: racks(members), protect: self.protect, ..Equipment::default() };
-        let mut crew = Crew::start_with(&lab.hosts(), interrupt, &equipment)?;
+        let mut processes = MemberProcesses::start_with(&lab.hosts(), interrupt, &equipment)?;
         let name = format!("{members} members, {}", size::show(bytes));
-        let results = sweep(&mut crew, &jobs, self.choice.repeats, &name)?;
+        let results = sweep(&mut processes, &jobs, self.choice.repeats, &name)?;
         let found = jobs.into_iter().zip(results).enumerate().map(|(index, (job, result))| {
             let picked = self.auto && index == 0;
             let mut copies = single_jobs.iter().zip(&singles);

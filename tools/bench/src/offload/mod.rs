@@ -1,15 +1,14 @@
 //! Members that relay late, with and without offload (DSN 2018 section 5.2.3 and Fig. 12).
 
 mod args;
+mod member_threads;
 mod real;
 mod simulated;
-mod team;
 
 use crate::outcome::Outcome;
 
 pub use args::Args;
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     if args.late >= args.members() {
         return Err(format!("there is no member {} of {}", args.late, args.members()).into());

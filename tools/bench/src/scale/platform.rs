@@ -28,15 +28,6 @@ pub struct Platform {
     pub latency_ns: f64,
 }
 
-impl Shape {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::FatTree => "fat-tree",
-            Self::Racks => "racks",
-        }
-    }
-}
-
 impl Platform {
     /// In SimGrid's XML. There are as many racks as are needed, all full.
     pub fn to_xml(self) -> String {

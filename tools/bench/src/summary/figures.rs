@@ -1,4 +1,4 @@
-//! What the course of a message says in numbers.
+//! Figures of the course of a message.
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
@@ -57,7 +57,7 @@ fn waited_by(course: &Course, member: u32) -> Vec<Waited> {
         let gives = wait.reason == Reason::Block;
         charge(wait.peer.unwrap_or(member), gives, wait.time.end - wait.time.start);
     }
-    // While blocks are sent the first of them is waited for; who sends nothing waits for the next one.
+    // A member that sends waits for its first block in transit; one that sends nothing waits for the next to arrive.
     let mut sent: Vec<&Transfer> = course.transfers.iter().filter(|it| it.from == member).collect();
     sent.sort_by_key(|transfer| transfer.time.start);
     let mut until = 0;

@@ -1,4 +1,4 @@
-//! What the kernel says of processes: their time, their threads, the ports on which they listen.
+//! What the kernel reports of processes in /proc: processor time, threads, children, listening ports.
 
 use std::{collections::BTreeMap, fs};
 
@@ -7,37 +7,54 @@ use rustix::param::clock_ticks_per_second;
 /// State LISTEN in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 
-/// Processor time and threads of some processes, as they were seen last.
+/// Processor time and threads of some processes, as of the last look at each.
 #[derive(Debug, Default)]
 pub struct Watch(BTreeMap<u32, Seen>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Seen {
-    first_ticks: Option<u64>,
-    ticks: u64,
+    first_cpu_ns: u64,
+    cpu_ns: u64,
     threads: u64,
+}
+
+/// Processor time in ns, user and system, and threads; `None` if there is no such process.
+fn stat(process: u32) -> Option<(u64, u64)> {
+    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Fields 3 and up of proc(5) follow the name, which may contain anything.
+    let (_, rest) = line.rsplit_once(')')?;
+    let field = |number: usize| rest.split_whitespace().nth(number - 3)?.parse::<u64>().ok();
+    let ticks = field(14)? + field(15)?;
+    Some((ticks * 1_000_000_000 / clock_ticks_per_second(), field(20)?))
+}
+
+/// Processor time of a process in ns, user and system, also of one that has ended and is not reaped.
+pub fn cpu_ns(process: u32) -> Option<u64> {
+    stat(process).map(|(cpu_ns, _)| cpu_ns)
+}
+
+/// The processes that this one has started and that are its children.
+pub fn children(process: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|text| text.split_whitespace().flat_map(str::parse).collect::<Vec<u32>>())
+        .collect()
 }
 
 impl Watch {
     /// Looks at a process; one that has ended stays as it was.
     pub fn look_at(&mut self, process: u32) {
-        let Ok(line) = fs::read_to_string(format!("/proc/{process}/stat")) else { return };
-        // What follows the name, which may contain anything: fields 3 and up of proc(5).
-        let Some((_, rest)) = line.rsplit_once(')') else { return };
-        let fields: Vec<u64> =
-            rest.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect();
-        let [user, system, threads] =
-            [14, 15, 20].map(|field| fields.get(field - 3).copied().unwrap_or(0));
-        let seen = self.0.entry(process).or_default();
-        seen.ticks = user + system;
-        seen.first_ticks.get_or_insert(seen.ticks);
+        let Some((cpu_ns, threads)) = stat(process) else { return };
+        let new = Seen { first_cpu_ns: cpu_ns, cpu_ns, threads };
+        let seen = self.0.entry(process).or_insert(new);
+        seen.cpu_ns = cpu_ns;
         seen.threads = seen.threads.max(threads);
     }
 
     /// User and system, since each was first looked at.
     pub fn cpu_seconds(&self) -> f64 {
-        let ticks = |seen: &Seen| seen.ticks - seen.first_ticks.unwrap_or(0);
-        self.0.values().map(ticks).sum::<u64>() as f64 / clock_ticks_per_second() as f64
+        self.0.values().map(|seen| seen.cpu_ns - seen.first_cpu_ns).sum::<u64>() as f64 / 1e9
     }
 
     /// The most that one process had at once.
@@ -46,7 +63,7 @@ impl Watch {
     }
 }
 
-/// Ports on which somebody listens in the network namespace of a process.
+/// TCP ports with a listener in the network namespace of a process.
 pub fn listening_ports(process: u32) -> Vec<u16> {
     let tables = ["tcp", "tcp6"]
         .map(|name| fs::read_to_string(format!("/proc/{process}/net/{name}")).unwrap_or_default());
@@ -70,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_found_while_somebody_listens() {
+    fn ports_are_found_while_they_are_listened_on() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert!(listening_ports(process::id()).contains(&port));

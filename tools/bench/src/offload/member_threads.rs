@@ -1,5 +1,5 @@
-//! Members of groups in one process, each with a thread that does what a program's progress thread
-//! does, and that can be made to stand still.
+//! Members of groups in one process, each with a thread in place of a program's progress thread, which can be made to
+//! pause.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -20,12 +20,10 @@ use rdmc::{
 use crate::delays::Delays;
 use crate::{member::check_offload, outcome::Outcome};
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest sleep of a member that waits for completions; something to do ends it.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest sleep of a member that waits for completions; an event ends it.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// What a group is like.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub schedule: Schedule,
@@ -35,7 +33,7 @@ pub struct Shape {
 }
 
 /// Running members, ended when dropped.
-pub struct Team {
+pub struct MemberThreads {
     members: Vec<Member>,
     addresses: Vec<SocketAddr>,
     groups: u64,
@@ -49,19 +47,19 @@ struct Member {
 }
 
 /// One group at all members, by rank.
-pub struct Crowd {
+pub struct JoinedGroup {
     groups: Vec<Group>,
     object: Region,
-    told: Receiver<Told>,
+    events: Receiver<Event>,
 }
 
-enum Told {
+enum Event {
     Received(usize, Instant),
     Complete,
     Failed(Failure),
 }
 
-impl Team {
+impl MemberThreads {
     /// Starts this many members on this host.
     pub fn start(members: u32, fabric: &Fabric, completion: CompletionMode) -> Outcome<Self> {
         let secret = Secret::random()?;
@@ -71,46 +69,46 @@ impl Team {
         Ok(Self { members, addresses, groups: 0 })
     }
 
-    /// A group of all. Errors: the fabric cannot offload, and the shape says so.
-    pub fn join(&mut self, shape: &Shape) -> Outcome<Crowd> {
+    /// A group of all members. Errors: the shape has offload, and the fabric cannot.
+    pub fn join(&mut self, shape: &Shape) -> Outcome<JoinedGroup> {
         self.groups += 1;
         let number = self.groups;
-        let (sender, told) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         let addresses = &self.addresses;
         let groups = at_once(self.members.iter().enumerate(), |(rank, member)| {
             let mut settings = GroupSettings::new(number, addresses.clone(), rank as u32)
                 .schedule(shape.schedule.clone());
             settings.block_bytes = shape.block_bytes;
             settings.offload = shape.offload;
-            // So that the thread that drives a member knows when blocks have come.
+            // So that the thread that drives a member is notified of blocks.
             settings.report_blocks = true;
             settings.small = None;
             let memory = Region::from_vec(vec![1; shape.bytes()]);
-            let recorder = Recorder { rank, memory, told: sender.clone() };
+            let recorder = Recorder { rank, memory, events: sender.clone() };
             let group = member.context.create_group_with(settings, recorder)?;
             check_offload(&group)?;
             Ok(group)
         })?;
-        Ok(Crowd { groups, object: Region::from_vec(vec![7; shape.bytes()]), told })
+        Ok(JoinedGroup { groups, object: Region::from_vec(vec![7; shape.bytes()]), events })
     }
 
     /// Sends a message, while the member of rank `late` is delayed. Blocks until all have it, and
     /// answers how long it took until all but that one had.
-    pub fn deliver(&self, crowd: &Crowd, late: usize, delays: Delays) -> Outcome<Duration> {
+    pub fn deliver(&self, group: &JoinedGroup, late: usize, delays: Delays) -> Outcome<Duration> {
         let others = self.members.len() - 2;
         let (mut received, mut complete, mut last) = (0, 0, Duration::ZERO);
         let start = Instant::now();
         *lock(&self.members[late].delays) = Some(delays);
-        crowd.groups[0].try_send(crowd.object.clone())?;
+        group.groups[0].try_send(group.object.clone())?;
         while complete < self.members.len() {
-            match crowd.told.recv_timeout(PATIENCE).map_err(|_| "nothing came for a minute")? {
-                Told::Received(rank, at) if rank != late => {
+            match group.events.recv_timeout(TIMEOUT).map_err(|_| "nothing came for a minute")? {
+                Event::Received(rank, at) if rank != late => {
                     last = last.max(at.saturating_duration_since(start));
                     received += 1;
                 }
-                Told::Received(..) => {}
-                Told::Complete => complete += 1,
-                Told::Failed(failure) => return Err(failure.into()),
+                Event::Received(..) => {}
+                Event::Complete => complete += 1,
+                Event::Failed(failure) => return Err(failure.into()),
             }
             if received == others {
                 *lock(&self.members[late].delays) = None;
@@ -126,10 +124,10 @@ impl Shape {
     }
 }
 
-impl Crowd {
+impl JoinedGroup {
     /// Closes the group at all members. Errors: something was not delivered.
     pub fn close(self) -> Outcome<()> {
-        at_once(self.groups.iter(), |group| Ok(group.close(PATIENCE)?)).map(drop)
+        at_once(self.groups.iter(), |group| Ok(group.close(TIMEOUT)?)).map(drop)
     }
 }
 
@@ -139,7 +137,7 @@ impl Member {
         settings.progress = Progress::Caller;
         settings.fabric = fabric.clone();
         settings.protection = Protection::None;
-        settings.connect_timeout = PATIENCE;
+        settings.connect_timeout = TIMEOUT;
         let context = Arc::new(Context::start(settings)?);
         let (delays, stop) = (Arc::default(), Arc::default());
         let thread = {
@@ -160,8 +158,7 @@ impl Drop for Member {
     }
 }
 
-/// What a context's progress thread does, but for the delays: the system lets other programs run
-/// when this one has been woken by a block.
+/// Like a context's progress thread, with delays in which other programs run.
 fn drive(
     context: &Context,
     completion: CompletionMode,
@@ -177,15 +174,15 @@ fn drive(
             _ => SLEEP_MAX,
         };
         // Refused only once the context is closed.
-        let was_told = context.progress(wait).unwrap_or(false);
-        let delay = lock(delays).as_mut().filter(|_| was_told).and_then(Delays::draw);
+        let has_events = context.progress(wait).unwrap_or(false);
+        let delay = lock(delays).as_mut().filter(|_| has_events).and_then(Delays::draw);
         if let Some(delay) = delay {
             thread::sleep(delay);
         }
     }
 }
 
-/// Does something for all of them at once, since each waits for the others.
+/// Calls `what` for all of them at once, since each waits for the others.
 fn at_once<T: Send, R: Send>(
     all: impl Iterator<Item = T>,
     what: impl Fn(T) -> Outcome<R> + Sync,
@@ -205,13 +202,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Recorder {
     rank: usize,
     memory: Region,
-    told: Sender<Told>,
+    events: Sender<Event>,
 }
 
 impl Recorder {
-    fn tell(&self, told: Told) {
-        // Nobody listens once something has failed.
-        let _ = self.told.send(told);
+    fn send(&self, events: Event) {
+        // The receiver is gone after a failure.
+        let _ = self.events.send(events);
     }
 }
 
@@ -221,14 +218,14 @@ impl Application for Recorder {
     }
 
     fn received(&mut self, _message: u64) {
-        self.tell(Told::Received(self.rank, Instant::now()));
+        self.send(Event::Received(self.rank, Instant::now()));
     }
 
     fn complete(&mut self, _message: u64, _region: Region) {
-        self.tell(Told::Complete);
+        self.send(Event::Complete);
     }
 
     fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
-        self.tell(Told::Failed(failure.clone()));
+        self.send(Event::Failed(failure.clone()));
     }
 }

@@ -24,19 +24,19 @@ use crate::{
     traces::{self, MemberPart},
 };
 
-/// Longer than members wait themselves, so that they get to say what went wrong.
-const PATIENCE: Duration = Duration::from_secs(660);
+/// Longer than the timeouts of members, which report more.
+const TIMEOUT: Duration = Duration::from_secs(660);
 
-/// Longer than it takes to tell all members when to begin.
+/// Longer than it takes to send all members the time at which to begin.
 const HEAD_START: Duration = Duration::from_millis(50);
 
-/// How long members may take to finish their traces.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// For members to finish their traces.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Jobs of all crews so far: a trace of several has each group's number once.
 static JOBS: AtomicU64 = AtomicU64::new(0);
 
-/// What one job gave.
+/// The result of one job.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     /// From the root's first send to the end of the last receiver's last message.
@@ -47,16 +47,16 @@ pub struct Measured {
     pub cpu_seconds: f64,
 }
 
-/// What the others reported of a member that failed.
+/// Reports of the failure of a member.
 #[derive(Debug)]
 pub struct Reported {
-    /// What each member reported, the one that failed only where it still could.
+    /// By member; the failed one may have none.
     pub failures: Vec<(usize, String)>,
     /// From the fault to the last of these reports.
     pub seconds: f64,
 }
 
-/// One object on its way, by `CLOCK_MONOTONIC`.
+/// One object in transit, by `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flight {
     pub sent_ns: u64,
@@ -66,7 +66,7 @@ pub struct Flight {
     pub targets: usize,
 }
 
-/// What a workload gave.
+/// The result of a workload.
 #[derive(Debug)]
 pub struct Stored {
     /// By object.
@@ -76,7 +76,7 @@ pub struct Stored {
 }
 
 /// Running members, ended when dropped.
-pub struct Crew {
+pub struct MemberProcesses {
     processes: Vec<Child>,
     traces: Vec<MemberPart>,
     orders: Vec<ChildStdin>,
@@ -84,13 +84,13 @@ pub struct Crew {
     interrupt: Interrupt,
 }
 
-impl Crew {
+impl MemberProcesses {
     /// Starts one member on each of these hosts; the first is the root.
     pub fn start(hosts: &[Host], interrupt: &Interrupt) -> Outcome<Self> {
         Self::start_with(hosts, interrupt, &Equipment::default())
     }
 
-    /// [`Crew::start`] with other than default contexts.
+    /// [`MemberProcesses::start`] with other than default contexts.
     pub fn start_with(
         hosts: &[Host],
         interrupt: &Interrupt,
@@ -98,7 +98,7 @@ impl Crew {
     ) -> Outcome<Self> {
         let secret = Secret::random()?.to_hex();
         let (sender, answers) = mpsc::channel();
-        let mut crew = Self {
+        let mut processes = Self {
             processes: Vec::new(),
             traces: Vec::new(),
             orders: Vec::new(),
@@ -106,8 +106,8 @@ impl Crew {
             interrupt: interrupt.clone(),
         };
         for (rank, host) in hosts.iter().enumerate() {
-            let (orders, output) = crew.spawn(rank, hosts.len(), host, equipment)?;
-            crew.orders.push(orders);
+            let (orders, output) = processes.spawn(rank, hosts.len(), host, equipment)?;
+            processes.orders.push(orders);
             let sender = sender.clone();
             thread::spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -115,13 +115,13 @@ impl Crew {
                 }
                 let _ = sender.send((rank, None));
             });
-            writeln!(crew.orders[rank], "{}", &*secret)?;
+            writeln!(processes.orders[rank], "{}", &*secret)?;
         }
-        let meeting_place = crew.next_line()?.1;
-        for orders in &mut crew.orders[1..] {
+        let meeting_place = processes.next_line()?.1;
+        for orders in &mut processes.orders[1..] {
             writeln!(orders, "{meeting_place}")?;
         }
-        Ok(crew)
+        Ok(processes)
     }
 
     fn spawn(
@@ -160,12 +160,12 @@ impl Crew {
         Measured::of(&self.run_all(job)?)
     }
 
-    /// [`Crew::run`] with what each member measured, by rank.
+    /// [`MemberProcesses::run`] with what each member measured, by rank.
     pub fn run_all(&mut self, job: &Job) -> Outcome<Vec<Done>> {
         self.run_after(job, || Ok(()))
     }
 
-    /// [`Crew::run_all`] that calls `before` when everybody is warm and nothing has been sent.
+    /// [`MemberProcesses::run_all`] that calls `before` when all members are warm and nothing has been sent.
     pub fn run_after(
         &mut self,
         job: &Job,
@@ -173,7 +173,7 @@ impl Crew {
     ) -> Outcome<Vec<Done>> {
         self.prepare(job)?;
         before()?;
-        self.tell(0, &Order::Go)?;
+        self.send(0, &Order::Go)?;
         let mut all = BTreeMap::new();
         for _ in 0..self.orders.len() {
             match self.next_answer()? {
@@ -186,18 +186,17 @@ impl Crew {
         Ok(all.into_values().collect())
     }
 
-    /// Runs several groups at once, with numbers of their own. Answers how long each took from the
-    /// moment at which all roots sent, in seconds.
+    /// Runs several groups at once. Answers the time of each in seconds, from the moment at which all roots sent.
     pub fn run_together(&mut self, together: &Together) -> Outcome<Vec<f64>> {
         let number = JOBS.fetch_add(together.roots.len() as u64, Ordering::Relaxed) + 1;
-        self.tell_all(&Order::JoinAll(Together { number, ..together.clone() }))?;
+        self.send_all(&Order::JoinAll(Together { number, ..together.clone() }))?;
         self.await_ready()?;
         let start_ns = now_ns(ClockId::Monotonic) + HEAD_START.as_nanos() as u64;
-        self.tell_all(&Order::GoAt(start_ns))?;
+        self.send_all(&Order::GoAt(start_ns))?;
         let mut last_ns = vec![None; together.roots.len()];
         for _ in 0..self.orders.len() {
             let (rank, Answer::AllDone(times_ns)) = self.next_answer()? else {
-                return Err("a member did something else than was asked".into());
+                return Err("a member did not finish".into());
             };
             if times_ns.len() != last_ns.len() {
                 return Err(format!("member {rank} was not in all groups").into());
@@ -208,19 +207,18 @@ impl Crew {
         }
         let seconds = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e9;
         let all: Option<Vec<f64>> = last_ns.into_iter().map(|ns| ns.map(seconds)).collect();
-        all.ok_or_else(|| "nobody received".into())
+        all.ok_or_else(|| "no member received".into())
     }
 
-    /// Has the first member send all objects, the next as soon as one of those in flight has arrived
-    /// everywhere, in groups with numbers of their own.
+    /// The first member sends all objects, the next when one of those in flight has arrived at all its targets.
     pub fn store(&mut self, workload: &Workload) -> Outcome<Stored> {
         let number = JOBS.fetch_add(workload.groups.len() as u64, Ordering::Relaxed) + 1;
-        self.tell_all(&Order::Store(Workload { number, ..workload.clone() }))?;
+        self.send_all(&Order::Store(Workload { number, ..workload.clone() }))?;
         self.await_ready()?;
         let mut times = vec![Flight::default(); workload.objects.len()];
         let mut waiting = 0..workload.objects.len();
         for object in waiting.by_ref().take(workload.in_flight) {
-            self.tell(0, &Order::Send(object))?;
+            self.send(0, &Order::Send(object))?;
         }
         for _ in 0..times.len() * (1 + Workload::TARGETS) {
             match self.next_answer()? {
@@ -234,18 +232,18 @@ impl Crew {
                     if flight.targets == Workload::TARGETS
                         && let Some(next) = waiting.next()
                     {
-                        self.tell(0, &Order::Send(next))?;
+                        self.send(0, &Order::Send(next))?;
                     }
                 }
-                (rank, answer) => return Err(format!("member {rank} said {answer:?}").into()),
+                (rank, answer) => return Err(format!("member {rank} answered {answer:?}").into()),
             }
         }
-        self.tell_all(&Order::Close)?;
+        self.send_all(&Order::Close)?;
         let mut cpu_ns = 0;
         for _ in 0..self.orders.len() {
             match self.next_answer()? {
                 (_, Answer::Stored(ns)) => cpu_ns += ns,
-                (rank, answer) => return Err(format!("member {rank} said {answer:?}").into()),
+                (rank, answer) => return Err(format!("member {rank} answered {answer:?}").into()),
             }
         }
         Ok(Stored { flights: times, cpu_seconds: cpu_ns as f64 / 1e9 })
@@ -254,13 +252,13 @@ impl Crew {
     /// Runs one job in which a member fails, until all `others` have reported that the
     /// group has failed.
     pub fn lose(&mut self, job: &Job, victim: usize, fault: &PlannedFault) -> Outcome<Reported> {
-        self.tell(victim, &Order::Fail(fault.clone()))?;
+        self.send(victim, &Order::Fail(fault.clone()))?;
         self.prepare(job)?;
-        self.tell(0, &Order::Go)?;
+        self.send(0, &Order::Go)?;
         let mut failed_at = None;
         let mut failures = Vec::new();
         let is_other = |(rank, _): &&(usize, String)| *rank != victim;
-        // Others may be heard of before the victim's last words.
+        // Other members may report before the victim's last line is read.
         while failed_at.is_none()
             || failures.iter().filter(is_other).count() < self.orders.len() - 1
         {
@@ -274,17 +272,17 @@ impl Crew {
             match serde_json::from_str(&line)? {
                 Answer::Failing if rank == victim => failed_at = Some(Instant::now()),
                 Answer::Failed(error) => failures.push((rank, error)),
-                answer => return Err(format!("member {rank} said {answer:?}").into()),
+                answer => return Err(format!("member {rank} answered {answer:?}").into()),
             }
         }
         let seconds = failed_at.map_or(0.0, |failed_at: Instant| failed_at.elapsed().as_secs_f64());
         Ok(Reported { failures, seconds })
     }
 
-    /// Lets everybody join and get warm.
+    /// All members join and warm up.
     fn prepare(&mut self, job: &Job) -> Outcome<()> {
         let number = JOBS.fetch_add(1, Ordering::Relaxed) + 1;
-        self.tell_all(&Order::Join(Job { number, ..job.clone() }))?;
+        self.send_all(&Order::Join(Job { number, ..job.clone() }))?;
         self.await_ready()
     }
 
@@ -298,11 +296,11 @@ impl Crew {
         Ok(())
     }
 
-    fn tell_all(&mut self, order: &Order) -> Outcome<()> {
-        (0..self.orders.len()).try_for_each(|rank| self.tell(rank, order))
+    fn send_all(&mut self, order: &Order) -> Outcome<()> {
+        (0..self.orders.len()).try_for_each(|rank| self.send(rank, order))
     }
 
-    fn tell(&mut self, rank: usize, order: &Order) -> Outcome<()> {
+    fn send(&mut self, rank: usize, order: &Order) -> Outcome<()> {
         let line = serde_json::to_string(order)?;
         Ok(writeln!(self.orders[rank], "{line}")?)
     }
@@ -322,11 +320,11 @@ impl Crew {
         }
     }
 
-    /// Members end when they get no more orders; those that are traced may finish that.
+    /// Members end when their input does; traced ones may finish their traces.
     fn await_end(&mut self) {
         let start = Instant::now();
         let runs = |process: &mut Child| matches!(process.try_wait(), Ok(None));
-        while self.processes.iter_mut().any(runs) && start.elapsed() < FAREWELL {
+        while self.processes.iter_mut().any(runs) && start.elapsed() < EXIT_TIMEOUT {
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -334,7 +332,7 @@ impl Crew {
     /// The next line of any member, or the end of its output.
     fn next_event(&mut self) -> Outcome<(usize, Option<String>)> {
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < TIMEOUT {
             self.interrupt.check()?;
             match self.answers.recv_timeout(Duration::from_millis(100)) {
                 Ok(event) => return Ok(event),
@@ -342,11 +340,11 @@ impl Crew {
                 Err(RecvTimeoutError::Disconnected) => return Err("all members ended".into()),
             }
         }
-        Err("members say nothing".into())
+        Err("members do not answer".into())
     }
 }
 
-impl Drop for Crew {
+impl Drop for MemberProcesses {
     fn drop(&mut self) {
         self.orders.clear();
         if !self.traces.is_empty() {
@@ -365,13 +363,13 @@ impl Drop for Crew {
 }
 
 impl Measured {
-    /// What the members' times say together. Errors: times are missing.
+    /// From the times of all members. Errors: times are missing.
     pub fn of(all: &[Done]) -> Outcome<Self> {
         let seconds = |ns: u64| ns as f64 / 1e9;
         let received = || all.iter().filter_map(|done| done.received_ns);
         let started =
             all.iter().find_map(|done| done.started_ns).ok_or("the root did not start")?;
-        let (first, last) = received().min().zip(received().max()).ok_or("nobody received")?;
+        let (first, last) = received().min().zip(received().max()).ok_or("no member received")?;
         Ok(Self {
             seconds: seconds(last.saturating_sub(started)),
             skew_seconds: seconds(last - first),

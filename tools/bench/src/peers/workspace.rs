@@ -1,6 +1,5 @@
-//! Directories of one run: the peers' programs are compiled into them, and they go with everything
-//! in them when the run ends. Their names have the process's number, so that what a killed run has
-//! left behind is found and removed by the next.
+//! Directories of one run, in which the peers' programs are compiled; removed when the run ends. Their names have the
+//! process's number, so that the next run removes those of a killed one.
 
 use std::{
     env, fs,
@@ -15,14 +14,13 @@ use tempfile::TempDir;
 use crate::outcome::Outcome;
 
 const PREFIX: &str = "rdmc-peers-";
-/// Where files are in memory, on Linux.
+/// A file system in memory.
 const MEMORY: &str = "/dev/shm";
 /// The clocks, contents and lines that all programs of peers share.
 const MEASURE: &str = include_str!("../../peers/measure.h");
 
-/// Where a run keeps its files.
 #[derive(Debug)]
-pub struct Workshop {
+pub struct Workspace {
     directory: TempDir,
     memory: Option<TempDir>,
     meetings: u32,
@@ -38,11 +36,11 @@ pub struct Recipe {
     pub language: &'static str,
     pub source: &'static str,
     pub libraries: &'static [&'static str],
-    /// The program's name in the workshop.
+    /// The program's name in the workspace.
     pub program: &'static str,
 }
 
-impl Workshop {
+impl Workspace {
     /// An empty one in the system's directory for temporary files.
     pub fn open() -> Outcome<Self> {
         remove_leftovers(&env::temp_dir());
@@ -119,7 +117,7 @@ fn remove_leftovers(place: &Path) {
         let Some(rest) = name.strip_prefix(PREFIX) else { continue };
         let owner = rest.split('-').next().unwrap_or_default();
         if !Path::new("/proc").join(owner).exists() {
-            // Somebody else's may stay.
+            // Those of other users cannot be removed.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -130,7 +128,7 @@ fn fresh_directory(place: &Path) -> Outcome<TempDir> {
     Ok(tempfile::Builder::new().prefix(&prefix).tempdir_in(place)?)
 }
 
-/// An error that says what to install if this command is missing.
+/// Errors: this command is missing; which package to install.
 pub fn need(command: &str, packages: &str) -> Outcome<()> {
     let path = env::var_os("PATH").unwrap_or_default();
     if env::split_paths(&path).any(|directory| directory.join(command).is_file()) {
@@ -154,22 +152,22 @@ mod tests {
 
     #[test]
     fn programs_are_compiled_and_go_with_the_workshop() {
-        let workshop = Workshop::open().unwrap();
-        let program = workshop.build(&RECIPE).unwrap();
+        let workspace = Workspace::open().unwrap();
+        let program = workspace.build(&RECIPE).unwrap();
         let output = Command::new(&program).output().unwrap();
         assert_eq!(output.stdout, b"times 1 2 3 4 5\n");
-        drop(workshop);
+        drop(workspace);
         assert!(!program.exists());
     }
 
     #[test]
     fn what_is_missing_is_named() {
-        let workshop = Workshop::open().unwrap();
+        let workspace = Workspace::open().unwrap();
         let missing = Recipe { compiler: "no-such-compiler", ..RECIPE };
-        let error = workshop.build(&missing).unwrap_err().to_string();
+        let error = workspace.build(&missing).unwrap_err().to_string();
         assert_eq!(error, "no-such-compiler is not installed; Debian packages: gcc");
         let wrong = Recipe { source: "int main(void) { return nothing; }", ..RECIPE };
-        let error = workshop.build(&wrong).unwrap_err().to_string();
+        let error = workspace.build(&wrong).unwrap_err().to_string();
         assert!(error.starts_with("example does not compile ("), "{error}");
     }
 }
