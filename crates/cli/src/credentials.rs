@@ -6,10 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rdmc::{
-    Secret,
-    bootstrap::{CertificateFiles, Certificates, Credentials},
-};
+use rdmc::Secret;
+use session::{CertificateFiles, Certificates, Credentials};
 
 use crate::{
     failure::{Failure, say},

@@ -48,7 +48,7 @@ impl Invitation {
     /// The line, with its end.
     pub fn to_line(&self) -> Zeroizing<String> {
         let line = Line {
-            version: rdmc::bootstrap::PROTOCOL_VERSION,
+            version: session::PROTOCOL_VERSION,
             host: self.host.clone(),
             secret: self.secret.to_hex(),
             addresses: self.addresses.clone(),
@@ -69,7 +69,7 @@ impl Invitation {
         };
         // First of all: other versions may say everything else in another way.
         let Version { version } = serde_json::from_str(line).map_err(wrong)?;
-        let own = rdmc::bootstrap::PROTOCOL_VERSION;
+        let own = session::PROTOCOL_VERSION;
         if version != own {
             return Err(format!(
                 "the root speaks version {version} of the protocol, this rdmc version {own}; install \
@@ -107,7 +107,7 @@ mod tests {
         let secret = Secret::from_bytes([9; 32]);
         let (addresses, trace) = (Vec::new(), None);
         let line = Invitation { host: "a".into(), secret, addresses, port: 7, trace }.to_line();
-        let own = format!("\"version\":{}", rdmc::bootstrap::PROTOCOL_VERSION);
+        let own = format!("\"version\":{}", session::PROTOCOL_VERSION);
         let other = line.replace(&own, "\"version\":99");
         assert!(Invitation::from_line(&other).err().unwrap().contains("version 99"));
         let new = "{\"version\":99,\"addresses\":{\"v4\":[]}}";

@@ -12,11 +12,9 @@ use std::{
 use clap::builder::NonEmptyStringValueParser;
 use files::receiver::{self, Placement, ReceiveError, ReceiverSettings};
 use plan::size;
-use rdmc::{
-    Secret,
-    bootstrap::{Channel, Credentials, Listener},
-};
+use rdmc::Secret;
 use rustix::system::uname;
+use session::{Channel, Credentials, Listener};
 use trace::Writer;
 
 use crate::{

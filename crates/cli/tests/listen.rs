@@ -148,7 +148,7 @@ fn a_listener_writes_only_below_its_directory() {
         ("a\u{1b}[2J", "has the character U+001B"),
         ("gpj\u{202e}.a", "has the character U+202E"),
         (&"n".repeat(256), "has 256 bytes, at most 255"),
-        (".a.rdmc-0123456789ab", "a copy that is on its way"),
+        (".a.rdmc-0123456789ab", "temporary file of rdmc"),
     ] {
         let outcome = to(dest);
         outcome.has_failed_with(1, words);
@@ -170,10 +170,12 @@ fn a_listener_refuses_what_is_too_long_for_it() {
     let listener = listener(&place, "in", &["--max-size", "1000"]);
     let host = format!("127.0.0.1:{}", listener.port);
     let push = ["push", "object", "--to", &host, "--secret-file", "secret"];
-    place.run(&push).has_failed_with(1, "takes at most 1000 B; start it with a larger --max-size");
+    place
+        .run(&push)
+        .has_failed_with(1, "accepts at most 1000 B; start it with a larger --max-size");
     place
         .run(&["bench", &host, "--secret-file", "secret", "--size", "2KiB"])
-        .has_failed_with(3, "takes at most 1000 B");
+        .has_failed_with(3, "accepts at most 1000 B");
     assert_eq!(fs::read_dir(place.path("in")).unwrap().count(), 0);
     fs::write(place.path("object"), &place.contents[..1000]).unwrap();
     let outcome = place.run(&push);

@@ -150,7 +150,7 @@ fn sources_that_cannot_be_sent_are_named() {
     place.run_words("push missing --local 1").has_failed_with(1, "missing does not exist");
     place.run_words("push . --local 1").has_failed_with(1, ". is a directory");
     place.run_words("push /dev/null --local 1").has_failed_with(1, "not a regular file");
-    place.run_words("push /proc/cpuinfo --local 1").has_failed_with(1, "made when it is read");
+    place.run_words("push /proc/cpuinfo --local 1").has_failed_with(1, "generated when it is read");
 }
 
 #[test]

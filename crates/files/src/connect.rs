@@ -1,11 +1,9 @@
-//! Control connections to whoever listens.
+//! Control connections to a listening peer.
 
 use std::net::ToSocketAddrs;
 
-use rdmc::{
-    Error,
-    bootstrap::{Channel, Credentials, Deadline},
-};
+use rdmc::Error;
+use session::{Channel, Credentials, Deadline};
 
 use crate::system::system;
 

@@ -20,7 +20,7 @@ use transport_contract::CountingAllocator;
 #[global_allocator]
 static MEMORY: CountingAllocator = CountingAllocator::new();
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const HOSTS: usize = 2;
 const BYTES: usize = 300_000;
 const WARM_UP: usize = 10;
@@ -92,7 +92,7 @@ fn push(directory: &Path, number: usize) {
             let secret = secret.clone();
             thread::spawn(move || {
                 let own = [Ipv4Addr::LOCALHOST.into()];
-                let channel = receiver::call(&own, port, &secret, PATIENCE).unwrap();
+                let channel = receiver::call(&own, port, &secret, TIMEOUT).unwrap();
                 receiver::serve(channel, &settings)
             })
         })
@@ -119,7 +119,7 @@ fn nothing_is_left_of_pushes_and_receivers() {
     thread::sleep(Duration::from_millis(200));
     let before = Held::now();
     (WARM_UP..PUSHES).for_each(|number| push(directory.path(), number));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !Held::now().is_no_more_than(&before) {
         assert!(Instant::now() < deadline, "{before:?} before, {:?} now", Held::now());
         thread::sleep(Duration::from_millis(10));

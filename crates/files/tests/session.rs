@@ -19,7 +19,7 @@ use files::{
 };
 use rdmc::Secret;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A directory with a file to send, and receivers' settings.
 struct World {
@@ -97,7 +97,7 @@ impl World {
             let secret = self.secret.clone();
             thread::spawn(move || {
                 let own = [Ipv4Addr::LOCALHOST.into()];
-                let channel = receiver::call(&own, port, &secret, PATIENCE).unwrap();
+                let channel = receiver::call(&own, port, &secret, TIMEOUT).unwrap();
                 receiver::serve(channel, &settings)
             })
         };
@@ -537,7 +537,7 @@ fn settings_out_of_range_are_refused_at_the_start() {
     let listens = |settings: &mut PushSettings| {
         settings.hosts[0].reach = Reach::Listens("a:7000".into());
     };
-    assert!(refused(listens).contains("no credentials for it"));
+    assert!(refused(listens).contains("listens, which needs credentials"));
 }
 
 #[test]

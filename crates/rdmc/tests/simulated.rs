@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plan::slowness::worst;
+use plan::slowness::{shares, straggler};
 use proptest::prelude::*;
 use rdmc::{Algorithm, FailureKind, Region, SmallMessages, Waited, Window};
 use transport_sim::{Jitter, LinkConfig, SimConfig};
@@ -323,7 +323,7 @@ fn worst_of(algorithm: Algorithm, members: u32, slow: Option<(u32, u64)>) -> (u3
     let engines = world.members.iter_mut().map(|member| member.engine.waited());
     let waited: Vec<Vec<Waited>> =
         engines.map(|mut groups| groups.pop().map_or(Vec::new(), |(_, waited)| waited)).collect();
-    worst(&waited, &|_| 0).unwrap()
+    straggler(&shares(&waited), &waited, &|_| 0).unwrap()
 }
 
 #[test]

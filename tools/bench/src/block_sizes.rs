@@ -2,7 +2,7 @@
 
 use charts::{Axis, Chart, Point, Unit};
 use lab::{Lab, LabSettings, Link, Rate};
-use plan::{choice::Wish, size};
+use plan::{choice::ChoiceRequest, size};
 use rdmc::Algorithm;
 use serde_json::json;
 
@@ -124,8 +124,9 @@ impl Args {
     /// What the cost model takes.
     fn picked(&self, message_bytes: u64) -> u64 {
         let algorithm = Some(self.algorithm);
-        let wish = Wish { members: self.members, message_bytes, algorithm, block_bytes: None };
-        wish.choose(&shaped::costs(self.members, Link::of_rate(self.rate))).block_bytes
+        let request =
+            ChoiceRequest { members: self.members, message_bytes, algorithm, block_bytes: None };
+        request.choose(&shaped::costs(self.members, Link::of_rate(self.rate))).block_bytes
     }
 }
 

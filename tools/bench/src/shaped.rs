@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use charts::{Axis, Chart, Line, Panel, Point};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::{
-    choice::{Costs, Wish},
+    choice::{ChoiceRequest, Costs},
     size,
 };
 use rdmc::{Algorithm, Fabric, Protection};
@@ -77,8 +77,9 @@ impl Args {
     fn jobs(&self, members: u32, message_bytes: u64, link: Link) -> Vec<Job> {
         let mut jobs = Vec::new();
         if self.auto {
-            let wish = Wish { members, message_bytes, algorithm: None, block_bytes: None };
-            let picked = wish.choose(&costs(members, link));
+            let request =
+                ChoiceRequest { members, message_bytes, algorithm: None, block_bytes: None };
+            let picked = request.choose(&costs(members, link));
             let choice = Choice { blocks: vec![picked.block_bytes], ..self.choice.clone() };
             jobs.extend(choice.jobs(&[picked.algorithm], members, message_bytes));
         }

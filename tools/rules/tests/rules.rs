@@ -66,7 +66,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("plan", &["rdmc"]),
-    ("files", &["plan", "rdmc"]),
+    ("files", &["plan", "rdmc", "session"]),
     (
         "cli",
         &[
@@ -79,6 +79,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "plan",
             "rdmc",
             "schedule",
+            "session",
             "trace",
         ],
     ),

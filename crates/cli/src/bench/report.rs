@@ -128,7 +128,7 @@ impl Document {
         };
         Self {
             machine: doctor::this_machine(),
-            protocol: rdmc::bootstrap::PROTOCOL_VERSION,
+            protocol: session::PROTOCOL_VERSION,
             settings,
             exit_code: Exit::Done,
             runs: Vec::new(),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use plan::{
-    choice::{Choice, Costs, Wish},
+    choice::{Choice, ChoiceRequest, Costs},
     size,
 };
 use rdmc::Fabric;
@@ -20,7 +20,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "{algorithm} depends on the racks, of which the cost model knows nothing"
         )));
     }
-    let wish = Wish {
+    let request = ChoiceRequest {
         members: args.members(),
         message_bytes: args.bytes.unwrap_or(0),
         algorithm: args.algorithm,
@@ -30,32 +30,32 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         None if args.local => Costs::of_one_machine(&Fabric::Tcp, args.members()),
         rate => Costs { burst_bytes: args.burst, ..Costs::of_fabric(&Fabric::Tcp, rate) },
     };
-    let explanation = Explanation { wish, costs };
+    let explanation = Explanation { request, costs };
     output::print(
         |out| if args.json { explanation.write_json(out) } else { explanation.write(out) },
     )
 }
 
 struct Explanation {
-    wish: Wish,
+    request: ChoiceRequest,
     costs: Costs,
 }
 
 impl Explanation {
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let Self { wish, costs } = self;
-        let best = wish.choose(costs);
+        let Self { request, costs } = self;
+        let best = request.choose(costs);
         writeln!(
             out,
             "{} to {} members, links of {}: {}, blocks of {}\n",
-            size::show(wish.message_bytes),
-            wish.members,
+            size::show(request.message_bytes),
+            request.members,
             show_rate(costs.rate_bytes_per_second * 8.0),
             best.algorithm,
             size::show(best.block_bytes),
         )?;
-        self.write_table(out, "algorithms, each with its best block", &wish.compare(costs))?;
-        let blocks = wish.compare_blocks(best.algorithm, costs);
+        self.write_table(out, "algorithms, each with its best block", &request.compare(costs))?;
+        let blocks = request.compare_blocks(best.algorithm, costs);
         if blocks.len() > 1 {
             writeln!(out)?;
             self.write_table(out, &format!("block sizes of {}", best.algorithm), &blocks)?;
@@ -103,22 +103,22 @@ impl Explanation {
     }
 
     fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
-        let Self { wish, costs } = self;
-        let best = wish.choose(costs);
+        let Self { request, costs } = self;
+        let best = request.choose(costs);
         let all = |choices: Vec<Choice>| -> Vec<Value> {
             choices.iter().map(|choice| self.to_json(choice)).collect()
         };
         let document = json!({
-            "members": wish.members,
-            "bytes": wish.message_bytes,
+            "members": request.members,
+            "bytes": request.message_bytes,
             "rate_bits_per_second": costs.rate_bytes_per_second * 8.0,
             "busy_seconds": costs.busy_seconds,
             "gap_seconds": costs.gap_seconds,
             "latency_seconds": costs.latency_seconds,
             "burst_bytes": costs.burst_bytes,
             "choice": self.to_json(&best),
-            "algorithms": all(wish.compare(costs)),
-            "blocks": all(wish.compare_blocks(best.algorithm, costs)),
+            "algorithms": all(request.compare(costs)),
+            "blocks": all(request.compare_blocks(best.algorithm, costs)),
         });
         serde_json::to_writer_pretty(&mut *out, &document)?;
         writeln!(out)
@@ -130,14 +130,14 @@ impl Explanation {
             "block_bytes": choice.block_bytes,
             "blocks": choice.blocks,
             "steps": choice.steps,
-            "lower_bound_steps": lower_bound_steps(self.wish.members, choice.blocks),
+            "lower_bound_steps": lower_bound_steps(self.request.members, choice.blocks),
             "seconds": choice.time.as_secs_f64(),
             "of_rate": self.of_rate(choice),
         })
     }
 
     fn one_copy_seconds(&self) -> f64 {
-        self.wish.message_bytes as f64 / self.costs.rate_bytes_per_second
+        self.request.message_bytes as f64 / self.costs.rate_bytes_per_second
     }
 
     fn of_rate(&self, choice: &Choice) -> f64 {

@@ -100,7 +100,7 @@ impl Display {
                 }
                 self.update();
             }
-            PushEvent::SetAside { host, .. } => {
+            PushEvent::Deferred { host, .. } => {
                 if let Some(line) = self.hosts.get_mut(*host) {
                     line.counts = false;
                     if let Some(bar) = &line.bar {

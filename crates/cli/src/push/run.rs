@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use files::{PushEvent, PushReport, PushSettings, Source};
-use rdmc::{Algorithm, bootstrap::Credentials};
+use rdmc::Algorithm;
+use session::Credentials;
 
 use super::{args::Args, placing, progress::Display, summary, switches};
 use crate::{

@@ -68,7 +68,7 @@ struct HostSummary<'a> {
     /// What was sent although it was there, after other hosts were lost.
     repeated_bytes: u64,
     /// How fast the others were when it was set aside because it held them up.
-    set_aside_at_bytes_per_second: Option<u64>,
+    deferred_at_bytes_per_second: Option<u64>,
     /// Its share in what held its last group up; 1 for all members together, the root included.
     waiting_share: Option<f64>,
     peak_resident_bytes: Option<u64>,
@@ -205,7 +205,7 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
         resumed_bytes: host.resumed_bytes,
         was_there: host.was_there,
         repeated_bytes: host.repeated_bytes,
-        set_aside_at_bytes_per_second: host.set_aside,
+        deferred_at_bytes_per_second: host.deferred_at,
         waiting_share: host.waiting_share,
         peak_resident_bytes: host.peak_resident_bytes,
     }
@@ -235,7 +235,7 @@ fn remarks(report: &PushReport) {
         say(format_args!("receivers relayed, since switches could not copy: {reason}"));
     }
     for host in &report.hosts {
-        if let Some(rate) = host.set_aside {
+        if let Some(rate) = host.deferred_at {
             let rate = size::show(rate);
             say(format_args!(
                 "{} held the others up ({rate}/s) and was set aside until they were done",

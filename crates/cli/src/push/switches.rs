@@ -1,7 +1,7 @@
 //! The switches that `--switch` asks to copy.
 
 use files::SwitchControl;
-use rdmc::bootstrap::Certificates;
+use session::Certificates;
 
 use crate::failure::Failure;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rdmc::bootstrap::{Certificates, Credentials};
+use session::{Certificates, Credentials};
 
 use crate::{credentials::CredentialFiles, failure::Failure};
 

@@ -16,7 +16,7 @@ mod workspace;
 
 use lab::{Lab, LabSettings, Link};
 use plan::{
-    choice::{Costs, Wish},
+    choice::{ChoiceRequest, Costs},
     size,
 };
 use rdmc::{Algorithm, Fabric};
@@ -109,8 +109,8 @@ impl Args {
                 Some(link) => shaped::costs(members, link),
                 None => Costs::of_one_machine(fabric, members),
             };
-            let wish = Wish { members, message_bytes, algorithm, block_bytes: None };
-            let choice = wish.choose(&costs);
+            let request = ChoiceRequest { members, message_bytes, algorithm, block_bytes: None };
+            let choice = request.choose(&costs);
             Rdmc {
                 algorithm: choice.algorithm,
                 block_bytes: choice.block_bytes,

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use engine::{Error, Event, GroupSettings};
-use files::machines::{Member, News, Start};
+use files::machines::{Member, MemberEvent, Start};
 use rdmc::{Application, Incoming};
 
 use super::{
@@ -106,7 +106,7 @@ impl World<'_> {
     /// What callbacks have told.
     fn take_news(&mut self, index: usize) {
         let Some(receiver) = &mut self.processes[index].receiver else { return };
-        let news: Vec<News> = receiver.news.1.try_iter().collect();
+        let news: Vec<MemberEvent> = receiver.news.1.try_iter().collect();
         let mut again = 0;
         if let Some(in_place) = &receiver.in_place {
             for (start, length) in in_place.try_iter() {

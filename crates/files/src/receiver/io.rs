@@ -1,4 +1,4 @@
-//! What a receiver's session wants done, done: its target, its fabric, groups.
+//! Carries out a session's decisions: its target, its fabric, groups.
 
 use std::{
     collections::BTreeMap,
@@ -13,39 +13,39 @@ use super::{
     error::ReceiveError,
     membership::{Copy, Member},
     root_link::{Event, RootLink},
-    session::Stage,
+    session::Effects,
 };
 use crate::{
     Target, TargetError, Verified,
     claim::Owner,
-    hash::{Besides, PrefixHasher},
-    leftover::Leftover,
+    hash::{HashOptions, PrefixHasher},
     messages::{Offer, Start, ToRoot, WaitedFor},
     ranges::Ranges,
     resident::peak_resident_bytes,
-    sending::send_parts,
+    resume::ChunkDigests,
+    sending::send_ranges,
 };
 
-pub(super) struct Scene<'a> {
+pub(super) struct Io<'a> {
     root: &'a RootLink<'a>,
     target: Option<Target>,
-    /// The source has holes, and so has the copy.
+    /// The source has holes, so zero pages of the copy become holes.
     makes_holes: bool,
-    /// Once the root has chosen.
+    /// Once the root has chosen a fabric.
     context: Option<Arc<Context>>,
-    /// Once it is known what is right of it.
-    copy: Option<Following>,
-    /// Groups that stand.
+    /// Once the root has compared the existing data.
+    copy: Option<HashedCopy>,
+    /// Joined groups.
     groups: BTreeMap<u64, Group>,
 }
 
-/// The copy while it grows, with whoever hashes what has come.
-struct Following {
+/// The growing copy and its hasher.
+struct HashedCopy {
     copy: Copy,
     _hasher: PrefixHasher,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> Io<'a> {
     pub(super) fn new(root: &'a RootLink<'a>) -> Self {
         Self {
             root,
@@ -57,23 +57,23 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Where the copy goes.
+    /// The destination, once prepared.
     pub(super) fn path(&self) -> Option<PathBuf> {
         self.target.as_ref().map(|target| target.path().to_owned())
     }
 
-    /// Tells the root whom this receiver has waited for in the groups that are under way.
-    pub(super) fn tell_waiting(&self) -> Result<(), ReceiveError> {
+    /// Reports to the root how long this receiver has waited for members of its groups.
+    pub(super) fn report_waits(&self) -> Result<(), ReceiveError> {
         let Some(context) = &self.context else { return Ok(()) };
-        // A context that is closed has failed its groups, which is told anyway.
+        // A closed context has failed its groups, which is reported by events.
         for (round, waited) in context.waited().unwrap_or_default() {
             let waited = waited.into_iter().map(WaitedFor::from).collect();
-            self.root.tell(&ToRoot::Waited { round, waited })?;
+            self.root.send(&ToRoot::Waited { round, waited })?;
         }
         Ok(())
     }
 
-    /// Ends all groups, and keeps what has come for a later session, or removes it.
+    /// Ends all groups; keeps the partial copy or removes it.
     pub(super) fn close(mut self, keep: bool) {
         self.end_all();
         if let Some(target) = self.target.filter(|_| keep) {
@@ -81,7 +81,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Nobody is to touch the target any more.
+    /// Ends everything that accesses the target.
     fn end_all(&mut self) {
         self.context = None;
         self.groups.clear();
@@ -92,7 +92,7 @@ impl<'a> Scene<'a> {
         self.target.as_mut().ok_or_else(|| ReceiveError::System("there is no target".into()))
     }
 
-    /// What it means that reading or copying has ended early.
+    /// The error of an operation that ended early: stopped, or failed.
     fn interrupted_or(&self, error: TargetError) -> ReceiveError {
         match self.root.settings.stop.load(Ordering::Relaxed) {
             true => ReceiveError::Stopped,
@@ -101,34 +101,34 @@ impl<'a> Scene<'a> {
     }
 }
 
-impl Stage for Scene<'_> {
+impl Effects for Io<'_> {
     type Group = Group;
 
-    fn stands(&mut self, number: u64, group: Group) {
+    fn add_group(&mut self, number: u64, group: Group) {
         self.groups.insert(number, group);
     }
 
-    fn ended(&mut self, number: u64) {
+    fn remove_group(&mut self, number: u64) {
         self.groups.remove(&number);
     }
 
-    fn let_go(&mut self, _number: u64, _group: Group) {
-        // Dropping it does that.
+    fn discard_group(&mut self, _number: u64, _group: Group) {
+        // Dropping it ends it.
     }
 
-    fn tell(&mut self, message: &ToRoot) -> Result<(), Error> {
+    fn send_message(&mut self, message: &ToRoot) -> Result<(), Error> {
         self.root.control.send(message)
     }
 
-    fn prepare(&mut self, offer: &Offer) -> Result<Option<Leftover>, ReceiveError> {
+    fn prepare(&mut self, offer: &Offer) -> Result<Option<ChunkDigests>, ReceiveError> {
         self.root.check_size(offer.manifest.bytes)?;
         self.makes_holes = offer.has_holes;
         let settings = self.root.settings;
         let place = settings.placement.place(&offer.destination)?;
         let owner = Owner::here(&offer.terms.secret, &settings.host);
         let target = Target::prepare(place, offer.manifest.clone(), &owner, &offer.probe)?;
-        let leftover = self.target.insert(target).leftover(&settings.stop);
-        leftover.map_err(|error| self.interrupted_or(error))
+        let digests = self.target.insert(target).chunk_digests(&settings.stop);
+        digests.map_err(|error| self.interrupted_or(error))
     }
 
     fn fabrics(&self) -> Vec<String> {
@@ -148,36 +148,36 @@ impl Stage for Scene<'_> {
         begun.map_err(|error| self.interrupted_or(error))?;
         let (events, bytes) = (self.root.events.clone(), Arc::clone(&self.root.received_bytes));
         let worked = Arc::clone(&self.root.worked);
-        let besides = Besides { worked, makes_holes: self.makes_holes };
+        let options = HashOptions { worked, makes_holes: self.makes_holes };
         let target = self.target()?;
         let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
         let (file, length) = (target.file()?, target.manifest().bytes);
-        let (hasher, in_place) = PrefixHasher::start(file, length, besides, hashed)
+        let (hasher, in_place) = PrefixHasher::start(file, length, options, hashed)
             .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
         let copy = Copy { region: target.region(), has: Arc::default(), bytes, in_place };
-        let is_whole = copy.add_all(has);
-        self.copy = Some(Following { copy, _hasher: hasher });
-        Ok(is_whole)
+        let is_complete = copy.add_all(has);
+        self.copy = Some(HashedCopy { copy, _hasher: hasher });
+        Ok(is_complete)
     }
 
     fn has(&self) -> Ranges {
-        self.copy.as_ref().map(|following| following.copy.has()).unwrap_or_default()
+        self.copy.as_ref().map(|hashed| hashed.copy.has()).unwrap_or_default()
     }
 
-    /// Joins on a thread that ends by the context's own deadline for that.
+    /// Joins on a thread that ends by the context's own deadline.
     fn join(&mut self, start: Start) -> Result<(), String> {
-        let (Some(context), Some(following)) = (self.context.clone(), &self.copy) else {
+        let (Some(context), Some(hashed)) = (self.context.clone(), &self.copy) else {
             return Err("no fabric is started".into());
         };
         let mut settings = start.group_settings().map_err(|error| error.to_string())?;
         settings.report_blocks = true;
         let (number, events) = (start.round, self.root.events.clone());
-        let news = events.clone();
-        let tell = move |what| drop(news.send(Event::Group(what)));
-        let member = Member::new(&start, following.copy.clone(), tell);
+        let group_events = events.clone();
+        let notify = move |event| drop(group_events.send(Event::Group(event)));
+        let member = Member::new(&start, hashed.copy.clone(), notify);
         let join = move || {
             let joined = context.create_group_with(settings, member);
-            // A session that has ended wants to hear no more.
+            // Fails only if the session has ended.
             let _ = events.send(Event::Joined(number, joined));
         };
         thread::Builder::new()
@@ -187,16 +187,18 @@ impl Stage for Scene<'_> {
             .map_err(|error| format!("cannot start a thread: {error}"))
     }
 
-    fn send(&mut self, number: u64, ranges: &Ranges) -> Result<(), Error> {
+    fn send_ranges(&mut self, number: u64, ranges: &Ranges) -> Result<(), Error> {
         match (self.groups.get(&number), &self.copy) {
-            (Some(group), Some(Following { copy, .. })) => send_parts(group, &copy.region, ranges),
+            (Some(group), Some(HashedCopy { copy, .. })) => {
+                send_ranges(group, &copy.region, ranges)
+            }
             _ => Ok(()),
         }
     }
 
     fn await_close(&mut self, number: u64) {
         if let Some(group) = self.groups.get(&number) {
-            // A group that has failed already says so itself.
+            // A group that has failed already reports that by an event.
             let _ = group.start_close();
         }
     }

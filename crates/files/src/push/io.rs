@@ -1,4 +1,4 @@
-//! What a coordinator wants done, done: control connections, groups, threads.
+//! Carries out a coordinator's decisions: control connections, groups, threads.
 
 use std::{
     collections::BTreeMap,
@@ -15,49 +15,49 @@ use std::{
 
 use rdmc::{
     Application, Error, Fabric, Failure, Group, Incoming, Offload, Protection, Region, Waited,
-    bootstrap::{Channel, Deadline},
 };
+use session::{Channel, Deadline};
 
 use super::{
-    doorway,
+    connect,
+    effects::Effects,
     inbox::{Event, Events},
     prepared::Prepared,
     settings::{HostPlan, PushError, PushEvent, Reach},
-    stage::Stage,
 };
 use crate::{
     Source,
     control::{Control, silence},
-    leftover::{Chunks, Leftover},
     messages::{Start, ToReceiver},
     ranges::Ranges,
-    sending::send_parts,
+    resume::{ChunkDigests, SourceChunks},
+    sending::send_ranges,
     system::system,
 };
 
-/// How often receivers hear that the root is alive, whatever it is doing.
+/// The keepalive interval of control connections.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// How long receivers may take to read last words.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long receivers may take to read the last messages.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The connection to one host.
-struct Line {
+struct Connection {
     number: u64,
     control: Control,
 }
 
-pub(super) struct Scene<'a> {
+pub(super) struct Io<'a> {
     push: &'a Prepared,
     observe: &'a mut dyn FnMut(PushEvent),
-    lines: Vec<Option<Line>>,
-    /// Connections of hosts that were given up, until these have heard it.
-    leaving: Vec<Control>,
-    lines_made: u64,
-    /// The root's groups that stand.
+    connections: Vec<Option<Connection>>,
+    /// Connections of hosts that were given up, until queued messages are sent.
+    finishing: Vec<Control>,
+    connections_made: u64,
+    /// Groups that the root has joined.
     groups: BTreeMap<u64, Group>,
-    /// Of the last group that stood.
+    /// Of the last of these groups.
     pub(super) offload: Option<Offload>,
-    /// The thread that compares what hosts have, once there is something to compare.
+    /// The thread that compares chunks with the source; started on first use.
     checker: Option<Sender<Check>>,
     /// Ends all reading of the source.
     pub(super) stop: Arc<AtomicBool>,
@@ -66,17 +66,17 @@ pub(super) struct Scene<'a> {
 struct Check {
     host: usize,
     connection: u64,
-    leftover: Leftover,
+    digests: ChunkDigests,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> Io<'a> {
     pub(super) fn new(push: &'a Prepared, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
         Self {
             push,
             observe,
-            lines: push.settings.hosts.iter().map(|_| None).collect(),
-            leaving: Vec::new(),
-            lines_made: 0,
+            connections: push.settings.hosts.iter().map(|_| None).collect(),
+            finishing: Vec::new(),
+            connections_made: 0,
             groups: BTreeMap::new(),
             offload: None,
             checker: None,
@@ -84,41 +84,41 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Starts to call the hosts that listen.
+    /// Starts to connect to the hosts that listen.
     pub(super) fn start(&mut self) -> Result<(), PushError> {
         for host in 0..self.push.settings.hosts.len() {
-            self.call(host, 0)?;
+            self.connect(host, 0)?;
         }
         Ok(())
     }
 
-    /// Calls a host that listens.
-    fn call(&self, host: usize, start: u32) -> Result<(), PushError> {
+    /// Starts to connect to a host if it listens.
+    fn connect(&self, host: usize, start: u32) -> Result<(), PushError> {
         let settings = &self.push.settings;
-        // Those that have joined are not among them, and come by themselves.
+        // Hosts that joined are not in the settings; they connect by themselves.
         let reach = settings.hosts.get(host).map(|plan| &plan.reach);
         let Some(Reach::Listens(address)) = reach else { return Ok(()) };
         let Some(credentials) = settings.credentials.clone() else { return Ok(()) };
         let (address, events) = (address.clone(), self.push.events.clone());
-        doorway::call((host, start), address, credentials, settings.start_timeout, events)
+        connect::start((host, start), address, credentials, settings.start_timeout, events)
             .map_err(|error| system("starting a thread", error).into())
     }
 
-    pub(super) fn say_farewell(&mut self) {
-        for line in self.lines.iter().flatten() {
-            let _ = line.control.send(&ToReceiver::Finish);
+    pub(super) fn send_finish(&mut self) {
+        for connection in self.connections.iter().flatten() {
+            let _ = connection.control.send(&ToReceiver::Finish);
         }
     }
 
     /// Ends all connections and threads.
     pub(super) fn close(&mut self) {
         self.groups.clear();
-        let ending = self.lines.iter_mut().filter_map(Option::take).map(|line| line.control);
-        self.leaving.extend(ending);
-        // All have the same time, whoever comes first.
-        self.leaving.iter().for_each(Control::finish);
-        let deadline = Deadline::after(LAST_WORDS);
-        self.leaving.drain(..).for_each(|control| control.close(deadline));
+        let open = self.connections.iter_mut().filter_map(Option::take);
+        self.finishing.extend(open.map(|connection| connection.control));
+        // Before the first wait, so that all have the same time.
+        self.finishing.iter().for_each(Control::finish);
+        let deadline = Deadline::after(FLUSH_TIMEOUT);
+        self.finishing.drain(..).for_each(|control| control.close(deadline));
     }
 
     fn start_checker(&self) -> Result<Sender<Check>, PushError> {
@@ -126,11 +126,11 @@ impl<'a> Scene<'a> {
         let (events, stop) = (self.push.events.clone(), Arc::clone(&self.stop));
         let (source, bytes) = (self.push.source.clone(), self.push.bytes());
         let check = move || {
-            let mut chunks = Chunks::new(bytes);
-            for Check { host, connection, leftover } in inbox {
+            let mut chunks = SourceChunks::new(bytes);
+            for Check { host, connection, digests } in inbox {
                 let Some(source) = &source else { return };
-                let right = source.matching(&mut chunks, &leftover, &stop);
-                let _ = events.send(Event::Checked { host, connection, right }.into());
+                let matching = source.matching(&mut chunks, &digests, &stop);
+                let _ = events.send(Event::Compared { host, connection, matching }.into());
             }
         };
         thread::Builder::new()
@@ -146,11 +146,11 @@ impl<'a> Scene<'a> {
     }
 }
 
-impl Stage for Scene<'_> {
+impl Effects for Io<'_> {
     type Connection = Channel;
     type Group = Group;
 
-    fn welcome(
+    fn accept(
         &mut self,
         host: usize,
         channel: Channel,
@@ -158,84 +158,84 @@ impl Stage for Scene<'_> {
     ) -> Result<(IpAddr, IpAddr), Error> {
         let ip = channel.peer().ip().to_canonical();
         let own = channel.local_address().map_err(|error| system("finding an address", error))?;
-        self.lines_made += 1;
-        let number = self.lines_made;
+        self.connections_made += 1;
+        let number = self.connections_made;
         let events = self.push.events.clone();
         let failure_deadline = self.push.settings.failure_deadline;
         let take = move |message| {
-            let gone = |how| Event::Gone { host, connection: number, how };
+            let ended = |reason| Event::Disconnected { host, connection: number, reason };
             let event = match message {
-                Ok(message) => Event::Said { host, connection: number, message },
+                Ok(message) => Event::Message { host, connection: number, message },
                 Err(Error::Timeout { .. }) => {
                     let silence_s = silence(failure_deadline).as_secs_f64();
-                    gone(format!("nothing was heard of it for {silence_s} s"))
+                    ended(format!("no message from it for {silence_s} s"))
                 }
-                Err(error) => gone(error.to_string()),
+                Err(error) => ended(error.to_string()),
             };
             events.send(event.into()).is_ok()
         };
         let alive = (ToReceiver::Alive, HEARTBEAT);
-        let control = Control::start_beating(channel, failure_deadline, alive, take)
+        let control = Control::start_with_keepalive(channel, failure_deadline, alive, take)
             .map_err(|error| system("starting a control connection", error))?;
-        control.send(&self.push.first_words(plan))?;
-        self.lines[host] = Some(Line { number, control });
+        control.send(&self.push.first_message(plan))?;
+        self.connections[host] = Some(Connection { number, control });
         Ok((ip, own.ip().to_canonical()))
     }
 
-    fn turn_away(&mut self, mut channel: Channel, reason: &str) {
+    fn reject(&mut self, mut channel: Channel, reason: &str) {
         let reason = reason.to_owned();
         let deadline = Deadline::after(Duration::from_secs(1));
         let _ = channel.send(&ToReceiver::Abort { reason, keep: true }, deadline);
     }
 
     fn add_host(&mut self, _connection: &Channel) {
-        self.lines.push(None);
+        self.connections.push(None);
     }
 
     fn is_current(&self, host: usize, connection: u64) -> bool {
-        self.lines[host].as_ref().is_some_and(|line| line.number == connection)
+        self.connections[host].as_ref().is_some_and(|current| current.number == connection)
     }
 
-    fn hang_up(&mut self, host: usize, connection: u64) -> bool {
+    fn disconnect(&mut self, host: usize, connection: u64) -> bool {
         let is_current = self.is_current(host, connection);
-        if is_current && let Some(line) = self.lines[host].take() {
-            line.control.hang_up();
+        if is_current && let Some(connection) = self.connections[host].take() {
+            connection.control.disconnect();
         }
         is_current
     }
 
     fn connected(&self) -> Vec<usize> {
-        (0..self.lines.len()).filter(|&host| self.lines[host].is_some()).collect()
+        (0..self.connections.len()).filter(|&host| self.connections[host].is_some()).collect()
     }
 
-    fn stands(&mut self, number: u64, group: Group) {
+    fn add_group(&mut self, number: u64, group: Group) {
         self.offload = Some(group.offload());
         self.groups.insert(number, group);
     }
 
-    fn let_go(&mut self, _number: u64, _group: Group) {
-        // Dropping it does that.
+    fn discard_group(&mut self, _number: u64, _group: Group) {
+        // Dropping it ends it.
     }
 
-    fn ended(&mut self, number: u64) {
+    fn remove_group(&mut self, number: u64) {
         self.groups.remove(&number);
     }
 
-    fn tell(&mut self, host: usize, message: &ToReceiver) {
-        if let Some(line) = &self.lines[host] {
-            let _ = line.control.send(message);
+    fn send_message(&mut self, host: usize, message: &ToReceiver) {
+        if let Some(connection) = &self.connections[host] {
+            let _ = connection.control.send(message);
         }
     }
 
-    fn leave(&mut self, host: usize) {
-        if let Some(line) = self.lines[host].take() {
-            line.control.finish();
-            self.leaving.push(line.control);
+    fn finish_connection(&mut self, host: usize) {
+        if let Some(connection) = self.connections[host].take() {
+            connection.control.finish();
+            self.finishing.push(connection.control);
         }
     }
 
     fn expect_again(&mut self, host: usize, start: u32) {
-        if let Err(error) = self.call(host, start) {
+        if let Err(error) = self.connect(host, start) {
             let reason = error.to_string();
             let _ = self.push.events.send(Event::HostFailed { host, start, reason }.into());
         }
@@ -245,21 +245,21 @@ impl Stage for Scene<'_> {
         (self.observe)(event);
     }
 
-    fn check(&mut self, host: usize, leftover: Leftover) {
-        let Some(line) = &self.lines[host] else { return };
-        let connection = line.number;
+    fn compare(&mut self, host: usize, digests: ChunkDigests) {
+        let Some(connection) = &self.connections[host] else { return };
+        let connection = connection.number;
         if self.checker.is_none() {
             self.checker = self.start_checker().ok();
         }
-        let check = Check { host, connection, leftover };
+        let check = Check { host, connection, digests };
         let refused = match &self.checker {
             Some(checker) => checker.send(check).is_err(),
             None => true,
         };
         if refused {
-            // Without the thread everything is sent.
-            let right = Ok(Ranges::default());
-            let _ = self.push.events.send(Event::Checked { host, connection, right }.into());
+            // Without the thread nothing counts as matching, and everything is sent.
+            let matching = Ok(Ranges::default());
+            let _ = self.push.events.send(Event::Compared { host, connection, matching }.into());
         }
     }
 
@@ -267,7 +267,7 @@ impl Stage for Scene<'_> {
         Ok(self.push.check_unchanged()?)
     }
 
-    fn digest(&mut self) -> Result<(), PushError> {
+    fn digest_source(&mut self) -> Result<(), PushError> {
         let Some(source) = self.push.source.clone() else { return Ok(()) };
         let events = self.push.events.clone();
         let stop = Arc::clone(&self.stop);
@@ -279,9 +279,9 @@ impl Stage for Scene<'_> {
             .map_err(|error| system("starting a thread", error).into())
     }
 
-    fn reads_differently(&self) -> PushError {
+    fn source_differs(&self) -> PushError {
         match &self.push.source {
-            Some(source) => source.reads_differently().into(),
+            Some(source) => source.differs().into(),
             None => PushError::Group("the source changed".into()),
         }
     }
@@ -299,7 +299,7 @@ impl Stage for Scene<'_> {
 
     fn address(&self) -> SocketAddr {
         let context = self.push.context.get();
-        context.map_or(self.push.doorway.address, |context| context.address())
+        context.map_or(self.push.acceptor.address, |context| context.address())
     }
 
     fn group_number(&mut self) -> Result<u64, PushError> {
@@ -324,10 +324,10 @@ impl Stage for Scene<'_> {
             .map_err(|error| system("starting a thread", error).into())
     }
 
-    fn send(&mut self, number: u64, ranges: &Ranges) -> Result<(), PushError> {
+    fn send_ranges(&mut self, number: u64, ranges: &Ranges) -> Result<(), PushError> {
         let region = self.source()?.region()?;
         let Some(group) = self.groups.get(&number) else { return Ok(()) };
-        send_parts(group, &region, ranges)?;
+        send_ranges(group, &region, ranges)?;
         Ok(())
     }
 
@@ -344,7 +344,7 @@ impl Stage for Scene<'_> {
     }
 }
 
-/// Names a group.
+/// A random number for a group.
 pub(super) fn new_number() -> Result<u64, Error> {
     getrandom::u64().map_err(|error| system("getting random numbers", io::Error::other(error)))
 }

@@ -1,8 +1,7 @@
-//! What a receiver still has of an earlier session, and how much of it is right.
+//! Resuming: which parts of a receiver's existing file match the source.
 //!
-//! The receiver digests its file chunk by chunk, skipping holes, and the root compares: chunks that
-//! are equal need not be sent again, whatever has happened to the file meanwhile. Nothing is
-//! believed that was not read back.
+//! The receiver digests its file in chunks, skipping holes, and the root compares them with its source. Equal chunks
+//! are not sent again. Only the file's contents count, so changes since the earlier session do no damage.
 
 use std::{collections::BTreeMap, fs::File, io, sync::atomic::AtomicBool};
 
@@ -19,66 +18,67 @@ use crate::{
 
 /// The shortest chunk: what differs somewhere in it is sent again.
 const CHUNK_BYTES_MIN: u64 = 1 << 20;
-/// The most chunks that are told, so that a message stays within its limit.
+/// The most chunks of an object, so that their digests fit into a message.
 const CHUNKS_MAX: u64 = 1 << 18;
 
-/// Chunks of a receiver's file that are there, by number, with their BLAKE3 digests.
+/// Existing chunks of a receiver's file, by number, with their BLAKE3 digests.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Leftover(pub Vec<(u32, [u8; 32])>);
+pub struct ChunkDigests(pub Vec<(u32, [u8; 32])>);
 
-/// How an object is cut into chunks.
+/// The division of an object into chunks.
 #[derive(Clone, Copy, Debug)]
-pub struct Cut {
+pub struct Chunking {
     /// Length of the object.
     pub bytes: u64,
     /// Length of each chunk but the last.
     pub chunk_bytes: u64,
 }
 
-impl Cut {
-    /// As both ends cut an object of this length.
+impl Chunking {
+    /// The division that both ends use for this length.
     fn of(bytes: u64) -> Self {
         Self { bytes, chunk_bytes: bytes.div_ceil(CHUNKS_MAX).max(CHUNK_BYTES_MIN) }
     }
 
-    /// Where a chunk is; empty if the object has no such chunk.
+    /// The bytes of a chunk; empty if the object has no such chunk.
     pub fn range(&self, index: u32) -> ByteRange {
         let start = u64::from(index).saturating_mul(self.chunk_bytes).min(self.bytes);
         (start, start.saturating_add(self.chunk_bytes).min(self.bytes))
     }
 }
 
-impl Leftover {
+impl ChunkDigests {
     #[cfg(test)]
     pub(crate) fn made_up() -> Self {
         Self(vec![(0, [1; 32]), (u32::MAX, [2; 32])])
     }
 
-    /// Reads what is there of a file that is to have this length; holes were never written. `None` if nothing is.
+    /// The chunks with data of a partial copy of an object of this length; `None` if there is no data. Holes were
+    /// never written.
     ///
-    /// Blocks as long as reading takes, or until `stop`. Errors: the system's.
+    /// Blocks while it reads, or until `stop`. Errors: the system's.
     pub(crate) fn of(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
         let next = |position| next_data(file, position, bytes);
-        Self::of_chunks(Cut::of(bytes), next, |range| digest_range(file, range, stop))
+        Self::of_chunks(Chunking::of(bytes), next, |range| digest_range(file, range, stop))
     }
 
-    /// The same of a whole file, whose holes are zeros.
+    /// All chunks of a complete file; its holes are zeros.
     pub(crate) fn of_whole(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
         let next = |position| Ok((position < bytes).then_some(position));
-        Self::of_chunks(Cut::of(bytes), next, |range| digest_range(file, range, stop))
+        Self::of_chunks(Chunking::of(bytes), next, |range| digest_range(file, range, stop))
     }
 
-    /// Of chunks in which something was written: `next` answers where the first such byte is from a position on.
+    /// The chunks with data; `next` returns the next position with data.
     pub fn of_chunks(
-        cut: Cut,
+        chunking: Chunking,
         next: impl Fn(u64) -> io::Result<Option<u64>>,
         digest: impl Fn(ByteRange) -> io::Result<blake3::Hash>,
     ) -> io::Result<Option<Self>> {
         let mut digests = Vec::new();
         let mut position = 0;
         while let Some(data) = next(position)? {
-            let index = (data / cut.chunk_bytes) as u32;
-            let range = cut.range(index);
+            let index = (data / chunking.chunk_bytes) as u32;
+            let range = chunking.range(index);
             position = range.1;
             digests.push((index, *digest(range)?.as_bytes()));
         }
@@ -86,38 +86,37 @@ impl Leftover {
     }
 }
 
-/// The source's chunks, each digested when it is first asked for.
+/// The source's chunks, each digested on first use.
 #[derive(Debug)]
-pub struct Chunks {
-    cut: Cut,
+pub struct SourceChunks {
+    chunking: Chunking,
     digests: BTreeMap<u32, [u8; 32]>,
 }
 
-impl Chunks {
-    /// Of an object of this length.
+impl SourceChunks {
+    /// For an object of this length.
     pub fn new(bytes: u64) -> Self {
-        Self::cut_as(Cut::of(bytes))
+        Self::with_chunking(Chunking::of(bytes))
     }
 
-    /// Of an object that is cut like this.
-    pub fn cut_as(cut: Cut) -> Self {
-        Self { cut, digests: BTreeMap::new() }
+    /// With this division.
+    pub fn with_chunking(chunking: Chunking) -> Self {
+        Self { chunking, digests: BTreeMap::new() }
     }
 
-    /// Which bytes of a receiver's file are those of the source, of which `digest_of` reads a part.
+    /// The ranges in which a receiver's file matches the source; `digest_of` digests a range of the source.
     ///
-    /// Blocks as long as reading the same chunks takes. Errors: those of `digest_of`; chunks that the object
-    /// does not have.
+    /// Blocks while it reads the same chunks. Errors: those of `digest_of`; chunks that the object does not have.
     pub fn matching(
         &mut self,
-        leftover: &Leftover,
+        digests: &ChunkDigests,
         digest_of: impl Fn(ByteRange) -> io::Result<blake3::Hash>,
     ) -> io::Result<Ranges> {
-        let mut right = Ranges::default();
-        for &(index, digest) in &leftover.0 {
-            let (start, end) = self.cut.range(index);
+        let mut matching = Ranges::default();
+        for &(index, digest) in &digests.0 {
+            let (start, end) = self.chunking.range(index);
             if start >= end {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "chunks behind the end"));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "chunks beyond the end"));
             }
             let own = match self.digests.get(&index) {
                 Some(&own) => own,
@@ -128,14 +127,14 @@ impl Chunks {
                 }
             };
             if own == digest {
-                right.add((start, end));
+                matching.add((start, end));
             }
         }
-        Ok(right)
+        Ok(matching)
     }
 }
 
-/// Where the next byte that was ever written is, from here to the end of the object.
+/// The next position with data, from here to the end of the object.
 fn next_data(file: &File, position: u64, bytes: u64) -> io::Result<Option<u64>> {
     if position >= bytes {
         return Ok(None);
@@ -143,7 +142,7 @@ fn next_data(file: &File, position: u64, bytes: u64) -> io::Result<Option<u64>> 
     match seek(file, SeekFrom::Data(position)) {
         Ok(data) => Ok((data < bytes).then_some(data.max(position))),
         Err(Errno::NXIO) => Ok(None),
-        // A file system that knows nothing of holes has data everywhere.
+        // A file system without holes has data everywhere.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(position)),
         Err(error) => Err(error.into()),
     }
@@ -177,42 +176,42 @@ mod tests {
         let source: Vec<u8> = (0..bytes).map(|at| (at % 241) as u8).collect();
         let mut other = source.clone();
         other[MIB + 5] ^= 1;
-        let leftover = Leftover::of(&file_of(&other), bytes as u64, &go_on()).unwrap().unwrap();
-        let mut chunks = Chunks::new(bytes as u64);
-        let right = chunks.matching(&leftover, digest_of(&file_of(&source))).unwrap();
+        let digests = ChunkDigests::of(&file_of(&other), bytes as u64, &go_on()).unwrap().unwrap();
+        let mut chunks = SourceChunks::new(bytes as u64);
+        let right = chunks.matching(&digests, digest_of(&file_of(&source))).unwrap();
         let mib = MIB as u64;
         let expected: Ranges = [(0, mib), (2 * mib, bytes as u64)].into_iter().collect();
         assert_eq!(right, expected);
-        // What has been digested once is not read again.
-        assert_eq!(chunks.matching(&leftover, digest_of(&file_of(&[]))).unwrap(), expected);
+        // Digests are kept: the source is not read again.
+        assert_eq!(chunks.matching(&digests, digest_of(&file_of(&[]))).unwrap(), expected);
     }
 
     #[test]
-    fn what_was_never_written_is_neither_read_nor_told() {
+    fn holes_are_neither_read_nor_reported() {
         let bytes = 64 * MIB as u64;
         let file = tempfile::tempfile().unwrap();
         file.set_len(bytes).unwrap();
-        assert_eq!(Leftover::of(&file, bytes, &go_on()).unwrap(), None);
+        assert_eq!(ChunkDigests::of(&file, bytes, &go_on()).unwrap(), None);
         file.write_all_at(&[1; 10], 33 * MIB as u64 + 7).unwrap();
-        let leftover = Leftover::of(&file, bytes, &go_on()).unwrap().unwrap();
-        let chunks: Vec<u32> = leftover.0.iter().map(|&(index, _)| index).collect();
+        let digests = ChunkDigests::of(&file, bytes, &go_on()).unwrap().unwrap();
+        let chunks: Vec<u32> = digests.0.iter().map(|&(index, _)| index).collect();
         // A file system without holes has data everywhere.
         assert!(chunks == [33] || chunks.len() == 64, "{chunks:?}");
-        assert_eq!(Leftover::of(&file, 0, &go_on()).unwrap(), None);
-        let whole = Leftover::of_whole(&file, bytes, &go_on()).unwrap().unwrap();
+        assert_eq!(ChunkDigests::of(&file, 0, &go_on()).unwrap(), None);
+        let whole = ChunkDigests::of_whole(&file, bytes, &go_on()).unwrap().unwrap();
         assert!(whole.0.iter().map(|&(index, _)| index).eq(0..64));
     }
 
     #[test]
-    fn what_a_peer_makes_up_is_refused() {
+    fn chunks_beyond_the_end_are_refused() {
         let source = file_of(&[1; 100]);
         for index in [1, u32::MAX] {
-            let outside = Leftover(vec![(index, [0; 32])]);
-            assert!(Chunks::new(100).matching(&outside, digest_of(&source)).is_err());
+            let outside = ChunkDigests(vec![(index, [0; 32])]);
+            assert!(SourceChunks::new(100).matching(&outside, digest_of(&source)).is_err());
         }
-        let leftover = Leftover::of(&source, 100, &go_on()).unwrap().unwrap();
+        let digests = ChunkDigests::of(&source, 100, &go_on()).unwrap().unwrap();
         let stopped = AtomicBool::new(true);
         let interrupted = |range| digest_range(&source, range, &stopped);
-        assert!(Chunks::new(100).matching(&leftover, interrupted).is_err());
+        assert!(SourceChunks::new(100).matching(&digests, interrupted).is_err());
     }
 }
