@@ -46,7 +46,7 @@ pub enum Completion {
         /// The token that it was posted with.
         token: Token,
     },
-    /// Blocks move over this endpoint no more, though the peer lives and control words still come
+    /// Blocks move over this endpoint no more, though the peer is alive and control words still come
     /// and go: what is posted stays open until the endpoint is closed, which is all that is left to
     /// do. At most once for an endpoint.
     Halted {
