@@ -70,7 +70,7 @@ impl Harness for Fabric {
         Network { members: transports.into_iter().map(Some).collect(), endpoints }
     }
 
-    /// Dropping a transport closes everything without a goodbye, as the end of a process does.
+    /// Dropping a transport closes everything without an ordered close, as the end of a process does.
     fn kill(&mut self, network: &mut Network<FabricTransport>, index: usize) {
         network.members[index] = None;
     }

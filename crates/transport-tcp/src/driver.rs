@@ -29,17 +29,17 @@ const EVENTS_MAX: usize = 256;
 /// event queue whether others have become ready.
 const POLLS_WITHOUT_WAIT_MAX: u32 = 4;
 
-/// Into how many parts of a heartbeat's interval looks at the clock fall. Each look is at all
-/// endpoints, so that many idle ones whose times lie apart must not each have their own.
+/// Ticks in each heartbeat interval. A tick visits all endpoints, so that many idle ones whose times
+/// lie apart must not each have their own.
 const TICKS_PER_INTERVAL: u32 = 8;
 
 const WAKER: mio::Token = mio::Token(usize::MAX);
 
 /// [`Transport`] over TCP: one event queue and no thread. All work is done in `poll`, by the thread
-/// that calls it; the posting methods only take notes.
+/// that calls it; the posting methods only queue.
 ///
 /// Endpoints are served in turns of at most half a megabyte in each direction, so none starves
-/// another. Dropping the transport closes all sockets at once, without a goodbye: peers see
+/// another. Dropping the transport closes all sockets at once, without an ordered close: peers see
 /// [`transport::Cause::Lost`].
 pub struct TcpTransport {
     config: TcpConfig,
@@ -53,7 +53,7 @@ pub struct TcpTransport {
     ready: VecDeque<EndpointId>,
     /// Not yet reported.
     completed: Vec<Completion>,
-    /// No endpoint needs a look at the clock before this.
+    /// No endpoint has anything to do by the clock before this.
     next_tick: Option<Instant>,
     polls_without_wait: u32,
     /// The waker has ended a wait, and [`TcpTransport::take_woken`] was not called since.
@@ -162,8 +162,8 @@ impl TcpTransport {
         self.polls_without_wait = 0;
         if let Err(error) = self.queue.poll(&mut self.events, timeout) {
             if error.kind() != io::ErrorKind::Interrupted {
-                // The queue is ours and open, so this does not happen. If it does, nothing would
-                // ever be heard again: better to end everything than to wait in vain.
+                // The queue is ours and open, so this does not happen. If it does, no event would
+                // ever come again: end everything rather than wait for ever.
                 self.break_all(&format!("the event queue failed: {error}"));
             }
             return false;
@@ -189,9 +189,9 @@ impl TcpTransport {
         woken
     }
 
-    /// Lets every endpoint look at the clock, if it is time.
+    /// Ticks every endpoint, if it is time.
     fn tick(&mut self, now: Instant) {
-        // With a full batch of events there may be more: somebody may seem silent who is not.
+        // With a full batch of events there may be more: a peer could seem silent that is not.
         let batch_full = self.events.iter().count() >= EVENTS_MAX;
         if batch_full || self.next_tick.is_none_or(|next| now < next) {
             return;
@@ -219,12 +219,12 @@ impl TcpTransport {
         }
     }
 
-    /// Cancels what is posted, drops the sockets, and reports the end as the last word.
+    /// Cancels what is posted, drops the sockets, and reports the end last.
     fn end(&mut self, id: EndpointId, end: End) {
         let Some(mut endpoint) = self.endpoints.remove(&id) else { return };
         endpoint.abandon(&mut self.completed);
         for stream in &mut endpoint.streams {
-            // Closing the descriptor would do, unless somebody else holds a copy of it.
+            // Closing the descriptor would do, unless there is a duplicate of it.
             let _ = self.queue.registry().deregister(&mut stream.socket);
         }
         self.completed.push(match end {

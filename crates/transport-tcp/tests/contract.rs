@@ -34,7 +34,7 @@ impl Harness for Loopback {
         Network { members: transports.into_iter().map(Some).collect(), endpoints }
     }
 
-    /// Dropping a transport closes its sockets without a goodbye, as the end of a process does.
+    /// Dropping a transport closes its sockets without an ordered close, as the end of a process does.
     fn kill(&mut self, network: &mut Network<TcpTransport>, index: usize) {
         network.members[index] = None;
     }

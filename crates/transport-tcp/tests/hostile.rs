@@ -133,7 +133,7 @@ fn writes_where_nothing_is_exposed() {
 }
 
 #[test]
-fn an_end_without_goodbye() {
+fn an_end_without_a_bye() {
     let mut middle_of_segment = frame(DATA, LAST, 50, 0, 0);
     middle_of_segment.extend([1; 20]);
     for bytes in [&[][..], &frame(HEARTBEAT, 0, 0, 0, 0)[..7], &middle_of_segment] {
@@ -143,7 +143,7 @@ fn an_end_without_goodbye() {
         raw.write_all(bytes).unwrap();
         drop(raw);
         let completions = poll_until(&mut transport, ended);
-        let words = "connection closed without goodbye".to_owned();
+        let words = "connection closed before its bye frame".to_owned();
         assert_eq!(
             completions,
             [

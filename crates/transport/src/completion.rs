@@ -46,7 +46,7 @@ pub enum Completion {
         /// The token that it was posted with.
         token: Token,
     },
-    /// Blocks move over this endpoint no more, though the peer lives and control words still come
+    /// Blocks move over this endpoint no more, though the peer is alive and control words still come
     /// and go: what is posted stays open until the endpoint is closed, which is all that is left to
     /// do. At most once for an endpoint.
     Halted {
@@ -95,15 +95,15 @@ pub enum Cause {
     /// The connection was reset or lost; the system's own words.
     #[error("the connection was lost ({0})")]
     Lost(String),
-    /// Nothing was heard of the peer for this long.
+    /// Nothing was received from the peer for this long.
     #[error("the peer was silent for {0} ms")]
     Silent(u64),
     /// The peer sent what it must not send.
     #[error("the peer broke the protocol: {0}")]
     Protocol(String),
-    /// What came over the connection, or reached the peer, is not what was sent: a bit flipped on
-    /// the way, or somebody else put it there. Nothing of it was believed.
-    #[error("bytes were damaged on their way ({0})")]
+    /// What was received, here or at the peer, fails its integrity check: a bit flipped in transit,
+    /// or an attacker on the path. Nothing of it was used.
+    #[error("data was corrupted in transit ({0})")]
     Corrupt(String),
     /// Local memory could not be read or written: a file that shrank, a disk that failed.
     #[error("local memory could not be {access} ({error})")]

@@ -2,10 +2,10 @@
 //!
 //! A [`Transport`] is one member's view of a network: it owns every endpoint of a context and one
 //! completion queue (DSN 2018 section 4.2, "a single completion queue and thread"). It moves
-//! blocks between [`Region`]s and small control words between peers, and knows nothing of groups,
-//! schedules or messages. The vocabulary is that of RDMA verbs: post, complete, immediate.
+//! blocks between [`Region`]s and small control words between peers; groups, schedules and messages
+//! are the engine's. The vocabulary is that of RDMA verbs: post, complete, immediate.
 //!
-//! What every transport promises is written at [`Transport`] and checked by the tests of the crate
+//! The contract of every transport is at [`Transport`], and checked by the tests of the crate
 //! `transport-contract`.
 
 #![forbid(unsafe_code)]

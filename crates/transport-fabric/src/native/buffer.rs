@@ -14,7 +14,7 @@ pub struct Buffer {
     start: *mut u8,
 }
 
-// SAFETY: the memory is reached by copies through `start`, by whoever has the buffer.
+// SAFETY: the memory is accessed by copies through `start`, by the owner of the buffer.
 unsafe impl Send for Buffer {}
 
 impl Buffer {

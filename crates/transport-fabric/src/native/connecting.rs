@@ -241,7 +241,7 @@ impl Connecting {
         Some(id)
     }
 
-    /// Somebody wants to connect: a peer whose link is open, or will be, or nobody we know.
+    /// A connection request: of a peer whose link is open, or will be, or of an unknown peer.
     fn request(
         &mut self,
         links: &mut Links,

@@ -17,7 +17,7 @@ use crate::{
     native::{
         connecting::{Connecting, Links, SLICE},
         device::{self, Device},
-        lifelines::{Lifelines, News},
+        lifelines::{LifelineEvent, Lifelines},
         link::{End, Link, Round},
         offer::{Book, FabricLink, Offers},
         offload::Offload,
@@ -147,7 +147,7 @@ impl FabricTransport {
         self.open_link(endpoint).map(drop)
     }
 
-    /// Gives the provider what was just posted: nobody may poll for long.
+    /// Gives the provider what was just posted: the next poll may be late.
     fn start_offloaded(&mut self, endpoint: EndpointId) {
         if let Some(link) = self.links.get_mut(&endpoint) {
             self.offload.start(link, &self.devices[0]);
@@ -172,12 +172,12 @@ impl FabricTransport {
         self.offload.advance(&mut self.completed);
         self.advance(now);
         if !self.lifelines.words.is_empty() {
-            self.speak();
+            self.write_words();
         }
     }
 
-    /// Breaks links over which nothing that was posted completes, though the peer lives: some
-    /// adapters send again for ever.
+    /// Breaks links over which nothing that was posted completes, although the peer is alive: some
+    /// adapters retransmit for ever.
     fn check_answers(&mut self, now: Instant) {
         if now < self.answers_checked + ANSWERS_INTERVAL {
             return;
@@ -196,7 +196,7 @@ impl FabricTransport {
         let soonest = deadlines.chain(until).chain(self.lifelines.tcp.next_tick()).min();
         let mut timeout = soonest.map(|soonest| soonest.saturating_duration_since(now));
         if self.offload.is_busy() {
-            // Counters wake nobody.
+            // Counters do not end a wait.
             timeout = Some(timeout.map_or(LOOK_INTERVAL, |timeout| timeout.min(LOOK_INTERVAL)));
         }
         if self.is_behind || self.connecting.is_busy() {
@@ -212,11 +212,11 @@ impl FabricTransport {
     /// Looks at lifelines and connection events, and at links whose time has come.
     fn look(&mut self, now: Instant) {
         self.looked = Some(now);
-        for (id, news) in self.lifelines.poll() {
+        for (id, event) in self.lifelines.poll() {
             let Some(link) = self.links.get_mut(&id) else { continue };
-            match news {
-                News::Word(word) => link.hear(word),
-                News::Ended(cause) => link.break_by(cause),
+            match event {
+                LifelineEvent::Word(word) => link.receive_word(word),
+                LifelineEvent::Ended(cause) => link.break_by(cause),
             }
             self.busy.insert(id);
         }
@@ -275,7 +275,7 @@ impl FabricTransport {
             completed: &mut self.completed,
             lifeline: &mut self.lifelines.words,
         };
-        // A write tells by its data which link it is for, a post by its context.
+        // The link is in the data of a peer's write, and in the context of this end's post.
         let written = raw.kind == sys::WRITTEN && raw.error == 0 && !datagrams;
         if written && !consumes {
             let slot = raw.data & 0xff;
@@ -298,8 +298,8 @@ impl FabricTransport {
         while let Some(id) = busy.next() {
             let Some(link) = self.links.get_mut(&id) else { continue };
             link.rise();
-            // Before the words of the link tell of receives.
-            let has_room = self.offload.start(link, &self.devices[0]);
+            // Before the words of the link announce receives.
+            let has_started = self.offload.start(link, &self.devices[0]);
             let mut round = Round {
                 devices: &self.devices,
                 completed: &mut self.completed,
@@ -311,7 +311,7 @@ impl FabricTransport {
             } else {
                 self.timed.remove(&id);
             }
-            if link.has_to_retry() || !has_room {
+            if link.has_to_retry() || !has_started {
                 self.busy.insert(id);
             }
             if let Some(end) = end {
@@ -325,9 +325,9 @@ impl FabricTransport {
         }
     }
 
-    /// Says on the lifelines what links have to say.
-    fn speak(&mut self) {
-        for (id, error) in self.lifelines.speak() {
+    /// Writes the words of links to their lifelines.
+    fn write_words(&mut self) {
+        for (id, error) in self.lifelines.write_words() {
             if let Some(link) = self.links.get_mut(&id) {
                 link.break_by(Cause::Lost(error.to_string()));
                 self.busy.insert(id);
@@ -339,7 +339,7 @@ impl FabricTransport {
 
     fn end(&mut self, id: EndpointId, end: End) {
         let Some(link) = self.links.remove(&id) else { return };
-        self.speak();
+        self.write_words();
         self.connecting.remove(&link);
         self.by_number.remove(&link.number());
         self.timed.remove(&id);
@@ -417,7 +417,7 @@ impl Transport for FabricTransport {
         self.timed.insert(id);
         self.busy.insert(id);
         self.links.insert(id, link);
-        self.speak();
+        self.write_words();
         Ok(id)
     }
 
@@ -521,7 +521,7 @@ impl OneSidedWrites for FabricTransport {
         };
         let word = link.expose(key, memory, &self.devices).map_err(PostError::System)?;
         self.lifelines.words.push((link.lifeline, word));
-        self.speak();
+        self.write_words();
         Ok(())
     }
 

@@ -130,7 +130,7 @@ impl Book {
         })
     }
 
-    /// Whether somebody was shown this cookie and has not used it up.
+    /// Whether this cookie was given to a peer that has not used it yet.
     pub(crate) fn knows(&self, cookie: &Cookie) -> bool {
         self.cookies().contains(cookie)
     }

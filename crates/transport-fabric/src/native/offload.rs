@@ -212,7 +212,7 @@ impl Offload {
     }
 
     /// Gives the provider what waits for this link, if the link is up; what fails breaks it. False:
-    /// the provider has no room now, and tells nobody when it has.
+    /// the provider's queue is full, and it does not report when it no longer is.
     pub fn start(&mut self, link: &mut Link, device: &Device) -> bool {
         let Some((endpoint, peer)) = link.offload_path() else { return true };
         let id = link.id;
@@ -342,7 +342,7 @@ impl Offload {
 }
 
 impl Op {
-    /// Gives it to the provider; `None` if that has no room now. Errors: what breaks the link.
+    /// Gives it to the provider; `None` if its queue is full. Errors: what breaks the link.
     fn start(
         &mut self,
         endpoint: &Object,
@@ -389,7 +389,7 @@ impl Op {
         if self.counter.decrement().is_err() {
             return false;
         }
-        // Whoever adds to it from now on cannot reach the threshold any more.
+        // What is added to it from now on cannot reach the threshold any more.
         self.is_armed = self.context.is_some() && self.counter.value() + 1 >= self.threshold;
         if self.is_armed {
             let _ = self.counter.increment();

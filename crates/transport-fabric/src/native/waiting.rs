@@ -93,6 +93,6 @@ impl Sleeper {
 /// What ended a sleep.
 pub struct Woken {
     pub by_waker: bool,
-    /// All devices could have woken it: there may be news on lifelines and of connections.
+    /// All devices could have ended it: there may be events on lifelines and of connections.
     pub has_slept: bool,
 }

@@ -83,7 +83,7 @@ impl Process {
     }
 
     /// The answer to a request that takes `wait` if all is well.
-    pub fn hear(&mut self, wait: Duration) -> (Reply, Vec<u8>) {
+    pub fn receive(&mut self, wait: Duration) -> (Reply, Vec<u8>) {
         self.stream.set_read_timeout(Some(wait + PATIENCE)).expect("a lawful time");
         protocol::read(&mut self.stream).unwrap_or_else(|error| {
             panic!("process {}: {error}, {:?}", self.child.id(), self.child.try_wait())

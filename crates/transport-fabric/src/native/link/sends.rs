@@ -62,8 +62,8 @@ impl SendQueue {
                 return Ok(());
             };
             let index = self.started;
-            let room = self.peer_lengths.get(&index).copied().map(u64::from);
-            if room.is_none_or(|room| room < bytes) {
+            let posted_bytes = self.peer_lengths.get(&index).copied().map(u64::from);
+            if posted_bytes.is_none_or(|posted_bytes| posted_bytes < bytes) {
                 // The layer above says that there is a receive, and the word that told it so told
                 // us as well. Otherwise the peer tells, or ends the link.
                 if self.asked_for != Some(index) {

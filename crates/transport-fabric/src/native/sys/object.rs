@@ -136,7 +136,7 @@ pub fn insert_address(vector: &Object, address: &[u8]) -> Result<u64, Errno> {
 pub fn name_of(object: &Object) -> Result<Vec<u8>, Errno> {
     let mut address = vec![0_u8; 512];
     let mut bytes = address.len();
-    // SAFETY: an open endpoint, and room of that many bytes.
+    // SAFETY: an open endpoint, and a buffer of that many bytes.
     check(unsafe { rdmc_name(object.raw, address.as_mut_ptr(), &mut bytes) })?;
     address.truncate(bytes);
     Ok(address)
