@@ -25,7 +25,7 @@ use control::{
     ErrorKind,
     host::{
         Acceptance, Extent, Invited, NewGroup, Terms,
-        client::{Group, GroupEvent, Heard, Host, Listener},
+        client::{Group, GroupEvent, Host, Listener, ListenerEvent},
     },
 };
 use roce::Mac;
@@ -97,17 +97,17 @@ struct Plan {
 }
 
 impl Plan {
-    fn words(&self) -> Vec<u8> {
-        let mut words = self.seed.to_be_bytes().to_vec();
-        words.push(self.is_last.into());
-        words.extend(self.lengths.iter().flat_map(|length| length.to_be_bytes()));
-        words
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.seed.to_be_bytes().to_vec();
+        bytes.push(self.is_last.into());
+        bytes.extend(self.lengths.iter().flat_map(|length| length.to_be_bytes()));
+        bytes
     }
 
-    fn of(words: &[u8]) -> Option<Self> {
-        let (seed, words) = words.split_first_chunk()?;
-        let (is_last, words) = words.split_first()?;
-        let lengths = words.as_chunks().0.iter().map(|length| u32::from_be_bytes(*length));
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (seed, bytes) = bytes.split_first_chunk()?;
+        let (is_last, bytes) = bytes.split_first()?;
+        let lengths = bytes.as_chunks().0.iter().map(|length| u32::from_be_bytes(*length));
         let lengths: Vec<u32> = lengths.collect();
         let fits = |length: &u32| *length as usize <= PLACE_BYTES - GUARD_BYTES;
         let makes_sense = !lengths.is_empty() && lengths.iter().all(fits);
@@ -215,8 +215,8 @@ impl<'a> Sending<'a> {
                 start: VIRTUAL_START,
                 bytes: (KINDS.len() * PLACE_BYTES) as u64,
             }],
-            words: plan.words(),
-            goes_on: outlives,
+            application_data: plan.to_bytes(),
+            continues: outlives,
             all_notifications: false,
         };
         let deadline = Instant::now() + GROUP_PATIENCE;
@@ -230,7 +230,7 @@ impl<'a> Sending<'a> {
                 Err(error) => return Err(error.into()),
             }
         };
-        let made = group.made();
+        let made = group.created();
         queue_pair.connect(&connection(
             made.virtual_address,
             made.id,
@@ -309,7 +309,7 @@ impl<'a> Sending<'a> {
 
     fn hear(&mut self, event: GroupEvent, progressed: Instant) -> Outcome<()> {
         match event {
-            GroupEvent::MemberFailed { member: 0, goes_on: true, reason }
+            GroupEvent::MemberFailed { member: 0, continues: true, reason }
                 if self.outlives && !self.has_outlived =>
             {
                 let seconds = progressed.elapsed().as_secs_f32();
@@ -342,7 +342,7 @@ struct Receiving<'a> {
 
 impl<'a> Receiving<'a> {
     fn join(end: &'a mut End, terms: &Terms) -> Outcome<Self> {
-        let plan = Plan::of(&terms.words).ok_or("the offer has no plan")?;
+        let plan = Plan::from_bytes(&terms.application_data).ok_or("the offer has no plan")?;
         let mut queue_pair = end.device.queue_pair()?;
         let Terms { sender, sender_qpn, psn_first, mtu_bytes, .. } = *terms;
         queue_pair.connect(&connection(sender, sender_qpn, psn_first, mtu_bytes))?;
@@ -434,7 +434,7 @@ impl<'a> Receiving<'a> {
                 progressed = Instant::now();
             }
             match said(listener.next()).await.transpose()? {
-                Some(Heard::Ended { reason, .. }) => {
+                Some(ListenerEvent::Ended { reason, .. }) => {
                     // What the sender knows to be acknowledged is in the completion queue.
                     while self.take()? {}
                     let is_right = self.is_over && reason == CLOSED;
@@ -479,7 +479,7 @@ async fn receive(end: &mut End, service: &str) -> Outcome<()> {
 
 async fn offered(listener: &mut Listener) -> Outcome<(u64, Terms)> {
     loop {
-        if let Heard::Offer { offer, terms } = listener.next().await? {
+        if let ListenerEvent::Offer { offer, terms } = listener.next().await? {
             return Ok((offer, terms));
         }
     }
@@ -489,12 +489,12 @@ async fn offered(listener: &mut Listener) -> Outcome<(u64, Terms)> {
 /// is offered again.
 async fn begins(listener: &mut Listener) -> Outcome<bool> {
     match listener.next().await? {
-        Heard::Begun { .. } => Ok(true),
-        Heard::Ended { reason, .. } => {
+        ListenerEvent::Ready { .. } => Ok(true),
+        ListenerEvent::Ended { reason, .. } => {
             println!("{reason}");
             Ok(false)
         }
-        Heard::Offer { .. } => Err("two groups at once".into()),
+        ListenerEvent::Offer { .. } => Err("two groups at once".into()),
     }
 }
 
@@ -516,9 +516,9 @@ async fn outlive(end: &mut End, service: &str, daemons: &[&str]) -> Outcome<()> 
 }
 
 fn main() -> Outcome<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let [what, socket, device, interface, address, service, daemons @ ..] = &words[..] else {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let [what, socket, device, interface, address, service, daemons @ ..] = &arguments[..] else {
         return Err("use: receive, send or outlive, SOCKET DEVICE INTERFACE ADDRESS SERVICE, and \
                     DAEMON... to send to"
             .into());

@@ -21,7 +21,7 @@ use std::{
 
 use control::host::{
     Acceptance, Invited, NewGroup, Terms,
-    client::{GroupEvent, Heard, Host, Listener},
+    client::{GroupEvent, Host, Listener, ListenerEvent},
 };
 use endpoint::{Endpoint, Event, Peer};
 use roce::rc::{Kind, RequesterConfig, Status, Work};
@@ -47,14 +47,14 @@ fn config() -> RequesterConfig {
 }
 
 /// The file, to be told with the offer.
-fn words(path: &Path) -> Outcome<(u64, Vec<u8>)> {
+fn file_header(path: &Path) -> Outcome<(u64, Vec<u8>)> {
     let bytes = fs::metadata(path)?.len();
     let name = path.file_name().and_then(|name| name.to_str()).ok_or("its name is no text")?;
     Ok((bytes, [&bytes.to_be_bytes()[..], name.as_bytes()].concat()))
 }
 
-fn read_words(words: &[u8]) -> Outcome<(u64, &str)> {
-    let (bytes, name) = words.split_first_chunk().ok_or("the offer names no file")?;
+fn read_file_header(data: &[u8]) -> Outcome<(u64, &str)> {
+    let (bytes, name) = data.split_first_chunk().ok_or("the offer names no file")?;
     let name = std::str::from_utf8(name)?;
     // It stays in the directory.
     let is_plain = Path::new(name).file_name().is_some_and(|last| last == name);
@@ -68,7 +68,7 @@ pub async fn send(
     path: &Path,
     daemons: Vec<String>,
 ) -> Outcome<(usize, Vec<String>)> {
-    let (bytes, words) = words(path)?;
+    let (bytes, application_data) = file_header(path)?;
     let qpn = endpoint.draw_number();
     let invited = |daemon| Invited { daemon, service: SERVICE.to_owned() };
     let group = NewGroup {
@@ -78,12 +78,12 @@ pub async fn send(
         mtu_bytes: config().mtu_bytes,
         members: daemons.into_iter().map(invited).collect(),
         regions: Vec::new(),
-        words,
-        goes_on: true,
+        application_data,
+        continues: true,
         all_notifications: false,
     };
     let mut group = host.create(&group).await?;
-    let made = group.made();
+    let made = group.created();
     let peer = Peer { address: made.virtual_address, qpn: made.id, next_hop: None };
     endpoint.connect(qpn, peer, config(), (made.psn_first, 0));
     let mut file = File::open(path)?.take(bytes);
@@ -147,8 +147,8 @@ pub async fn receive(
 ) -> Outcome<PathBuf> {
     let mut listener = host.listen(SERVICE).await?;
     let (offer, terms) = offered(&mut listener).await?;
-    let (bytes, name) = match read_words(&terms.words) {
-        Ok(words) => words,
+    let (bytes, name) = match read_file_header(&terms.application_data) {
+        Ok(header) => header,
         Err(error) => {
             listener.refuse(offer, &error.to_string()).await?;
             return Err(error);
@@ -172,7 +172,9 @@ pub async fn receive(
             endpoint.receive(qpn, 0, memory)?;
             progressed = Instant::now();
         }
-        if let Some(Heard::Ended { reason, .. }) = soon(listener.next(), true).await.transpose()? {
+        if let Some(ListenerEvent::Ended { reason, .. }) =
+            soon(listener.next(), true).await.transpose()?
+        {
             return Err(reason.into());
         }
         if progressed.elapsed() > PATIENCE {
@@ -188,7 +190,7 @@ pub async fn receive(
 
 async fn offered(listener: &mut Listener) -> Outcome<(u64, Terms)> {
     loop {
-        if let Heard::Offer { offer, terms } = listener.next().await? {
+        if let ListenerEvent::Offer { offer, terms } = listener.next().await? {
             return Ok((offer, terms));
         }
     }
@@ -204,9 +206,9 @@ async fn last(endpoint: &mut Endpoint) -> Outcome<()> {
 }
 
 fn main() -> Outcome<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let [what, socket, interface, address, path, daemons @ ..] = &words[..] else {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let [what, socket, interface, address, path, daemons @ ..] = &arguments[..] else {
         return Err(
             "use: receive SOCKET INTERFACE ADDRESS DIRECTORY, or send ... FILE DAEMON...".into()
         );

@@ -16,7 +16,7 @@ use control::{
     ControlError, ErrorKind,
     host::{
         Acceptance, Invited, NewGroup,
-        client::{Group, GroupEvent, Heard, Host, Listener},
+        client::{Group, GroupEvent, Host, Listener, ListenerEvent},
     },
     proto::{
         self, CreateRequest, InsertRequest, JoinRequest, ListenRequest, create_request,
@@ -187,8 +187,8 @@ impl World {
             mtu_bytes: 1024,
             members: vec![Invited { daemon, service }],
             regions: Vec::new(),
-            words: Vec::new(),
-            goes_on: true,
+            application_data: Vec::new(),
+            continues: true,
             all_notifications: false,
         }
     }
@@ -196,7 +196,9 @@ impl World {
     async fn create(&self, listener: &mut Listener) -> Result<Group, ControlError> {
         let (host, group) = (self.host(), self.new_group());
         let (made, ()) = tokio::join!(host.create(&group), async {
-            let Heard::Offer { offer, .. } = soon(listener.next()).await.unwrap() else { panic!() };
+            let ListenerEvent::Offer { offer, .. } = soon(listener.next()).await.unwrap() else {
+                panic!()
+            };
             listener.accept(offer, &acceptance()).await.unwrap();
         });
         made
@@ -214,8 +216,8 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 async fn ended(listener: &mut Listener) -> String {
     loop {
         match soon(listener.next()).await.unwrap() {
-            Heard::Ended { reason, .. } => return reason,
-            Heard::Begun { .. } => {}
+            ListenerEvent::Ended { reason, .. } => return reason,
+            ListenerEvent::Ready { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -237,7 +239,7 @@ async fn identifiers_that_are_taken_are_drawn_again() {
         told.map(|group| group.key.as_ref().unwrap().id).collect()
     };
     assert_eq!(drawn.len(), 4);
-    assert_eq!((drawn[3], drawn[2] == drawn[3]), (group.made().id, false));
+    assert_eq!((drawn[3], drawn[2] == drawn[3]), (group.created().id, false));
     group.close().await.unwrap();
     assert_eq!(ended(&mut listener).await, "the sending application has closed it");
 
@@ -304,7 +306,7 @@ async fn who_no_longer_wants_a_group_does_not_get_it() {
     let mut listener = world.host().listen("s").await.unwrap();
     let (host, group) = (world.host(), world.new_group());
     let creating = tokio::spawn(async move { host.create(&group).await.map(drop) });
-    let Heard::Offer { offer, .. } = soon(listener.next()).await.unwrap() else { panic!() };
+    let ListenerEvent::Offer { offer, .. } = soon(listener.next()).await.unwrap() else { panic!() };
     creating.abort();
     let why = ended(&mut listener).await;
     assert!(why.contains("not made: the sending application has ended"), "{why}");
@@ -337,29 +339,29 @@ fn says<T: Send + 'static>(said: Vec<T>) -> impl Stream<Item = T> + Send + 'stat
 
 #[tokio::test]
 async fn applications_that_make_no_sense_are_hung_up_on() {
-    use create_request::Say as Create;
-    use listen_request::Say as Listen;
+    use create_request::Kind as Create;
+    use listen_request::Kind as Listen;
     let world = World::new().await;
     let mut client = raw(&world).await;
-    for say in [Some(Create::RemoveMember(0)), Some(Create::Close(proto::Close {})), None] {
-        let refused = client.create(says(vec![CreateRequest { say }])).await.unwrap_err();
+    for kind in [Some(Create::RemoveMember(0)), Some(Create::Close(proto::Close {})), None] {
+        let refused = client.create(says(vec![CreateRequest { kind }])).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     }
-    let told = world.new_group().told();
-    let say = Some(Create::Group(proto::NewGroup { mtu_bytes: 1, ..told.clone() }));
-    let refused = client.create(says(vec![CreateRequest { say }])).await.unwrap_err();
+    let told = world.new_group().to_proto();
+    let kind = Some(Create::Group(proto::NewGroup { mtu_bytes: 1, ..told.clone() }));
+    let refused = client.create(says(vec![CreateRequest { kind }])).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
 
     let refuse = |offer| Listen::Refuse(proto::Refuse { offer, reason: String::new() });
     let service = |name: &str| Listen::Service(name.to_owned());
     for first in [refuse(1), service(""), service(&"s".repeat(256)), service("\n")] {
-        let said = vec![ListenRequest { say: Some(first) }];
+        let said = vec![ListenRequest { kind: Some(first) }];
         let refused = client.listen(says(said)).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
     }
     // What was no offer; a second name. The first name is free again each time.
     for second in [refuse(1), service("t")] {
-        let said = [service("s"), second].map(|say| ListenRequest { say: Some(say) });
+        let said = [service("s"), second].map(|kind| ListenRequest { kind: Some(kind) });
         let heard = client.listen(says(said.to_vec())).await.unwrap();
         let refused = soon(heard.into_inner().message()).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
@@ -367,39 +369,39 @@ async fn applications_that_make_no_sense_are_hung_up_on() {
     // Anything but an end while a group is made.
     let _listener = world.host().listen("s").await.unwrap();
     let said = [Create::Group(told), Create::RemoveMember(0)];
-    let said = said.map(|say| CreateRequest { say: Some(say) });
+    let said = said.map(|kind| CreateRequest { kind: Some(kind) });
     let heard = client.create(says(said.to_vec())).await.unwrap();
     let refused = soon(heard.into_inner().message()).await.unwrap_err();
-    assert!(refused.message().contains("not made yet"), "{refused}");
+    assert!(refused.message().contains("not created yet"), "{refused}");
 }
 
 #[tokio::test]
 async fn daemons_that_make_no_sense_are_refused() {
-    use join_request::Say;
+    use join_request::Kind;
     let world = World::trusting(&[]).await;
     let (channel, _) = tls::channel(&world.daemon, &world.certificates).unwrap();
     let mut client = PeerClient::new(channel);
-    let terms = world.new_group().terms(3).told();
+    let terms = world.new_group().terms(3).to_proto();
     let invite = |service: &str, terms: proto::Terms| {
         let (service, terms) = (service.to_owned(), Some(terms));
-        Some(Say::Invitation(proto::Invitation { service, terms }))
+        Some(Kind::Invitation(proto::Invitation { service, terms }))
     };
     let foreign = proto::Terms { sender: "127.0.0.9".into(), ..terms.clone() };
     let wrong = proto::Terms { psn_first: 1 << 24, ..terms.clone() };
-    for (say, code) in [
+    for (kind, code) in [
         (None, Code::InvalidArgument),
-        (Some(Say::Begun(1)), Code::InvalidArgument),
+        (Some(Kind::Ready(1)), Code::InvalidArgument),
         (invite("s", wrong), Code::InvalidArgument),
         (invite("s", foreign), Code::PermissionDenied),
         (invite("s", terms.clone()), Code::NotFound),
     ] {
-        let refused = client.join(says(vec![JoinRequest { say }])).await.unwrap_err();
+        let refused = client.join(says(vec![JoinRequest { kind }])).await.unwrap_err();
         assert_eq!(refused.code(), code, "{refused}");
     }
     let mut listener = world.host().listen("s").await.unwrap();
-    let early = [invite("s", terms), Some(Say::Begun(1))].map(|say| JoinRequest { say });
+    let early = [invite("s", terms), Some(Kind::Ready(1))].map(|kind| JoinRequest { kind });
     let refused = client.join(says(early.to_vec())).await.unwrap_err();
-    assert!(refused.message().contains("waits for its answer"), "{refused}");
-    assert!(matches!(soon(listener.next()).await.unwrap(), Heard::Offer { .. }));
-    assert!(ended(&mut listener).await.contains("waits for its answer"));
+    assert!(refused.message().contains("has to be answered before"), "{refused}");
+    assert!(matches!(soon(listener.next()).await.unwrap(), ListenerEvent::Offer { .. }));
+    assert!(ended(&mut listener).await.contains("has to be answered before"));
 }

@@ -27,7 +27,7 @@ pub enum Malformed {
     Families,
     /// There is no room for it.
     #[error("no room: it takes {needed} bytes")]
-    NoRoom {
+    BufferTooSmall {
         /// How many bytes it takes.
         needed: usize,
     },

@@ -71,7 +71,7 @@ impl Headers {
         }
         let needed = self.packet_bytes(payload.len());
         let Some(packet) = into.get_mut(..needed) else {
-            return Err(Malformed::NoRoom { needed });
+            return Err(Malformed::BufferTooSmall { needed });
         };
         let at = self.ip.bytes() + UDP_BYTES;
         if needed > usize::from(u16::MAX) {

@@ -161,7 +161,7 @@ fn a_bridge_as_lan_of_a_router() {
     assert_eq!(error.to_ask(), Some(neighbour));
     know(&mut snapshot, BRIDGE, "10.0.0.3", 30);
     let error = snapshot.hops(&ports, to).unwrap_err();
-    assert_eq!(error, NoHop::Unheard { bridge: "br0".to_owned(), mac: mac(30), neighbour });
+    assert_eq!(error, NoHop::NotLearnt { bridge: "br0".to_owned(), mac: mac(30), neighbour });
     assert_eq!(error.to_ask(), Some(neighbour));
     snapshot.insert_station(BRIDGE, 3, mac(30));
     assert_eq!(snapshot.hops(&ports, to), Ok([hop(3, None, 30)].into()));
@@ -289,7 +289,7 @@ fn errors_say_what_to_do() {
     let error = snapshot.hops(&ports([5]), to).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the way to 10.3.0.5 is by p7, which is none of the switch's ports; add it to them"
+        "the route to 10.3.0.5 is through p7, which is none of the switch's ports; add it to them"
     );
 }
 

@@ -156,7 +156,7 @@ fn bridges_know_who_is_where() {
         switch.wait_for(to(last), &Ok([hop(port, "-", mac(last))].into()));
     }
     let error = switch.hops_to(to(93)).unwrap_err();
-    assert!(error.to_string().contains("no bridge has heard 02:00:00:00:00:5d"), "{error}");
+    assert!(error.to_string().contains("no bridge has learnt 02:00:00:00:00:5d"), "{error}");
     // A host that moves, and one that is cut off.
     bridge(&format!("fdb replace {} dev p2 master static", mac(91)));
     assert_eq!(switch.hops_to(to(91)), Ok([hop("p2", "-", mac(91))].into()));
@@ -201,7 +201,7 @@ fn asking_makes_hosts_behind_a_bridge_known() {
     // A neighbour that is known, at a port that is forgotten.
     bridge(&format!("fdb del {} dev p2 master", mac(22)));
     let error = switch.hops("10.1.0.12").unwrap_err();
-    assert!(matches!(&error, NoHop::Unheard { bridge, .. } if bridge == "br0"), "{error}");
+    assert!(matches!(&error, NoHop::NotLearnt { bridge, .. } if bridge == "br0"), "{error}");
     let neighbour = error.to_ask().unwrap();
     switch.kernel.ask(neighbour).unwrap();
     let to = Station { address: neighbour.address, mac: None };

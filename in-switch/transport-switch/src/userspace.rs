@@ -159,12 +159,12 @@ impl QueuePair {
     }
 
     pub(crate) fn wakes_in(&self) -> Option<Duration> {
-        let gathers_for = self.endpoint.gathers_for();
-        self.endpoint.wakes_in().into_iter().chain(gathers_for).min()
+        let coalesces_for = self.endpoint.coalesces_for();
+        self.endpoint.wakes_in().into_iter().chain(coalesces_for).min()
     }
 
     pub(crate) fn gathers(&self) -> bool {
-        self.endpoint.gathers_for().is_some()
+        self.endpoint.coalesces_for().is_some()
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {

@@ -6,7 +6,7 @@ use data_plane::KernelPlane;
 
 use crate::failure::{Failure, say};
 
-/// Take the program off this switch's ports, and forget its groups (needs root; end the agent before)
+/// Take the program off this switch's ports, and forget its groups (needs what `run` needs; end the agent before)
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The ports, as the agent had them

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use agent::{AgentSettings, Next, Plane};
+use agent::{AgentSettings, NextAgent, Plane};
 use clap::ValueEnum;
 use data_plane::{Groups, KernelPlane, UserspacePlane};
 use rustix::system::uname;
@@ -40,7 +40,7 @@ they go on when the agent ends, and when it starts again. `rdmc switch detach` e
 A host may ask for groups that it sends to: its certificate has to be for the address that it sends from
 (subjectAltName). Who may ask for any group, such as agents of other switches, is said by --trust.";
 
-/// Serve groups at this switch (needs root)
+/// Serve groups at this switch (needs root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN)
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -64,7 +64,7 @@ pub struct Args {
     /// An agent behind this switch: behind one of its ports (swp3=spine:4790), or on the way to these
     /// addresses (10.2.0.0/16=tor-b:4790); may be given several times
     #[arg(long, value_name = "WHERE=HOST:PORT")]
-    next: Vec<Next>,
+    next: Vec<NextAgent>,
 
     /// Who may ask for groups of any sender: a name that its certificate is for; may be given
     /// several times

@@ -53,7 +53,7 @@ pub fn groups(groups: &[GroupReport], out: &mut impl Write) -> io::Result<()> {
         let merges = if group.is_first { ", answers merged here" } else { "" };
         writeln!(
             out,
-            "{} from queue pair {:#x}{merges}; wanted by {}, last heard {} ago",
+            "{} from queue pair {:#x}{merges}; leased by {}, renewed {} ago",
             key(group.key.as_ref()),
             group.sender_qpn,
             if group.callers.is_empty() {
@@ -61,7 +61,7 @@ pub fn groups(groups: &[GroupReport], out: &mut impl Write) -> io::Result<()> {
             } else {
                 plain(&group.callers.join(", "))
             },
-            duration(group.silent_ms),
+            duration(group.since_renewal_ms),
         )?;
         copies(&group.copies, out)?;
         for member in &group.members {
@@ -87,9 +87,9 @@ pub fn host(host: &HostGroupsReply, out: &mut impl Write) -> io::Result<()> {
     for group in &host.groups {
         writeln!(out, "{} from queue pair {:#x}", key(group.key.as_ref()), group.sender_qpn)?;
         for member in &group.members {
-            let failed = match member.failed.is_empty() {
+            let failed = match member.failure.is_empty() {
                 true => String::new(),
-                false => format!(", no longer a member: {}", plain(&member.failed)),
+                false => format!(", no longer a member: {}", plain(&member.failure)),
             };
             let (address, service) = (plain(&member.address), plain(&member.service));
             writeln!(out, "  {address}: {service} at {}{failed}", plain(&member.daemon))?;

@@ -279,7 +279,10 @@ fn an_agent_that_starts_again_cuts_nobody_off() {
         world.start_agent(switch);
     }
     let orphan = &groups(&world, "tor-a")[0];
-    assert!(orphan.callers.is_empty() && orphan.trouble.contains("nobody has asked"), "{orphan:?}");
+    assert!(
+        orphan.callers.is_empty() && orphan.trouble.contains("no caller has inserted"),
+        "{orphan:?}"
+    );
     let kept = claim.clone();
     let kept = world.ask(a1, "tor-a", async move |agent| agent.keep(&kept).await);
     assert_eq!(kept.unwrap_err().kind, ErrorKind::Unknown);

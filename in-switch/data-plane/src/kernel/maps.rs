@@ -1,4 +1,4 @@
-//! The maps that outlive whoever fills them.
+//! The pinned maps, which outlive the agent.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::layout::{
     RegionsBytes, RegionsKeyBytes, SenderBytes,
 };
 
-/// The maps that an agent fills and its successor finds.
+/// The maps that an agent writes, and that the next one finds.
 pub(crate) struct Maps {
     pub(crate) groups: HashMap<MapData, GroupKeyBytes, GroupBytes>,
     pub(crate) regions: HashMap<MapData, RegionsKeyBytes, RegionsBytes>,
@@ -23,9 +23,8 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    /// Removes what belongs to no group, as an agent leaves it that was killed in the middle of a change: a
-    /// sender without a group would have answers merged for ever. Answers the first generation that no
-    /// group has.
+    /// Removes entries of no group, which an agent leaves that is killed during a change: answers to a sender
+    /// without a group would be merged for ever. Returns the first generation that is not in use.
     pub(crate) fn remove_strays(&mut self) -> Result<u64, MapError> {
         let mut generations = BTreeSet::new();
         for key in keys(&self.groups)? {
@@ -41,14 +40,14 @@ impl Maps {
         }
         let (mut senders, mut addresses) = (BTreeSet::new(), BTreeSet::new());
         for key in keys(&self.senders)? {
-            let told = self.senders.get(&key, 0)?;
+            let entry = self.senders.get(&key, 0)?;
             let (sender, qpn) = layout::read_sender_key(&key);
-            let group = layout::group_key(sender, layout::sender_group(&told));
+            let group = layout::group_key(sender, layout::sender_group(&entry));
             let group = self.groups.get(&group, 0).ok();
             if group.is_some_and(|group| layout::group_sender_qpn(&group) == qpn) {
                 senders.insert(key);
-                if layout::is_answered(&told) {
-                    addresses.insert(layout::address(layout::virtual_address(&told)));
+                if layout::is_answered(&entry) {
+                    addresses.insert(layout::address(layout::virtual_address(&entry)));
                 }
             } else {
                 self.senders.remove(&key)?;
@@ -70,7 +69,7 @@ impl Maps {
     }
 }
 
-/// All keys first: a map that changes while it is walked may begin again.
+/// Collects the keys first: iterating over a map while it changes may start over.
 fn keys<K: Pod, V: Pod>(map: &HashMap<MapData, K, V>) -> Result<Vec<K>, MapError> {
     map.keys().collect()
 }

@@ -206,13 +206,13 @@ impl World {
         let running = self.networks[host].run(move || {
             let certificates = certificates(files);
             let listener = TcpListener::bind((address(host), DAEMON_PORT)).unwrap();
-            let (tell, told) = mpsc::channel();
+            let (ready, is_ready) = mpsc::channel();
             let running = Running::start(move |stopped| async move {
                 let prepared = host::prepare(&settings, &certificates).unwrap();
-                tell.send(()).unwrap();
+                ready.send(()).unwrap();
                 host::serve(prepared, listener, async { drop(stopped.await) }).await.unwrap();
             });
-            told.recv().unwrap();
+            is_ready.recv().unwrap();
             running
         });
         self.daemons[host] = Some(running);

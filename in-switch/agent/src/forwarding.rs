@@ -1,4 +1,4 @@
-//! Where the data plane of this switch would send a packet for a host.
+//! The next hops by which this switch forwards to a host.
 
 use std::{
     collections::BTreeSet,
@@ -11,24 +11,24 @@ use mcrdma::Port;
 use routes::{Hop, Kernel, Neighbour, NoHop, RoutesError, Snapshot, Station};
 use tokio::time::sleep;
 
-/// Who has to be asked for an Ethernet address answers within so many attempts.
+/// Attempts to resolve a next hop.
 pub(crate) const ATTEMPTS: u32 = 20;
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// What a switch forwards by.
-pub(crate) struct Sight {
+/// A switch's forwarding state.
+pub(crate) struct Forwarding {
     ports: BTreeSet<Port>,
     source: Source,
 }
 
 enum Source {
-    /// What the kernel does.
+    /// The kernel's routes, neighbours and bridges.
     Kernel(Mutex<(Kernel, Snapshot)>),
-    /// What the bridge in userspace has learnt.
+    /// Addresses that the bridge in userspace has learnt.
     Bridge(UserspaceTables),
 }
 
-impl Sight {
+impl Forwarding {
     /// Of the kernel, in this thread's network namespace.
     pub(crate) fn of_kernel(ports: BTreeSet<Port>) -> Result<Self, RoutesError> {
         let mut kernel = Kernel::open()?;
@@ -41,8 +41,8 @@ impl Sight {
         Self { ports: BTreeSet::new(), source: Source::Bridge(tables) }
     }
 
-    /// Looks again, if the kernel has said that something may have changed; whether it may have. A
-    /// bridge in userspace says nothing, so that it always may.
+    /// Reads the kernel's state again if it has sent notifications. Returns whether it has changed; for a
+    /// bridge in userspace, which sends none, always true.
     pub(crate) fn has_changed(&self) -> Result<bool, RoutesError> {
         let Source::Kernel(kernel) = &self.source else { return Ok(true) };
         let (kernel, snapshot) = &mut *lock(kernel);
@@ -55,51 +55,55 @@ impl Sight {
         Ok(has_changed)
     }
 
-    /// A host's next hops, as they are known.
-    pub(crate) fn hops(&self, to: Station) -> Result<BTreeSet<Hop>, Unseen> {
+    /// A host's next hops, as far as they are known.
+    pub(crate) fn hops(&self, to: Station) -> Result<BTreeSet<Hop>, Unresolved> {
         match &self.source {
             Source::Kernel(kernel) => {
                 let found = lock(kernel).1.hops(&self.ports, to);
-                found.map_err(|why| Unseen { ask: Ask::of(&why), why: why.to_string() })
+                found.map_err(|why| Unresolved { remedy: Remedy::of(&why), why: why.to_string() })
             }
             Source::Bridge(tables) => {
                 let Some(mac) = to.mac else {
                     let why = format!(
-                        "a bridge in userspace finds hosts by their Ethernet addresses, and that of {} was not told",
+                        "a bridge in userspace finds hosts by their Ethernet addresses, and that of {} is missing from the request",
                         to.address
                     );
-                    return Err(Unseen { ask: Ask::Nobody, why });
+                    return Err(Unresolved { remedy: Remedy::None, why });
                 };
                 let hop = |port| BTreeSet::from([Hop { port, gateway: None, mac }]);
                 tables.station(mac).map(hop).ok_or_else(|| {
                     let why = format!(
-                        "{mac} ({}) was not heard of late: let it send something",
+                        "{mac} ({}) has not been learnt at a port: let it send a packet",
                         to.address
                     );
-                    Unseen { ask: Ask::Time, why }
+                    Unresolved { remedy: Remedy::Wait, why }
                 })
             }
         }
     }
 
-    /// A host's next hops, for whose Ethernet addresses the kernel may have to ask.
-    pub(crate) async fn find(&self, to: Station, attempts: u32) -> Result<BTreeSet<Hop>, Unseen> {
+    /// A host's next hops; has the kernel resolve neighbours if needed.
+    pub(crate) async fn resolve(
+        &self,
+        to: Station,
+        attempts: u32,
+    ) -> Result<BTreeSet<Hop>, Unresolved> {
         let mut found = self.hops(to);
         for _ in 1..attempts {
             match &found {
                 Ok(_) => break,
-                Err(unseen) if unseen.is_lasting() => break,
-                Err(unseen) => self.ask(&unseen.ask),
+                Err(unresolved) if unresolved.is_permanent() => break,
+                Err(unresolved) => self.solicit(&unresolved.remedy),
             }
             sleep(AGAIN_AFTER).await;
-            // Why routes cannot be read is said by who looks regularly.
+            // An error is reported by the regular check of routes.
             let _ = self.has_changed();
             found = self.hops(to);
         }
         found
     }
 
-    /// How often to look whether anything has changed.
+    /// Interval at which changes are checked for.
     pub(crate) const fn interval(&self) -> Duration {
         match self.source {
             Source::Kernel(_) => Duration::from_millis(200),
@@ -107,49 +111,49 @@ impl Sight {
         }
     }
 
-    fn ask(&self, ask: &Ask) {
-        if let (Source::Kernel(kernel), Ask::Neighbour(neighbour)) = (&self.source, ask) {
-            // What comes of it is seen at the next attempt.
+    fn solicit(&self, remedy: &Remedy) {
+        if let (Source::Kernel(kernel), Remedy::Neighbour(neighbour)) = (&self.source, remedy) {
+            // The reply is seen at the next attempt.
             let _ = lock(kernel).0.ask(*neighbour);
         }
     }
 }
 
 /// Why a host's next hops are not known.
-pub(crate) struct Unseen {
-    ask: Ask,
-    /// For people.
+pub(crate) struct Unresolved {
+    remedy: Remedy,
+    /// For messages.
     pub(crate) why: String,
 }
 
-impl Unseen {
-    /// The same, with what could not be found.
+impl Unresolved {
+    /// The same, with a prefix.
     pub(crate) fn within(self, what: &str) -> Self {
         Self { why: format!("{what}: {}", self.why), ..self }
     }
 
-    /// Waiting does not help.
-    pub(crate) const fn is_lasting(&self) -> bool {
-        matches!(self.ask, Ask::Nobody)
+    /// Whether waiting does not help.
+    pub(crate) const fn is_permanent(&self) -> bool {
+        matches!(self.remedy, Remedy::None)
     }
 }
 
-/// Who could help.
-enum Ask {
-    Nobody,
+/// What could resolve it.
+enum Remedy {
+    None,
     Neighbour(Neighbour),
-    /// Somebody may say something of its own accord.
-    Time,
+    /// Waiting, until the host sends a packet.
+    Wait,
 }
 
-impl Ask {
+impl Remedy {
     fn of(why: &NoHop) -> Self {
         match (why.to_ask(), why) {
             (Some(neighbour), _) => Self::Neighbour(neighbour),
             (None, NoHop::Station { routes, .. }) => {
-                routes.to_ask().map_or(Self::Time, Self::Neighbour)
+                routes.to_ask().map_or(Self::Wait, Self::Neighbour)
             }
-            (None, _) => Self::Nobody,
+            (None, _) => Self::None,
         }
     }
 }
