@@ -73,7 +73,7 @@ impl<T: Transport> Engine<T> {
     /// Starts a group with connected links to each of its neighbours
     /// ([`GroupSettings::neighbours`]).
     ///
-    /// Errors: [`Error::NumberInUse`], [`Error::Setting`], a missing link.
+    /// Errors: [`Error::NumberInUse`], [`Error::OutOfRange`], [`Error::NoLink`], [`Error::Link`].
     pub fn create(
         &mut self,
         mut settings: GroupSettings,
@@ -85,11 +85,11 @@ impl<T: Transport> Engine<T> {
             return Err(Error::NumberInUse(number));
         }
         if settings.block_bytes > self.transport.block_bytes_max() {
-            return Err(Error::Setting(format!(
-                "block size {} is more than this transport can carry; use at most {}",
-                settings.block_bytes,
-                self.transport.block_bytes_max()
-            )));
+            return Err(Error::OutOfRange {
+                setting: "block_bytes",
+                value: settings.block_bytes,
+                range: 1..=self.transport.block_bytes_max(),
+            });
         }
         let offload = Offload::of(&settings, self.transport.triggered().is_some());
         if let Offload::Unavailable(reason) = offload {
@@ -116,15 +116,13 @@ impl<T: Transport> Engine<T> {
 
     fn connect(&mut self, group: &mut Group, links: Vec<(u32, T::Link)>) -> Result<(), Error> {
         for (rank, link) in links {
-            let endpoint = self
-                .transport
-                .open(link)
-                .map_err(|error| Error::Setting(format!("link to member {rank}: {error}")))?;
+            let endpoint =
+                self.transport.open(link).map_err(|error| Error::Link { member: rank, error })?;
             group.connect(rank, endpoint);
             self.neighbours.insert(endpoint, (group.number(), rank));
         }
         match group.missing_neighbour() {
-            Some(missing) => Err(Error::Setting(format!("there is no link to member {missing}"))),
+            Some(missing) => Err(Error::NoLink(missing)),
             None => Ok(()),
         }
     }
@@ -213,8 +211,8 @@ impl<T: Transport> Engine<T> {
             if group.is_refused() {
                 again.push(number);
             }
-            let gives_up_at = group.gives_up_at().into_iter();
-            self.next_check = gives_up_at.chain(self.next_check).min();
+            let deadline = group.failed_deadline().into_iter();
+            self.next_check = deadline.chain(self.next_check).min();
             if group.has_ended()
                 && let Some(group) = self.groups.remove(&number)
             {

@@ -1,6 +1,9 @@
 //! What calls of the engine can answer.
 
+use std::ops::RangeInclusive;
+
 use relay::RelayError;
+use transport::{LeaseError, PostError};
 
 use crate::failure::Failure;
 
@@ -45,7 +48,33 @@ pub enum Error {
         /// Message number.
         message: u64,
     },
-    /// A setting is out of range; says which and what would do.
-    #[error("{0}")]
-    Setting(String),
+    /// A setting is out of range.
+    #[error("{setting} is {value}; use {} to {}", range.start(), range.end())]
+    OutOfRange {
+        /// The field of [`crate::GroupSettings`].
+        setting: &'static str,
+        /// What it is.
+        value: u64,
+        /// What it may be, with this transport.
+        range: RangeInclusive<u64>,
+    },
+    /// There is no link to a neighbour of this member.
+    #[error("there is no link to member {0}")]
+    NoLink(u32),
+    /// The transport cannot use the link to a neighbour.
+    #[error("link to member {member}: {error}")]
+    Link {
+        /// The neighbour.
+        member: u32,
+        /// The transport's reason.
+        error: PostError,
+    },
+    /// The memory of a message cannot be used.
+    #[error("memory of message {message}: {error}")]
+    Memory {
+        /// Message number.
+        message: u64,
+        /// Why not.
+        error: LeaseError,
+    },
 }

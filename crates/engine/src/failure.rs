@@ -4,7 +4,7 @@ use std::fmt;
 
 use transport::Cause;
 
-/// Why a group failed: the first cause that this member learned of. It never changes.
+/// Why a group failed: the first cause that this member learned of, which never changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// The group's number.
@@ -18,6 +18,11 @@ pub struct Failure {
     /// What was going on and what happened, in words. Shortened to some 50 bytes at members that
     /// learned of it from others; "…" says so.
     pub detail: String,
+    /// How many messages, counted from the first, are in place at every member: known in
+    /// [`crate::Event::Failed`], and a lower bound in errors of calls before. Exact where every
+    /// member answered after the failure, else a lower bound, which may differ between members
+    /// (docs/decisions/closing.md).
+    pub delivered: u64,
 }
 
 /// Kinds of failures, by what to do about them.

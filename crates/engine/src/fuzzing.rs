@@ -223,12 +223,13 @@ mod tests {
 
     #[test]
     fn the_corpus_passes() {
-        let announce = word(0, &Word::Announce { number: 0, bytes: 100 });
-        let (grant, delivered) = (word(0, &Word::Grant { count: 2 }), word(0, &Word::Delivered));
+        let announce = word(0, &Word::Announce { number: 0, bytes: 100, delivered: 0 });
+        let grant = word(0, &Word::Grant { count: 2, received: 0 });
+        let delivered = word(0, &Word::Delivered);
         // A receiver of a chain whose source announces and sends two blocks, and whose target takes
         // them.
         let (accept, take) = ([8, 0, 0, 0, 0, 0, 0, 0, 0, 0], [4, 1]);
-        let grant_on = word(1, &Word::Grant { count: 2 });
+        let grant_on = word(1, &Word::Grant { count: 2, received: 0 });
         let (first, last) = ([3, 0, 64, 0], [3, 0, 36, 1]);
         let closing = word(0, &Word::Closing { messages: 1 });
         let receiver = [
@@ -259,13 +260,15 @@ mod tests {
         let member = Some(3);
         let (kind, detail) = (FailureKind::Stalled, "why".to_owned());
         let words = [
-            ("announce", Word::Announce { number: 3, bytes: 1 << 40 }),
-            ("grant", Word::Grant { count: 2 }),
+            ("announce", Word::Announce { number: 3, bytes: 1 << 40, delivered: 1 }),
+            ("grant", Word::Grant { count: 2, received: 1 }),
             ("freed", Word::Freed { count: 7 }),
             ("failed", Word::Failed { member, reporter: 7, kind, detail }),
             ("closing", Word::Closing { messages: 3 }),
             ("delivered", Word::Delivered),
             ("confirmed", Word::Confirmed),
+            ("counted", Word::Counted { received: 2 }),
+            ("settled", Word::Settled { delivered: 2 }),
             ("moving", Word::Moving { idle_ms: 250 }),
         ];
         let seeds = words.map(|(name, word)| (name, [vec![0], word.encode()].concat()));

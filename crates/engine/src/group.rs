@@ -10,14 +10,14 @@ use crate::{
     counters::Counters,
     error::Error,
     event::Event,
+    failed::Failed,
     failure::{Failure, FailureKind},
     jobs::{Disks, Done},
     offload::Offload,
     pace::Pace,
     phase::Phase,
     settings::GroupSettings,
-    small::{self, Small},
-    staging::HAND_BACK_TIMEOUT,
+    small::Small,
     stalls::{Situation, Stalls, ToAll, Verdict},
     timeline::Facts,
     transfers::Transfers,
@@ -32,9 +32,6 @@ pub(crate) struct Group {
     small: Option<Small>,
     stalls: Stalls,
     phase: Phase,
-    /// Set when jobs of a failed group are not waited for any more.
-    gave_up_jobs: bool,
-    failed_at: Duration,
 }
 
 impl Group {
@@ -50,11 +47,9 @@ impl Group {
             closing: Closing::new(&settings.schedule, rank),
             small: Small::new(&settings),
             pace: Pace::new(rank),
-            stalls: Stalls::new(rank, members, settings.stall_timeout_ms, now),
+            stalls: Stalls::new(rank, members, settings.stall_timeout, now),
             transfers: Transfers::new(settings, offload, disks)?,
             phase: Phase::Running,
-            gave_up_jobs: false,
-            failed_at: Duration::ZERO,
         })
     }
 
@@ -134,7 +129,7 @@ impl Group {
             Some(contents) => transfers
                 .staging
                 .store_small(message, contents, &region, now)
-                .map_err(|error| small::memory_refused(message, &error)),
+                .map_err(|error| Error::Memory { message, error }),
             None => {
                 transfers.small_taken(message, taken.bytes);
                 Ok(())
@@ -213,6 +208,7 @@ impl Group {
         let no_ring = || peer_error(rank, "wrote where there is no ring");
         let small = self.small.as_mut().ok_or_else(no_ring)?;
         let (number, bytes) = small.arrived(rank, immediate)?;
+        self.transfers.note_everywhere(small.delivered());
         match self.transfers.order.small(number, bytes) {
             true => Ok(()),
             false => Err(peer_error(rank, "used a message number twice")),
@@ -227,10 +223,13 @@ impl Group {
         word: &[u8],
         now: Duration,
     ) {
+        let word = Word::decode(word);
+        if let (Phase::Failed(failed), Some(word)) = (&mut self.phase, &word) {
+            failed.on_control(&mut self.transfers, transport, rank, word);
+        }
         if !self.is_running() {
             return;
         }
-        let word = Word::decode(word);
         if let Some(Word::Moving { idle_ms }) = word {
             self.stalls.note_life(rank);
             let (idle, situation) = (Duration::from_millis(idle_ms), self.situation());
@@ -246,18 +245,28 @@ impl Group {
         self.stalls.note_life(rank);
         self.note_progress(now);
         let outcome = match word {
-            Some(Word::Announce { number, bytes }) => self.transfers.announced(rank, number, bytes),
+            Some(Word::Announce { number, bytes, delivered }) => self
+                .transfers
+                .announced(rank, number, bytes)
+                .map(|()| self.transfers.note_everywhere(delivered)),
             Some(Word::Freed { count }) => match &mut self.small {
-                Some(small) => small.heard(rank, count),
+                Some(small) => small
+                    .heard(rank, count)
+                    .map(|()| self.transfers.note_everywhere(small.delivered())),
                 None => Err(peer_error(rank, "has a ring for small messages")),
             },
-            Some(Word::Grant { count }) => {
+            Some(Word::Grant { count, received }) => {
                 self.transfers.timeline.note("granted", || Facts::of(rank));
+                self.transfers.watermark.note_subtree(rank, received);
                 self.transfers.relay.granted(rank, count)
             }
             Some(Word::Failed { member, reporter, kind, detail }) => {
-                let failure = Failure { group: self.number(), member, reporter, kind, detail };
+                let (group, delivered) = (self.number(), 0);
+                let failure = Failure { group, member, reporter, kind, detail, delivered };
                 return self.enter_failed(transport, failure);
+            }
+            Some(word @ (Word::Counted { .. } | Word::Settled { .. })) => {
+                self.transfers.watermark.on_count(rank, &word)
             }
             Some(word) => {
                 let outcome = self.closing.heard(rank, &word);
@@ -278,6 +287,9 @@ impl Group {
         cause: Cause,
     ) {
         self.transfers.peers.remove(rank);
+        if let Phase::Failed(failed) = &mut self.phase {
+            failed.on_lost(&mut self.transfers, transport, rank);
+        }
         if !self.is_running() || self.closing.can_do_without(rank) {
             return self.go_on(transport, counters, Ok(()));
         }
@@ -446,8 +458,9 @@ impl Group {
         kind: FailureKind,
         detail: String,
     ) {
-        let (group, reporter) = (self.number(), self.rank());
-        self.enter_failed(transport, Failure { group, member, reporter, kind, detail });
+        let (group, reporter, delivered) = (self.number(), self.rank(), 0);
+        let failure = Failure { group, member, reporter, kind, detail, delivered };
+        self.enter_failed(transport, failure);
     }
 
     /// Stops everything, once: the first cause stays, and travels to every neighbour, whose own
@@ -458,13 +471,7 @@ impl Group {
         }
         tracing::debug!(target: "rdmc::engine", %failure, "group failed");
         self.transfers.timeline.note("failed", || Facts::of(failure.member));
-        let word = Word::of_failure(&failure);
-        // From here on nothing fails the group again: not even that somebody cannot be told.
-        self.phase = Phase::Failed(failure);
-        self.failed_at = transport.now();
-        self.transfers.staging.clear();
-        let _ = self.transfers.peers.write_to_all(transport, &word, None);
-        self.abandon(transport);
+        self.phase = Phase::Failed(Failed::start(failure, &mut self.transfers, transport));
     }
 
     /// Closes all connections.
@@ -490,35 +497,26 @@ impl Group {
         !self.transfers.events.is_empty() || self.is_over() || self.is_refused()
     }
 
-    /// Whether the last event is due: nothing is in use any more.
+    /// Whether the last event is due.
     fn is_over(&self) -> bool {
-        let Transfers { posts, staging, peers, .. } = &self.transfers;
-        match self.phase {
-            Phase::Failed(_) => posts.are_done() && (!staging.is_busy() || self.gave_up_jobs),
-            Phase::Closed => peers.is_empty(),
+        match &self.phase {
+            Phase::Failed(failed) => failed.is_over(&self.transfers),
+            Phase::Closed => self.transfers.peers.is_empty(),
             Phase::Running | Phase::Ended => false,
         }
     }
 
-    /// When a failed group ends though jobs are under way, if it waits for that alone.
-    pub(crate) fn gives_up_at(&self) -> Option<Duration> {
-        let is_failed = matches!(self.phase, Phase::Failed(_));
-        let waits = is_failed && self.transfers.staging.is_busy() && !self.gave_up_jobs;
-        waits.then(|| self.failed_at + HAND_BACK_TIMEOUT)
-    }
-
-    /// Gives up on jobs if it is time. Their memory is not handed back: it goes with them.
-    fn check_jobs(&mut self, now: Duration) {
-        if self.gives_up_at().is_some_and(|at| now >= at) {
-            let (group, what) = (self.number(), self.transfers.staging.occupation());
-            tracing::warn!(target: "rdmc::engine", group, what, "storage does not answer");
-            self.gave_up_jobs = true;
+    /// When a failed group has to be checked again.
+    pub(crate) fn failed_deadline(&self) -> Option<Duration> {
+        match &self.phase {
+            Phase::Failed(failed) => failed.deadline(&self.transfers),
+            _ => None,
         }
     }
 
     /// When [`Group::check_stall`] wants to be called at the latest; `None` if it need not be.
     pub(crate) fn next_check(&self, now: Duration) -> Option<Duration> {
-        if let Some(at) = self.gives_up_at() {
+        if let Some(at) = self.failed_deadline() {
             return Some(at);
         }
         let situation = self.is_running().then(|| self.situation());
@@ -527,7 +525,9 @@ impl Group {
 
     /// Gives up if it is time; else tells neighbours what they have to know.
     pub(crate) fn check_stall<T: Transport>(&mut self, transport: &mut T, now: Duration) {
-        self.check_jobs(now);
+        if let Phase::Failed(failed) = &mut self.phase {
+            failed.check(&mut self.transfers, transport, now);
+        }
         if !self.is_running() {
             return;
         }
@@ -544,8 +544,8 @@ impl Group {
                 (Some(self.rank()), detail)
             }
             Verdict::Stalled { member } => {
-                let timeout_ms = self.transfers.settings.stall_timeout_ms;
-                let detail = format!("while {}, nothing has moved for {timeout_ms} ms", doing());
+                let timeout = self.transfers.settings.stall_timeout.unwrap_or_default();
+                let detail = format!("while {}, nothing has moved for {timeout:?}", doing());
                 (member, detail)
             }
         };
@@ -579,12 +579,7 @@ impl Group {
             return;
         }
         match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Failed(failure) => {
-                let Transfers { memory, staging, .. } = &mut self.transfers;
-                let mut regions: Vec<_> = std::mem::take(memory).into_iter().collect();
-                regions.retain(|&(message, _)| !staging.uses(message));
-                events.push(Event::Failed { failure, regions });
-            }
+            Phase::Failed(failed) => events.push(failed.into_event(&mut self.transfers)),
             _ => events.push(Event::Closed { group: self.number() }),
         }
     }

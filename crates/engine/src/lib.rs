@@ -12,6 +12,7 @@ mod credits;
 mod engine;
 mod error;
 mod event;
+mod failed;
 mod failure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -30,6 +31,7 @@ mod stalls;
 mod timeline;
 mod transfers;
 mod trouble;
+mod watermark;
 mod words;
 
 pub use counters::Counters;

@@ -145,6 +145,11 @@ impl Order {
         self.complete.next
     }
 
+    /// How many messages the application of a receiver knows to be in place.
+    pub(crate) fn received_count(&self) -> u64 {
+        self.received.next
+    }
+
     /// Whether the application has heard of the message.
     pub(crate) fn is_told(&self, number: u64) -> bool {
         number < self.incoming.next

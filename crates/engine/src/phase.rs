@@ -1,6 +1,6 @@
 //! How far a group has come.
 
-use crate::{error::Error, failure::Failure};
+use crate::{error::Error, failed::Failed};
 
 /// Phases follow each other from top to bottom; one of the middle two is left out.
 #[derive(Debug)]
@@ -8,8 +8,7 @@ pub(crate) enum Phase {
     Running,
     /// Every message is everywhere; connections are being closed.
     Closed,
-    /// The first cause; reported once no post is open.
-    Failed(Failure),
+    Failed(Failed),
     /// The last event has been taken.
     Ended,
 }
@@ -19,7 +18,7 @@ impl Phase {
     pub(crate) fn check_running(&self, group: u64) -> Result<(), Error> {
         match self {
             Self::Running => Ok(()),
-            Self::Failed(failure) => Err(Error::Failed(failure.clone())),
+            Self::Failed(failed) => Err(Error::Failed(failed.failure().clone())),
             Self::Closed | Self::Ended => Err(Error::Closed(group)),
         }
     }

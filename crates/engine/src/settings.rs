@@ -1,5 +1,7 @@
 //! What a group is made of.
 
+use std::{ops::RangeInclusive, time::Duration};
+
 use relay::Window;
 use schedule::{Algorithm, Schedule};
 use transport::Region;
@@ -26,7 +28,7 @@ impl Default for SmallMessages {
 }
 
 /// A group as one member sees it. All but `rank`, `window`, `report_blocks` and
-/// `stall_timeout_ms` must be the same at all members.
+/// `stall_timeout` must be the same at all members.
 #[derive(Clone, Debug)]
 pub struct GroupSettings {
     /// Names the group among all that share these members' contexts.
@@ -55,8 +57,8 @@ pub struct GroupSettings {
     /// the messages in flight, not by the messages' lengths.
     pub report_blocks: bool,
     /// How long nothing may move while something is due, before the group fails and names the
-    /// member that was waited for. 0: for ever (a dead or silent peer is still noticed).
-    pub stall_timeout_ms: u64,
+    /// member that was waited for. `None`: for ever (a dead or silent peer is still noticed).
+    pub stall_timeout: Option<Duration>,
 }
 
 /// Blocks of this size keep the pipeline fed over TCP without costing much per block
@@ -79,40 +81,23 @@ impl GroupSettings {
             offload: false,
             small: Some(SmallMessages::default()),
             report_blocks: false,
-            stall_timeout_ms: 60_000,
+            stall_timeout: Some(Duration::from_secs(60)),
         }
     }
 
-    /// Errors: a setting is out of range.
+    /// Errors: [`Error::OutOfRange`].
     pub fn check(&self) -> Result<(), Error> {
-        if !(1..=BLOCK_BYTES_MAX).contains(&self.block_bytes) {
-            return Err(Error::Setting(format!(
-                "block size {} is out of range; use 1 to {BLOCK_BYTES_MAX} bytes",
-                self.block_bytes
-            )));
+        check("block_bytes", self.block_bytes, 1..=BLOCK_BYTES_MAX)?;
+        check("messages_in_flight", self.messages_in_flight, 1..=1024)?;
+        if let Some(SmallMessages { bytes_max, slots, .. }) = self.small {
+            check("small.slots", slots, 1..=4096)?;
+            check("small.bytes_max", bytes_max, 0..=1 << 20)?;
         }
-        if !(1..=1024).contains(&self.messages_in_flight) {
-            return Err(Error::Setting(format!(
-                "{} messages in flight are out of range; use 1 to 1024",
-                self.messages_in_flight
-            )));
-        }
-        if let Some(SmallMessages { bytes_max, slots, .. }) = self.small
-            && (!(1..=4096).contains(&slots) || bytes_max > 1 << 20)
-        {
-            return Err(Error::Setting(format!(
-                "{slots} slots of {bytes_max} bytes for small messages are out of range; use 1 to \
-                 4096 slots of at most 1048576 bytes"
-            )));
-        }
-        if self.rank >= self.schedule.members() {
-            return Err(Error::Setting(format!(
-                "rank {} is not in a group of {} members",
-                self.rank,
-                self.schedule.members()
-            )));
-        }
-        Ok(())
+        check("window.receives", self.window.receives, 1..=u32::MAX)?;
+        check("window.sends", self.window.sends, 1..=u32::MAX)?;
+        let stall_ms = self.stall_timeout.map_or(1, |timeout| timeout.as_millis() as u64);
+        check("stall_timeout in ms", stall_ms, 1..=u64::MAX)?;
+        check("rank", self.rank, 0..=self.schedule.members() - 1)
     }
 
     /// The limits of small messages, if a group of this size has them.
@@ -153,6 +138,18 @@ impl GroupSettings {
     /// Whether this member is the root, the only one that may send.
     pub fn is_root(&self) -> bool {
         self.rank == self.schedule.root()
+    }
+}
+
+fn check<T: Into<u64> + Copy>(
+    setting: &'static str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<(), Error> {
+    let (value, range) = (value.into(), (*range.start()).into()..=(*range.end()).into());
+    match range.contains(&value) {
+        true => Ok(()),
+        false => Err(Error::OutOfRange { setting, value, range }),
     }
 }
 

@@ -36,6 +36,11 @@ pub(crate) struct Small {
     limits: SmallMessages,
     slot_bytes: usize,
     end: End,
+    /// Numbers of the last messages, one more than there are slots: the i-th small message is at
+    /// `i % numbers.len()`.
+    numbers: Vec<u64>,
+    /// So many messages, small or not, are in place at every member.
+    delivered: u64,
 }
 
 enum End {
@@ -101,7 +106,8 @@ impl Small {
             let ring = PeerMemory::zeroed(ring_bytes);
             End::Receiver { root, ring, arrived: VecDeque::new(), freed: 0, told: 0 }
         };
-        Some(Self { limits, slot_bytes, end })
+        let numbers = vec![0; limits.slots as usize + 1];
+        Some(Self { limits, slot_bytes, end, numbers, delivered: 0 })
     }
 
     /// Whether a post was made by this path.
@@ -112,6 +118,26 @@ impl Small {
     /// First byte of the slot of the i-th small message.
     fn slot_start(&self, index: u64) -> usize {
         (index % u64::from(self.limits.slots)) as usize * self.slot_bytes
+    }
+
+    /// Takes down the number of the i-th small message.
+    fn note_number(&mut self, index: u64, number: u64) {
+        let count = self.numbers.len() as u64;
+        self.numbers[(index % count) as usize] = number;
+    }
+
+    /// Every receiver has freed the slots of so many small messages, all but the last ones: then
+    /// everything up to the last of them is in place there.
+    fn note_freed_everywhere(&mut self, freed: u64) {
+        let count = self.numbers.len() as u64;
+        if let Some(last) = freed.checked_sub(1) {
+            self.delivered = self.delivered.max(self.numbers[(last % count) as usize] + 1);
+        }
+    }
+
+    /// How many messages, small or not, are in place at every member, as far as slots show.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered
     }
 
     /// Whether the root can send a message of this length this way.
@@ -152,6 +178,8 @@ impl Small {
             Some(before) if *before <= Some(count) && count <= *written => *before = Some(count),
             _ => return Err(wrong("freed slots that it does not have")),
         }
+        let everywhere = freed.values().min().copied().flatten();
+        self.note_freed_everywhere(everywhere.unwrap_or(0));
         Ok(())
     }
 
@@ -187,6 +215,9 @@ impl Small {
             }
             arrived.push_back(Arrived { number, bytes, taken: false });
         }
+        self.note_number(index, number);
+        // Before it was written here, the slot was free at every receiver.
+        self.note_freed_everywhere((index + 1).saturating_sub(slots));
         Ok((number, bytes))
     }
 
@@ -227,11 +258,12 @@ impl Small {
         Some((*waiting.front()?, *written))
     }
 
-    fn has_written(&mut self) {
+    fn has_written(&mut self, number: u64, index: u64) {
         if let End::Root { waiting, written, .. } = &mut self.end {
             waiting.pop_front();
             *written += 1;
         }
+        self.note_number(index, number);
     }
 
     /// Lets the root write. Answers the root, which is to be told, if it is connected. Errors: the
@@ -247,7 +279,7 @@ impl Small {
         match writes.and_then(|writes| writes.expose(endpoint, KEY, ring.clone())) {
             // A root that is gone already says so by a completion, which names it.
             Ok(()) | Err(PostError::EndpointGone(_)) => Ok(Some(*root)),
-            Err(error) => Err(Error::Setting(format!("memory for small messages: {error}"))),
+            Err(error) => Err(Error::Link { member: *root, error }),
         }
     }
 
@@ -279,7 +311,7 @@ impl Small {
             let into = region.write(0..bytes as usize);
             into.and_then(|mut into| ring.copy_out(start, &mut into)).map(|()| None)
         };
-        let contents = copied.map_err(|error| memory_refused(number, &error))?;
+        let contents = copied.map_err(|error| Error::Memory { message: number, error })?;
         arrived[index].taken = true;
         Ok(Taken { bytes, contents })
     }
@@ -312,14 +344,9 @@ impl Small {
             (rank, posted)
         };
         let posts = leases.into_iter().map(post).collect();
-        self.has_written();
+        self.has_written(number, index);
         Ok(Some(Written { number, bytes: bytes as u64, posts }))
     }
-}
-
-/// Memory that the application gave for a small message cannot be used.
-pub(crate) fn memory_refused(number: u64, error: &LeaseError) -> Error {
-    Error::Setting(format!("memory for message {number}: {error}"))
 }
 
 #[cfg(test)]
@@ -372,6 +399,7 @@ mod tests {
         }
         put(&receiver, 0, 99, 0);
         assert!(wrong(receiver.arrived(1, 0), 1).contains("no room"), "the ring is full");
+        assert_eq!(receiver.delivered(), 0);
         assert!(wrong(receiver.heard(1, 0), 1).contains("does not have"));
     }
 
@@ -388,7 +416,7 @@ mod tests {
         for number in 0..4 {
             root.send(number + 1);
             assert_eq!(root.next_to_write(), Some((number, number)));
-            root.has_written();
+            root.has_written(number + 1, number);
         }
         assert_eq!(root.next_to_write(), None, "the rings are full");
         assert_eq!(root.heard(0, 3), Ok(()));
@@ -399,5 +427,21 @@ mod tests {
         assert!(wrong(root.heard(1, 0), 1).contains("does not have"), "itself");
         assert_eq!(root.heard(2, 1), Ok(()));
         assert_eq!(root.next_to_write(), Some((4, 4)));
+        assert_eq!(root.delivered(), 2, "slot 0 is freed everywhere, whose message is number 1");
+    }
+
+    #[test]
+    fn a_slot_that_is_used_again_was_freed_by_all() {
+        let mut receiver = small(0);
+        for index in 0..9_u64 {
+            let slot = index as u32 % 4;
+            put(&receiver, slot as usize, 10 * index, 0);
+            assert_eq!(receiver.arrived(1, slot), Ok((10 * index, 0)));
+            let freed = index.checked_sub(4);
+            assert_eq!(receiver.delivered(), freed.map_or(0, |freed| 10 * freed + 1));
+            let region = Region::zeroed(0);
+            receiver.take(7, 10 * index, &region).unwrap();
+            receiver.free(10 * index + 1);
+        }
     }
 }

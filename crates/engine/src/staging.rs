@@ -21,10 +21,6 @@ use transport::{LeaseError, ReadLease, Region, StoredRead, StoredWrite, WriteLea
 
 use crate::jobs::{Disks, Job, Lane, What, Work};
 
-/// After a failure, how long memory of messages is kept back for jobs that are under way. Then the
-/// group ends without it: a disk that is stuck may be so for ever.
-pub(crate) const HAND_BACK_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// A block of a message: the message's number in the group, and the first byte.
 type Place = (u64, u64);
 

@@ -1,7 +1,7 @@
 //! Groups that stand still, and members that wait for long while others are busy.
 //!
 //! A member that waits for somebody with whom nothing moves gives up after
-//! `GroupSettings::stall_timeout_ms`. Waiting alone is no fault: the last receiver of sequential
+//! `GroupSettings::stall_timeout`. Waiting alone is no fault: the last receiver of sequential
 //! send waits for all copies before its own. So members tell their neighbours now and then when
 //! something has last moved with them ([`Word::Moving`]); who waits for such a member counts from
 //! then, and passes it on. Ages are told, not times of day, and only grow on the way: members that
@@ -72,12 +72,12 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    /// Of member `rank` of so many. `timeout_ms`: 0 stands for ever.
-    pub(crate) fn new(rank: u32, members: u32, timeout_ms: u64, now: Duration) -> Self {
+    /// Of member `rank` of so many. `timeout`: `None` is for ever.
+    pub(crate) fn new(rank: u32, members: u32, timeout: Option<Duration>, now: Duration) -> Self {
         Self {
             rank,
             members,
-            timeout: (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms)),
+            timeout,
             last_progress: now,
             told: now,
             held: BTreeMap::new(),

@@ -28,6 +28,7 @@ use crate::{
     staging::{Ended, Next, Staging, range},
     timeline::{Facts, Timeline},
     trouble::Trouble,
+    watermark::Watermark,
     words::Word,
 };
 
@@ -37,6 +38,7 @@ pub(crate) struct Transfers {
     pub(crate) offload: Offload,
     pub(crate) relay: Relay,
     pub(crate) order: Order,
+    pub(crate) watermark: Watermark,
     pub(crate) peers: Peers,
     pub(crate) posts: Posts,
     /// Memory of messages that are not complete.
@@ -83,6 +85,7 @@ impl Transfers {
             staging: Staging::new(disks, lane, settings.block_bytes, blocks, offload.is_used()),
             spare: RegionPool::new(spare_count, settings.block_bytes as usize),
             timeline: Timeline::new(settings.number, settings.rank),
+            watermark: Watermark::new(&settings.schedule, settings.rank),
             settings,
             offload,
             relay,
@@ -115,7 +118,8 @@ impl Transfers {
 
     /// Offload, at the root: a message is relayed once it is in memory, in its turn.
     fn send_from_shadow(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
-        let in_use = |error: LeaseError| Error::Setting(format!("memory to send: {error}"));
+        let message = self.order.known();
+        let in_use = |error: LeaseError| Error::Memory { message, error };
         let from = match region.is_stored() {
             true => Some(region.read_stored(0..region.len()).map_err(in_use)?),
             false => None,
@@ -234,7 +238,12 @@ impl Transfers {
                 *told += 1;
                 let facts = || Facts::of(target).message(number).bytes(bytes);
                 self.timeline.note("announce", facts);
-                self.peers.write(transport, target, &Word::Announce { number, bytes })?;
+                let delivered = self.watermark.everywhere(self.in_place());
+                self.peers.write(
+                    transport,
+                    target,
+                    &Word::Announce { number, bytes, delivered },
+                )?;
             }
             Action::PlaceFirst { id, message, offset, bytes } => {
                 counters.bytes_copied += bytes;
@@ -282,9 +291,7 @@ impl Transfers {
                     self.record_post(source, posted);
                 }
             }
-            Action::Grant { source, count } => {
-                self.peers.write(transport, source, &Word::Grant { count })?;
-            }
+            Action::Grant { source, count } => self.write_grant(transport, source, count)?,
             Action::PostOffloadedSend {
                 target,
                 id,
@@ -329,9 +336,29 @@ impl Transfers {
     /// Tells neighbours of the receives that are posted for them, where it is time.
     pub(crate) fn grant<T: Transport>(&mut self, transport: &mut T) -> Result<(), Trouble> {
         while let Some((rank, count)) = self.credits.due() {
-            self.peers.write(transport, rank, &Word::Grant { count })?;
+            self.write_grant(transport, rank, count)?;
         }
         Ok(())
+    }
+
+    fn write_grant<T: Transport>(
+        &self,
+        transport: &mut T,
+        source: u32,
+        count: u32,
+    ) -> Result<(), Trouble> {
+        let received = self.watermark.subtree(self.in_place());
+        self.peers.write(transport, source, &Word::Grant { count, received })
+    }
+
+    /// So many messages are in place at every member.
+    pub(crate) fn note_everywhere(&mut self, delivered: u64) {
+        self.watermark.note_everywhere(delivered, self.in_place());
+    }
+
+    /// How many messages, from the first, are in place here.
+    pub(crate) fn in_place(&self) -> u64 {
+        if self.settings.is_root() { self.order.known() } else { self.order.received_count() }
     }
 
     /// Memory that the network writes a block into: the message's own, or of the way to its file.

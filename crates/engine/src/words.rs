@@ -9,11 +9,12 @@ use crate::failure::{Failure, FailureKind};
 /// What one control word says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
-    /// The next relayed message exists, with this number among all, and has this many bytes.
-    Announce { number: u64, bytes: u64 },
+    /// The next relayed message exists, with this number among all, and has this many bytes; so
+    /// many messages are in place at every member.
+    Announce { number: u64, bytes: u64, delivered: u64 },
     /// So many more receives are posted for you, at least one (`ready_for_block`, DSN 2018
-    /// section 4.2).
-    Grant { count: u32 },
+    /// section 4.2); so many messages are in place here and, in the announcement tree, behind here.
+    Grant { count: u32, received: u64 },
     /// This many slots of the ring of small messages have been freed so far; the first of these
     /// words says that there is a ring.
     Freed { count: u64 },
@@ -25,6 +26,10 @@ pub(crate) enum Word {
     Delivered,
     /// From the root down: every message is complete at every member.
     Confirmed,
+    /// After a failure, from the leaves up: so many messages are in place here and behind here.
+    Counted { received: u64 },
+    /// After a failure, from the root down: so many messages are in place at every member.
+    Settled { delivered: u64 },
     /// This long ago something has moved here, or with somebody that is waited for here.
     Moving { idle_ms: u64 },
     /// Nothing moves here, and it is this member that has to do something.
@@ -40,6 +45,8 @@ const CONFIRMED: u8 = 6;
 const FREED: u8 = 9;
 const MOVING: u8 = 10;
 const HELD: u8 = 11;
+const COUNTED: u8 = 12;
+const SETTLED: u8 = 13;
 
 /// Stands for "no member" where a rank is written; ranks end at 2^20.
 const NO_MEMBER: u32 = u32::MAX;
@@ -49,14 +56,16 @@ impl Word {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16);
         match self {
-            Self::Announce { number, bytes: length } => {
+            Self::Announce { number, bytes: length, delivered } => {
                 bytes.push(ANNOUNCE);
                 bytes.extend(number.to_le_bytes());
                 bytes.extend(length.to_le_bytes());
+                bytes.extend(delivered.to_le_bytes());
             }
-            Self::Grant { count } => {
+            Self::Grant { count, received } => {
                 bytes.push(GRANT);
                 bytes.extend(count.to_le_bytes());
+                bytes.extend(received.to_le_bytes());
             }
             Self::Freed { count } => {
                 bytes.push(FREED);
@@ -71,6 +80,14 @@ impl Word {
             Self::Closing { messages } => {
                 bytes.push(CLOSING);
                 bytes.extend(messages.to_le_bytes());
+            }
+            Self::Counted { received } => {
+                bytes.push(COUNTED);
+                bytes.extend(received.to_le_bytes());
+            }
+            Self::Settled { delivered } => {
+                bytes.push(SETTLED);
+                bytes.extend(delivered.to_le_bytes());
             }
             Self::Moving { idle_ms } => {
                 bytes.push(MOVING);
@@ -92,17 +109,25 @@ impl Word {
         let number = || Some(u64::from_le_bytes(rest.try_into().ok()?));
         match kind {
             ANNOUNCE => {
-                let (number, bytes) = rest.split_first_chunk()?;
-                let bytes = u64::from_le_bytes(bytes.try_into().ok()?);
-                Some(Self::Announce { number: u64::from_le_bytes(*number), bytes })
+                let (number, rest) = rest.split_first_chunk()?;
+                let (bytes, delivered) = rest.split_first_chunk()?;
+                Some(Self::Announce {
+                    number: u64::from_le_bytes(*number),
+                    bytes: u64::from_le_bytes(*bytes),
+                    delivered: u64::from_le_bytes(delivered.try_into().ok()?),
+                })
             }
             FREED => Some(Self::Freed { count: number()? }),
             CLOSING => Some(Self::Closing { messages: number()? }),
+            COUNTED => Some(Self::Counted { received: number()? }),
+            SETTLED => Some(Self::Settled { delivered: number()? }),
             MOVING => Some(Self::Moving { idle_ms: number()? }),
             FAILED => Self::decode_failed(rest),
             GRANT => {
-                let count = u32::from_le_bytes(rest.try_into().ok()?);
-                (count > 0).then_some(Self::Grant { count })
+                let (count, received) = rest.split_first_chunk()?;
+                let count = u32::from_le_bytes(*count);
+                let received = u64::from_le_bytes(received.try_into().ok()?);
+                (count > 0).then_some(Self::Grant { count, received })
             }
             HELD => Some(Self::Held { by: u32::from_le_bytes(rest.try_into().ok()?) }),
             DELIVERED if rest.is_empty() => Some(Self::Delivered),
@@ -157,14 +182,16 @@ mod tests {
             detail: "why".into(),
         };
         for word in [
-            Word::Announce { number: 3, bytes: u64::MAX },
+            Word::Announce { number: 3, bytes: u64::MAX, delivered: 2 },
             Word::Freed { count: 7 },
-            Word::Grant { count: 1 },
-            Word::Grant { count: u32::MAX },
+            Word::Grant { count: 1, received: 0 },
+            Word::Grant { count: u32::MAX, received: u64::MAX },
             failed,
             Word::Closing { messages: 3 },
             Word::Delivered,
             Word::Confirmed,
+            Word::Counted { received: 5 },
+            Word::Settled { delivered: 4 },
             Word::Moving { idle_ms: 250 },
             Word::Held { by: 1_000 },
         ] {

@@ -86,7 +86,7 @@ impl Dispatcher {
             Event::Closed { group } => {
                 let (rank, detail) = (self.shared.settings.rank, cause.clone());
                 let (member, kind) = (Some(rank), FailureKind::Application);
-                let failure = Failure { group, member, reporter: rank, kind, detail };
+                let failure = Failure { group, member, reporter: rank, kind, detail, delivered: 0 };
                 Some(Event::Failed { failure, regions: std::mem::take(&mut self.held_back) })
             }
             _ => None,

@@ -112,7 +112,7 @@ impl Worker {
         for (group, (rank, outlet)) in outlets {
             let kind = FailureKind::Application;
             let (member, detail) = (Some(rank), cause.clone());
-            let failure = Failure { group, member, reporter: rank, kind, detail };
+            let failure = Failure { group, member, reporter: rank, kind, detail, delivered: 0 };
             let regions = regions.remove(&group).unwrap_or_default();
             outlet.tell(Event::Failed { failure, regions }, due);
         }

@@ -225,7 +225,7 @@ fn slow_world(algorithm: Algorithm, members: u32) -> World {
     let port_rate_bytes_per_s = 10_000;
     let config = SimConfig { port_rate_bytes_per_s, ..SimConfig::IDEAL };
     World::new(&schedule(algorithm, members, 0), config, 1, |settings| {
-        settings.stall_timeout_ms = 500;
+        settings.stall_timeout = Some(Duration::from_millis(500));
     })
 }
 

@@ -2,7 +2,7 @@
 
 use rdmc::Failure;
 
-use crate::scenario::{Fault, Scenario};
+use crate::scenario::{Fault, GroupPlan, Scenario};
 
 /// All facts of one run.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub struct Book {
 /// One group.
 #[derive(Debug)]
 pub struct GroupBook {
+    /// Rank of the root.
+    pub root: usize,
     /// Lengths of the messages that the root has given.
     pub sent: Vec<usize>,
     /// By rank.
@@ -61,7 +63,11 @@ impl Book {
     /// Nothing has happened.
     pub fn new(scenario: &Scenario) -> Self {
         let members = vec![MemberBook::default(); scenario.members.len()];
-        let group = |_| GroupBook { sent: Vec::new(), members: members.clone() };
+        let group = |plan: &GroupPlan| GroupBook {
+            root: plan.root as usize,
+            sent: Vec::new(),
+            members: members.clone(),
+        };
         Self {
             groups: scenario.groups.iter().map(group).collect(),
             faults: Vec::new(),
@@ -77,5 +83,16 @@ impl Book {
     /// Faults that were injected before a moment.
     pub fn faults_until(&self, at_ns: u64) -> impl Iterator<Item = &Done> {
         self.faults.iter().filter(move |fault| fault.at_ns <= at_ns)
+    }
+}
+
+impl GroupBook {
+    /// How many messages, from the first, are in place at every member, and the first member that has
+    /// no more.
+    pub fn in_place(&self) -> (u64, usize) {
+        let count = |(rank, member): (usize, &MemberBook)| {
+            (if rank == self.root { self.sent.len() as u64 } else { member.received }, rank)
+        };
+        self.members.iter().enumerate().map(count).min().unwrap_or_default()
     }
 }

@@ -15,6 +15,7 @@ const GRANT: u8 = 2;
 const FAILED: u8 = 3;
 const CLOSING: u8 = 4;
 const DELIVERED: u8 = 5;
+const COUNTED: u8 = 12;
 
 /// Names of planted bugs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,11 +40,15 @@ pub enum Canary {
     KeepsMemory,
     /// Deadlines are not kept.
     MissesDeadlines,
+    /// Members report one message more than is in place.
+    CountsTooMuch,
+    /// Members report one message less than is in place after a failure.
+    CountsTooLittle,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::CompletesTwice,
         Self::LosesCompletion,
         Self::MisplacesBlock,
@@ -54,6 +59,8 @@ impl Canary {
         Self::ClosesEarly,
         Self::KeepsMemory,
         Self::MissesDeadlines,
+        Self::CountsTooMuch,
+        Self::CountsTooLittle,
     ];
 
     /// As it is displayed and parsed.
@@ -69,6 +76,8 @@ impl Canary {
             Self::ClosesEarly => "closes-early",
             Self::KeepsMemory => "keeps-memory",
             Self::MissesDeadlines => "misses-deadlines",
+            Self::CountsTooMuch => "counts-too-much",
+            Self::CountsTooLittle => "counts-too-little",
         }
     }
 }
@@ -135,6 +144,9 @@ impl Planted {
         match (self.canary, word[0]) {
             (Canary::GrantsTooMuch, GRANT) if self.strikes() => word[1] += 1,
             (Canary::DropsNotice, FAILED) => return None,
+            (Canary::CountsTooMuch, GRANT) => change_count(&mut word[5..], 1),
+            (Canary::CountsTooMuch, COUNTED) => change_count(&mut word[1..], 1),
+            (Canary::CountsTooLittle, COUNTED) => change_count(&mut word[1..], -1),
             (Canary::BlamesAnother, FAILED) => {
                 let member = u32::from_le_bytes([word[2], word[3], word[4], word[5]]);
                 word[2..6].copy_from_slice(&(member.wrapping_add(1) % self.members).to_le_bytes());
@@ -171,4 +183,10 @@ impl Planted {
         reported.push(completion);
         reported
     }
+}
+
+/// The count that a word ends with.
+fn change_count(bytes: &mut [u8], by: i64) {
+    let bytes: &mut [u8; 8] = bytes.try_into().expect("a count has 8 bytes");
+    *bytes = u64::from_le_bytes(*bytes).saturating_add_signed(by).to_le_bytes();
 }

@@ -3,22 +3,84 @@
 use rdmc::{Algorithm, Counters, Failure, FailureKind, SmallMessages};
 
 use crate::{
-    book::{Book, Done, End, GroupBook},
+    book::{Book, Done, End},
     scenario::{Fault, Scenario},
 };
 
-/// A group has ended at a member: with success only if everybody has everything.
+/// A group has ended at a member: what that member claims of all others is true by now.
 pub fn ended(book: &mut Book, group: usize, rank: u32) {
-    let GroupBook { sent, members } = &book.groups[group];
-    let Some((_, End::Closed)) = &members[rank as usize].end else { return };
-    let lacking = members.iter().position(|member| member.completed < sent.len() as u64);
-    if let Some(lacking) = lacking {
-        let (has, all) = (members[lacking].completed, sent.len());
-        book.violated(format!(
-            "group {} is closed at member {rank}, but member {lacking} has {has} of {all} messages",
-            group
-        ));
+    let facts = &book.groups[group];
+    let violation = match &facts.members[rank as usize].end {
+        Some((_, End::Closed)) => {
+            let all = facts.sent.len() as u64;
+            let lacking = facts.members.iter().position(|member| member.completed < all);
+            lacking.map(|lacking| {
+                let has = facts.members[lacking].completed;
+                format!("is closed, but member {lacking} has {has} of {all} messages")
+            })
+        }
+        Some((_, End::Failed(Failure { delivered, .. }))) => {
+            let (in_place, lacking) = facts.in_place();
+            (*delivered > in_place).then(|| {
+                format!("reports {delivered} messages at all, but member {lacking} has {in_place}")
+            })
+        }
+        None => None,
+    };
+    if let Some(violation) = violation {
+        book.violated(format!("group {group} at member {rank} {violation}"));
     }
+}
+
+/// How good the counts of messages that reached all members were, after failures.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Members that reported the number that was true at the end.
+    pub exact: u64,
+    /// Members that reported less.
+    pub below: u64,
+    /// Groups in which all had to report the true number.
+    pub had_to_be_exact: u64,
+}
+
+/// Where an application has failed a group and nothing else has happened, and every member has
+/// reported before any could have reached its deadline for the count, all counts are exact.
+pub fn counts(book: &mut Book, scenario: &Scenario) -> Counts {
+    let mut counts = Counts::default();
+    let mut wrong = Vec::new();
+    for (index, group) in book.groups.iter().enumerate() {
+        let (in_place, _) = group.in_place();
+        let failures = group.members.iter().filter_map(|member| match &member.end {
+            Some((at_ns, End::Failed(failure))) => Some((*at_ns, failure)),
+            _ => None,
+        });
+        let failures: Vec<(u64, &Failure)> = failures.collect();
+        let exact = failures.iter().filter(|(_, failure)| failure.delivered == in_place).count();
+        counts.exact += exact as u64;
+        counts.below += (failures.len() - exact) as u64;
+        let Some(since_ns) = group.members.iter().filter_map(|member| member.aborted_ns).min()
+        else {
+            continue;
+        };
+        // A clock may be fast.
+        let until_ns = since_ns + scenario.groups[index].count_timeout_ns() / 10 * 9;
+        let is_by_application = |&(at_ns, failure): &(u64, &Failure)| {
+            at_ns < until_ns && failure.kind == FailureKind::Application
+        };
+        let only_applications = book.faults.iter().all(|fault| fault.what.is_of_application());
+        if !only_applications
+            || failures.len() < group.members.len()
+            || !failures.iter().all(is_by_application)
+        {
+            continue;
+        }
+        counts.had_to_be_exact += 1;
+        if exact < failures.len() {
+            wrong.push(format!("group {index}: {in_place} messages are at all, but {failures:?}"));
+        }
+    }
+    book.violations.extend(wrong);
+    counts
 }
 
 /// Nothing was done to anybody: every receiver has got every block and every small message once.

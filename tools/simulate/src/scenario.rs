@@ -1,6 +1,6 @@
 //! What a run is made of, as plain data: printed, kept in files, and made smaller.
 
-use std::{fmt, ops::RangeInclusive};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use engine::{GroupSettings, SmallMessages};
 use rdmc::{Algorithm, Schedule, Window};
@@ -95,7 +95,7 @@ pub struct GroupPlan {
     pub offload: bool,
     /// Slots, and the longest message that goes into one.
     pub small: Option<(u32, u32)>,
-    /// See [`GroupSettings::stall_timeout_ms`].
+    /// See [`GroupSettings::stall_timeout`]; 0 is for ever.
     pub stall_timeout_ms: u64,
     /// What the root sends, in order.
     pub sends: Vec<SendPlan>,
@@ -262,6 +262,11 @@ impl Fault {
         }
     }
 
+    /// Whether only an application does something; all members and the network go on.
+    pub fn is_of_application(&self) -> bool {
+        matches!(self, Self::Abort { .. } | Self::Refuse { .. } | Self::Mute { .. })
+    }
+
     /// Every member that it names.
     pub fn members(&self) -> Vec<u32> {
         match self {
@@ -306,6 +311,19 @@ impl NetworkPlan {
     }
 }
 
+impl GroupPlan {
+    /// How long nothing may move.
+    fn stall_timeout(&self) -> Option<Duration> {
+        (self.stall_timeout_ms > 0).then(|| Duration::from_millis(self.stall_timeout_ms))
+    }
+
+    /// How long a member counts after a failure, as the engine limits it.
+    pub fn count_timeout_ns(&self) -> u64 {
+        let limit = Duration::from_secs(2);
+        self.stall_timeout().unwrap_or(limit).min(limit).as_nanos() as u64
+    }
+}
+
 impl Scenario {
     /// How many members there are.
     pub fn size(&self) -> u32 {
@@ -338,7 +356,7 @@ impl Scenario {
                 ..SmallMessages::default()
             }),
             report_blocks: application.report_blocks,
-            stall_timeout_ms: plan.stall_timeout_ms,
+            stall_timeout: plan.stall_timeout(),
             ..GroupSettings::new(plan.number, rank, schedule)
         })
     }
@@ -348,8 +366,8 @@ impl Scenario {
     pub fn deadlines_ns(&self) -> u64 {
         let net = &self.network;
         let stall_ms = self.groups.iter().map(|group| group.stall_timeout_ms).max().unwrap_or(0);
-        // A clock may be slow.
-        let stall_ns = stall_ms * 1_100_000;
+        // Once for the group to stall, once for the count after it; a clock may be slow.
+        let stall_ns = 2 * stall_ms * 1_100_000;
         stall_ns + (net.silence_timeout_ms + net.drain_timeout_ms) * 1_000_000 + self.moving_ns()
     }
 
@@ -369,8 +387,9 @@ impl Scenario {
         };
         let size = u64::from(self.size());
         let moving_ns = size * self.groups.iter().map(moved_ns).sum::<u64>();
-        // Closing goes along a chain of all members three times, a failure once.
-        let ending_ns = (4 * size + 4) * word_ns * self.groups.len() as u64;
+        // Closing goes along a chain of all members three times, a failure once, and its count
+        // twice.
+        let ending_ns = (6 * size + 6) * word_ns * self.groups.len() as u64;
         net.loss_detection_ns + moving_ns + ending_ns
     }
 

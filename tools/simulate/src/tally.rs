@@ -4,7 +4,12 @@ use std::fmt;
 
 use rdmc::FailureKind;
 
-use crate::{book::End, checks::Blame, scenario::Fault, world::Report};
+use crate::{
+    book::End,
+    checks::{Blame, Counts},
+    scenario::Fault,
+    world::Report,
+};
 
 /// Kinds of failures, in the order in which they are printed.
 const FAILURES: [FailureKind; 6] = [
@@ -40,6 +45,8 @@ pub struct Tally {
     pub slowest: (f64, u64),
     /// Whom failures have named.
     pub blame: Blame,
+    /// How many messages failures have reported as being at all members.
+    pub counts: Counts,
 }
 
 impl Tally {
@@ -47,6 +54,12 @@ impl Tally {
         if other.0 > self.slowest.0 {
             self.slowest = other;
         }
+    }
+
+    fn add_counts(&mut self, counts: Counts) {
+        self.counts.exact += counts.exact;
+        self.counts.below += counts.below;
+        self.counts.had_to_be_exact += counts.had_to_be_exact;
     }
 
     /// Counts the run of a seed.
@@ -70,6 +83,7 @@ impl Tally {
         self.successes += u64::from(report.ends.iter().all(|end| *end == End::Closed));
         self.blame.exact += report.blame.exact;
         self.blame.behind += report.blame.behind;
+        self.add_counts(report.counts);
         self.note_slow((report.lateness, seed));
     }
 
@@ -83,6 +97,7 @@ impl Tally {
         self.successes += other.successes;
         self.blame.exact += other.blame.exact;
         self.blame.behind += other.blame.behind;
+        self.add_counts(other.counts);
         self.note_slow(other.slowest);
         self.faults.iter_mut().zip(other.faults).for_each(|(sum, count)| *sum += count);
         self.failed.iter_mut().zip(other.failed).for_each(|(sum, count)| *sum += count);
@@ -109,6 +124,12 @@ impl fmt::Display for Tally {
         writeln!(
             f,
             "blamed: {exact} times somebody to whom it was done, {behind} somebody behind"
+        )?;
+        let Counts { exact, below, had_to_be_exact } = self.counts;
+        writeln!(
+            f,
+            "messages at all members after a failure: {exact} reports exact, {below} below; exact \
+             by all in {had_to_be_exact} groups that had to be"
         )?;
         let (part, seed) = self.slowest;
         write!(f, "slowest end: {:.0} % of the time allowed (seed {seed})", 100.0 * part)

@@ -17,7 +17,7 @@ use crate::{
     application::Application,
     book::{Book, Done, End},
     canary::{Canary, Planted},
-    checks::{self, Blame},
+    checks::{self, Blame, Counts},
     dice::Dice,
     node::{Node, Watch},
     options::Options,
@@ -51,6 +51,8 @@ pub struct Report {
     pub ends: Vec<End>,
     /// Whom failures have named.
     pub blame: Blame,
+    /// How many messages failures have reported as being at all members.
+    pub counts: Counts,
 }
 
 /// Runs a scenario to its end, or to the first thing that must not happen. A panic is such a thing.
@@ -90,6 +92,7 @@ impl Report {
             faults: Vec::new(),
             ends: Vec::new(),
             blame: Blame::default(),
+            counts: Counts::default(),
         }
     }
 }
@@ -454,6 +457,7 @@ impl<'a> World<'a> {
             }
         }
         let blame = checks::failures(&mut self.book, self.scenario);
+        let counts = checks::counts(&mut self.book, self.scenario);
         let members = self.book.groups.iter().flat_map(|group| &group.members);
         Report {
             violations: Vec::new(),
@@ -463,6 +467,7 @@ impl<'a> World<'a> {
             lateness,
             ends: members.filter_map(|member| member.end.clone()).map(|(_, end)| end).collect(),
             blame,
+            counts,
             faults: std::mem::take(&mut self.book.faults),
             ..Report::empty()
         }

@@ -160,7 +160,7 @@ impl World {
             settings.offload = shape.offload;
             settings.report_blocks = shape.arrivals;
             // Virtual time passes only with events: a stalled run ends by itself.
-            settings.stall_timeout_ms = 0;
+            settings.stall_timeout = None;
             engine.create(settings, links)?;
         }
         let object =

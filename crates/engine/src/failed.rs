@@ -1,0 +1,142 @@
+//! A group that has failed, until its last event is due.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use transport::Transport;
+
+use crate::{event::Event, failure::Failure, transfers::Transfers, words::Word};
+
+/// How long a failed group waits for others: for jobs that are under way, whose memory is kept back
+/// meanwhile, and for counts. A disk or a member that is stuck may be so for ever.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why a group has failed, and what it still waits for.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    failure: Failure,
+    count_ends_at: Duration,
+    jobs_end_at: Duration,
+    /// Set when jobs are not waited for any more.
+    gave_up_jobs: bool,
+}
+
+impl Failed {
+    /// The group has failed now: notifies every neighbour, and starts to count what is in place at all
+    /// members.
+    pub(crate) fn start<T: Transport>(
+        mut failure: Failure,
+        transfers: &mut Transfers,
+        transport: &mut T,
+    ) -> Self {
+        let (in_place, now) = (transfers.in_place(), transport.now());
+        transfers.staging.clear();
+        let Transfers { watermark, peers, settings, .. } = transfers;
+        let notice = Word::of_failure(&failure);
+        let mut notified = BTreeSet::new();
+        for (rank, endpoint) in peers.iter() {
+            match peers.write(transport, rank, &notice) {
+                Ok(()) => drop(notified.insert(rank)),
+                // That neighbour learns of the failure by the end of the connection.
+                Err(_) => transport.close(endpoint),
+            }
+        }
+        watermark.start_count(in_place, |rank| notified.contains(&rank));
+        failure.delivered = watermark.everywhere(in_place);
+        let patience = settings.stall_timeout.map_or(PATIENCE, |timeout| timeout.min(PATIENCE));
+        let mut failed = Self {
+            failure,
+            count_ends_at: now + patience,
+            jobs_end_at: now + PATIENCE,
+            gave_up_jobs: false,
+        };
+        failed.go_on(transfers, transport);
+        failed
+    }
+
+    pub(crate) fn failure(&self) -> &Failure {
+        &self.failure
+    }
+
+    /// A neighbour's word: only counts matter, and nothing fails the group again.
+    pub(crate) fn on_control<T: Transport>(
+        &mut self,
+        transfers: &mut Transfers,
+        transport: &mut T,
+        rank: u32,
+        word: &Word,
+    ) {
+        if transfers.watermark.is_counting() && transfers.watermark.on_count(rank, word).is_ok() {
+            self.go_on(transfers, transport);
+        }
+    }
+
+    /// The connection to a neighbour has ended.
+    pub(crate) fn on_lost<T: Transport>(
+        &mut self,
+        transfers: &mut Transfers,
+        transport: &mut T,
+        rank: u32,
+    ) {
+        if transfers.watermark.is_counting() {
+            transfers.watermark.on_lost(rank);
+            self.go_on(transfers, transport);
+        }
+    }
+
+    /// Takes the next step of the count, and closes all connections after the last.
+    fn go_on<T: Transport>(&mut self, transfers: &mut Transfers, transport: &mut T) {
+        let Transfers { watermark, peers, .. } = transfers;
+        while let Some((rank, word)) = watermark.next_word() {
+            if peers.write(transport, rank, &word).is_err() {
+                watermark.on_lost(rank);
+            }
+        }
+        if !transfers.watermark.is_counting() {
+            self.failure.delivered = transfers.watermark.everywhere(transfers.in_place());
+            transfers.peers.close(transport);
+        }
+    }
+
+    fn waits_for_jobs(&self, transfers: &Transfers) -> bool {
+        transfers.staging.is_busy() && !self.gave_up_jobs
+    }
+
+    /// When [`Failed::check`] has to be called at the latest, if at all.
+    pub(crate) fn deadline(&self, transfers: &Transfers) -> Option<Duration> {
+        let count = transfers.watermark.is_counting().then_some(self.count_ends_at);
+        let jobs = self.waits_for_jobs(transfers).then_some(self.jobs_end_at);
+        count.into_iter().chain(jobs).min()
+    }
+
+    /// Stops waiting for what is overdue. Memory of jobs is not handed back: it goes with them.
+    pub(crate) fn check<T: Transport>(
+        &mut self,
+        transfers: &mut Transfers,
+        transport: &mut T,
+        now: Duration,
+    ) {
+        if transfers.watermark.is_counting() && now >= self.count_ends_at {
+            transfers.watermark.stop_count();
+            self.go_on(transfers, transport);
+        }
+        if self.waits_for_jobs(transfers) && now >= self.jobs_end_at {
+            let (group, what) = (self.failure.group, transfers.staging.occupation());
+            tracing::warn!(target: "rdmc::engine", group, what, "storage does not answer");
+            self.gave_up_jobs = true;
+        }
+    }
+
+    /// Whether the last event is due: nothing is in use any more.
+    pub(crate) fn is_over(&self, transfers: &Transfers) -> bool {
+        !transfers.watermark.is_counting()
+            && transfers.posts.are_done()
+            && !self.waits_for_jobs(transfers)
+    }
+
+    /// The last event.
+    pub(crate) fn into_event(self, transfers: &mut Transfers) -> Event {
+        let mut regions: Vec<_> = std::mem::take(&mut transfers.memory).into_iter().collect();
+        regions.retain(|&(message, _)| !transfers.staging.uses(message));
+        Event::Failed { failure: self.failure, regions }
+    }
+}
