@@ -1,4 +1,4 @@
-//! What somebody without the secret says to a listener.
+//! An unauthenticated peer of a listener.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -192,7 +192,7 @@ fn no_file_is_too_long() {
     let broken: Vec<String> = sources()
         .iter()
         .filter_map(|(path, text)| {
-            // What a generator has made is nobody's to read.
+            // Generated files are not edited.
             if text.starts_with("// Made of ") {
                 return None;
             }
@@ -259,20 +259,20 @@ fn nothing_is_left_for_later() {
 }
 
 #[test]
-fn crates_use_only_the_rooms_below_them() {
+fn crates_use_only_the_crates_below_them() {
     let allowed: BTreeMap<_, _> = MAY_USE.iter().copied().collect();
     let mut broken = Vec::new();
     for manifest in manifests() {
         let path = root().join(&manifest).with_file_name("");
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let Some(rooms) = allowed.get(name.as_str()) else {
-            broken.push(format!("{name}: say in this test which crates it may use"));
+        let Some(may_use) = allowed.get(name.as_str()) else {
+            broken.push(format!("{name}: add the crates that it may use to this test"));
             continue;
         };
         let used = keys(&read(&path.join("Cargo.toml")), "dependencies");
         let own = used.iter().filter(|used| allowed.contains_key(used.as_str()));
         broken.extend(
-            own.filter(|used| !rooms.contains(&used.as_str()))
+            own.filter(|used| !may_use.contains(&used.as_str()))
                 .map(|used| format!("{name} uses {used}")),
         );
     }
@@ -288,8 +288,8 @@ fn the_library_links_nothing_of_switches_unasked() {
         .current_dir(root())
         .output()
         .expect("cargo runs");
-    let said = String::from_utf8_lossy(&tree.stderr);
-    assert!(tree.status.success(), "cargo tree: {said}");
+    let error = String::from_utf8_lossy(&tree.stderr);
+    assert!(tree.status.success(), "cargo tree: {error}");
     let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
     let linked: BTreeSet<&str> =
         tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
@@ -355,7 +355,7 @@ fn versions_are_chosen_once_and_used() {
         }
     }
     broken.extend(known.difference(&used).map(|name| format!("Cargo.toml: no crate uses {name}")));
-    assert_none(&broken, "versions of dependencies stand in the workspace's Cargo.toml");
+    assert_none(&broken, "versions of dependencies are in the workspace's Cargo.toml");
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn files_that_are_named_exist() {
     assert_none(&broken, "files that are named and do not exist");
 }
 
-/// The table of measurements in `tools/dev/results`: page, file, what `./dev bench` is told.
+/// The table of measurements in `tools/dev/results`: page, file, arguments of `./dev bench`.
 fn measurements() -> Vec<(String, String)> {
     let script = read(&root().join("tools/dev/results"));
     let table =
@@ -432,13 +432,13 @@ fn results_are_made_as_their_pages_say() {
     for path in files("docs/results", ".md") {
         let page = path.file_stem().unwrap_or_default().to_string_lossy();
         if page != "README" && !all.iter().any(|(known, _)| *known == page) {
-            broken.push(format!(
-                "{}: tools/dev/results does not know how to make it",
-                path.display()
-            ));
+            broken.push(format!("{}: tools/dev/results has no line for it", path.display()));
         }
     }
-    assert_none(&broken, "`./dev bench results` and the pages in docs/results say the same");
+    assert_none(
+        &broken,
+        "`./dev bench results` and the pages in docs/results have the same commands",
+    );
 }
 
 #[test]
