@@ -1,4 +1,4 @@
-//! Members in network namespaces over links of a known rate: what part of it each copy gets.
+//! Members in network namespaces over links of a known rate: the share of it that each copy gets.
 
 use charts::{Axis, Chart, Point};
 use lab::{Lab, LabSettings, Link, Rate};
@@ -51,7 +51,7 @@ pub struct Args {
     output: DrawnOutput,
 }
 
-/// The rate of a link that two cores can carry for so many members.
+/// The highest rate of links that two cores can carry for this many members.
 pub fn usual_rate(members: u32) -> Rate {
     Rate::from_mbit(u64::from(4_000 / members).min(1_000))
 }
@@ -128,7 +128,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     args.output.print(&report, || args.chart(&found))
 }
 
-/// What one algorithm gave with one block size.
+/// The results of one algorithm with one block size.
 struct Found {
     members: u32,
     rate: Rate,
@@ -208,8 +208,9 @@ impl Args {
         Ok(found.collect())
     }
 
-    /// Bandwidth against members, with the best block size for each number of members: a panel for each length with a line
-    /// for each algorithm, or one panel with a line for each length if there is one algorithm.
+    /// Bandwidth against members, with the best block size for each number of members: a panel for
+    /// each length with a line for each algorithm, or one panel with a line for each length if there
+    /// is one algorithm.
     fn chart(&self, found: &[Found]) -> Chart {
         let is_one = found.windows(2).all(|pair| pair[0].line_name() == pair[1].line_name());
         let have_same_rate = found.windows(2).all(|pair| pair[0].rate == pair[1].rate);

@@ -188,7 +188,7 @@ fn a_breakdown_over_libfabric_has_no_gaps() {
 #[test]
 fn groups_of_every_length_are_verified() {
     let json = json_of(&bench("verify --members 3 --bytes 0,1,7KiB,20001 --block 7KiB --json"));
-    // All of them relayed by 7 algorithms, and the 3 small ones written to everybody as well.
+    // All of them relayed by 7 algorithms, and the 3 small ones also written to all receivers.
     assert_eq!(json["rows"].as_array().unwrap().len(), 7 * 4 + 3);
 }
 
@@ -331,7 +331,7 @@ fn rows_in_lab(arguments: &str) -> Option<Vec<serde_json::Value>> {
     Some(json_of(&output)["rows"].as_array().unwrap().clone())
 }
 
-/// Counted, not timed: what crosses uplinks is what schedules say, and acknowledgements.
+/// Counted, not timed: uplinks carry what schedules determine, and acknowledgements.
 #[test]
 fn rack_algorithms_cross_each_uplink_once() {
     let arguments =

@@ -164,8 +164,8 @@ fn tidy(value: f64) -> String {
 }
 
 impl Chart {
-    /// Points with the title of their panel and the name of their line, both in the order in which they first occur. Each
-    /// line connects its points from left to right.
+    /// Points with the title of their panel and the name of their line, both in the order in which
+    /// they first occur. Each line connects its points from left to right.
     pub fn grouped(
         title: &str,
         x: Axis,

@@ -8,7 +8,7 @@ use crate::{Error, command};
 
 /// Moves this thread into a new network namespace, in which there is a loopback device that is down,
 /// and nothing else. Threads that it starts afterwards come with it; others stay where they are. The
-/// namespace goes with the last thread and socket in it.
+/// namespace is removed with the last thread and socket in it.
 ///
 /// Needs root.
 pub fn enter_own_network() -> Result<(), Error> {

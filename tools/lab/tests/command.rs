@@ -117,7 +117,7 @@ fn commands_on_hosts_have_their_input_output_and_exit_code() {
     assert!(errors.contains("hosts are 0 to 1"), "{errors}");
 }
 
-/// Starts making a large lab, and comes back when there is some of it.
+/// Starts making a large lab, and returns when parts of it exist.
 fn begin(name: &str) -> Child {
     let maker = lab(name, "up --hosts 64 --rate 10mbit")
         .stdout(Stdio::null())
