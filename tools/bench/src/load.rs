@@ -35,7 +35,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Of a message of so many blocks; `racks` names the rack of each member.
+    /// Of a message of this many blocks; `racks` has the rack of each member.
     pub fn of(schedule: &Schedule, racks: &[u32], blocks: u32) -> Self {
         let count = racks.iter().max().map_or(0, |&last| last as usize + 1);
         let mut load = Self {

@@ -20,6 +20,7 @@ mod load;
 mod local;
 mod member;
 mod member_processes;
+mod member_threads;
 mod modes;
 mod offload;
 mod outcome;

@@ -33,7 +33,7 @@ const HEAD_START: Duration = Duration::from_millis(50);
 /// For members to finish their traces.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Jobs of all crews so far: a trace of several has each group's number once.
+/// Jobs so far: each group of a trace has a number of its own.
 static JOBS: AtomicU64 = AtomicU64::new(0);
 
 /// The result of one job.

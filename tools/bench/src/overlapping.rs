@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{
     interrupt::Interrupt,
     load::Load,
-    member::Together,
+    member::{Together, blocks},
     member_processes::MemberProcesses,
     outcome::Outcome,
     racks,
@@ -161,7 +161,7 @@ fn limit_mbit(settings: &LabSettings, together: &Together) -> Outcome<f64> {
     let racks: Vec<u32> = (0..settings.hosts).map(|host| settings.rack_of(host)).collect();
     let mut load: Option<Load> = None;
     for schedule in together.schedules(settings.hosts)? {
-        let one = Load::of(&schedule, &racks, together.blocks());
+        let one = Load::of(&schedule, &racks, blocks(together.message_bytes, together.block_bytes));
         match &mut load {
             Some(load) => *load += &one,
             None => load = Some(one),

@@ -7,7 +7,7 @@ use rustix::param::clock_ticks_per_second;
 /// State LISTEN in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 
-/// Processor time and threads of some processes, as of the last look at each.
+/// Processor time and threads of some processes, as last read.
 #[derive(Debug, Default)]
 pub struct Watch(BTreeMap<u32, Seen>);
 
@@ -43,7 +43,7 @@ pub fn children(process: u32) -> Vec<u32> {
 }
 
 impl Watch {
-    /// Looks at a process; one that has ended stays as it was.
+    /// Reads the counters of a process; one that has ended keeps its last ones.
     pub fn look_at(&mut self, process: u32) {
         let Some((cpu_ns, threads)) = stat(process) else { return };
         let new = Seen { first_cpu_ns: cpu_ns, cpu_ns, threads };

@@ -1,8 +1,6 @@
-//! Members in network namespaces over links of a known rate: what part of it each copy gets.
+//! Members in network namespaces over links of a known rate: the share of it that each copy gets.
 
-use std::collections::BTreeMap;
-
-use charts::{Axis, Chart, Line, Panel, Point};
+use charts::{Axis, Chart, Point};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::{
     choice::{ChoiceRequest, Costs},
@@ -53,7 +51,7 @@ pub struct Args {
     output: DrawnOutput,
 }
 
-/// The rate of a link that two cores can carry for so many members.
+/// The highest rate of links that two cores can carry for this many members.
 pub fn usual_rate(members: u32) -> Rate {
     Rate::from_mbit(u64::from(4_000 / members).min(1_000))
 }
@@ -131,7 +129,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     args.output.print(&report, || args.chart(&found))
 }
 
-/// What one algorithm gave with one block size.
+/// The results of one algorithm with one block size.
 struct Found {
     members: u32,
     rate: Rate,
@@ -211,53 +209,28 @@ impl Args {
         Ok(found.collect())
     }
 
-    /// Bandwidth against members: a panel for each length with a line for each algorithm, or one
-    /// panel with a line for each length if there is one algorithm.
+    /// Bandwidth against members, with the best block size for each number of members: a panel for
+    /// each length with a line for each algorithm, or one panel with a line for each length if there
+    /// is one algorithm.
     fn chart(&self, found: &[Found]) -> Chart {
-        let mut names: Vec<&str> = Vec::new();
-        for name in found.iter().map(Found::line_name) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        let panels = match names[..] {
-            [name] => {
-                let line = |&bytes: &u64| best_line(found, name, bytes, size::show(bytes));
-                let lines = self.bytes.iter().map(line).collect();
-                vec![Panel { title: name.to_owned(), y: axis(found), lines }]
-            }
-            _ => {
-                let line = |name: &&str, bytes| best_line(found, name, bytes, name.to_string());
-                let panel = |&bytes: &u64| {
-                    let lines = names.iter().map(|name| line(name, bytes)).collect();
-                    Panel { title: size::show(bytes), y: axis(found), lines }
-                };
-                self.bytes.iter().map(panel).collect()
-            }
+        let is_one = found.windows(2).all(|pair| pair[0].line_name() == pair[1].line_name());
+        let have_same_rate = found.windows(2).all(|pair| pair[0].rate == pair[1].rate);
+        let key = |one: &Found| (one.line_name().to_owned(), one.job.message_bytes, one.members);
+        let is_best = |one: &&Found| {
+            let mut others = found.iter().filter(|other| key(other) == key(one));
+            others.all(|other| one.result.seconds() <= other.result.seconds())
         };
-        let title = "Bandwidth against the number of members".into();
-        Chart { title, x: Axis::counted("members"), panels }
+        let point = |one: &Found| {
+            let (name, length) = (one.line_name().to_owned(), size::show(one.job.message_bytes));
+            let (panel, line) = if is_one { (name, length) } else { (length, name) };
+            (panel, line, one.point(if have_same_rate { 1.0 } else { one.rate.mbit() }))
+        };
+        let y = if have_same_rate { "Mbit/s" } else { "share of the links' rate" };
+        Chart::grouped(
+            "Bandwidth against the number of members",
+            Axis::counted("members"),
+            Axis::linear(y),
+            found.iter().filter(is_best).map(point),
+        )
     }
-}
-
-fn have_same_rate(found: &[Found]) -> bool {
-    found.windows(2).all(|pair| pair[0].rate == pair[1].rate)
-}
-
-/// Shares, where links have several rates.
-fn axis(found: &[Found]) -> Axis {
-    Axis::linear(if have_same_rate(found) { "Mbit/s" } else { "share of the links' rate" })
-}
-
-/// One algorithm and length, with the block size that is the best for each number of members.
-fn best_line(all: &[Found], name: &str, bytes: u64, label: String) -> Line {
-    let mut best = BTreeMap::<u32, &Found>::new();
-    for one in all.iter().filter(|one| one.line_name() == name && one.job.message_bytes == bytes) {
-        let so_far = best.entry(one.members).or_insert(one);
-        if one.result.seconds() < so_far.result.seconds() {
-            *so_far = one;
-        }
-    }
-    let divisor = |one: &Found| if have_same_rate(all) { 1.0 } else { one.rate.mbit() };
-    Line::new(label, best.into_values().map(|one| one.point(divisor(one))).collect())
 }

@@ -39,7 +39,7 @@ pub struct Args {
     /// How many objects each algorithm sends
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     objects: u32,
-    /// How many of them are on their way at the same time
+    /// How many of them are in flight at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     in_flight: u32,
     #[command(flatten)]
@@ -213,7 +213,7 @@ fn busy_ns(flights: &[Flight]) -> u64 {
     busy
 }
 
-/// The least of these sorted values that so many percent of them do not exceed.
+/// The least of these sorted values that this percentage of them do not exceed.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)

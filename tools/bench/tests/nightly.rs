@@ -1,4 +1,4 @@
-//! `./dev nightly`: what it makes of its steps, and that each of them is a command that there is.
+//! `./dev nightly`: how it judges its steps, and that each of them is an existing command.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,7 @@ fn read(path: &str) -> String {
 }
 
 fn nightly(arguments: &[&str]) -> Output {
-    Command::new(root().join("tools/nightly/run")).args(arguments).output().expect("there is bash")
+    Command::new(root().join("tools/nightly/run")).args(arguments).output().expect("bash runs")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -34,7 +34,7 @@ fn steps(options: &[&str]) -> Vec<(String, Vec<String>)> {
     text(&output.stdout).lines().map(step).collect()
 }
 
-/// A table whose commands are scripts that say something.
+/// A table whose commands are scripts with some output.
 struct Table {
     directory: tempfile::TempDir,
     lines: String,
@@ -75,7 +75,7 @@ fn a_step_is_judged_by_what_it_ran_and_all_steps_run() {
     let tests = "test result: ok. 3 passed; 0 failed";
     table.step("breaks", "tests", &format!("echo '{tests}'; exit 3"));
     table.step("is-empty", "tests", "echo 'test result: ok. 0 passed; 0 failed; 0 ignored'");
-    table.step("says-nothing", "runs", "exit 0");
+    table.step("prints-nothing", "runs", "exit 0");
     table.step("skips", "tests", "echo 'dev: SKIPPED: needs nightly Rust'");
     table.step(
         "skips-all",
@@ -89,7 +89,7 @@ fn a_step_is_judged_by_what_it_ran_and_all_steps_run() {
     for (name, count, verdict) in [
         ("breaks", "3", "FAILED with status 3"),
         ("is-empty", "0", "FAILED: it ran nothing"),
-        ("says-nothing", "0", "FAILED: it ran nothing"),
+        ("prints-nothing", "0", "FAILED: it ran nothing"),
         ("skips", "0", "SKIPPED: needs nightly Rust"),
         ("skips-all", "0", "SKIPPED: needs root"),
         ("skips-some", "2", "passed, but SKIPPED: needs root"),
@@ -106,7 +106,7 @@ fn a_step_is_judged_by_what_it_ran_and_all_steps_run() {
     assert!(output.contains("0 failed") && !output.contains("breaks"), "{output}");
 }
 
-/// Of each kind, as the programs say it.
+/// Of each kind, in the form that the programs print.
 #[test]
 fn what_ran_is_counted_by_kind() {
     let report = "first: what\\n2 cores\\n\\na  b\\n1  2\\n3  4\\n\\na note\\n";
@@ -166,7 +166,7 @@ fn how_much_runs_can_be_chosen() {
 }
 
 #[test]
-fn every_step_is_a_command_that_there_is() {
+fn every_step_is_an_existing_command() {
     for options in [&[][..], &["--short"]] {
         for (name, words) in steps(options) {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -184,7 +184,7 @@ fn check_command(name: &str, words: &[&str]) {
                 "{name}"
             );
         }
-        // Which there are, the next test knows.
+        // The next test compares their names.
         ["./dev", "fuzz", _, "--seconds", seconds] => assert!(seconds.parse::<u32>().is_ok()),
         ["./dev", "bench", "results", "--output", directory, pages @ ..] => {
             assert!(directory.ends_with("/logs/results"), "{name}: not over what is committed");
@@ -220,7 +220,7 @@ fn check_command(name: &str, words: &[&str]) {
         }
         // Tests of these packages have their options.
         ["./dev", "sim", ..] | ["./dev", "demo", "--size", _] => {}
-        _ => panic!("{name}: who knows whether this is a command? {words:?}"),
+        _ => panic!("{name}: add a check of this command: {words:?}"),
     }
 }
 

@@ -23,7 +23,7 @@ const MARKS_MAX: f64 = 10.0;
 /// A picture: panels side by side.
 #[derive(Debug)]
 pub struct Chart {
-    /// For programs that read the picture to people.
+    /// For screen readers.
     pub title: String,
     /// To the right, the same for all panels.
     pub x: Axis,
@@ -93,7 +93,7 @@ pub enum Style {
     Solid,
     /// The same in another way, such as by a model.
     Dashed,
-    /// Dotted and without a colour: a limit, that nobody has measured.
+    /// Dotted and without a colour: a limit, which is not measured.
     Bound,
 }
 
@@ -164,8 +164,8 @@ fn tidy(value: f64) -> String {
 }
 
 impl Chart {
-    /// Points with the title of their panel and the name of their line, both in the order in which they first occur. Each
-    /// line connects its points from left to right.
+    /// Points with the title of their panel and the name of their line, both in the order in which
+    /// they first occur. Each line connects its points from left to right.
     pub fn grouped(
         title: &str,
         x: Axis,

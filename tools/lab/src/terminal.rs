@@ -19,7 +19,7 @@ pub struct Which {
     pub name: String,
 }
 
-/// Signals to end are noted from now on; a flag says whether there was one.
+/// From now on SIGINT, SIGTERM and SIGHUP set the flag.
 pub fn watch_signals() -> Result<Arc<AtomicBool>, Error> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -30,11 +30,11 @@ pub fn watch_signals() -> Result<Arc<AtomicBool>, Error> {
 }
 
 /// [`Error::Interrupted`] once a signal has come.
-pub fn go_on(stop: &AtomicBool) -> Result<(), Error> {
+pub fn check_stop(stop: &AtomicBool) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// Writes to standard output. That its reader has seen enough is no error.
+/// Writes to standard output. A closed pipe is no error.
 pub fn print(text: &str) -> Result<(), Error> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

@@ -1,4 +1,4 @@
-//! Rates and sizes as people write them.
+//! Rates and sizes in text form.
 
 use std::{fmt, str::FromStr};
 

@@ -76,7 +76,7 @@ impl Args {
     }
 }
 
-/// Makes it, and says how to use it.
+/// Makes the lab, and prints the commands to use it.
 pub fn run(args: &Args) -> Result<(), Error> {
     let stop = watch_signals()?;
     let settings = args.settings();

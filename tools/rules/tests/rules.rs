@@ -195,7 +195,7 @@ fn no_file_is_too_long() {
     let broken: Vec<String> = sources()
         .iter()
         .filter_map(|(path, text)| {
-            // What a generator has made is nobody's to read.
+            // Generated files are not edited.
             if text.starts_with("// Made of ") {
                 return None;
             }
@@ -291,8 +291,8 @@ fn the_library_links_nothing_of_switches_unasked() {
         .current_dir(root())
         .output()
         .expect("cargo runs");
-    let said = String::from_utf8_lossy(&tree.stderr);
-    assert!(tree.status.success(), "cargo tree: {said}");
+    let error = String::from_utf8_lossy(&tree.stderr);
+    assert!(tree.status.success(), "cargo tree: {error}");
     let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
     let linked: BTreeSet<&str> =
         tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
@@ -384,7 +384,7 @@ fn versions_are_chosen_once_and_used() {
         }
     }
     broken.extend(known.difference(&used).map(|name| format!("Cargo.toml: no crate uses {name}")));
-    assert_none(&broken, "versions of dependencies stand in the workspace's Cargo.toml");
+    assert_none(&broken, "versions of dependencies are in the workspace's Cargo.toml");
 }
 
 #[test]
@@ -430,7 +430,7 @@ fn files_that_are_named_exist() {
     assert_none(&broken, "files that are named and do not exist");
 }
 
-/// The table of measurements in `tools/dev/results`: page, file, what `./dev bench` is told.
+/// The table of measurements in `tools/dev/results`: page, file, arguments of `./dev bench`.
 fn measurements() -> Vec<(String, String)> {
     let script = read(&root().join("tools/dev/results"));
     let table =
@@ -461,13 +461,13 @@ fn results_are_made_as_their_pages_say() {
     for path in files("docs/results", ".md") {
         let page = path.file_stem().unwrap_or_default().to_string_lossy();
         if page != "README" && !all.iter().any(|(known, _)| *known == page) {
-            broken.push(format!(
-                "{}: tools/dev/results does not know how to make it",
-                path.display()
-            ));
+            broken.push(format!("{}: tools/dev/results has no line for it", path.display()));
         }
     }
-    assert_none(&broken, "`./dev bench results` and the pages in docs/results say the same");
+    assert_none(
+        &broken,
+        "`./dev bench results` and the pages in docs/results have the same commands",
+    );
 }
 
 #[test]

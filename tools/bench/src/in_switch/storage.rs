@@ -1,6 +1,6 @@
 //! Figure 8: reads from a storage system that replicates writes.
 
-use charts::{Axis, Chart, Line, Panel, Point};
+use charts::{Axis, Chart, Point};
 use mcrdma::plan::Device;
 use mcrdma_sim::{
     Distribution, Pattern,
@@ -8,7 +8,7 @@ use mcrdma_sim::{
 };
 use serde_json::json;
 
-use super::args::{Args, lines};
+use super::args::Args;
 use crate::{
     outcome::Outcome,
     report::{Report, number},
@@ -80,15 +80,15 @@ fn saved_by_all(all: &[StorageRow], lowest: &[StorageRow]) -> String {
 }
 
 fn chart(alibaba: &[StorageRow], lowest: &[StorageRow], web_search: &[StorageRow]) -> Chart {
-    let point = |row: &StorageRow| (row.load, row.read_us);
-    let panel = |title: &str, rows: &[StorageRow]| Panel {
-        title: title.into(),
-        y: Axis::linear("µs for a read"),
-        lines: lines(rows, |row| row.pattern, point),
+    let point = |panel: &str, line: &str, row: &StorageRow| {
+        (panel.to_owned(), line.to_owned(), Point::new(row.load, row.read_us))
     };
-    let mut panels = vec![panel("Alibaba's storage", alibaba), panel("Web search", web_search)];
-    let points = lowest.iter().map(point).map(|(x, y)| Point::new(x, y)).collect();
-    panels[0].lines.push(Line::new("lowest switches", points));
-    let x = Axis::linear("load");
-    Chart { title: "Reads from a storage system".into(), x, panels }
+    let by_pattern = |panel, rows: &[StorageRow]| {
+        rows.iter().map(|row| point(panel, row.pattern.name(), row)).collect::<Vec<_>>()
+    };
+    let mut points = by_pattern("Alibaba's storage", alibaba);
+    points.extend(lowest.iter().map(|row| point("Alibaba's storage", "lowest switches", row)));
+    points.extend(by_pattern("Web search", web_search));
+    let (x, y) = (Axis::linear("load"), Axis::linear("µs for a read"));
+    Chart::grouped("Reads from a storage system", x, y, points)
 }

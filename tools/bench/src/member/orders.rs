@@ -119,7 +119,7 @@ pub enum Answer {
         object: usize,
         at_ns: u64,
     },
-    /// All groups are closed; so much processor time this took, in ns.
+    /// All groups are closed; the processor time that this took, in ns.
     Stored(u64),
     Failed(String),
     /// What [`Order::Fail`] asked for happens now.
@@ -165,7 +165,7 @@ impl Job {
         Self { messages_in_flight, messages, ..Self::one(algorithm, block_bytes, message_bytes) }
     }
 
-    /// The same in a group of so many members, with this window or that which they would have.
+    /// The same in a group of this size, with this window or the usual one.
     pub fn in_group(self, members: u32, window: Option<u32>) -> Self {
         let usual = || Window::for_group(self.block_bytes, members).receives;
         Self { window: window.unwrap_or_else(usual), ..self }
@@ -185,6 +185,11 @@ impl Job {
 
     /// How many blocks a message has.
     pub fn blocks(&self) -> u32 {
-        u32::try_from(self.message_bytes.div_ceil(self.block_bytes)).unwrap_or(u32::MAX)
+        blocks(self.message_bytes, self.block_bytes)
     }
+}
+
+/// How many blocks a message has.
+pub fn blocks(message_bytes: u64, block_bytes: u64) -> u32 {
+    u32::try_from(message_bytes.div_ceil(block_bytes)).unwrap_or(u32::MAX)
 }

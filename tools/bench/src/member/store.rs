@@ -217,8 +217,8 @@ impl Part<'_> {
         Ok(0)
     }
 
-    /// Receives so many objects, and checks each before it reports it, so that the next is not yet sent. Answers the
-    /// processor time of checking, in ns.
+    /// Receives this many objects, and checks each before it reports it, so that the next is not
+    /// yet sent. Answers the processor time of checking, in ns.
     fn receive(&self, objects: usize) -> Outcome<u64> {
         let mut checking_ns = 0;
         let mut arrived = HashMap::new();

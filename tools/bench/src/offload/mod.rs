@@ -1,7 +1,6 @@
 //! Members that relay late, with and without offload (DSN 2018 section 5.2.3 and Fig. 12).
 
 mod args;
-mod member_threads;
 mod real;
 mod simulated;
 

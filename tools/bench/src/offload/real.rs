@@ -1,18 +1,17 @@
 //! A group over a real fabric, in which one program pauses at random.
 
-use std::time::Duration;
+use std::{net::Ipv4Addr, time::Duration};
 
 use plan::size;
 use rdmc::{Algorithm, CompletionMode, Fabric};
 use serde_json::json;
 
-use super::{
-    args::Args,
-    member_threads::{MemberThreads, Shape},
-};
+use super::args::Args;
 use crate::{
     delays::Delays,
     interrupt::Interrupt,
+    member::Equipment,
+    member_threads::{MemberThreads, Shape},
     outcome::Outcome,
     report::{Report, median, number},
     sim::{RACK, schedule},
@@ -42,7 +41,10 @@ pub fn run(args: &Args, fabric: &Fabric) -> Outcome<()> {
     );
     let mut report = Report::new("offload", what);
     for completion in [CompletionMode::Polling, CompletionMode::EventOnly] {
-        let mut threads = MemberThreads::start(args.members(), fabric, completion)?;
+        let fabric = fabric.clone();
+        let equipment = Equipment { fabric, completion, ..Equipment::default() };
+        let addresses = [Ipv4Addr::LOCALHOST.into()];
+        let mut threads = MemberThreads::start(args.members(), &addresses, &equipment)?;
         for &algorithm in &args.algorithms {
             let results = measure(args, &mut threads, algorithm, &interrupt)?;
             let medians =

@@ -1,5 +1,7 @@
 //! The peers that are compared, and their turns.
 
+use std::time::Duration;
+
 use plan::size;
 use rdmc::{Algorithm, Fabric};
 
@@ -19,14 +21,13 @@ use crate::{
     outcome::Outcome,
     sweep::progress,
 };
-use std::time::Duration;
 
 /// Settings of rdmc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rdmc {
     pub algorithm: Algorithm,
     pub block_bytes: u64,
-    /// Receives and sends that each member posts ahead; `None`: chosen by the model.
+    /// Receives and sends that each member posts ahead; `None`: the library's choice.
     pub window: Option<u32>,
     /// Over libfabric's shared memory instead of TCP.
     pub shared_memory: bool,

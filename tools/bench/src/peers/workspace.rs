@@ -145,13 +145,13 @@ mod tests {
         compiler: "cc",
         packages: "gcc",
         language: "c",
-        source: "#include \"measure.h\"\nint main(void) { tell(1, 2, 3, 4, 5); }",
+        source: "#include \"measure.h\"\nint main(void) { report(1, 2, 3, 4, 5); }",
         libraries: &[],
         program: "example",
     };
 
     #[test]
-    fn programs_are_compiled_and_go_with_the_workshop() {
+    fn programs_are_compiled_and_removed_with_the_workspace() {
         let workspace = Workspace::open().unwrap();
         let program = workspace.build(&RECIPE).unwrap();
         let output = Command::new(&program).output().unwrap();

@@ -38,7 +38,7 @@ pub enum Copier {
     Userspace,
 }
 
-/// What one push gave.
+/// What was measured in one push.
 pub struct Run {
     /// From the first byte sent until the last receiver had all.
     pub seconds: f64,

@@ -25,6 +25,7 @@ use self::{
     simgrid::SimGrid,
 };
 use crate::{
+    member::blocks,
     outcome::Outcome,
     report::{Cell, DrawnOutput, Report, name, number},
     sim::{self, World},
@@ -77,7 +78,7 @@ pub struct Args {
     /// Latency of a link, in nanoseconds; a block passes two links inside a rack, else four
     #[arg(long, value_name = "NS", default_value_t = 250, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     latency_ns: u32,
-    /// Blocks on their way to one member at once: 1 lets them in one by one, as scheduled; more share
+    /// Blocks in transit to one member at once: 1 admits them one by one, as scheduled; more share
     /// the member's link in equal parts
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     receives: u32,
@@ -110,7 +111,7 @@ struct Simulated {
 
 /// Errors: SimGrid is not installed, a simulation fails, or the engine and SimGrid do not agree.
 pub fn run(args: &Args) -> Outcome<()> {
-    if args.bytes > i32::MAX as u64 || plan::blocks(args.bytes, args.block) > 1_000_000 {
+    if args.bytes > i32::MAX as u64 || blocks(args.bytes, args.block) > 1_000_000 {
         return Err(
             "--bytes is below 2 GiB, in at most 1,000,000 blocks: take larger --block".into()
         );
@@ -256,7 +257,7 @@ impl Args {
         let (steps, limit) = match contender {
             Contender::Schedule(algorithm) => {
                 let schedule = sim::schedule(*algorithm, result.members, RACK)?;
-                let steps = schedule.steps(plan::blocks(self.bytes, self.block));
+                let steps = schedule.steps(blocks(self.bytes, self.block));
                 (json!(steps), Some(self.message_seconds() / (steps as f64 * self.block_seconds())))
             }
             Contender::Mpi(_) => (Value::Null, None),
@@ -293,7 +294,7 @@ impl Args {
         for result in sizes {
             let start = Instant::now();
             let (blocks, schedule) = (
-                plan::blocks(self.bytes, self.block),
+                blocks(self.bytes, self.block),
                 sim::schedule(Algorithm::BinomialPipeline, result.members, RACK)?,
             );
             let latency = LINKS_BETWEEN_RACKS * f64::from(self.latency_ns) * 1e-9;
@@ -327,7 +328,7 @@ impl Args {
 
     /// The fewest steps for each size of group.
     fn bound(&self) -> Line {
-        let blocks = plan::blocks(self.bytes, self.block);
+        let blocks = blocks(self.bytes, self.block);
         let bound = |&members: &u32| {
             let steps = schedule::lower_bound_steps(members, blocks);
             Point::new(members.into(), steps as f64 * self.block_seconds())

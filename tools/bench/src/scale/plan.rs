@@ -8,6 +8,8 @@ use std::io::{self, Write};
 
 use schedule::{Schedule, Transfer};
 
+use crate::member::blocks;
+
 /// All transfers of one message, by source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
@@ -68,11 +70,6 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-/// How many blocks a message has.
-pub fn blocks(bytes: u64, block_bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(block_bytes)).unwrap_or(u32::MAX)
 }
 
 fn in_order(next: impl Fn(u64) -> Option<Transfer>) -> impl Iterator<Item = Transfer> {

@@ -18,7 +18,7 @@ pub enum Shape {
     Racks,
 }
 
-/// A network of so many hosts, `h0` and on. All links go both ways at once.
+/// A network of hosts `h0` and on. All links are full-duplex.
 #[derive(Clone, Copy, Debug)]
 pub struct Platform {
     pub shape: Shape,

@@ -72,7 +72,7 @@ impl SimGrid {
     /// When each member has all blocks, in seconds by rank; `None` if simulating takes longer
     /// than `limit`, which ends it.
     ///
-    /// `receives` blocks may be on their way to one member at once. Errors: the program fails.
+    /// `receives` blocks may be in transit to one member at once. Errors: the program fails.
     pub fn replay(
         &self,
         platform: Platform,

@@ -29,9 +29,9 @@ pub struct Shape {
     pub offload: bool,
     /// Whether copies are carried and compared.
     pub check: bool,
-    /// Two members between whom blocks take so many block times.
+    /// Two members between which blocks take this many block times.
     pub slow_link: Option<([u32; 2], u64)>,
-    /// A member whose blocks take so many block times.
+    /// A member whose blocks take this many block times.
     pub slow_member: Option<(u32, u64)>,
     /// Whether it is noted when each block is where.
     pub arrivals: bool,

@@ -1,8 +1,8 @@
-//! Members of groups in one process, each with a thread in place of a program's progress thread, which can be made to
-//! pause.
+//! Members of groups in one process, each with a thread in place of the library's progress thread,
+//! which can be made to pause.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -13,14 +13,18 @@ use std::{
 };
 
 use rdmc::{
-    Application, CompletionMode, Context, ContextSettings, Fabric, Failure, Group, GroupSettings,
-    Incoming, Progress, Protection, Region, Schedule, Secret,
+    Application, CompletionMode, Context, ContextSettings, Failure, Group, GroupSettings, Incoming,
+    Progress, Region, Schedule, Secret,
 };
 
-use crate::delays::Delays;
-use crate::{member::check_offload, outcome::Outcome};
+use crate::{
+    delays::Delays,
+    member::{Equipment, check_offload},
+    outcome::Outcome,
+};
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// For connecting, each message, and closing.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest sleep of a member that waits for completions; an event ends it.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
@@ -60,13 +64,27 @@ enum Event {
 }
 
 impl MemberThreads {
-    /// Starts this many members on this host.
-    pub fn start(members: u32, fabric: &Fabric, completion: CompletionMode) -> Outcome<Self> {
+    /// Starts this many members, which use these addresses of this host in rotation.
+    pub fn start(members: u32, addresses: &[IpAddr], equipment: &Equipment) -> Outcome<Self> {
         let secret = Secret::random()?;
-        let start = |_| Member::start(fabric, completion, &secret);
-        let members = (0..members).map(start).collect::<Outcome<Vec<Member>>>()?;
+        let addresses = addresses.iter().cycle().take(members as usize);
+        let start = |&address| Member::start(address, equipment, &secret);
+        let members = addresses.map(start).collect::<Outcome<Vec<Member>>>()?;
         let addresses = members.iter().map(|member| member.context.address()).collect();
         Ok(Self { members, addresses, groups: 0 })
+    }
+
+    /// Of the members, by rank.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Calls `run` with the rank and the context of each member, all at once.
+    pub fn run<R: Send>(
+        &self,
+        run: impl Fn(u32, &Context) -> Outcome<R> + Sync,
+    ) -> Outcome<Vec<R>> {
+        at_once((0..).zip(&self.members), |(rank, member)| run(rank, &member.context))
     }
 
     /// A group of all members. Errors: the shape has offload, and the fabric cannot.
@@ -75,8 +93,8 @@ impl MemberThreads {
         let number = self.groups;
         let (sender, events) = mpsc::channel();
         let addresses = &self.addresses;
-        let groups = at_once(self.members.iter().enumerate(), |(rank, member)| {
-            let mut settings = GroupSettings::new(number, addresses.clone(), rank as u32)
+        let groups = self.run(|rank, context| {
+            let mut settings = GroupSettings::new(number, addresses.clone(), rank)
                 .schedule(shape.schedule.clone());
             settings.block_bytes = shape.block_bytes;
             settings.offload = shape.offload;
@@ -84,8 +102,8 @@ impl MemberThreads {
             settings.report_blocks = true;
             settings.small = None;
             let memory = Region::from_vec(vec![1; shape.bytes()]);
-            let recorder = Recorder { rank, memory, events: sender.clone() };
-            let group = member.context.create_group_with(settings, recorder)?;
+            let recorder = Recorder { rank: rank as usize, memory, events: sender.clone() };
+            let group = context.create_group_with(settings, recorder)?;
             check_offload(&group)?;
             Ok(group)
         })?;
@@ -101,7 +119,11 @@ impl MemberThreads {
         *lock(&self.members[late].delays) = Some(delays);
         group.groups[0].try_send(group.object.clone())?;
         while complete < self.members.len() {
-            match group.events.recv_timeout(TIMEOUT).map_err(|_| "nothing came for a minute")? {
+            match group
+                .events
+                .recv_timeout(TIMEOUT)
+                .map_err(|_| "nothing arrived for two minutes")?
+            {
                 Event::Received(rank, at) if rank != late => {
                     last = last.max(at.saturating_duration_since(start));
                     received += 1;
@@ -132,14 +154,15 @@ impl JoinedGroup {
 }
 
 impl Member {
-    fn start(fabric: &Fabric, completion: CompletionMode, secret: &Secret) -> Outcome<Self> {
-        let mut settings = ContextSettings::new((Ipv4Addr::LOCALHOST, 0).into(), secret.clone());
+    fn start(address: IpAddr, equipment: &Equipment, secret: &Secret) -> Outcome<Self> {
+        let mut settings = ContextSettings::new((address, 0).into(), secret.clone());
         settings.progress = Progress::Caller;
-        settings.fabric = fabric.clone();
-        settings.protection = Protection::None;
+        settings.fabric = equipment.fabric.clone();
+        settings.protection = equipment.protection();
         settings.connect_timeout = TIMEOUT;
         let context = Arc::new(Context::start(settings)?);
         let (delays, stop) = (Arc::default(), Arc::default());
+        let completion = equipment.completion;
         let thread = {
             let (context, delays, stop) =
                 (Arc::clone(&context), Arc::clone(&delays), Arc::clone(&stop));
@@ -206,9 +229,9 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn send(&self, events: Event) {
+    fn send(&self, event: Event) {
         // The receiver is gone after a failure.
-        let _ = self.events.send(events);
+        let _ = self.events.send(event);
     }
 }
 
