@@ -57,7 +57,7 @@ fn who_is_refused_hears_why() {
     push("127.0.0.1", one.port, &stranger)
         .has_failed_with(1, "`rdmc receive --allow` names others");
     let said = one.next_line();
-    assert!(said.contains("turned away") && said.contains("allowed here: login1"), "{said}");
+    assert!(said.contains("rejected: ") && said.contains("allowed here: login1"), "{said}");
     push("localhost", one.port, &login).has_failed_with(1, "its certificate is not for localhost");
     let other = Authority::new("two");
     push("127.0.0.1", one.port, &other.issue("login1"))

@@ -174,7 +174,7 @@ fn hosts_that_stay_away_are_named_and_the_others_go_on() {
     let receptions = world.receive(&push, &["host-0", "host-3"]);
     let report = push.run(&mut |_| {});
     assert_eq!((report.published(), report.members), (2, 3));
-    assert_eq!(failure(&report, 1), "did not call back within 1 s");
+    assert_eq!(failure(&report, 1), "did not connect within 1 s");
     assert_eq!(failure(&report, 2), "no route to it");
     assert!(joined(receptions).into_iter().all(|outcome| outcome.is_ok()));
 }
@@ -595,7 +595,7 @@ fn a_bench_names_hosts_that_are_lost_and_measures_the_others() {
     let receptions = world.receive_at(bench.control_port(), &["host-0", "host-2"]);
     let report = bench.run(&mut |_| {});
     assert!(report.error.is_none(), "{report:?}");
-    assert_eq!(report.failures[1].as_deref(), Some("did not call back within 2 s"));
+    assert_eq!(report.failures[1].as_deref(), Some("did not connect within 2 s"));
     assert_eq!(report.measurements.len(), 7);
     assert!(joined(receptions).into_iter().all(|outcome| outcome.is_ok()));
 }

@@ -5,8 +5,6 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-
 use crate::outcome::Outcome;
 
 /// Says whether somebody wants this program to end.
@@ -16,11 +14,7 @@ pub struct Interrupt(Arc<AtomicBool>);
 impl Interrupt {
     /// From now on signals to end are noted instead of obeyed.
     pub fn watch() -> Outcome<Self> {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&flag))?;
-        }
-        Ok(Self(flag))
+        Ok(Self(lab::stop_flag()?))
     }
 
     /// An error once somebody has asked.

@@ -84,7 +84,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("charts", &["trace"]),
-    ("lab", &[]),
+    ("lab", &["plan"]),
     ("rules", &[]),
     ("testing", &[]),
     ("testing-switch", &["data-plane", "endpoint", "lab", "mcrdma", "rdmc", "roce"]),
