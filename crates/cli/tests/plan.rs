@@ -59,7 +59,10 @@ step  transfers
             .unwrap();
     assert_eq!((&json["steps"], &json["block_times_with_copies"]), (&6.into(), &2.into()));
     let explained = stdout("plan --members 4 --explain --bytes 1MiB --algorithm in-switch");
-    assert!(explained.contains("Steps of in-switch are block times on the root's link"), "{explained}");
+    assert!(
+        explained.contains("Steps of in-switch are block times on the root's link"),
+        "{explained}"
+    );
 }
 
 #[test]

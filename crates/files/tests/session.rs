@@ -154,7 +154,7 @@ fn any_length_arrives_and_the_events_tell_the_story() {
 }
 
 #[test]
-fn strangers_and_doubles_are_turned_away() {
+fn unknown_and_duplicate_receivers_are_rejected() {
     let world = World::with(b"contents");
     let push = world.open(1, |_| {});
     let receptions = world.receive(&push, &["nobody", "host-0", "host-0"]);
@@ -162,8 +162,8 @@ fn strangers_and_doubles_are_turned_away() {
     assert_eq!(report.published(), 1, "{report:?}");
     let outcomes = joined(receptions);
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
-    let stranger = outcomes[0].as_ref().unwrap_err().to_string();
-    assert!(stranger.contains("nobody is not one of this push's hosts"), "{stranger}");
+    let unknown = outcomes[0].as_ref().unwrap_err().to_string();
+    assert!(unknown.contains("nobody is not one of this push's hosts"), "{unknown}");
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn a_file_that_only_looks_like_the_copy_is_replaced_and_what_is_right_of_it_not_
     assert_ne!(fs::metadata(&copy).unwrap().ino(), old.ino());
     let mut read = Vec::new();
     open.read_to_end(&mut read).unwrap();
-    assert!(read == other, "whoever has the old file open still has it");
+    assert!(read == other, "an open descriptor of the old file still reads it");
 }
 
 #[test]
