@@ -333,7 +333,7 @@ fn wrong_options_are_named() {
         ("switch show 10.0.0.1:1", 2, "--cert, --key and --ca"),
         ("switch run --ports a --listen 127.0.0.1:0 --next a", 2, "swp1=spine:4790"),
         ("switch run --listen 127.0.0.1:0", 2, "--ports"),
-        ("switch detach --ports a --pin /nowhere", 1, "no agent has left anything there"),
+        ("switch detach --ports a --pin /nowhere", 1, "no agent has run here"),
         (
             "switch plan 10.0.0.1:1 --sender 10.0.0.2 --receivers 10.0.0.3=1:2",
             2,

@@ -43,7 +43,10 @@ fn a_daemon_listens_and_leaves_nothing() {
     let host = ["switch", "host", "--socket", "switch.sock"];
     let shown = place.run(&host);
     assert_eq!(shown.code, Some(0), "{}", shown.err);
-    assert_eq!(shown.out, "no groups that applications of this host send to\nnobody listens\n");
+    assert_eq!(
+        shown.out,
+        "no groups that applications of this host send to\nno listening services\n"
+    );
     let json = place.run(&[&host[..], &["--json"]].concat());
     let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(json, serde_json::json!({ "groups": [], "services": [] }));

@@ -5,8 +5,6 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-
 use crate::outcome::Outcome;
 
 /// Whether a signal to end has arrived.
@@ -16,11 +14,7 @@ pub struct Interrupt(Arc<AtomicBool>);
 impl Interrupt {
     /// From now on SIGINT, SIGTERM and SIGHUP set a flag.
     pub fn watch() -> Outcome<Self> {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&flag))?;
-        }
-        Ok(Self(flag))
+        Ok(Self(lab::stop_flag()?))
     }
 
     /// An error after such a signal.

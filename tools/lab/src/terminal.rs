@@ -9,7 +9,6 @@ use std::{
 };
 
 use lab::Error;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Which lab a command is about.
 #[derive(Debug, clap::Args)]
@@ -19,14 +18,9 @@ pub struct Which {
     pub name: String,
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP set the flag.
+/// The flag of [`lab::stop_flag`].
 pub fn watch_signals() -> Result<Arc<AtomicBool>, Error> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&flag))
-            .map_err(|error| Error::Failed(format!("catching signals: {error}")))?;
-    }
-    Ok(flag)
+    lab::stop_flag().map_err(|error| Error::Failed(format!("catching signals: {error}")))
 }
 
 /// [`Error::Interrupted`] once a signal has come.

@@ -84,7 +84,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("charts", &["trace"]),
-    ("lab", &[]),
+    ("lab", &["plan"]),
     ("microbenchmarks", &[]),
     ("rules", &[]),
     ("testing", &[]),

@@ -1,4 +1,4 @@
-//! `rdmc plan --explain`: what `auto` picks, and what the cost model says of everything else.
+//! `rdmc plan --explain`: the choice of `auto`, and the cost model's prediction for the alternatives.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ use crate::{failure::Failure, output};
 pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(algorithm) = args.algorithm.filter(|algorithm| algorithm.needs_racks()) {
         return Err(Failure::Usage(format!(
-            "{algorithm} depends on the racks, of which the cost model knows nothing"
+            "the cost model has no racks, which {algorithm} needs; leave out --explain"
         )));
     }
     let request = ChoiceRequest {
@@ -63,19 +63,18 @@ impl Explanation {
         writeln!(
             out,
             "\ntime = (steps + fill) * (max(block / rate, {:.0} us) + {:.0} us) + hops * {:.0} us{}; one copy alone takes {}.\n\
-             The fewest steps that any schedule can have are those of the binomial pipeline; with smaller\n\
-             blocks there are more of them, each with its fixed cost, with larger ones the pipeline takes\n\
-             longer to fill.",
+             No schedule has fewer steps than the binomial pipeline. Smaller blocks mean more steps, each\n\
+             with its fixed cost; larger ones take longer to fill the pipeline.",
             costs.busy_seconds * 1e6,
             costs.gap_seconds * 1e6,
             costs.latency_seconds * 1e6,
-            if costs.burst_bytes > 0 { " - what bursts hide" } else { "" },
+            if costs.burst_bytes > 0 { " - the time that bursts save" } else { "" },
             show_seconds(self.one_copy_seconds()),
         )?;
         if best.algorithm == Algorithm::InSwitch {
             writeln!(
                 out,
-                "Steps of in-switch are block times at the root, whose blocks switches copy."
+                "Steps of in-switch are block times on the root's link; switches copy the blocks."
             )?;
         }
         Ok(())

@@ -182,7 +182,7 @@ impl Host {
             Step::Starting(_) => "did not reserve space or start its fabric in time".into(),
             Step::Comparing(_) => "did not verify its copy in time".into(),
             Step::Publishing(_) => "did not confirm in time that its copy is published".into(),
-            _ => format!("did not call back within {} s", start_timeout.as_secs_f64()),
+            _ => format!("did not connect within {} s", start_timeout.as_secs_f64()),
         }
     }
 

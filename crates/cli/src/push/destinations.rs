@@ -1,4 +1,4 @@
-//! Which hosts get the file, and where they put it.
+//! Hosts of a push, and the paths of their copies.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
         let dest = args.dest.as_deref().unwrap_or("./rdmc-local/{host}/");
         if count > 1 && !dest.contains("{host}") {
             return Err(Failure::Usage(format!(
-                "all receivers of --local would write \"{dest}\": put {{host}} into --dest"
+                "all receivers of --local would write \"{dest}\"; put {{host}} into --dest"
             )));
         }
         return local_hosts(&args.file, usize::from(count), dest);
@@ -36,11 +36,11 @@ pub fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
         .collect()
 }
 
-/// Where copies go at hosts that join, if they may.
+/// Admission of hosts that join, and the path of their copies.
 pub fn admission(args: &Args) -> Result<Option<Admission>, Failure> {
     let Some(listen) = args.admit else { return Ok(None) };
     let destination = match args.dest.as_deref() {
-        // They choose the directory themselves.
+        // Joining receivers choose the directory.
         Some(dest) if !dest.starts_with('/') && !dest.ends_with('/') => dest,
         _ => file_name(&args.file)?,
     };
@@ -58,7 +58,7 @@ pub fn local_hosts(file: &Path, count: usize, dest: &str) -> Result<Vec<HostPlan
         .collect()
 }
 
-/// A destination with the host in its place, and the file's name at the end of a directory.
+/// A destination with `{host}` replaced, and the file's name appended to a directory.
 fn filled(dest: &str, host: &str, file: &Path) -> Result<String, Failure> {
     let path = dest.replace("{host}", host);
     Ok(if path.ends_with('/') { path + file_name(file)? } else { path })
@@ -67,7 +67,7 @@ fn filled(dest: &str, host: &str, file: &Path) -> Result<String, Failure> {
 fn file_name(file: &Path) -> Result<&str, Failure> {
     file.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         Failure::Usage(format!(
-            "{} is no name in UTF-8: give the copy one by --dest",
+            "the name of {} is not UTF-8; name the copy by --dest",
             file.display()
         ))
     })
@@ -79,14 +79,11 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 
 fn text_of(path: &Path) -> Result<&str, Failure> {
     path.to_str().ok_or_else(|| {
-        Failure::Usage(format!(
-            "{} is not UTF-8; give the copy such a path by --dest",
-            path.display()
-        ))
+        Failure::Usage(format!("the path {} is not UTF-8; name one by --dest", path.display()))
     })
 }
 
-/// The directories that `--local` makes when no other destination is given.
+/// Creates the default destinations' directories of `--local`.
 pub fn make_local_directories(hosts: &[HostPlan]) -> Result<(), Failure> {
     for host in hosts {
         if let Some(directory) = Path::new(&host.destination).parent() {
@@ -97,14 +94,14 @@ pub fn make_local_directories(hosts: &[HostPlan]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives this machine and each host, in order, a place in the racks of `--racks`.
+/// Assigns this machine and the hosts, in order, to the racks of `--racks`.
 pub fn put_into_racks(settings: &mut PushSettings, args: &Args) -> Result<(), Failure> {
     let members = settings.hosts.len() + 1;
     let Some(sizes) = &args.racks else {
-        if let Some(algorithm) = args.way.needs_racks() {
+        if let Some(algorithm) = args.transfer.needs_racks() {
             let (first, second) = (members.div_ceil(2), members / 2);
             return Err(Failure::Usage(format!(
-                "{algorithm} needs to know the racks: add for example --racks {first},{second}"
+                "{algorithm} needs racks; add for example --racks {first},{second}"
             )));
         }
         return Ok(());
@@ -112,11 +109,11 @@ pub fn put_into_racks(settings: &mut PushSettings, args: &Args) -> Result<(), Fa
     let total: u64 = sizes.iter().copied().map(u64::from).sum();
     if total != members as u64 {
         return Err(Failure::Usage(format!(
-            "the racks hold {total} members, but this machine and the hosts are {members}"
+            "--racks has {total} members, but this machine and the hosts are {members}; the sizes must add up to that"
         )));
     }
-    let racks = (0..).zip(sizes).flat_map(|(rack, &size)| std::iter::repeat_n(rack, size as usize));
-    let mut racks = racks;
+    let racks = (0..).zip(sizes);
+    let mut racks = racks.flat_map(|(rack, &size)| std::iter::repeat_n(rack, size as usize));
     settings.root_rack = racks.next().unwrap_or(0);
     for (host, rack) in settings.hosts.iter_mut().zip(racks) {
         host.rack = rack;
