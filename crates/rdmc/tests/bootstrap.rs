@@ -145,7 +145,10 @@ fn another_version_is_named_with_the_remedy() {
 
 #[test]
 fn other_protocols_are_turned_away() {
-    assert!(answer_to(b"GET / HTTP/1.1\r\nHost: example\r\n\r\n     ").contains("does not use rdmc's protocol"));
+    assert!(
+        answer_to(b"GET / HTTP/1.1\r\nHost: example\r\n\r\n     ")
+            .contains("does not use rdmc's protocol")
+    );
     assert!(answer_to(b"RD").contains("greeting"));
 }
 

@@ -13,13 +13,13 @@ pub trait Harness {
     /// member i's endpoint to member j (`None` for i = j).
     fn network(&mut self, members: usize) -> Network<Self::Transport>;
 
-    /// Kills member `index` the way a crashed process dies: connections are lost without a word.
+    /// Kills member `index` the way a crashed process dies: connections are lost without a close.
     /// Leaves `None` in its place.
     fn kill(&mut self, network: &mut Network<Self::Transport>, index: usize);
 
-    /// Makes member `index` stop answering while its connections stay, and tells within which time
+    /// Makes member `index` stop answering while its connections stay, and returns within which time
     /// its peers must report [`transport::Cause::Silent`]. The suite does not poll it from then on;
-    /// where that is enough, there is nothing left to do here but to tell the time.
+    /// where that is enough, there is nothing left to do here but to return the time.
     ///
     /// `None` (the default) skips the clause, for networks that cannot do this to a member.
     fn silence(

@@ -30,7 +30,7 @@ const WAIT_NS_MAX: u64 = 3_600_000_000_000;
 /// leaves its peer waiting; see [`crate::SimNet::discard`].
 #[derive(Debug)]
 pub struct SimLink {
-    /// Address of the network, to tell it from others.
+    /// Address of the network, which identifies it.
     pub(crate) network: usize,
     pub(crate) member: usize,
     pub(crate) side: SideId,
