@@ -14,8 +14,10 @@ pub trait Harness {
     fn network(&mut self, members: usize) -> Network<Self::Transport>;
 
     /// Kills member `index` the way a crashed process dies: connections are lost without a close.
-    /// Leaves `None` in its place.
-    fn kill(&mut self, network: &mut Network<Self::Transport>, index: usize);
+    /// Leaves `None` in its place. By default, drops the transport.
+    fn kill(&mut self, network: &mut Network<Self::Transport>, index: usize) {
+        network.members[index] = None;
+    }
 
     /// Makes member `index` stop answering while its connections stay, and returns within which time
     /// its peers must report [`transport::Cause::Silent`]. The suite does not poll it from then on;
@@ -54,4 +56,23 @@ pub struct Network<T> {
     pub members: Vec<Option<T>>,
     /// `endpoints[i][j]`: member i's endpoint to member j.
     pub endpoints: Vec<Vec<Option<EndpointId>>>,
+}
+
+impl<T: Transport> Network<T> {
+    /// Connects each pair of members once, by the two links that `links` makes for them.
+    pub fn connected(
+        mut transports: Vec<T>,
+        mut links: impl FnMut((usize, &T), (usize, &T)) -> (T::Link, T::Link),
+    ) -> Self {
+        let members = transports.len();
+        let mut endpoints = vec![vec![None; members]; members];
+        for left in 0..members {
+            for right in left + 1..members {
+                let (one, other) = links((left, &transports[left]), (right, &transports[right]));
+                endpoints[left][right] = Some(transports[left].open(one).expect("a link"));
+                endpoints[right][left] = Some(transports[right].open(other).expect("a link"));
+            }
+        }
+        Self { members: transports.into_iter().map(Some).collect(), endpoints }
+    }
 }

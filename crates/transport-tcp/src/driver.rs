@@ -299,7 +299,7 @@ impl Transport for TcpTransport {
         into: WriteLease,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(into.bytes(), self.block_bytes_max())?;
+        PostError::check_length(into.bytes(), self.block_bytes_max())?;
         self.open_endpoint(endpoint)?.post_receive(into, token);
         Ok(())
     }
@@ -311,7 +311,7 @@ impl Transport for TcpTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
+        PostError::check_length(from.bytes(), self.block_bytes_max())?;
         self.open_endpoint(endpoint)?.post_send(from, immediate, token);
         self.enqueue(endpoint);
         Ok(())
@@ -319,7 +319,7 @@ impl Transport for TcpTransport {
 
     /// Also refuses an empty word, and, after some megabytes, words for a peer that does not read.
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
-        check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
+        PostError::check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
         if word.is_empty() {
             return Err(PostError::System("an empty control word".into()));
         }
@@ -395,16 +395,11 @@ impl OneSidedWrites for TcpTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
+        PostError::check_length(from.bytes(), self.block_bytes_max())?;
         self.open_endpoint(endpoint)?.post_write(from, key, offset, immediate, token);
         self.enqueue(endpoint);
         Ok(())
     }
-}
-
-fn check_length(bytes: usize, bytes_max: u64) -> Result<(), PostError> {
-    let bytes = bytes as u64;
-    if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
 }
 
 /// The event queue's name of a stream.

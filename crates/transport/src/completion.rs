@@ -137,3 +137,11 @@ pub enum PostError {
     #[error("{0}")]
     System(String),
 }
+
+impl PostError {
+    /// Errors: [`PostError::TooLarge`], if it is.
+    pub fn check_length(bytes: usize, bytes_max: u64) -> Result<(), Self> {
+        let bytes = bytes as u64;
+        if bytes > bytes_max { Err(Self::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+    }
+}

@@ -155,8 +155,7 @@ impl FabricTransport {
     }
 
     fn check_length(&self, bytes: usize) -> Result<(), PostError> {
-        let (bytes, bytes_max) = (bytes as u64, self.block_bytes_max());
-        if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+        PostError::check_length(bytes, self.block_bytes_max())
     }
 
     /// Everything that can be done without waiting.
@@ -446,10 +445,7 @@ impl Transport for FabricTransport {
     }
 
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
-        let (bytes, bytes_max) = (word.len() as u64, CONTROL_BYTES_MAX as u64);
-        if bytes > bytes_max {
-            return Err(PostError::TooLarge { bytes, bytes_max });
-        }
+        PostError::check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
         if word.is_empty() {
             return Err(PostError::System("an empty control word".into()));
         }
