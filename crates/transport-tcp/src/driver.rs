@@ -343,7 +343,7 @@ impl Transport for TcpTransport {
         self.tick_by(deadline);
     }
 
-    /// Waits in steps of a millisecond, rounded up: the event queue knows no finer ones.
+    /// Waits in steps of a millisecond, rounded up: the event queue has no finer ones.
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         self.counters.polls += 1;
         let mut now = Instant::now();
@@ -371,7 +371,7 @@ impl Transport for TcpTransport {
 
     fn waker(&self) -> Waker {
         let waker = Arc::clone(&self.waker);
-        // It can only fail when the event queue is gone, and then nobody sleeps in it.
+        // It can only fail when the event queue is gone, and then no wait is left to end.
         Arc::new(move || drop(waker.wake()))
     }
 }
