@@ -4,11 +4,11 @@ use std::alloc::{Layout, alloc_zeroed};
 
 use rustix::mm::{Advice, madvise};
 
-/// Of x86-64, and of arm64 with pages of 4 KiB; where they are larger, asking does no harm.
+/// Of x86-64, and of arm64 with pages of 4 KiB; where they are larger, the advice has no effect.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Zeros that nobody has touched, in huge pages if the system has them to give: fewer page faults,
-/// and fewer pages to walk for whoever pins or registers them.
+/// Zeros in pages that are not populated yet, huge ones if the system has them: fewer page faults,
+/// and fewer pages to pin when the memory is registered.
 pub(crate) fn zeros(bytes: usize) -> Vec<u8> {
     let mut vector = vec![0; bytes];
     ask_for_huge_pages(&mut vector);

@@ -44,23 +44,23 @@ pub(crate) enum Link {
     Libfabric(Box<FabricLink>),
 }
 
-/// Makes what this end of a new link tells the other in the handshake.
+/// Makes what this end of a new link sends to the other in the handshake.
 #[derive(Clone)]
 pub(crate) enum Offers {
-    /// Nothing: the connection itself is the link.
+    /// Empty: the connection itself is the link.
     Tcp,
     #[cfg(feature = "fabric")]
     Libfabric(transport_fabric::Offers),
 }
 
-/// What this end of a link tells the other.
+/// What this end of a link sends to the other.
 pub(crate) enum Offer {
     Tcp,
     #[cfg(feature = "fabric")]
     Libfabric(transport_fabric::Offer),
 }
 
-/// An authenticated connection to a neighbour, with what both ends have told each other.
+/// An authenticated connection to a neighbour, with the offers of both ends.
 #[cfg_attr(not(feature = "fabric"), allow(dead_code, reason = "TCP needs no offers"))]
 pub(crate) struct Wire {
     pub(crate) channel: Channel,
@@ -70,7 +70,7 @@ pub(crate) struct Wire {
     pub(crate) connected_here: bool,
 }
 
-/// How long an ordered close waits for a peer that lives; one that does not ends it at once.
+/// How long an ordered close waits for a peer that is alive; a dead one ends it at once.
 #[cfg(feature = "fabric")]
 const LIBFABRIC_DRAIN_TIMEOUT_MS: u64 = 10_000;
 
@@ -169,7 +169,7 @@ impl Offers {
 }
 
 impl Offer {
-    /// What the other end gets to see.
+    /// As it is sent to the other end.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Tcp => Vec::new(),
@@ -181,7 +181,7 @@ impl Offer {
 
 impl Link {
     /// Of the connections to one neighbour; with this member's end of the group, if switches copy
-    /// its blocks. Errors: what the neighbour has told makes no sense.
+    /// its blocks. Errors: the neighbour's offer is invalid.
     pub(crate) fn new(
         mut wires: Vec<Wire>,
         protection: Protection,

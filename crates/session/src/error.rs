@@ -27,7 +27,7 @@ pub enum Error {
     System {
         /// What was asked of it.
         what: String,
-        /// Its answer.
+        /// Its error.
         error: io::Error,
     },
 }

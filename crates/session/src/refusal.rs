@@ -1,4 +1,4 @@
-//! Why a handshake did not work out, in words that say what to do.
+//! Why a handshake failed, with the remedy.
 
 use certificates::NotAllowed;
 use rustls::{AlertDescription as Alert, CertificateError, Error, OtherError, PeerIncompatible};

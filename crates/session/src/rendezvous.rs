@@ -1,4 +1,4 @@
-//! Members meet at one address and learn of each other.
+//! Members meet at one address and exchange theirs.
 //!
 //! One process (usually the root's) calls [`host`] with a listener; every other calls [`join`]
 //! with that address. Each sends the address on which its context listens; all get the same list.
@@ -34,7 +34,7 @@ pub(crate) enum Answer {
     Refused(String),
 }
 
-/// Waits until `members - 1` others have joined, and returns everybody's address by rank. The
+/// Waits until `members - 1` others have joined, and returns all addresses by rank. The
 /// caller has rank 0 and listens on `own`. Connections that do not authenticate are ignored.
 ///
 /// Errors: deadline (names how many are missing), the system refuses.

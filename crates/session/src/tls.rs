@@ -1,4 +1,4 @@
-//! TLS 1.3 between members that know the same secret (docs/decisions/links.md).
+//! TLS 1.3 between members that have the same secret (docs/decisions/links.md).
 //!
 //! Both ends have the one key pair that follows from the secret, show its public half as a raw
 //! public key (RFC 7250), and accept that key and no other. So a completed handshake proves

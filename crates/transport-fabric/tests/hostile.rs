@@ -1,5 +1,5 @@
 //! A peer that breaks the rules before or beside the fabric's own connection breaks its own link,
-//! with a cause that says how, and no other.
+//! with a cause that names the violation, and no other.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::common::{Place, connect, start, stream_pair};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Polls until this endpoint has ended; answers why, and how many posts were handed back.
+/// Polls until this endpoint has ended; returns why, and how many posts were handed back.
 #[track_caller]
 fn end_of(transport: &mut FabricTransport, endpoint: EndpointId) -> (Cause, usize) {
     let deadline = Instant::now() + PATIENCE;

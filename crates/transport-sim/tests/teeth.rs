@@ -191,7 +191,7 @@ impl Harness for FlawedNetwork {
 
     fn network(&mut self, members: usize) -> Network<Flawed> {
         let net = SimNet::new(SimConfig::default(), 0);
-        let mut transports: Vec<Flawed> = net
+        let transports: Vec<Flawed> = net
             .members(members)
             .into_iter()
             .map(|inner| Flawed {
@@ -202,19 +202,7 @@ impl Harness for FlawedNetwork {
                 kept: Vec::new(),
             })
             .collect();
-        let mut endpoints = vec![vec![None; members]; members];
-        for left in 0..members {
-            for right in left + 1..members {
-                let (one, other) = net.connect(left, right);
-                endpoints[left][right] = Some(transports[left].open(one).unwrap());
-                endpoints[right][left] = Some(transports[right].open(other).unwrap());
-            }
-        }
-        Network { members: transports.into_iter().map(Some).collect(), endpoints }
-    }
-
-    fn kill(&mut self, network: &mut Network<Flawed>, index: usize) {
-        network.members[index] = None;
+        Network::connected(transports, |(left, _), (right, _)| net.connect(left, right))
     }
 
     fn has_real_time(&self) -> bool {

@@ -299,7 +299,7 @@ impl Transport for TcpTransport {
         into: WriteLease,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(into.bytes(), self.block_bytes_max())?;
+        PostError::check_length(into.bytes(), self.block_bytes_max())?;
         self.open_endpoint(endpoint)?.post_receive(into, token);
         Ok(())
     }
@@ -311,7 +311,7 @@ impl Transport for TcpTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
+        PostError::check_length(from.bytes(), self.block_bytes_max())?;
         self.open_endpoint(endpoint)?.post_send(from, immediate, token);
         self.enqueue(endpoint);
         Ok(())
@@ -319,7 +319,7 @@ impl Transport for TcpTransport {
 
     /// Also refuses an empty word, and, after some megabytes, words for a peer that does not read.
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
-        check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
+        PostError::check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
         if word.is_empty() {
             return Err(PostError::System("an empty control word".into()));
         }
@@ -343,7 +343,7 @@ impl Transport for TcpTransport {
         self.tick_by(deadline);
     }
 
-    /// Waits in steps of a millisecond, rounded up: the event queue knows no finer ones.
+    /// Waits in steps of a millisecond, rounded up: the event queue has no finer ones.
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         self.counters.polls += 1;
         let mut now = Instant::now();
@@ -371,7 +371,7 @@ impl Transport for TcpTransport {
 
     fn waker(&self) -> Waker {
         let waker = Arc::clone(&self.waker);
-        // It can only fail when the event queue is gone, and then nobody sleeps in it.
+        // It can only fail when the event queue is gone, and then no wait is left to end.
         Arc::new(move || drop(waker.wake()))
     }
 }
@@ -395,16 +395,11 @@ impl OneSidedWrites for TcpTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
+        PostError::check_length(from.bytes(), self.block_bytes_max())?;
         self.open_endpoint(endpoint)?.post_write(from, key, offset, immediate, token);
         self.enqueue(endpoint);
         Ok(())
     }
-}
-
-fn check_length(bytes: usize, bytes_max: u64) -> Result<(), PostError> {
-    let bytes = bytes as u64;
-    if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
 }
 
 /// The event queue's name of a stream.

@@ -120,7 +120,7 @@ impl Endpoint {
         self.streams.iter().any(|stream| stream.can_read() || stream.can_write())
     }
 
-    /// One round: moves a bounded number of bytes. Answers how the endpoint ended, if it did.
+    /// One round: moves a bounded number of bytes. Returns how the endpoint ended, if it did.
     pub(crate) fn serve(&mut self, round: &mut Round<'_>) -> Option<End> {
         let budget_bytes = ROUND_BYTES / self.streams.len();
         for index in 0..self.streams.len() {

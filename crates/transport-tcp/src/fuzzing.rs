@@ -29,7 +29,7 @@ const ENCRYPTED: u8 = 8;
 /// The peer makes no records: it is an attacker on the path.
 const RAW: u8 = 16;
 
-/// A peer sends all bytes but the first, which says to what, and hangs up. True if it got as far as
+/// A peer sends all bytes but the first, which selects to what, and closes the connection. True if it got as far as
 /// a completion of anything.
 ///
 /// The endpoint ends once, hands back each post once, and nothing is left leased.

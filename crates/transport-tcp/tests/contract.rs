@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use transport::{EndpointId, Transport};
 use transport_contract::{Harness, Network};
 use transport_tcp::{TcpConfig, TcpTransport};
 
@@ -20,23 +19,10 @@ impl Harness for Loopback {
     type Transport = TcpTransport;
 
     fn network(&mut self, members: usize) -> Network<TcpTransport> {
-        let mut transports: Vec<TcpTransport> =
-            (0..members).map(|_| common::transport(&self.config)).collect();
-        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
-        for left in 0..members {
-            for right in left + 1..members {
-                let (one, other) =
-                    protected_pair(self.address, self.streams, self.protection).unwrap();
-                endpoints[left][right] = Some(transports[left].open(one).unwrap());
-                endpoints[right][left] = Some(transports[right].open(other).unwrap());
-            }
-        }
-        Network { members: transports.into_iter().map(Some).collect(), endpoints }
-    }
-
-    /// Dropping a transport closes its sockets without an ordered close, as the end of a process does.
-    fn kill(&mut self, network: &mut Network<TcpTransport>, index: usize) {
-        network.members[index] = None;
+        let transports = (0..members).map(|_| common::transport(&self.config)).collect();
+        Network::connected(transports, |_, _| {
+            protected_pair(self.address, self.streams, self.protection).unwrap()
+        })
     }
 
     /// Not to be polled is enough: its sockets stay, and nothing comes out of them.

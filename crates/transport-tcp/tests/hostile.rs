@@ -1,4 +1,4 @@
-//! A peer that breaks the rules breaks its own endpoint, with a cause that says how.
+//! A peer that breaks the protocol breaks its own endpoint, with a cause that names the violation.
 
 use std::{io::Write, thread, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::common::*;
 
 const POSTED_BYTES: usize = 100;
 
-/// Writes `bytes` to a transport that has posted `receives` receives of 100 bytes; answers all
+/// Writes `bytes` to a transport that has posted `receives` receives of 100 bytes; returns all
 /// that completed, up to the end.
 fn after(bytes: &[u8], receives: u64) -> Vec<Completion> {
     let (mut transport, endpoint, mut raw) = facing_raw(&patient());
@@ -258,7 +258,7 @@ fn a_hostile_peer_breaks_only_its_own_endpoint() {
     assert_eq!(completions, [Completion::Control { endpoint: good, word: b"still here".into() }]);
 }
 
-/// What the peer can say next, right or wrong.
+/// What the peer can send next, right or wrong.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let framed = (0_u8..6, 0_u8..3, 0_u32..140, 0_u32..2, 0_u32..4, any::<bool>()).prop_map(
         |(kind, flags, length, immediate, block, whole)| {

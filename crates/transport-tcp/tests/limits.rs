@@ -84,7 +84,7 @@ fn idle_endpoints_are_looked_at_together() {
     assert!(counters.waits < counters.heartbeats / 3, "{counters:?}");
 }
 
-/// Our own pause is not the peer's silence: what it said meanwhile is in the socket.
+/// This end's own pause is not the peer's silence: what it sent meanwhile is in the socket.
 #[test]
 fn a_pause_of_our_own_is_not_the_peers_silence() {
     let (mut transport, endpoint, mut raw) = facing_raw(&soon_silent());

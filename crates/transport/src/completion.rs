@@ -6,8 +6,8 @@ use crate::endpoint::{EndpointId, Token};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Completion {
-    /// A posted send is done: the transport no longer needs the memory. It does not say that the
-    /// peer has received the block.
+    /// A posted send is done: the transport no longer needs the memory. The peer may not have received
+    /// the block yet.
     Sent {
         /// Where it was posted.
         endpoint: EndpointId,
@@ -92,7 +92,7 @@ pub enum Cause {
     /// The peer closed the connection in order.
     #[error("the peer closed the connection")]
     ClosedByPeer,
-    /// The connection was reset or lost; the system's own words.
+    /// The connection was reset or lost; the system's error.
     #[error("the connection was lost ({0})")]
     Lost(String),
     /// Nothing was received from the peer for this long.
@@ -110,7 +110,7 @@ pub enum Cause {
     Memory {
         /// `"read"` or `"written"`.
         access: &'static str,
-        /// The system's own words.
+        /// The system's error.
         error: String,
     },
 }
@@ -133,7 +133,15 @@ pub enum PostError {
     /// This network cannot do that.
     #[error("this network has no {0}")]
     Unsupported(&'static str),
-    /// The system refused; its own words.
+    /// The system refused; its error.
     #[error("{0}")]
     System(String),
+}
+
+impl PostError {
+    /// Errors: [`PostError::TooLarge`], if it is.
+    pub fn check_length(bytes: usize, bytes_max: u64) -> Result<(), Self> {
+        let bytes = bytes as u64;
+        if bytes > bytes_max { Err(Self::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+    }
 }

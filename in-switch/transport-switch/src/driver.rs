@@ -153,7 +153,7 @@ impl Transport for SwitchTransport {
         let Some(number) = self.by_endpoint.get(&endpoint) else {
             return self.tcp.post_receive(endpoint, into, token);
         };
-        check_length(into.bytes())?;
+        PostError::check_length(into.bytes(), BLOCK_BYTES_MAX)?;
         let (group, completed) = (self.groups.get_mut(number), &mut self.completed);
         group.ok_or(PostError::EndpointGone(endpoint))?.post_receive(into, token, completed)
     }
@@ -168,7 +168,7 @@ impl Transport for SwitchTransport {
         let Some(number) = self.by_endpoint.get(&endpoint) else {
             return self.tcp.post_send(endpoint, from, immediate, token);
         };
-        check_length(from.bytes())?;
+        PostError::check_length(from.bytes(), BLOCK_BYTES_MAX)?;
         let (group, completed) = (self.groups.get_mut(number), &mut self.completed);
         let group = group.ok_or(PostError::EndpointGone(endpoint))?;
         group.post_send(endpoint, from, immediate, token, completed)
@@ -193,9 +193,4 @@ impl Transport for SwitchTransport {
             self.sleep(until, now);
         }
     }
-}
-
-fn check_length(bytes: usize) -> Result<(), PostError> {
-    let (bytes, bytes_max) = (bytes as u64, BLOCK_BYTES_MAX);
-    if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
 }

@@ -4,7 +4,7 @@
 
 use std::{net::TcpStream, time::Duration};
 
-use transport::{EndpointId, Transport};
+use transport::Transport;
 use transport_contract::{Harness, Network};
 use transport_switch::{SwitchLink, SwitchTransport};
 use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
@@ -41,20 +41,10 @@ impl Harness for Loopback {
             transport.open(SwitchLink::of_group(link, group_end())).unwrap();
             peers.push(peer);
         }
-        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
-        for left in 0..members {
-            for right in left + 1..members {
-                let (one, other) = lifeline();
-                let [one, other] = [one, TcpLink::from(other)].map(SwitchLink::plain);
-                endpoints[left][right] = Some(transports[left].open(one).unwrap());
-                endpoints[right][left] = Some(transports[right].open(other).unwrap());
-            }
-        }
-        Network { members: transports.into_iter().map(Some).collect(), endpoints }
-    }
-
-    fn kill(&mut self, network: &mut Network<SwitchTransport>, index: usize) {
-        network.members[index] = None;
+        Network::connected(transports, |_, _| {
+            let (one, other) = lifeline();
+            (SwitchLink::plain(one), SwitchLink::plain(TcpLink::from(other)))
+        })
     }
 
     fn silence(&mut self, _: &mut Network<SwitchTransport>, _: usize) -> Option<Duration> {

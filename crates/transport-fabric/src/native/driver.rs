@@ -30,7 +30,7 @@ use crate::{
 
 /// Lifelines and connection events are looked at this often while the fabric itself is polled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// How often links are looked at whether the network answers.
+/// How often links are checked for missing answers of the network.
 const ANSWERS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// [`Transport`] over libfabric. No thread of its own (a provider may have some): all work is done
@@ -66,7 +66,7 @@ pub struct FabricTransport {
 impl FabricTransport {
     /// Opens the devices, and listens on those with message endpoints.
     ///
-    /// Errors: see [`FabricError`]; each says what helps.
+    /// Errors: see [`FabricError`]; each with its remedy.
     pub fn start(settings: FabricSettings, tcp: TcpConfig) -> Result<Self, FabricError> {
         sys::load().map_err(FabricError::NoLibrary)?;
         let infos = device::choose(&settings)?;
@@ -127,7 +127,7 @@ impl FabricTransport {
         link.ok_or(PostError::EndpointGone(id))
     }
 
-    /// Posts what was just asked for at once, so that a control word that follows can tell of it.
+    /// Posts what was just asked for at once, so that a control word that follows can announce it.
     fn advance_one(&mut self, id: EndpointId) {
         let mut round = Round {
             devices: &self.devices,
@@ -155,8 +155,7 @@ impl FabricTransport {
     }
 
     fn check_length(&self, bytes: usize) -> Result<(), PostError> {
-        let (bytes, bytes_max) = (bytes as u64, self.block_bytes_max());
-        if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+        PostError::check_length(bytes, self.block_bytes_max())
     }
 
     /// Everything that can be done without waiting.
@@ -209,7 +208,7 @@ impl FabricTransport {
         woken.by_waker
     }
 
-    /// Looks at lifelines and connection events, and at links whose time has come.
+    /// Polls lifelines and connection events, and links whose deadline has come.
     fn look(&mut self, now: Instant) {
         self.looked = Some(now);
         for (id, event) in self.lifelines.poll() {
@@ -446,10 +445,7 @@ impl Transport for FabricTransport {
     }
 
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
-        let (bytes, bytes_max) = (word.len() as u64, CONTROL_BYTES_MAX as u64);
-        if bytes > bytes_max {
-            return Err(PostError::TooLarge { bytes, bytes_max });
-        }
+        PostError::check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
         if word.is_empty() {
             return Err(PostError::System("an empty control word".into()));
         }

@@ -5,8 +5,8 @@
 //! the provider when that one's counter is complete), and, last, the send itself. What is done adds
 //! one to a counter that all share, so a poll reads a single number.
 //!
-//! Deferred work is reported by counters alone, so neither the length of a block nor who is awake
-//! is told: a receive reports the length it was posted with, and a sleeper looks every millisecond.
+//! Deferred work is reported by counters alone, which neither have the length of a block nor end a
+//! wait: a receive reports the length it was posted with, and a wait polls every millisecond.
 //! Endpoints and counters of one domain only can depend on each other: blocks go over the first
 //! rail.
 
@@ -274,7 +274,7 @@ impl Offload {
         }
     }
 
-    /// After an endpoint was closed: nobody touches the memory of its operations any more.
+    /// After an endpoint was closed: nothing accesses the memory of its operations any more.
     pub fn end(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         let of_it = |(_, op): &(&u64, &Op)| op.name.0 == endpoint;
         let numbers: Vec<u64> = self.ops.iter().filter(of_it).map(|(&number, _)| number).collect();

@@ -35,20 +35,20 @@ const NO_SPACE: Errno = Errno(28);
 
 /// One registered piece, attached to its region.
 struct Piece {
-    /// Which device's domain knows it.
+    /// The device's domain that it is registered with.
     domain: usize,
     range: Range<usize>,
     pinned: Arc<Pinned>,
 }
 
-/// Memory that a device knows.
+/// Memory that is registered with a device.
 pub struct Pinned {
     // Goes before the memory that it is about.
     pub registration: Registration,
     copy: Option<PieceCopy>,
 }
 
-/// What a device is told of `bytes` bytes from `start` in a region, which this covers.
+/// What a device gets for `bytes` bytes from `start` in a region, which this covers.
 pub fn span(start: *mut u8, bytes: usize, pinned: Option<&Pinned>) -> Span<'_> {
     let start = match pinned.and_then(|pinned| pinned.copy.as_ref()) {
         Some(copy) => copy.start.wrapping_add(start as usize - copy.of),
@@ -66,7 +66,7 @@ impl Pinned {
     /// Before the device reads these bytes.
     ///
     /// # Safety
-    /// They lie in the piece, and nobody writes them.
+    /// They lie in the piece, and are not written meanwhile.
     unsafe fn before_reading(&self, start: *const u8, bytes: usize) {
         if self.is_by_way() {
             let to = span(start.cast_mut(), bytes, Some(self)).start;
@@ -79,7 +79,7 @@ impl Pinned {
     /// After the device has written these bytes.
     ///
     /// # Safety
-    /// They lie in the piece, and nobody else reads or writes them.
+    /// They lie in the piece, and are not accessed otherwise meanwhile.
     pub unsafe fn after_writing(&self, start: *mut u8, bytes: usize) {
         if self.is_by_way() {
             let from = span(start, bytes, Some(self)).start;

@@ -42,7 +42,7 @@ impl Sleeper {
         self.idle_polls = 0;
     }
 
-    /// Sleeps until something happens, or the time is over (`None`: however long). Answers whether
+    /// Sleeps until something happens, or the time is over (`None`: however long). Returns whether
     /// the waker was used, and whether the devices were asked to wake it.
     pub fn sleep(
         &mut self,

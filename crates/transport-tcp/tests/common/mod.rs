@@ -94,7 +94,7 @@ pub fn facing_each_other(
     (side(left), side(right))
 }
 
-/// Polls until `enough`, and answers all that completed.
+/// Polls until `enough`, and returns all that completed.
 pub fn poll_until(
     transport: &mut TcpTransport,
     mut enough: impl FnMut(&[Completion]) -> bool,

@@ -1,4 +1,4 @@
-//! What queues tell.
+//! Entries of queues.
 
 use super::*;
 
