@@ -1,4 +1,4 @@
-//! What the kernel has, against what was made with iproute2. Needs root.
+//! Snapshots of the kernel's state that was made with iproute2. Needs root.
 
 mod common;
 
@@ -120,7 +120,7 @@ fn equal_ways_are_all_found() {
         assert_eq!(switch.hops(to), Ok(ipv6.into()), "{to}");
     }
     assert_eq!(switch.hops("10.7.0.1"), Ok([ipv4[1]].into()));
-    // Objects alone say nothing of where they lead.
+    // Next-hop objects that are not expanded cannot be followed.
     std::fs::write("/proc/sys/net/ipv4/nexthop_compat_mode", "0").unwrap();
     let error = switch.hops("10.8.0.1").unwrap_err();
     assert!(matches!(error, NoHop::Route { .. }), "{error}");
@@ -142,16 +142,16 @@ fn bridges_know_who_is_where() {
     }
     let (mut switch, hosts) = bridged();
     let to = |last| Station { address: address("192.0.2.1"), mac: Some(mac(last)) };
-    // What it was told: a static entry counts, its own address does not.
+    // A static entry counts, the bridge's own address does not.
     bridge(&format!("fdb add {} dev p1 master static", mac(91)));
     bridge(&format!("fdb add {} dev p2 master local", mac(92)));
     assert_eq!(switch.hops_to(to(91)), Ok([hop("p1", "-", mac(91))].into()));
     assert!(matches!(switch.hops_to(to(92)), Err(NoHop::Station { .. })));
-    // What it heard: no host has an address of the bridge's, nor the bridge one of theirs.
+    // Learnt entries: no host has an address of the bridge, nor the bridge one of theirs.
     for (host, last, port) in [(&hosts[0], 21, "p1"), (&hosts[1], 22, "p2")] {
         host.run(|| {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            // It asks for somebody that is not there.
+            // It resolves an address that no host has.
             let _ = socket.send_to(b"hello", "10.1.0.99:9");
         });
         switch.wait_for(to(last), &Ok([hop(port, "-", mac(last))].into()));
@@ -191,7 +191,7 @@ fn asking_makes_hosts_behind_a_bridge_known() {
         switch.kernel.ask(neighbour).unwrap();
         let to = Station { address: neighbour.address, mac: None };
         switch.wait_for(to, &Ok([hop(port, "-", mac(last))].into()));
-        // Asking again, when it is known, does no harm.
+        // Resolving a known neighbour again succeeds.
         switch.kernel.ask(neighbour).unwrap();
     }
     // At the third port, which is not the switch's.
@@ -220,7 +220,7 @@ fn asking_makes_hosts_on_a_link_known() {
     let neighbour = switch.hops_to(to).unwrap_err().to_ask().unwrap();
     switch.kernel.ask(neighbour).unwrap();
     switch.wait_for(to, &Ok([hop("direct", "-", mac(13))].into()));
-    // Nobody answers, and that is no error of asking.
+    // Without an answer there is no error.
     let nobody = Neighbour { address: address("10.0.3.99"), interface: index("direct") };
     switch.kernel.ask(nobody).unwrap();
     assert_eq!(switch.hops("10.0.3.99").unwrap_err().to_ask(), Some(nobody));
@@ -235,7 +235,7 @@ fn changes_are_told_and_nothing_else() {
     }
     let (mut switch, _hosts) = bridged();
     let mut told = |what: &str, change: &dyn Fn()| {
-        // It ends when nothing is told for a while.
+        // Until there are no notifications for a while.
         let before = switch.settle();
         change();
         assert!(switch.kernel.changed(Duration::from_secs(5)).unwrap(), "{what}");
@@ -253,7 +253,7 @@ fn changes_are_told_and_nothing_else() {
     told("a route that goes", &|| ip("route del 10.9.0.0/16"));
 }
 
-/// Notifications that were lost for want of room, in this thread's network.
+/// Lost notifications, in this thread's network.
 fn lost() -> u64 {
     let sockets = std::fs::read_to_string("/proc/thread-self/net/netlink").unwrap();
     let drops = |line: &str| line.split_whitespace().nth(8)?.parse::<u64>().ok();

@@ -171,7 +171,7 @@ mod tests {
             daemon: format!("{address}:4789"),
             service: "weights".into(),
             address: address.into(),
-            failed: failed.into(),
+            failure: failed.into(),
         };
         let group = HostGroup {
             key: Some(Key { sender: "10.0.0.1".into(), id: 0x80_0001 }),

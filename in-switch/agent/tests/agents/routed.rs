@@ -1,4 +1,4 @@
-//! Switches that route: racks behind two spines, over which equal routes lead.
+//! Switches that route: racks behind two spines, with equal-cost routes.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -52,7 +52,7 @@ fn addresses(topology: &Topology) -> Vec<IpAddr> {
     addresses
 }
 
-/// A switch that routes: what `ip` is told, and links that are up.
+/// A switch that routes: commands for `ip`, and links that are up.
 fn open_router(world: &World, node: Node, bridged: Vec<String>, words: Vec<String>) {
     let links = world.links(node);
     world.networks[node].run(move || {
@@ -178,7 +178,7 @@ fn groups_take_equal_routes_and_follow_them_when_they_change() {
     assert!(now.members.iter().all(|member| u64::from(member.msn) == flow::MESSAGES), "{now:?}");
 }
 
-/// Only the racks' switches copy: they are told which hosts are behind each other.
+/// Only the racks' switches copy: downstream agents are configured by prefix.
 #[test]
 fn plain_spines_only_forward() {
     if !world::is_possible() {

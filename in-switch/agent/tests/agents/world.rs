@@ -27,7 +27,7 @@ use roce::{Mac, Serial, rc::RequesterConfig};
 use testing::{Authority, Issued};
 
 const PORT: u16 = 4790;
-/// Few, so that a test may have too many.
+/// Small, so that a test can exceed it.
 pub const GROUPS_PER_HOST_MAX: usize = 8;
 const INSERT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -49,7 +49,7 @@ pub fn link(from: Node, to: Node) -> String {
     format!("l{from}-{to}")
 }
 
-/// What a switch's agent is told, besides what follows from the topology.
+/// Settings of a switch's agent, besides those that follow from the topology.
 #[derive(Clone)]
 pub struct Told {
     pub next: Vec<String>,
@@ -76,7 +76,7 @@ pub struct World {
     gateways: BTreeMap<Node, IpAddr>,
 }
 
-/// Whether this machine lets us; says so if not.
+/// Whether this machine can run these tests; prints why not.
 pub fn is_possible() -> bool {
     let possible = KernelPlane::check();
     if let Err(error) = &possible {
@@ -197,7 +197,7 @@ impl World {
         .into()
     }
 
-    /// Starts the agent of a switch, on what one before has left.
+    /// Starts the agent of a switch, with the groups that a former one has left.
     pub fn start_agent(&mut self, node: Node) {
         let name = self.topology.name(node).to_owned();
         let (address, links, told) =
@@ -270,8 +270,7 @@ impl World {
         self.ask_as((host, files), switch, ask)
     }
 
-    /// Connects the queue pairs of a group, of which no switch knows yet. Answers them, the sender's
-    /// first.
+    /// Connects the queue pairs of a group that is not installed yet. Returns them, the sender's first.
     pub fn connect(&mut self, number: u32, names: &[&str]) -> (Group, Vec<(Node, u32)>) {
         let nodes: Vec<Node> = names.iter().map(|name| self.find(name)).collect();
         let (sender, members) = (nodes[0], &nodes[1..]);
@@ -319,7 +318,7 @@ impl World {
         self.endpoints[&node].mac()
     }
 
-    /// Has the sender's first switch take a group.
+    /// Inserts a group at the sender's first switch.
     pub fn insert(&self, group: &Group, switch: &str) -> Result<Claim, ControlError> {
         let sender = self.addresses.iter().position(|known| *known == group.key.sender).unwrap();
         let claim = claim(group);

@@ -190,7 +190,7 @@ impl KernelPlane {
             Err(_) => {
                 let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
                 let options = TcAttachOptions::Netlink(options);
-                // Without the qdisc the filter cannot be: why that is not there says more.
+                // Without the qdisc the filter fails, too: the first error is the cause.
                 program.attach_with_options(port, ingress, options).map_err(
                     |error| match qdisc {
                         Err(reason) => wrong_port(port)(reason),
