@@ -88,8 +88,8 @@ fn routes_are_followed_as_they_are() {
     }
     let error = switch.hops("10.0.3.99").unwrap_err();
     let interface = index("direct");
-    let nobody = Neighbour { address: address("10.0.3.99"), interface };
-    assert_eq!(error.to_ask(), Some(nobody));
+    let absent = Neighbour { address: address("10.0.3.99"), interface };
+    assert_eq!(error.to_ask(), Some(absent));
     switch.set_ports(&["up1", "direct"]);
     let interface = "up2".to_owned();
     let error = NoHop::NotAPort { address: address("10.9.1.1"), interface };
@@ -221,10 +221,10 @@ fn asking_makes_hosts_on_a_link_known() {
     switch.kernel.ask(neighbour).unwrap();
     switch.wait_for(to, &Ok([hop("direct", "-", mac(13))].into()));
     // Without an answer there is no error.
-    let nobody = Neighbour { address: address("10.0.3.99"), interface: index("direct") };
-    switch.kernel.ask(nobody).unwrap();
-    assert_eq!(switch.hops("10.0.3.99").unwrap_err().to_ask(), Some(nobody));
-    let error = switch.kernel.ask(Neighbour { interface: 9999, ..nobody }).unwrap_err();
+    let absent = Neighbour { address: address("10.0.3.99"), interface: index("direct") };
+    switch.kernel.ask(absent).unwrap();
+    assert_eq!(switch.hops("10.0.3.99").unwrap_err().to_ask(), Some(absent));
+    let error = switch.kernel.ask(Neighbour { interface: 9999, ..absent }).unwrap_err();
     assert!(error.to_string().contains("cannot ask for a neighbour"), "{error}");
 }
 
@@ -234,23 +234,23 @@ fn changes_are_told_and_nothing_else() {
         return;
     }
     let (mut switch, _hosts) = bridged();
-    let mut told = |what: &str, change: &dyn Fn()| {
+    let mut notified = |what: &str, change: &dyn Fn()| {
         // Until there are no notifications for a while.
         let before = switch.settle();
         change();
         assert!(switch.kernel.changed(Duration::from_secs(5)).unwrap(), "{what}");
         assert_ne!(switch.kernel.snapshot().unwrap(), before, "{what}");
     };
-    told("an address", &|| own("br0", "10.1.0.1/16"));
-    told("a route", &|| ip("route add 10.9.0.0/16 via 10.1.0.11"));
-    told("an IPv6 route", &|| ip("-6 route add 2001:db8:90::/48 dev br0"));
-    told("a neighbour", &|| {
+    notified("an address", &|| own("br0", "10.1.0.1/16"));
+    notified("a route", &|| ip("route add 10.9.0.0/16 via 10.1.0.11"));
+    notified("an IPv6 route", &|| ip("-6 route add 2001:db8:90::/48 dev br0"));
+    notified("a neighbour", &|| {
         ip(&format!("neigh replace 10.1.0.11 lladdr {} dev br0 nud permanent", mac(21)));
     });
-    told("a station", &|| bridge(&format!("fdb add {} dev p1 master static", mac(91))));
-    told("a station that goes", &|| bridge(&format!("fdb del {} dev p1 master", mac(91))));
-    told("a link that goes down", &|| ip("link set p1 down"));
-    told("a route that goes", &|| ip("route del 10.9.0.0/16"));
+    notified("a station", &|| bridge(&format!("fdb add {} dev p1 master static", mac(91))));
+    notified("a station that goes", &|| bridge(&format!("fdb del {} dev p1 master", mac(91))));
+    notified("a link that goes down", &|| ip("link set p1 down"));
+    notified("a route that goes", &|| ip("route del 10.9.0.0/16"));
 }
 
 /// Lost notifications, in this thread's network.
