@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_where_comes_back_and_else_is_refused() {
+    fn next_agents_round_trip_and_others_are_refused() {
         for text in ["swp1=spine:4790", "10.2.0.0/16=tor-b:4790", "fd00::/8=[fd00::1]:4790"] {
             let next: NextAgent = text.parse().unwrap();
             assert_eq!(format!("{}={}", next.at, next.agent), text);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_says_it_and_else_all_ports() {
+    fn the_longest_prefix_counts_and_then_all_ports() {
         let ports =
             BTreeMap::from([("up0".to_owned(), 1), ("up1".to_owned(), 2), ("h".to_owned(), 3)]);
         let nexts = ["up0=s0:1", "up1=s1:1", "10.2.0.0/16=t:1", "10.2.3.0/24=u:1"];

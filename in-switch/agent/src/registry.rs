@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -23,7 +23,7 @@ use tokio::{task::JoinSet, time::timeout};
 use crate::{
     admission::{check_virtual_peer, others_of},
     downstream::Downstream,
-    forwarding::{self, Forwarding},
+    forwarding::{self, Forwarding, lock},
     paths::{Paths, SplitError},
     settings::AgentSettings,
     state::{Entry, Lease, State},
@@ -538,8 +538,4 @@ fn is_among(member: &Source, merging: &Merging) -> bool {
     let is_same =
         |known: &Source| (known.address, known.psn_offset) == (member.address, member.psn_offset);
     merging.members.iter().any(is_same)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -122,31 +122,20 @@ pub async fn serve(
 async fn look_after(registry: Arc<Registry>, follow: Duration) {
     let stale_after = registry.stale_after;
     let maintenance = Maintenance(registry);
-    let [mut follow, mut sweep, mut keep] =
-        [follow, stale_after / 6, stale_after / 4].map(|every| {
-            let mut ticks = interval(every);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
-        });
-    let following = async {
-        loop {
-            follow.tick().await;
-            maintenance.follow_routes().await;
-        }
-    };
-    let sweeping = async {
-        loop {
-            sweep.tick().await;
-            maintenance.sweep().await;
-        }
-    };
-    let keeping = async {
-        loop {
-            keep.tick().await;
-            maintenance.renew_downstream().await;
-        }
-    };
-    tokio::join!(following, sweeping, keeping);
+    tokio::join!(
+        every(follow, || maintenance.follow_routes()),
+        every(stale_after / 6, || maintenance.sweep()),
+        every(stale_after / 4, || maintenance.renew_downstream()),
+    );
+}
+
+async fn every<F: Future>(period: Duration, task: impl Fn() -> F) {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        task().await;
+    }
 }
 
 /// Binds the address of an agent. Errors: names the address.

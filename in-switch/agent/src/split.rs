@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_member_needs_nobody_behind_and_the_first_switch() {
+    fn a_single_member_needs_no_agent_downstream_but_the_first_switch() {
         let split = Split::new(&[way(&[1, 2], &["s:1", "t:1"], 1)]).unwrap();
         assert_eq!(members(&split), [vec![0]]);
         assert!(split.downstream.is_empty() && split.copies[0].agents.is_empty());

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_delegates_what_its_certificate_is_not_for() {
+    fn addresses_of_other_certificates_are_not_delegated() {
         let authority = Authority::new("network");
         let delegation = Delegation::for_group(&group(Vec::new()));
         let other = certificates(&authority, "10.0.0.3,b");

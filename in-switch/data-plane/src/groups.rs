@@ -156,16 +156,17 @@ impl Groups {
         }
     }
 
+    fn read<R>(&self, read: impl FnOnce(&Tables) -> R) -> R {
+        match &self.plane {
+            Plane::Userspace(tables) => read(&tables.lock().tables),
+            Plane::Kernel(_) => read(&self.installed),
+        }
+    }
+
     /// A group's entries.
     #[must_use]
     pub fn get(&self, key: GroupKey) -> Option<(Replication, Option<Merging>)> {
-        let entries = |tables: &Tables| {
-            Some((tables.replication(key)?.clone(), tables.merging(key).cloned()))
-        };
-        match &self.plane {
-            Plane::Userspace(tables) => entries(&tables.lock().tables),
-            Plane::Kernel(_) => entries(&self.installed),
-        }
+        self.read(|tables| Some((tables.replication(key)?.clone(), tables.merging(key).cloned())))
     }
 
     /// The progress of a group's members, if this is the sender's first switch.
@@ -187,19 +188,13 @@ impl Groups {
     /// Number of groups.
     #[must_use]
     pub fn count(&self) -> usize {
-        match &self.plane {
-            Plane::Userspace(tables) => tables.lock().tables.groups().count(),
-            Plane::Kernel(_) => self.installed.groups().count(),
-        }
+        self.read(|tables| tables.groups().count())
     }
 
     /// All groups, ordered by sender and identifier.
     #[must_use]
     pub fn all(&self) -> Vec<GroupState> {
-        let keys: Vec<GroupKey> = match &self.plane {
-            Plane::Userspace(tables) => tables.lock().tables.groups().map(|(key, _)| key).collect(),
-            Plane::Kernel(_) => self.installed.groups().map(|(key, _)| key).collect(),
-        };
+        let keys: Vec<GroupKey> = self.read(|tables| tables.groups().map(|(key, _)| key).collect());
         let state = |key| {
             let (replication, _) = self.get(key)?;
             Some(GroupState { key, replication, members: self.members(key) })

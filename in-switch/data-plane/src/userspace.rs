@@ -78,8 +78,8 @@ impl Stations {
         if self.0.len() >= STATIONS_MAX {
             self.0.retain(|_, (_, at)| now.duration_since(*at) < AGEING);
         }
-        let has_room = self.0.len() < STATIONS_MAX || self.0.contains_key(&mac);
-        if !is_multicast(mac) && has_room {
+        let has_capacity = self.0.len() < STATIONS_MAX || self.0.contains_key(&mac);
+        if !is_multicast(mac) && has_capacity {
             self.0.insert(mac, (port, now));
         }
     }

@@ -91,8 +91,8 @@ fn both_planes_take_and_forget_the_same() {
         let (other, _) = group(17, &[3]);
         assert!(groups.replace(key(9), other.clone()).unwrap());
         assert!(!groups.replace(key(11), other.clone()).unwrap());
-        let nobody = Replication { branches: vec![], ..other.clone() };
-        assert!(groups.replace(key(9), nobody).is_err());
+        let empty = Replication { branches: vec![], ..other.clone() };
+        assert!(groups.replace(key(9), empty).is_err());
         let moved = Source { ports: vec![8, 9], ..merging.members[1].clone() };
         assert!(groups.relocate(key(9), std::slice::from_ref(&moved)).unwrap());
         assert!(!groups.relocate(key(11), std::slice::from_ref(&moved)).unwrap());
@@ -131,7 +131,7 @@ fn the_next_agent_finds_the_groups_in_the_kernel() {
     let mut groups = Groups::in_kernel(&directory("next")).unwrap();
     assert_eq!(groups.all(), before);
     let taken = groups.insert(key(11), replication, None);
-    assert!(taken.is_ok(), "without answers to merge nobody has the queue pair");
+    assert!(taken.is_ok(), "without answers to merge the queue pair is not taken");
     assert!(!groups.remove_member(key(11), address(2)).unwrap(), "it is not merged");
     let with_both = groups.all();
     drop(groups);

@@ -150,7 +150,7 @@ impl Group {
         let done = self.sender.completion(PATIENCE).expect("the sender's completion");
         let qpn = self.sender_qpn;
         assert_eq!(done, Completion { id, qpn, status: Status::Done, event: Some(Event::Sent) });
-        // All members have acknowledged: nobody is waited for.
+        // All members have acknowledged.
         for (number, receiver) in self.receivers.iter().enumerate() {
             if !is_write || immediate.is_some() {
                 let arrival = receiver.completion(PATIENCE).expect("a receiver's completion");
@@ -262,7 +262,7 @@ fn without_a_receiver_that_dies_the_group_goes_on() {
 }
 
 #[test]
-fn a_dead_receiver_that_nobody_removes_ends_the_connection() {
+fn a_dead_receiver_that_is_not_removed_ends_the_connection() {
     let Some(mut group) = Group::new("end", 2) else { return };
     group.receivers[0].queue_pair = None;
     group.number += 1;

@@ -127,8 +127,7 @@ impl Endpoint {
     ///
     /// Errors: the interface is gone.
     pub fn mtu_bytes(&self) -> Result<u32, EndpointError> {
-        let failed = |source| EndpointError::Failed { name: self.name.clone(), source };
-        self.interface.mtu_bytes().map_err(failed)
+        self.interface.mtu_bytes().map_err(|source| self.failed(source))
     }
 
     /// Sets the receive buffer's size, or the largest that this process may have. Returns the size, in which
@@ -136,8 +135,7 @@ impl Endpoint {
     ///
     /// Errors: the interface is gone.
     pub fn reserve(&self, bytes: usize) -> Result<usize, EndpointError> {
-        let failed = |source| EndpointError::Failed { name: self.name.clone(), source };
-        self.interface.reserve(bytes).map_err(failed)
+        self.interface.reserve(bytes).map_err(|source| self.failed(source))
     }
 
     /// The interface's index.
@@ -283,9 +281,11 @@ impl Endpoint {
         self.is_held &= matches!(received, Ok(0));
         let (all, events) = (self.queue_pairs.values_mut(), &mut self.events);
         all.for_each(|queue_pair| queue_pair.sent(events));
-        let name = &self.name;
-        received.map_err(|source| EndpointError::Failed { name: name.clone(), source })?;
-        Ok(())
+        received.map(drop).map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> EndpointError {
+        EndpointError::Failed { name: self.name.clone(), source }
     }
 
     fn now_ns(&self) -> u64 {

@@ -275,21 +275,24 @@ where
         });
         let (sender_qpns, receiving): (Vec<_>, Vec<_>) = (1..=receivers)
             .map(|host| {
-                let (tell, told) = mpsc::channel::<u32>();
+                let (sender_qpn, connected) = mpsc::channel::<u32>();
                 let (tell_joined, tell_checked) = (tell_joined.clone(), tell_checked.clone());
                 let stop = &stop;
                 let thread = scope.spawn(move || {
                     let mut endpoint = open(host);
                     let memory = endpoint.register((OPEN * PLACE_BYTES) as usize);
-                    let peer =
-                        Peer { address: address(0), qpn: told.recv().unwrap(), next_hop: None };
+                    let peer = Peer {
+                        address: address(0),
+                        qpn: connected.recv().unwrap(),
+                        next_hop: None,
+                    };
                     let first = (PSN_FIRST + psn_offset(host)) % (1 << 24);
                     let qpn = endpoint.queue_pair(peer, config(), 0, first);
                     let mac = endpoint.mac();
                     tell_joined.send(Joined { host, qpn, mac, memory }).unwrap();
                     receive(endpoint, qpn, memory.key, messages, &tell_checked, stop)
                 });
-                (tell, thread)
+                (sender_qpn, thread)
             })
             .unzip();
         for _ in 0..=receivers {
@@ -299,7 +302,9 @@ where
         moves.wait();
         moved.wait();
         let sender_qpn: u32 = sender.recv().unwrap();
-        sender_qpns.iter().for_each(|tell: &mpsc::Sender<u32>| tell.send(sender_qpn).unwrap());
+        sender_qpns
+            .iter()
+            .for_each(|channel: &mpsc::Sender<u32>| channel.send(sender_qpn).unwrap());
         let mut all: Vec<Joined> = (0..receivers).map(|_| joined.recv().unwrap()).collect();
         all.sort_by_key(|joined| joined.host);
         let number = |host: usize| KernelPlane::port_number(&format!("s{host}")).unwrap();

@@ -9,10 +9,10 @@
 //! devices outlive SOCKET DEVICE INTERFACE ADDRESS SERVICE DAEMON...
 //! ```
 //!
-//! `send` makes groups of the first, of the first two, and so on; `outlive` makes one of all, and says when
-//! the first receiver is to die. A group gets rounds of one message of each kind, all of one length.
-//! Receivers have memory for one round, and are ready for the next when they have compared it; whoever
-//! finds a difference leaves the group with it, so that the sender fails, too.
+//! `send` makes groups of the first, of the first two, and so on; `outlive` makes one of all, and prints when
+//! the first receiver has to be killed. A group gets rounds of one message of each kind, all of one length.
+//! Receivers have memory for one round, and are ready for the next when they have compared it. One that finds
+//! a difference leaves the group with it as the reason, so that the sender fails, too.
 
 use std::{
     error::Error,
@@ -52,13 +52,13 @@ const GUARD_BYTES: usize = 64;
 const BLANK: u8 = 0xee;
 /// Where the sender takes the receivers' memory to be.
 const VIRTUAL_START: u64 = 0x5000_0000;
-/// Without any news for so long it is given up.
+/// Timeout without progress.
 const PATIENCE: Duration = Duration::from_secs(40);
 /// The sender waits so long for receivers, and they for the next group.
 const GROUP_PATIENCE: Duration = Duration::from_secs(150);
-/// A daemon has heard what it was told after this time.
+/// Time for a daemon to read the last request.
 const LEAVING: Duration = Duration::from_secs(1);
-/// How often daemons are listened to meanwhile.
+/// Interval at which daemons' events are polled.
 const TICK: Duration = Duration::from_millis(10);
 const CLOSED: &str = "the sending application has closed it";
 
@@ -67,7 +67,7 @@ const CLOSED: &str = "the sending application has closed it";
 enum Kind {
     /// Waits for receivers: they post it when they have compared the round before.
     Send,
-    /// Tells nobody: it is compared when the next message has arrived.
+    /// Without a completion at the receiver: compared when the next message has arrived.
     Write,
     SendImmediate,
     WriteImmediate,
@@ -89,7 +89,7 @@ impl Kind {
     }
 }
 
-/// What the sender tells receivers of a group: the lengths of its rounds, over and over.
+/// The application data of a group: the lengths of its rounds, repeated.
 struct Plan {
     seed: u64,
     is_last: bool,
@@ -119,7 +119,7 @@ impl Plan {
         self.lengths[round as usize % self.lengths.len()] as usize
     }
 
-    /// What nobody could guess who has seen other messages (SplitMix64).
+    /// Contents of a message (SplitMix64).
     fn contents(&self, round: u32, kind: Kind) -> Vec<u8> {
         let mut state = self.seed ^ u64::from(round) << 8 ^ kind as u64;
         let mut bytes = vec![0; self.bytes(round)];
@@ -176,7 +176,7 @@ const fn connection(peer: IpAddr, peer_qpn: u32, psn_first: u32, mtu_bytes: u32)
     }
 }
 
-/// What the daemon has said.
+/// Events that the daemon has sent.
 async fn said<T>(next: impl Future<Output = T>) -> Option<T> {
     tokio::task::yield_now().await;
     timeout(Duration::ZERO, next).await.ok()
@@ -298,7 +298,7 @@ impl<'a> Sending<'a> {
                 (done, progressed) = (done + 1, Instant::now());
             }
             if let Some(event) = said(self.group.next()).await.transpose()? {
-                self.hear(event, progressed)?;
+                self.on_event(event, progressed)?;
             }
             if progressed.elapsed() > PATIENCE {
                 return Err(format!("round {round}: not acknowledged for too long").into());
@@ -307,7 +307,7 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    fn hear(&mut self, event: GroupEvent, progressed: Instant) -> Outcome<()> {
+    fn on_event(&mut self, event: GroupEvent, progressed: Instant) -> Outcome<()> {
         match event {
             GroupEvent::MemberFailed { member: 0, continues: true, reason }
                 if self.outlives && !self.has_outlived =>
@@ -440,7 +440,7 @@ impl<'a> Receiving<'a> {
                     let is_right = self.is_over && reason == CLOSED;
                     return if is_right { Ok(()) } else { Err(reason.into()) };
                 }
-                Some(heard) => return Err(format!("{heard:?}").into()),
+                Some(event) => return Err(format!("{event:?}").into()),
                 None => {}
             }
             if progressed.elapsed() > PATIENCE {
@@ -466,7 +466,7 @@ async fn receive(end: &mut End, service: &str) -> Outcome<()> {
         }
         if let Err(error) = receiving.run(&mut listener).await {
             listener.leave(offer, &error.to_string()).await?;
-            // Its daemon hears it before this ends.
+            // Leaves its daemon time to read the reason.
             tokio::time::sleep(LEAVING).await;
             return Err(error);
         }

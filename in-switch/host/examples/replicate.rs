@@ -30,23 +30,23 @@ use tokio::time::timeout;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const SERVICE: &str = "replicate";
-/// A message has this length, but the last.
+/// Length of all messages but the last.
 const MESSAGE_BYTES: u64 = 256 << 10;
 /// Messages that may be open.
 const OPEN: u64 = 8;
-/// Without any news for so long it is given up.
+/// Timeout without progress.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often daemons are listened to meanwhile.
+/// Interval at which daemons' events are polled.
 const TICK: Duration = Duration::from_millis(5);
-/// What members say when the file is theirs.
+/// The reason with which members leave when they have stored the file.
 const STORED: &str = "stored";
 
 fn config() -> RequesterConfig {
-    // A member that fails is taken out of the group long before.
+    // A member that fails is removed from the group long before.
     RequesterConfig { retries: 1000, ..RequesterConfig::default() }
 }
 
-/// The file, to be told with the offer.
+/// The file's length and name, for the offer.
 fn file_header(path: &Path) -> Outcome<(u64, Vec<u8>)> {
     let bytes = fs::metadata(path)?.len();
     let name = path.file_name().and_then(|name| name.to_str()).ok_or("its name is no text")?;
@@ -61,7 +61,7 @@ fn read_file_header(data: &[u8]) -> Outcome<(u64, &str)> {
     if is_plain { Ok((u64::from_be_bytes(*bytes), name)) } else { Err("that is a path".into()) }
 }
 
-/// Sends a file. Answers how many have stored it, and why others have not.
+/// Sends a file. Returns how many have stored it, and why others have not.
 pub async fn send(
     host: &Host,
     (mut endpoint, address): (Endpoint, IpAddr),
@@ -120,13 +120,13 @@ pub async fn send(
     }
 }
 
-/// What the daemon says within a tick; what it has said, if there is something else to do.
+/// The daemon's next event, if there is one within a tick; without waiting if there is other work.
 async fn soon<T>(next: impl Future<Output = T>, is_busy: bool) -> Option<T> {
     tokio::task::yield_now().await;
     timeout(if is_busy { Duration::ZERO } else { TICK }, next).await.ok()
 }
 
-/// What ends within a tick; what has ended, if nothing is under way.
+/// Completions within a tick.
 fn events(endpoint: &mut Endpoint, is_busy: bool) -> Outcome<Vec<Event>> {
     let (mut all, until) = (Vec::new(), Instant::now() + TICK);
     while all.is_empty() {
@@ -196,7 +196,7 @@ async fn offered(listener: &mut Listener) -> Outcome<(u64, Terms)> {
     }
 }
 
-/// The last answer may be lost: it is given again for a while.
+/// The last ACK may be lost: retransmitted packets are acknowledged for a while.
 async fn last(endpoint: &mut Endpoint) -> Outcome<()> {
     for _ in 0..100 {
         events(endpoint, false)?;

@@ -287,11 +287,11 @@ mod tests {
     #[test]
     fn an_offer_is_answered_once_and_ends_once() {
         let listeners = Arc::new(Listeners::default());
-        let (events, mut heard) = mpsc::channel(EVENTS_MAX);
+        let (events, mut received) = mpsc::channel(EVENTS_MAX);
         let listening = listeners.listen("s".into(), events).unwrap();
         let application = &listening.application;
         let mut offer = listeners.offer("s", terms()).unwrap();
-        assert!(matches!(next(&mut heard), Event::Offer(proto::Offer { offer: 1, .. })));
+        assert!(matches!(next(&mut received), Event::Offer(proto::Offer { offer: 1, .. })));
         assert!(
             application.on_request(leave(1)).unwrap_err().message.contains("not been accepted")
         );
@@ -299,21 +299,21 @@ mod tests {
         assert_eq!(offer.answer.try_recv().unwrap().unwrap().qpn, 7);
         assert!(application.on_request(accept(1)).unwrap_err().message.contains("second time"));
         offer.ready(0x80_0001);
-        assert!(matches!(next(&mut heard), Event::Ready(_)));
+        assert!(matches!(next(&mut received), Event::Ready(_)));
         offer.end("enough".into());
-        let Event::Ended(ended) = next(&mut heard) else { panic!("not ended") };
+        let Event::Ended(ended) = next(&mut received) else { panic!("not ended") };
         assert_eq!((ended.offer, &*ended.reason), (1, "enough"));
         // Both ends may have ended it at the same time.
         application.on_request(leave(1)).unwrap();
         assert!(application.on_request(accept(2)).unwrap_err().message.contains("no offer 2"));
         assert!(application.on_request(accept(0)).is_err());
-        assert!(heard.try_recv().is_err());
+        assert!(received.try_recv().is_err());
     }
 
     #[test]
-    fn who_leaves_or_ends_is_heard_of() {
+    fn leaving_and_ending_is_reported_to_the_other_side() {
         let listeners = Arc::new(Listeners::default());
-        let (events, mut heard) = mpsc::channel(EVENTS_MAX);
+        let (events, mut received) = mpsc::channel(EVENTS_MAX);
         let listening = listeners.listen("s".into(), events).unwrap();
         let mut offers: Vec<Offer> =
             (0..2).map(|_| listeners.offer("s", terms()).unwrap()).collect();
@@ -323,15 +323,15 @@ mod tests {
         drop(listening);
         assert!(offers[1].answer.try_recv().is_err());
         drop(offers);
-        (0..2).for_each(|_| assert!(matches!(next(&mut heard), Event::Offer(_))));
-        assert!(heard.try_recv().is_err(), "nobody has to hear of what it has ended");
+        (0..2).for_each(|_| assert!(matches!(next(&mut received), Event::Offer(_))));
+        assert!(received.try_recv().is_err(), "not notified of what it has ended itself");
         assert_eq!(listeners.offer("s", terms()).err().unwrap().kind, ErrorKind::Unknown);
     }
 
     #[test]
     fn names_and_places_are_limited() {
         let listeners = Arc::new(Listeners::default());
-        let (events, mut heard) = mpsc::channel(EVENTS_MAX);
+        let (events, mut received) = mpsc::channel(EVENTS_MAX);
         let first = listeners.listen("s".into(), events.clone()).unwrap();
         let again = listeners.listen("s".into(), events.clone()).err().unwrap();
         assert_eq!(again.kind, ErrorKind::Taken);
@@ -339,7 +339,7 @@ mod tests {
             (0..OFFERS_MAX).map(|_| listeners.offer("s", terms()).unwrap()).collect();
         assert_eq!(listeners.offer("s", terms()).err().unwrap().kind, ErrorKind::Limit);
         drop((offers, first));
-        while heard.try_recv().is_ok() {}
+        while received.try_recv().is_ok() {}
         let all: Vec<_> = (0..SERVICES_MAX)
             .map(|at| listeners.listen(at.to_string(), events.clone()).unwrap())
             .collect();
@@ -348,9 +348,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_read_is_noticed() {
+    async fn an_application_that_does_not_read_overruns() {
         let listeners = Arc::new(Listeners::default());
-        let (events, _heard) = mpsc::channel(1);
+        let (events, _received) = mpsc::channel(1);
         let listening = listeners.listen("s".into(), events).unwrap();
         let _offers = [(); 2].map(|()| listeners.offer("s", terms()).unwrap());
         let overrun = listening.application.overrun();
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn two_names_or_none_are_refused() {
         let listeners = Arc::new(Listeners::default());
-        let (events, _heard) = mpsc::channel(EVENTS_MAX);
+        let (events, _received) = mpsc::channel(EVENTS_MAX);
         let listening = listeners.listen("s".into(), events).unwrap();
         for kind in [None, Some(Kind::Service("t".into()))] {
             let error =

@@ -1,5 +1,5 @@
-//! Daemons at hosts, with an agent at their switch: groups that applications make, and what they hear
-//! when something ends. Needs root.
+//! Daemons at hosts, with an agent at their switch: groups of applications, and their events when something
+//! ends. Needs root.
 
 #[path = "hosts/flow.rs"]
 mod flow;
@@ -21,7 +21,7 @@ use world::{World, address, daemon, is_possible, runtime};
 const PATIENCE: Duration = Duration::from_secs(40);
 const STALE_AFTER: Duration = Duration::from_secs(3);
 
-/// What has to come comes in time.
+/// Waits with a timeout.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it has come in time")
 }
@@ -186,7 +186,7 @@ fn a_host_that_is_cut_off_is_noticed() {
 }
 
 #[test]
-fn an_agent_that_starts_again_harms_nobody() {
+fn groups_outlive_a_restart_of_the_agent() {
     if !is_possible() {
         return;
     }
@@ -233,7 +233,7 @@ fn groups_end_with_their_sender() {
         for receiver in &mut receivers {
             assert_eq!(ended(&mut receiver.listener).await, why);
         }
-        // Its daemon is killed: the agent forgets the group by itself.
+        // Its daemon is killed: the group's lease expires.
         world.start_daemon(0);
         let mut group = flow::connect(&mut world, 0, &mut receivers).await.unwrap();
         world.kill_daemon(0);
@@ -260,7 +260,7 @@ fn who_cannot_be_a_member_is_named() {
         let mut receivers = listening(&world, &[1, 2]).await;
         let taken = world.host(1).listen("weights").await.unwrap_err();
         assert_eq!(taken.kind, ErrorKind::Taken);
-        // One refuses: the other hears that nothing comes of it.
+        // One refuses: the other is notified that the group was not created.
         let (first, second) = receivers.split_at_mut(1);
         let (first, second) = (&mut first[0], &mut second[0]);
         let group = new_group(0, 0x77, &[(1, "weights"), (2, "weights")]);
@@ -278,7 +278,7 @@ fn who_cannot_be_a_member_is_named() {
         }
         let why = ended(&mut first.listener).await;
         assert!(why.contains("not made") && why.contains("no room"), "{why}");
-        // Nobody listens; another sender's address; nobody is there.
+        // No listener; another sender's address; no daemon.
         let missing = new_group(0, 0x77, &[(1, "weights"), (2, "other")]);
         let foreign = new_group(3, 0x77, &[(1, "weights")]);
         world.kill_daemon(3);

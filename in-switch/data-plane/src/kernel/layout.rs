@@ -58,12 +58,6 @@ pub fn read_group_key(bytes: &GroupKeyBytes) -> GroupKey {
     GroupKey { sender: read_address(key.sender), id: key.id }
 }
 
-/// From a key of `senders` and `answers`: the sender's address and queue pair.
-pub fn read_sender_key(bytes: &GroupKeyBytes) -> (IpAddr, u32) {
-    let key = read_group_key(bytes);
-    (key.sender, key.id)
-}
-
 /// Key of the regions of a branch, in this generation.
 pub fn regions_key(generation: u64, branch: usize) -> RegionsKeyBytes {
     transmute!(entries::RegionsKey { generation, branch: branch as u32, unused: 0 })
@@ -115,19 +109,13 @@ pub fn group(replication: &Replication, generation: u64) -> GroupBytes {
     transmute!(group)
 }
 
-pub fn group_sender_qpn(bytes: &GroupBytes) -> u32 {
-    let group: entries::Group = transmute!(*bytes);
-    group.sender_qpn
-}
-
-pub fn group_generation(bytes: &GroupBytes) -> u64 {
-    let group: entries::Group = transmute!(*bytes);
-    group.generation
+pub fn read_group_entry(bytes: &GroupBytes) -> entries::Group {
+    transmute!(*bytes)
 }
 
 /// Keys of the regions that a group's entry refers to.
 pub fn regions_keys(bytes: &GroupBytes) -> impl Iterator<Item = RegionsKeyBytes> {
-    let group: entries::Group = transmute!(*bytes);
+    let group = read_group_entry(bytes);
     let branches = group.branches.into_iter().take(group.count as usize);
     let with_regions = branches.enumerate().filter(|(_, branch)| branch.regions > 0);
     with_regions.map(move |(index, _)| regions_key(group.generation, index))
@@ -138,7 +126,7 @@ pub fn read_group(
     bytes: &GroupBytes,
     mut regions: impl FnMut(&RegionsKeyBytes) -> Option<RegionsBytes>,
 ) -> Replication {
-    let group: entries::Group = transmute!(*bytes);
+    let group = read_group_entry(bytes);
     let branch = |(index, branch): (usize, &entries::Branch)| {
         let rewriting = (branch.rewrites == 1).then(|| Rewriting {
             qpn: branch.qpn,
@@ -195,9 +183,13 @@ pub fn sender(id: u32, merging: &Merging) -> SenderBytes {
     })
 }
 
+pub fn read_sender(bytes: &SenderBytes) -> entries::Sender {
+    transmute!(*bytes)
+}
+
 /// Removes a member. Whether it was there, and not the last.
 pub fn remove_member(bytes: &mut SenderBytes, index: u32) -> bool {
-    let mut sender: entries::Sender = transmute!(*bytes);
+    let mut sender = read_sender(bytes);
     let bit = 1_u64.checked_shl(index).unwrap_or(0);
     let is_there = sender.present & bit != 0 && sender.present != bit;
     if is_there {
@@ -205,23 +197,6 @@ pub fn remove_member(bytes: &mut SenderBytes, index: u32) -> bool {
         *bytes = transmute!(sender);
     }
     is_there
-}
-
-/// The identifier of the group whose sender it is.
-pub fn sender_group(bytes: &SenderBytes) -> u32 {
-    let sender: entries::Sender = transmute!(*bytes);
-    sender.id
-}
-
-/// Whether ARP for its virtual address is answered.
-pub fn is_answered(bytes: &SenderBytes) -> bool {
-    let sender: entries::Sender = transmute!(*bytes);
-    sender.is_answered != 0
-}
-
-pub fn virtual_address(bytes: &SenderBytes) -> IpAddr {
-    let sender: entries::Sender = transmute!(*bytes);
-    read_address(sender.virtual_address)
 }
 
 /// At the start: every member expects the first PSN.
@@ -250,13 +225,12 @@ pub fn read_record(bytes: &AnswersBytes, index: u32) -> (Serial, Serial) {
 
 /// As it was inserted, but for the first PSN, which is no longer needed.
 pub fn read_merging(
-    sender: &SenderBytes,
+    sender: &entries::Sender,
     answers: &AnswersBytes,
     virtual_mac: Option<Mac>,
     mut members: Vec<(u32, IpAddr, Vec<Port>)>,
 ) -> Merging {
-    let (sender, answers): (entries::Sender, entries::Answers) =
-        (transmute!(*sender), transmute!(*answers));
+    let answers: entries::Answers = transmute!(*answers);
     members.sort_unstable();
     let source = |(index, address, ports): (u32, IpAddr, Vec<Port>)| Source {
         address,

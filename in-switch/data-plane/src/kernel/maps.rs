@@ -7,6 +7,8 @@ use aya::{
     maps::{HashMap, MapData, MapError},
 };
 
+use mcrdma::GroupKey;
+
 use super::layout::{
     self, AddressBytes, AnswersBytes, GroupBytes, GroupKeyBytes, MemberBytes, MemberKeyBytes,
     RegionsBytes, RegionsKeyBytes, SenderBytes,
@@ -28,7 +30,7 @@ impl Maps {
     pub(crate) fn remove_strays(&mut self) -> Result<u64, MapError> {
         let mut generations = BTreeSet::new();
         for key in keys(&self.groups)? {
-            generations.insert(layout::group_generation(&self.groups.get(&key, 0)?));
+            generations.insert(layout::read_group_entry(&self.groups.get(&key, 0)?).generation);
         }
         let mut first = generations.last().map_or(0, |last| last + 1);
         for key in keys(&self.regions)? {
@@ -40,14 +42,13 @@ impl Maps {
         }
         let (mut senders, mut addresses) = (BTreeSet::new(), BTreeSet::new());
         for key in keys(&self.senders)? {
-            let entry = self.senders.get(&key, 0)?;
-            let (sender, qpn) = layout::read_sender_key(&key);
-            let group = layout::group_key(sender, layout::sender_group(&entry));
-            let group = self.groups.get(&group, 0).ok();
-            if group.is_some_and(|group| layout::group_sender_qpn(&group) == qpn) {
+            let entry = layout::read_sender(&self.senders.get(&key, 0)?);
+            let GroupKey { sender, id: qpn } = layout::read_group_key(&key);
+            let group = self.groups.get(&layout::group_key(sender, entry.id), 0).ok();
+            if group.is_some_and(|group| layout::read_group_entry(&group).sender_qpn == qpn) {
                 senders.insert(key);
-                if layout::is_answered(&entry) {
-                    addresses.insert(layout::address(layout::virtual_address(&entry)));
+                if entry.is_answered != 0 {
+                    addresses.insert(entry.virtual_address);
                 }
             } else {
                 self.senders.remove(&key)?;

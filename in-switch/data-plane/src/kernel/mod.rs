@@ -190,7 +190,7 @@ impl KernelPlane {
             Err(_) => {
                 let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
                 let options = TcAttachOptions::Netlink(options);
-                // Without the qdisc the filter cannot be: why that is not there says more.
+                // Without the qdisc the filter fails, too: the first error is the cause.
                 program.attach_with_options(port, ingress, options).map_err(
                     |error| match qdisc {
                         Err(reason) => wrong_port(port)(reason),
@@ -455,14 +455,13 @@ impl KernelPlane {
 
     fn merging(&self, group: GroupKey, qpn: u32, members: &Members) -> Option<Merging> {
         let key = layout::group_key(group.sender, qpn);
-        let sender = self.maps.senders.get(&key, 0).ok()?;
-        if layout::sender_group(&sender) != group.id {
+        let sender = layout::read_sender(&self.maps.senders.get(&key, 0).ok()?);
+        if sender.id != group.id {
             return None;
         }
         let answers = self.maps.answers.get(&key, 0).ok()?;
-        let address = layout::address(layout::virtual_address(&sender));
-        let mac = self.maps.addresses.get(&address, 0).ok().map(layout::read_mac);
-        let mac = mac.filter(|_| layout::is_answered(&sender));
+        let mac = self.maps.addresses.get(&sender.virtual_address, 0).ok().map(layout::read_mac);
+        let mac = mac.filter(|_| sender.is_answered != 0);
         let members = members.get(&(group.sender, qpn)).cloned().unwrap_or_default();
         Some(layout::read_merging(&sender, &answers, mac, members))
     }

@@ -15,7 +15,7 @@ use roce::rc::{Kind, MemoryRegion, RequesterConfig, Status, Work};
 use crate::world::{World, address, daemon};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where the sender thinks that the members' memory is.
+/// Virtual address of the members' memory, as the sender uses it.
 const VIRTUAL_START: u64 = 0x5000_0000;
 /// Messages that may be open; each WRITE has its own place among so many.
 const OPEN: u64 = 4;
@@ -68,11 +68,11 @@ impl Receiver {
         Self { host, listener, offer: 0, qpn: 0, service, memory }
     }
 
-    /// The next thing that it hears is an offer.
+    /// The next event, which is an offer.
     pub async fn offered(&mut self) -> (u64, Terms) {
-        let heard = tokio::time::timeout(PATIENCE, self.listener.next()).await;
-        let heard = heard.expect("an offer comes in time").unwrap();
-        let ListenerEvent::Offer { offer, terms } = heard else { panic!("{heard:?}") };
+        let event = tokio::time::timeout(PATIENCE, self.listener.next()).await;
+        let event = event.expect("an offer comes in time").unwrap();
+        let ListenerEvent::Offer { offer, terms } = event else { panic!("{event:?}") };
         (offer, terms)
     }
 
