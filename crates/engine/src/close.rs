@@ -1,11 +1,11 @@
-//! Closing a group so that success means something.
+//! Closing a group with the guarantee that every message is complete at every member.
 //!
 //! "If the group close operation is successful, the sender (and all receivers) can be confident
 //! that every RDMC message reached every destination" (DSN 2018 section 4.6). Along the tree in
-//! which messages are announced, the root says how many messages there were ([`Word::Closing`]);
-//! each member that has completed them, and has heard so of everybody behind it, says so to its
-//! parent ([`Word::Delivered`]); then the root tells everybody ([`Word::Confirmed`]). Cost: three
-//! words on each of the tree's n-1 edges, 3 log n delays for the binomial pipeline.
+//! which messages are announced, the root sends how many messages there were ([`Word::Closing`]).
+//! A member sends [`Word::Delivered`] to its parent once it has completed them and all its children
+//! have sent it; then the root sends [`Word::Confirmed`]. Cost: three words on each of the tree's
+//! n-1 edges, 3 log n delays for the binomial pipeline.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,10 @@ pub(crate) struct Closing {
     parent: Option<u32>,
     children: Vec<u32>,
     asked: bool,
-    /// How many messages there were in all, once the root has said so.
+    /// How many messages there were in all, once that is known.
     messages: Option<u64>,
     passed_on: bool,
-    /// Children that have not said [`Word::Delivered`].
+    /// Children that have not sent [`Word::Delivered`].
     undelivered: BTreeSet<u32>,
     delivered: bool,
     confirmed: bool,
@@ -47,7 +47,7 @@ impl Closing {
         }
     }
 
-    /// The application wants to close. False if it has said so before.
+    /// The application closes the group. False if it has done so before.
     pub(crate) fn ask(&mut self) -> bool {
         !std::mem::replace(&mut self.asked, true)
     }
@@ -66,13 +66,13 @@ impl Closing {
         self.messages.is_some()
     }
 
-    /// Whether the group can still close with success if this neighbour goes away: once all is
-    /// delivered here and behind here, only the parent's last word is missing.
+    /// Whether the group can still close with success without this neighbour: once all is delivered
+    /// here and behind here, only the parent's last word is missing.
     pub(crate) fn can_do_without(&self, rank: u32) -> bool {
         self.delivered && (self.confirmed || self.parent != Some(rank))
     }
 
-    pub(crate) fn heard(&mut self, rank: u32, word: &Word) -> Result<(), RelayError> {
+    pub(crate) fn on_control(&mut self, rank: u32, word: &Word) -> Result<(), RelayError> {
         let from_parent = self.parent == Some(rank);
         match word {
             Word::Closing { messages } if from_parent && self.messages.is_none() => {
@@ -88,7 +88,7 @@ impl Closing {
         Ok(())
     }
 
-    /// Who has to do something before closing can go on, if it is under way or asked for.
+    /// The neighbour that has to act before closing can go on, if it is under way.
     pub(crate) fn waited_for(&self, completed: u64) -> Option<u32> {
         match self.messages {
             // A message was counted by the root that has not been announced here yet.
@@ -98,7 +98,7 @@ impl Closing {
         }
     }
 
-    /// What to say to whom now, in order; empty if closing has to wait.
+    /// Words to be written now, in order, with their receivers; empty if closing has to wait.
     pub(crate) fn next_words(&mut self, known: u64, completed: u64) -> Vec<(u32, Word)> {
         if self.parent.is_none() && self.asked && self.messages.is_none() {
             self.messages = Some(known);

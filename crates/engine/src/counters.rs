@@ -16,6 +16,6 @@ pub struct Counters {
     pub blocks_sent: u64,
     /// Small messages that came without being relayed.
     pub small_received: u64,
-    /// Small messages that the root wrote to everybody.
+    /// Small messages that the root wrote to all receivers.
     pub small_sent: u64,
 }

@@ -1,4 +1,4 @@
-//! When neighbours are told of the receives that are posted for them.
+//! Coalescing of credits: when neighbours are granted the receives that are posted for them.
 //!
 //! A word for every receive would wake a neighbour as often as blocks do. So words wait while the
 //! neighbour has more credits left than they would give it: it never has to wait for one that is
@@ -12,9 +12,9 @@ pub(crate) struct Credits(BTreeMap<u32, Account>);
 
 #[derive(Debug, Default)]
 struct Account {
-    /// Receives that the neighbour knows of, and whose blocks have not come.
+    /// Receives that were granted, and whose blocks have not come.
     left: u32,
-    /// Receives that it does not know of.
+    /// Receives that were not granted yet.
     held: u32,
 }
 
@@ -31,7 +31,7 @@ impl Credits {
         }
     }
 
-    /// Somebody who has to be told now, and of how many receives; they count as told.
+    /// A neighbour to which a grant is due, and of how many receives; they count as granted.
     pub(crate) fn due(&mut self) -> Option<(u32, u32)> {
         let (&rank, account) = self
             .0
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_receives_are_told_of_at_once() {
+    fn the_first_receives_are_granted_at_once() {
         let mut credits = Credits::default();
         assert_eq!(credits.due(), None);
         (0..16).for_each(|_| credits.posted(3));

@@ -1,7 +1,7 @@
 //! All groups of one context over one transport, without threads.
 //!
-//! [`Engine`] joins relays and a transport: it carries out what the relays ask for, tells them what
-//! has completed, and reports what the application should know as [`Event`]s. It runs over any
+//! [`Engine`] joins relays and a transport: it carries out what the relays ask for, passes
+//! completions to them, and reports to the application by [`Event`]s. It runs over any
 //! [`Transport`], so the same code serves real networks and simulated ones. One thread at a time
 //! calls it; only [`Engine::progress`] waits.
 
@@ -20,8 +20,8 @@ use crate::{
     group::Group,
     jobs::{AtOnce, Disks, Done},
     offload::Offload,
-    pace::Waited,
     settings::GroupSettings,
+    wait_times::Waited,
 };
 
 /// See the module's documentation.
@@ -243,15 +243,15 @@ impl<T: Transport> Engine<T> {
                     continue;
                 };
                 self.touched.insert(done.lane.group);
-                group.job_done(&mut self.transport, &mut self.counters, done, now);
+                group.on_job_done(&mut self.transport, &mut self.counters, done, now);
             }
             self.done = done;
         }
         count
     }
 
-    /// What connections of a group that has ended still report concerns nobody, least of all a new
-    /// group of the same number.
+    /// Later completions of a group that has ended are not passed on, in particular not to a new group
+    /// of the same number.
     fn forget(&mut self, group: &Group) {
         for (_, endpoint) in group.transfers.peers.iter() {
             if self.neighbours.remove(&endpoint).is_some() {
@@ -260,14 +260,14 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Whether neighbours of groups that have ended may not have heard the last word yet, such as why
-    /// a group has failed.
+    /// Whether connections of groups that have ended are not closed yet: the last word on them, such
+    /// as the cause of a failure, may not have arrived.
     pub fn is_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// When [`Engine::progress`] wants to be called at the latest, by the transport's clock, even if
-    /// nothing completes; `None` if it need not be. For whoever drives time.
+    /// When [`Engine::progress`] has to be called at the latest, by the transport's clock, even if
+    /// nothing completes; `None` if it need not be. For simulations.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.next_check
     }
@@ -292,10 +292,13 @@ impl<T: Transport> Engine<T> {
         self.counters
     }
 
-    /// Whom this member has waited for, in each group that has not ended.
+    /// How long this member has waited for its neighbours, in each group that has not ended.
     pub fn waited(&mut self) -> Vec<(u64, Vec<Waited>)> {
         let now = self.transport.now();
-        self.groups.iter_mut().map(|(&number, group)| (number, group.pace.waited(now))).collect()
+        self.groups
+            .iter_mut()
+            .map(|(&number, group)| (number, group.wait_times.waited(now)))
+            .collect()
     }
 
     /// Numbers of the groups that have not ended.
@@ -319,7 +322,7 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Ends everything at once, and answers the memory of messages that are not complete, by the
-    /// groups' numbers: for whoever cannot trust the engine's state any more.
+    /// groups' numbers: for owners that have caught a panic of the engine.
     pub fn into_memory(self) -> HashMap<u64, Vec<(u64, Region)>> {
         // Nothing touches the memory once the transport is gone.
         drop(self.transport);
@@ -352,7 +355,7 @@ impl<T: Transport> Engine<T> {
         }
         if let Some(group) = self.groups.get_mut(&number) {
             self.touched.insert(number);
-            group.completed(&mut self.transport, &mut self.counters, rank, completion, now);
+            group.on_completion(&mut self.transport, &mut self.counters, rank, completion, now);
         }
     }
 

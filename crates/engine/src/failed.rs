@@ -6,9 +6,9 @@ use transport::Transport;
 
 use crate::{event::Event, failure::Failure, transfers::Transfers, words::Word};
 
-/// How long a failed group waits for others: for jobs that are under way, whose memory is kept back
-/// meanwhile, and for counts. A disk or a member that is stuck may be so for ever.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a failed group waits for jobs, whose memory is in use, and for counts: a disk or a member
+/// may never answer.
+const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Why a group has failed, and what it still waits for.
 #[derive(Debug)]
@@ -42,11 +42,11 @@ impl Failed {
         }
         watermark.start_count(in_place, |rank| notified.contains(&rank));
         failure.delivered = watermark.everywhere(in_place);
-        let patience = settings.stall_timeout.map_or(PATIENCE, |timeout| timeout.min(PATIENCE));
+        let count_wait = settings.stall_timeout.map_or(WAIT_MAX, |timeout| timeout.min(WAIT_MAX));
         let mut failed = Self {
             failure,
-            count_ends_at: now + patience,
-            jobs_end_at: now + PATIENCE,
+            count_ends_at: now + count_wait,
+            jobs_end_at: now + WAIT_MAX,
             gave_up_jobs: false,
         };
         failed.go_on(transfers, transport);

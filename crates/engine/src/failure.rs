@@ -16,7 +16,7 @@ pub struct Failure {
     /// What kind of failure.
     pub kind: FailureKind,
     /// What was going on and what happened, in words. Shortened to some 50 bytes at members that
-    /// learned of it from others; "…" says so.
+    /// learned of it from others, and ends in "…" then.
     pub detail: String,
     /// How many messages, counted from the first, are in place at every member: known in
     /// [`crate::Event::Failed`], and a lower bound in errors of calls before. Exact where every
@@ -42,7 +42,7 @@ pub enum FailureKind {
     /// Nothing moved for too long; the member is the one that was waited for.
     Stalled,
     /// Something did not arrive as it was sent between the member and the reporter: the network
-    /// between them is to blame, or one of the two machines, or somebody who meddles.
+    /// between them is to blame, one of the two machines, or an attacker.
     Corrupt,
     /// The network carries the group's blocks no more, though its members live: switches that copy
     /// them have forgotten the group, or failed. Nobody is to blame; a group that relays may work.

@@ -28,8 +28,8 @@ pub fn messages(bytes: &[u8]) -> bool {
     Word::decode(body).inspect(|word| assert_eq!(word.encode(), body)).is_some()
 }
 
-/// Plays a group in virtual time. The bytes say who the member is, what its neighbours do, what its
-/// application does, and when time passes. True if the application heard of anything but a failure.
+/// Runs a group in virtual time. The bytes choose the member, what its neighbours and its application
+/// do, and when time passes. True if the application got any event but a failure.
 ///
 /// Whatever happens, the group ends once at the most, nothing follows, and the memory comes back
 /// free.
@@ -76,7 +76,7 @@ struct Scene {
     /// What the application was asked for memory for.
     asked: Vec<(u64, u64)>,
     ended: bool,
-    heard: bool,
+    got_events: bool,
 }
 
 impl Scene {
@@ -103,14 +103,14 @@ impl Scene {
         let links = links.collect();
         let mut engine = Engine::new(own);
         engine.create(settings, links).expect("all links are there");
-        Self { net, engine, neighbours, asked: Vec::new(), ended: false, heard: false }
+        Self { net, engine, neighbours, asked: Vec::new(), ended: false, got_events: false }
     }
 
     fn act(&mut self, input: &mut Input<'_>) {
-        let (act, who) = (input.byte(), usize::from(input.byte()));
+        let (act, index) = (input.byte(), usize::from(input.byte()));
         let count = self.neighbours.len();
-        let Neighbour { transport, endpoint } = &mut self.neighbours[who % count];
-        // The transport may refuse what breaks its own rules; neighbours that go on are the point.
+        let Neighbour { transport, endpoint } = &mut self.neighbours[index % count];
+        // The transport may refuse what breaks its own rules.
         match act % 10 {
             0..=2 => {
                 let length = usize::from(input.byte()) % (CONTROL_BYTES_MAX + 1);
@@ -118,39 +118,39 @@ impl Scene {
             }
             3 => {
                 let block = Region::zeroed(usize::from(input.byte()));
-                let lease = block.read(0..block.len()).expect("nobody writes");
+                let lease = block.read(0..block.len()).expect("there is no other lease");
                 let immediate = u32::from(input.byte());
                 drop(transport.post_send(*endpoint, lease, immediate, Token(0)));
             }
             4 => {
                 let block = Region::zeroed(BLOCK_BYTES as usize);
-                let lease = block.write(0..block.len()).expect("nobody reads");
+                let lease = block.write(0..block.len()).expect("there is no other lease");
                 drop(transport.post_receive(*endpoint, lease, Token(0)));
             }
             5 => {
                 let (offset, immediate) = (u64::from(input.byte()), u32::from(input.byte()));
                 let length = usize::from(input.byte() % 64);
                 let slot = Region::from_vec(input.take(length).to_vec());
-                let lease = slot.read(0..slot.len()).expect("nobody writes");
+                let lease = slot.read(0..slot.len()).expect("there is no other lease");
                 drop(transport.post_write(*endpoint, lease, 0, offset, immediate, Token(0)));
             }
-            6 => match who % 8 {
+            6 => match index % 8 {
                 7 => transport.close(*endpoint),
                 seconds => self.pass(Duration::from_secs(1 << (2 * seconds))),
             },
             7 => drop(self.engine.send(GROUP, Region::zeroed(usize::from(input.byte()) * 4))),
-            8 => self.accept(who, input.number()),
-            _ if who % 2 == 0 => drop(self.engine.close(GROUP)),
+            8 => self.accept(index, input.number()),
+            _ if index % 2 == 0 => drop(self.engine.close(GROUP)),
             _ => drop(self.engine.abort(GROUP, "enough")),
         }
     }
 
     /// The application gives memory for what it was asked for, or for something else.
-    fn accept(&mut self, who: usize, otherwise: u64) {
+    fn accept(&mut self, index: usize, otherwise: u64) {
         if self.asked.is_empty() {
             return drop(self.engine.accept(GROUP, otherwise, Region::zeroed(1)));
         }
-        let (message, bytes) = self.asked.swap_remove(who % self.asked.len());
+        let (message, bytes) = self.asked.swap_remove(index % self.asked.len());
         if bytes <= MESSAGE_BYTES_MAX {
             drop(self.engine.accept(GROUP, message, Region::zeroed(bytes as usize)));
         } else {
@@ -158,7 +158,7 @@ impl Scene {
         }
     }
 
-    /// Lets time pass, and everybody see what happens meanwhile.
+    /// Lets time pass; the engine and its neighbours take in what happens.
     fn pass(&mut self, time: Duration) {
         let until = self.net.now() + time;
         let (mut events, mut unseen) = (Vec::new(), Vec::new());
@@ -166,7 +166,7 @@ impl Scene {
         loop {
             self.engine.progress(Duration::ZERO, &mut events);
             for event in events.drain(..) {
-                self.hear(event);
+                self.on_event(event);
             }
             let Some(member) = self.net.run_until(until) else { break };
             if let Some(neighbour) = member.checked_sub(1) {
@@ -178,10 +178,10 @@ impl Scene {
         }
     }
 
-    fn hear(&mut self, event: Event) {
+    fn on_event(&mut self, event: Event) {
         assert!(!self.ended, "after the end: {event:?}");
         let free = |region: Region| assert!(region.try_into_vec().is_ok(), "a lease is out");
-        self.heard |= !matches!(event, Event::Failed { .. });
+        self.got_events |= !matches!(event, Event::Failed { .. });
         match event {
             Event::Incoming { message, bytes, .. } => {
                 assert!(self.asked.iter().all(|&(asked, _)| asked != message), "asked twice");
@@ -207,7 +207,7 @@ impl Scene {
         self.pass(Duration::from_secs(10));
         assert!(self.ended, "all neighbours have gone, and the group goes on");
         assert_eq!(self.engine.groups().count(), 0);
-        self.heard
+        self.got_events
     }
 }
 
@@ -216,9 +216,9 @@ mod tests {
     use super::*;
     use crate::FailureKind;
 
-    fn word(who: u8, word: &Word) -> Vec<u8> {
+    fn word(neighbour: u8, word: &Word) -> Vec<u8> {
         let bytes = word.encode();
-        [&[0, who, bytes.len() as u8], &bytes[..]].concat()
+        [&[0, neighbour, bytes.len() as u8], &bytes[..]].concat()
     }
 
     #[test]

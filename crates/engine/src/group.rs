@@ -1,4 +1,4 @@
-//! One group at one member: its transfers, its neighbours' words, and how it ends.
+//! One group at one member: transfers, control words, and the end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,21 +13,21 @@ use crate::{
     failed::Failed,
     failure::{Failure, FailureKind},
     jobs::{Disks, Done},
+    local_error::LocalError,
     offload::Offload,
-    pace::Pace,
     phase::Phase,
     settings::GroupSettings,
     small::Small,
     stalls::{Situation, Stalls, ToAll, Verdict},
     timeline::Facts,
     transfers::Transfers,
-    trouble::Trouble,
+    wait_times::WaitTimes,
     words::Word,
 };
 
 pub(crate) struct Group {
     pub(crate) transfers: Transfers,
-    pub(crate) pace: Pace,
+    pub(crate) wait_times: WaitTimes,
     closing: Closing,
     small: Option<Small>,
     stalls: Stalls,
@@ -35,7 +35,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// `disks`: who reads and writes files, and a number that is unique in the engine.
+    /// `disks`: what reads and writes files, and a number that is unique in the engine.
     pub(crate) fn new(
         settings: GroupSettings,
         offload: Offload,
@@ -46,7 +46,7 @@ impl Group {
         Ok(Self {
             closing: Closing::new(&settings.schedule, rank),
             small: Small::new(&settings),
-            pace: Pace::new(rank),
+            wait_times: WaitTimes::new(rank),
             stalls: Stalls::new(rank, members, settings.stall_timeout, now),
             transfers: Transfers::new(settings, offload, disks)?,
             phase: Phase::Running,
@@ -75,13 +75,13 @@ impl Group {
         neighbours.into_iter().find(|&rank| self.transfers.peers.get(rank).is_none())
     }
 
-    /// Lets the root write small messages, and tells it so. Errors: the transport refuses.
+    /// Lets the root write small messages, and notifies it. Errors: the transport refuses.
     pub(crate) fn expose_ring<T: Transport>(&mut self, transport: &mut T) -> Result<(), Error> {
         let Self { transfers, small: Some(small), .. } = self else { return Ok(()) };
         if let Some(root) = small.expose(transport, &transfers.peers)?
-            && let Err(trouble) = transfers.peers.write(transport, root, &Word::Freed { count: 0 })
+            && let Err(error) = transfers.peers.write(transport, root, &Word::Freed { count: 0 })
         {
-            self.stop(transport, trouble);
+            self.stop(transport, error);
         }
         Ok(())
     }
@@ -117,8 +117,8 @@ impl Group {
         self.check_running()?;
         let Self { transfers, small, .. } = self;
         transfers.timeline.note("accepted", || Facts::default().message(message));
-        let is_told = transfers.order.is_told(message);
-        let Some(small) = small.as_mut().filter(|small| is_told && small.holds(message)) else {
+        let is_reported = transfers.order.is_reported(message);
+        let Some(small) = small.as_mut().filter(|small| is_reported && small.holds(message)) else {
             return transfers.accept(message, region);
         };
         let taken = small.take(transfers.settings.number, message, &region)?;
@@ -156,7 +156,7 @@ impl Group {
     }
 
     /// Takes in one completion of the endpoint that leads to `rank`.
-    pub(crate) fn completed<T: Transport>(
+    pub(crate) fn on_completion<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
@@ -177,7 +177,7 @@ impl Group {
             }
             Completion::Received { token, bytes, immediate, .. } => {
                 self.transfers.posts.completed();
-                self.stalls.note_life(rank);
+                self.stalls.note_activity(rank);
                 let (id, block) = (ReceiveId(token.0), (bytes, immediate));
                 self.transfers.received(rank, id, block, counters, now)
             }
@@ -187,13 +187,15 @@ impl Group {
                 Ok(())
             }
             Completion::Written { immediate, .. } if self.is_running() => {
-                self.small_arrived(rank, immediate)
+                self.on_written(rank, immediate)
             }
             Completion::Control { word, .. } => {
-                return self.heard(transport, counters, rank, &word, now);
+                return self.on_control(transport, counters, rank, &word, now);
             }
-            Completion::Broken { cause, .. } => return self.lost(transport, counters, rank, cause),
-            Completion::Halted { cause, .. } => return self.halted(transport, cause),
+            Completion::Broken { cause, .. } => {
+                return self.on_lost(transport, counters, rank, cause);
+            }
+            Completion::Halted { cause, .. } => return self.on_halted(transport, cause),
             Completion::Closed { .. } => {
                 self.transfers.peers.remove(rank);
                 Ok(())
@@ -204,10 +206,10 @@ impl Group {
     }
 
     /// The root has written a slot.
-    fn small_arrived(&mut self, rank: u32, immediate: u32) -> Result<(), RelayError> {
+    fn on_written(&mut self, rank: u32, immediate: u32) -> Result<(), RelayError> {
         let no_ring = || peer_error(rank, "wrote where there is no ring");
         let small = self.small.as_mut().ok_or_else(no_ring)?;
-        let (number, bytes) = small.arrived(rank, immediate)?;
+        let (number, bytes) = small.on_written(rank, immediate)?;
         self.transfers.note_everywhere(small.delivered());
         match self.transfers.order.small(number, bytes) {
             true => Ok(()),
@@ -215,7 +217,7 @@ impl Group {
         }
     }
 
-    fn heard<T: Transport>(
+    fn on_control<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
@@ -231,18 +233,18 @@ impl Group {
             return;
         }
         if let Some(Word::Moving { idle_ms }) = word {
-            self.stalls.note_life(rank);
+            self.stalls.note_activity(rank);
             let (idle, situation) = (Duration::from_millis(idle_ms), self.situation());
-            let word = self.stalls.heard_moving(rank, idle, &situation, now);
+            let word = self.stalls.on_moving(rank, idle, &situation, now);
             return self.write_to_all(transport, word);
         }
         if let Some(Word::Held { by }) = word {
             let situation = self.situation();
-            let outcome = self.stalls.heard_held(rank, by, &situation, transport.now());
+            let outcome = self.stalls.on_held(rank, by, &situation, transport.now());
             let outcome = outcome.map(|word| self.write_to_all(transport, word));
             return self.go_on(transport, counters, outcome);
         }
-        self.stalls.note_life(rank);
+        self.stalls.note_activity(rank);
         self.note_progress(now);
         let outcome = match word {
             Some(Word::Announce { number, bytes, delivered }) => self
@@ -251,7 +253,7 @@ impl Group {
                 .map(|()| self.transfers.note_everywhere(delivered)),
             Some(Word::Freed { count }) => match &mut self.small {
                 Some(small) => small
-                    .heard(rank, count)
+                    .on_freed(rank, count)
                     .map(|()| self.transfers.note_everywhere(small.delivered())),
                 None => Err(peer_error(rank, "has a ring for small messages")),
             },
@@ -269,7 +271,7 @@ impl Group {
                 self.transfers.watermark.on_count(rank, &word)
             }
             Some(word) => {
-                let outcome = self.closing.heard(rank, &word);
+                let outcome = self.closing.on_control(rank, &word);
                 self.transfers.is_closing = self.closing.is_under_way();
                 outcome
             }
@@ -279,7 +281,7 @@ impl Group {
     }
 
     /// A neighbour's connection ended without being closed from here.
-    fn lost<T: Transport>(
+    fn on_lost<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
@@ -299,8 +301,8 @@ impl Group {
         self.fail(transport, Some(member), kind, detail);
     }
 
-    /// Blocks move no more, though all members may live.
-    fn halted<T: Transport>(&mut self, transport: &mut T, cause: Cause) {
+    /// Blocks move no more, though all members may be alive.
+    fn on_halted<T: Transport>(&mut self, transport: &mut T, cause: Cause) {
         let (member, kind) = match cause {
             Cause::Memory { .. } => (Some(self.rank()), FailureKind::Memory),
             _ => (None, FailureKind::Network),
@@ -314,7 +316,7 @@ impl Group {
     }
 
     /// Takes in what has become of a transfer between memory and a file.
-    pub(crate) fn job_done<T: Transport>(
+    pub(crate) fn on_job_done<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
@@ -363,8 +365,8 @@ impl Group {
         if !self.is_running() {
             return;
         }
-        if let Err(trouble) = self.try_to_carry_out(transport, counters) {
-            self.stop(transport, trouble);
+        if let Err(error) = self.try_to_carry_out(transport, counters) {
+            self.stop(transport, error);
         }
     }
 
@@ -372,21 +374,21 @@ impl Group {
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LocalError> {
         while self.transfers.step(transport, counters)? {}
         self.transfers.grant(transport)?;
-        self.pace.meets(self.transfers.obstacle(), transport.now());
+        self.wait_times.note(self.transfers.obstacle(), transport.now());
         self.transfers.note_wait();
         self.carry_out_small(transport, counters)?;
         self.go_on_closing(transport)
     }
 
-    /// Writes what there is room for, tells what is due, and frees what is done with.
+    /// Writes what there is room for, reports what is due, and frees what is done with.
     fn carry_out_small<T: Transport>(
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LocalError> {
         let Self { transfers, small, .. } = self;
         if let Some(small) = small {
             while let Some(written) =
@@ -409,7 +411,7 @@ impl Group {
     }
 
     /// Takes the next step of closing, if it is time.
-    fn go_on_closing<T: Transport>(&mut self, transport: &mut T) -> Result<(), Trouble> {
+    fn go_on_closing<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
         let (known, completed) = (self.transfers.order.known(), self.transfers.order.completed());
         let words = self.closing.next_words(known, completed);
         self.transfers.is_closing = self.closing.is_under_way();
@@ -435,18 +437,18 @@ impl Group {
             if !self.is_running() {
                 return;
             }
-            if let Err(trouble) = self.transfers.peers.write_to_all(transport, &word, but) {
-                self.stop(transport, trouble);
+            if let Err(error) = self.transfers.peers.write_to_all(transport, &word, but) {
+                self.stop(transport, error);
             }
         }
     }
 
     /// This member cannot go on.
-    fn stop<T: Transport>(&mut self, transport: &mut T, trouble: Trouble) {
-        let detail = format!("while {}, {trouble}", self.transfers.occupation());
-        let (member, kind) = match trouble {
-            Trouble::Memory(_) => (self.rank(), FailureKind::Memory),
-            Trouble::Unwritable { rank, .. } => (rank, FailureKind::Silent),
+    fn stop<T: Transport>(&mut self, transport: &mut T, error: LocalError) {
+        let detail = format!("while {}, {error}", self.transfers.occupation());
+        let (member, kind) = match error {
+            LocalError::Memory(_) => (self.rank(), FailureKind::Memory),
+            LocalError::ControlRefused { rank, .. } => (rank, FailureKind::Silent),
         };
         self.fail(transport, Some(member), kind, detail);
     }
@@ -485,7 +487,7 @@ impl Group {
     }
 
     /// Fails the group if a post was refused. To be called when all that had completed by then is taken
-    /// in: a post is also refused because of an end that is not reported yet, which says more.
+    /// in: the cause may be the end of a connection that is not reported yet.
     pub(crate) fn fail_refused<T: Transport>(&mut self, transport: &mut T) {
         if let Some(detail) = self.transfers.posts.take_refused() {
             self.fail(transport, None, FailureKind::Network, detail);
@@ -514,7 +516,7 @@ impl Group {
         }
     }
 
-    /// When [`Group::check_stall`] wants to be called at the latest; `None` if it need not be.
+    /// When [`Group::check_stall`] has to be called at the latest, if at all.
     pub(crate) fn next_check(&self, now: Duration) -> Option<Duration> {
         if let Some(at) = self.failed_deadline() {
             return Some(at);
@@ -523,7 +525,7 @@ impl Group {
         self.stalls.next_check(situation.as_ref(), now)
     }
 
-    /// Gives up if it is time; else tells neighbours what they have to know.
+    /// Fails a group that has stalled; else reports to neighbours what they need.
     pub(crate) fn check_stall<T: Transport>(&mut self, transport: &mut T, now: Duration) {
         if let Phase::Failed(failed) = &mut self.phase {
             failed.check(&mut self.transfers, transport, now);
@@ -536,7 +538,7 @@ impl Group {
         let (member, detail) = match self.stalls.check(&situation, now) {
             Verdict::GoOn(words) => return self.write_to_all(transport, words),
             Verdict::StorageStuck { waited } => {
-                // First what others have to hear: their copy of it is cut.
+                // The storage first: the copy that others get is cut.
                 let what = self.transfers.staging.occupation().unwrap_or_default();
                 let (waited_ms, doing) = (waited.as_millis(), doing());
                 let detail =

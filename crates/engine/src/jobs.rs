@@ -1,4 +1,4 @@
-//! Reads and writes of files, which somebody other than the engine carries out: they take as long
+//! Reads and writes of files, which the engine does not carry out itself: they take as long
 //! as a disk takes.
 
 use std::{
@@ -66,7 +66,7 @@ pub enum Work {
     },
 }
 
-/// A job that is done; nobody touches its memory any more.
+/// A job that is done and no longer uses its memory.
 pub struct Done {
     /// Of which group.
     pub lane: Lane,

@@ -1,7 +1,7 @@
 //! Groups over any [`transport::Transport`], without threads and sockets.
 //!
-//! [`Engine`] joins relays and a transport: it carries out what the relays ask for, tells them what has
-//! completed, and reports what the application should know as [`Event`]s. The same code serves real
+//! [`Engine`] joins relays and a transport: it carries out what the relays ask for, passes completions to
+//! them, and reports to the application by [`Event`]s. The same code serves real
 //! networks and simulated ones. `rdmc` runs one for each context.
 
 #![forbid(unsafe_code)]
@@ -18,9 +18,9 @@ mod failure;
 pub mod fuzzing;
 mod group;
 pub mod jobs;
+mod local_error;
 mod offload;
 mod order;
-mod pace;
 mod peers;
 mod phase;
 mod posts;
@@ -30,7 +30,8 @@ mod staging;
 mod stalls;
 mod timeline;
 mod transfers;
-mod trouble;
+
+mod wait_times;
 mod watermark;
 mod words;
 
@@ -40,7 +41,7 @@ pub use error::Error;
 pub use event::Event;
 pub use failure::{Failure, FailureKind};
 pub use offload::Offload;
-pub use pace::Waited;
 pub use settings::{
     BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, GroupSettings, SmallMessages, check_region,
 };
+pub use wait_times::Waited;

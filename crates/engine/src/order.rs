@@ -1,7 +1,7 @@
 //! One numbering for the messages of a group, whichever way they travel.
 //!
 //! The relay counts only what it relays, and small messages arrive by themselves. Here both are one
-//! sequence: the root numbers messages as they are sent, and members report each kind of news in
+//! sequence: the root numbers messages as they are sent, and members report each kind of event in
 //! the order of these numbers.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,25 +14,25 @@ pub(crate) struct Order {
     relayed: VecDeque<u64>,
     /// What the relay calls `relayed[0]`.
     relayed_first: u64,
-    incoming: News<u64>,
-    received: News<()>,
-    complete: News<()>,
+    incoming: InOrder<u64>,
+    received: InOrder<()>,
+    complete: InOrder<()>,
 }
 
-/// News of one kind, some of which wait for those of earlier messages.
+/// Events of one kind, some of which wait for those of earlier messages.
 #[derive(Debug)]
-struct News<T> {
+struct InOrder<T> {
     next: u64,
     early: BTreeMap<u64, T>,
 }
 
-impl<T> Default for News<T> {
+impl<T> Default for InOrder<T> {
     fn default() -> Self {
         Self { next: 0, early: BTreeMap::new() }
     }
 }
 
-impl<T> News<T> {
+impl<T> InOrder<T> {
     fn has(&self, number: u64) -> bool {
         number < self.next || self.early.contains_key(&number)
     }
@@ -44,7 +44,7 @@ impl<T> News<T> {
     }
 }
 
-/// What may be told now.
+/// An event that is to be reported.
 pub(crate) enum Due {
     Incoming { message: u64, bytes: u64 },
     Received { message: u64 },
@@ -54,7 +54,7 @@ pub(crate) enum Due {
 /// A message that is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gap {
-    /// One that the root writes to everybody.
+    /// One that the root writes to every receiver.
     Small,
     /// One that is announced.
     Relayed,
@@ -89,8 +89,8 @@ impl Order {
         self.relayed.get(usize::try_from(index).ok()?).copied()
     }
 
-    /// What the relay calls message `number`, if it is one of its own, not complete, and the
-    /// application has heard of it.
+    /// What the relay calls message `number`, if it is one of its own, not complete, and it
+    /// was reported to the application.
     pub(crate) fn relayed(&self, number: u64) -> Option<u64> {
         let index = self.relayed.binary_search(&number).ok()?;
         (number < self.incoming.next).then_some(self.relayed_first + index as u64)
@@ -124,7 +124,7 @@ impl Order {
         self.complete.early.insert(number, ());
     }
 
-    /// The next thing to tell, in order.
+    /// The next event, in order.
     pub(crate) fn take_due(&mut self) -> Option<Due> {
         if let Some((message, bytes)) = self.incoming.take() {
             return Some(Due::Incoming { message, bytes });
@@ -140,22 +140,22 @@ impl Order {
         self.known
     }
 
-    /// How many messages the application knows to be complete; the next has this number.
+    /// How many messages were reported as complete; the next has this number.
     pub(crate) fn completed(&self) -> u64 {
         self.complete.next
     }
 
-    /// How many messages the application of a receiver knows to be in place.
+    /// How many messages were reported as received.
     pub(crate) fn received_count(&self) -> u64 {
         self.received.next
     }
 
-    /// Whether the application has heard of the message.
-    pub(crate) fn is_told(&self, number: u64) -> bool {
+    /// Whether the message was reported as incoming.
+    pub(crate) fn is_reported(&self, number: u64) -> bool {
         number < self.incoming.next
     }
 
-    /// What kind of message has not come at all, if later ones wait for news of it. Each kind comes
+    /// What kind of message has not come at all, if later ones wait for it. Each kind comes
     /// in order by itself, so it is the other kind than they are.
     pub(crate) fn gap(&self) -> Option<Gap> {
         let early = self.incoming.early.keys().next()?;

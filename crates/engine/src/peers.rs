@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use transport::{EndpointId, PostError, Transport};
 
-use crate::{trouble::Trouble, words::Word};
+use crate::{local_error::LocalError, words::Word};
 
 /// Endpoints of neighbours, by rank.
 #[derive(Default)]
@@ -39,12 +39,12 @@ impl Peers {
         transport: &mut T,
         rank: u32,
         word: &Word,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LocalError> {
         let Some(endpoint) = self.get(rank) else { return Ok(()) };
         match transport.write_control(endpoint, &word.encode()) {
-            // Of an endpoint that is gone a completion tells.
+            // A completion reports the end of that endpoint.
             Ok(()) | Err(PostError::EndpointGone(_)) => Ok(()),
-            Err(error) => Err(Trouble::Unwritable { rank, error }),
+            Err(error) => Err(LocalError::ControlRefused { rank, error }),
         }
     }
 
@@ -55,7 +55,7 @@ impl Peers {
         transport: &mut T,
         word: &Word,
         but: Option<u32>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LocalError> {
         let mut outcome = Ok(());
         for &rank in self.0.keys().filter(|&&rank| Some(rank) != but) {
             outcome = outcome.and(self.write(transport, rank, word));

@@ -12,10 +12,9 @@ pub(crate) struct Posts {
 }
 
 impl Posts {
-    /// Counts a post for `rank` if the transport has taken it, and answers whether it has. If not,
-    /// nothing will ever tell of that block: the group fails when all that had completed by then is
-    /// taken in, since a post is also refused because of an end that is not reported yet, which says
-    /// more. `occupation`: what this member is doing.
+    /// Counts a post for `rank` if the transport has taken it, and returns whether it has. If not,
+    /// no completion of that block will follow: the group fails once all completions until then are
+    /// taken in, since the cause may be the end of a connection that is not reported yet. `occupation`: what this member is doing.
     pub(crate) fn record(
         &mut self,
         rank: u32,
@@ -27,7 +26,7 @@ impl Posts {
                 self.open += 1;
                 return true;
             }
-            // Of an endpoint that is gone a completion tells.
+            // A completion reports the end of that endpoint.
             Err(PostError::EndpointGone(_)) => {}
             Err(error) if self.refused.is_none() => {
                 self.refused = Some(format!("while {}, with member {rank}: {error}", occupation()));

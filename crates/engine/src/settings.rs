@@ -35,7 +35,7 @@ pub struct GroupSettings {
     pub number: u64,
     /// This member.
     pub rank: u32,
-    /// Members, root, and who sends which block to whom.
+    /// Members, root, and the transfers of every message.
     pub schedule: Schedule,
     /// Length of every block but the last of a message; 1 to 2^31 bytes. Each receiver sets aside
     /// memory for `messages_in_flight` blocks.
@@ -45,7 +45,7 @@ pub struct GroupSettings {
     /// How many messages may overlap; 1 to 1,024. With 1 each starts when the one before is done.
     pub messages_in_flight: u32,
     /// Asks that the network itself relays blocks, so that a member whose program is late delays
-    /// nobody (DSN 2018 section 2). Used where the transport can; [`crate::Offload`] tells. All of
+    /// no other (DSN 2018 section 2). Used where the transport can; see [`crate::Offload`]. All of
     /// a message is posted at once then: `window.receives` does not matter, `window.sends` is how
     /// many sends the network runs at once, and nothing is received before its memory is known.
     pub offload: bool,
@@ -121,7 +121,7 @@ impl GroupSettings {
     }
 
     /// Members that this one has links to: its neighbours in the schedule and, where small messages
-    /// are written to everybody, the root, or everybody from the root.
+    /// are written to all receivers, the root, or all receivers from the root.
     pub fn neighbours(&self) -> Vec<u32> {
         let (schedule, rank) = (&self.schedule, self.rank);
         let mut ranks: Vec<u32> = schedule.neighbours(rank).collect();

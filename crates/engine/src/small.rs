@@ -3,9 +3,9 @@
 //! Every receiver of a small group exposes a ring of slots to the root. The root writes a message
 //! of few bytes into the next slot of every ring, one-sided: number, length, contents. There is no
 //! announcement and no credit for each message. Receivers free slots in order, as their
-//! application takes the messages, and say so in batches of a quarter of the ring
+//! application takes the messages, and report it in batches of a quarter of the ring
 //! ([`Word::Freed`]); while a ring is full, messages wait at the root. A batch that is not full is
-//! never waited for: the root then knows of three quarters of the ring that are free.
+//! never waited for: three quarters of the ring are free then as far as the root knows.
 //!
 //! Cost of a message to n members: n-1 writes, and 4(n-1)/slots words. The root copies the message
 //! once into a ring of its own, so its memory comes back at once; receivers copy it once out.
@@ -61,12 +61,12 @@ enum End {
         /// What lies in slots, in order.
         arrived: VecDeque<Arrived>,
         freed: u64,
-        /// How many of `freed` the root has been told of.
-        told: u64,
+        /// How many of `freed` were reported to the root.
+        reported: u64,
     },
 }
 
-/// A message that the root has written to everybody.
+/// A message that the root has written to every receiver.
 pub(crate) struct Written {
     pub(crate) number: u64,
     pub(crate) bytes: u64,
@@ -104,7 +104,7 @@ impl Small {
         } else {
             let root = settings.schedule.root();
             let ring = PeerMemory::zeroed(ring_bytes);
-            End::Receiver { root, ring, arrived: VecDeque::new(), freed: 0, told: 0 }
+            End::Receiver { root, ring, arrived: VecDeque::new(), freed: 0, reported: 0 }
         };
         let numbers = vec![0; limits.slots as usize + 1];
         Some(Self { limits, slot_bytes, end, numbers, delivered: 0 })
@@ -169,7 +169,7 @@ impl Small {
     }
 
     /// `rank` has a ring, or has freed slots of it.
-    pub(crate) fn heard(&mut self, rank: u32, count: u64) -> Result<(), RelayError> {
+    pub(crate) fn on_freed(&mut self, rank: u32, count: u64) -> Result<(), RelayError> {
         let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
         let End::Root { written, freed, .. } = &mut self.end else {
             return Err(wrong("freed slots of a ring that it does not have"));
@@ -183,8 +183,12 @@ impl Small {
         Ok(())
     }
 
-    /// The root has written the slot `immediate`: answers number and length of the message.
-    pub(crate) fn arrived(&mut self, rank: u32, immediate: u32) -> Result<(u64, u64), RelayError> {
+    /// The root has written the slot `immediate`. Returns number and length of the message.
+    pub(crate) fn on_written(
+        &mut self,
+        rank: u32,
+        immediate: u32,
+    ) -> Result<(u64, u64), RelayError> {
         let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
         let slots = u64::from(self.limits.slots);
         let (index, ring) = match &self.end {
@@ -231,21 +235,23 @@ impl Small {
         (!taken).then_some((index, start, bytes))
     }
 
-    /// Frees the slots of messages below `completed`. Answers what to tell the root, if it is time.
+    /// Frees the slots of messages below `completed`. Returns the word to the root, if one is due.
     pub(crate) fn free(&mut self, completed: u64) -> Option<(u32, Word)> {
-        let End::Receiver { root, arrived, freed, told, .. } = &mut self.end else { return None };
+        let End::Receiver { root, arrived, freed, reported, .. } = &mut self.end else {
+            return None;
+        };
         while arrived.front().is_some_and(|message| message.taken && message.number < completed) {
             arrived.pop_front();
             *freed += 1;
         }
-        if *freed - *told < u64::from(self.limits.slots / 4).max(1) {
+        if *freed - *reported < u64::from(self.limits.slots / 4).max(1) {
             return None;
         }
-        *told = *freed;
+        *reported = *freed;
         Some((*root, Word::Freed { count: *freed }))
     }
 
-    /// Root only: takes the next message that every ring has room for, and says how many were
+    /// Root only: takes the next message that every ring has room for, and returns how many were
     /// written before it.
     fn next_to_write(&mut self) -> Option<(u64, u64)> {
         let slots = u64::from(self.limits.slots);
@@ -266,7 +272,7 @@ impl Small {
         self.note_number(index, number);
     }
 
-    /// Lets the root write. Answers the root, which is to be told, if it is connected. Errors: the
+    /// Lets the root write. Returns the root, which is to be notified, if it is connected. Errors: the
     /// transport refuses.
     pub(crate) fn expose<T: Transport>(
         &self,
@@ -277,7 +283,7 @@ impl Small {
         let Some(endpoint) = peers.get(*root) else { return Ok(None) };
         let writes = transport.one_sided().ok_or(PostError::Unsupported("one-sided writes"));
         match writes.and_then(|writes| writes.expose(endpoint, KEY, ring.clone())) {
-            // A root that is gone already says so by a completion, which names it.
+            // A completion reports the end of that endpoint.
             Ok(()) | Err(PostError::EndpointGone(_)) => Ok(Some(*root)),
             Err(error) => Err(Error::Link { member: *root, error }),
         }
@@ -316,7 +322,7 @@ impl Small {
         Ok(Taken { bytes, contents })
     }
 
-    /// Root only: writes the next message to everybody. `None` if there is none, or no room for it.
+    /// Root only: writes the next message to every receiver. `None` if there is none, or no room for it.
     pub(crate) fn write_next<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -378,40 +384,40 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_believes_no_slot_that_makes_no_sense() {
+    fn a_receiver_refuses_malformed_slots() {
         let mut receiver = small(2);
         put(&receiver, 0, 5, 100);
-        assert!(wrong(receiver.arrived(0, 0), 0).contains("no room"), "not the root");
-        assert!(wrong(receiver.arrived(1, 1), 1).contains("out of order"));
-        assert!(wrong(receiver.arrived(1, u32::MAX), 1).contains("out of order"));
-        assert_eq!(receiver.arrived(1, 0), Ok((5, 100)));
+        assert!(wrong(receiver.on_written(0, 0), 0).contains("no room"), "not the root");
+        assert!(wrong(receiver.on_written(1, 1), 1).contains("out of order"));
+        assert!(wrong(receiver.on_written(1, u32::MAX), 1).contains("out of order"));
+        assert_eq!(receiver.on_written(1, 0), Ok((5, 100)));
         for number in [0, 5] {
             put(&receiver, 1, number, 1);
-            assert!(wrong(receiver.arrived(1, 1), 1).contains("out of order"));
+            assert!(wrong(receiver.on_written(1, 1), 1).contains("out of order"));
         }
         for bytes in [101, u64::MAX] {
             put(&receiver, 1, 6, bytes);
-            assert!(wrong(receiver.arrived(1, 1), 1).contains("too long"));
+            assert!(wrong(receiver.on_written(1, 1), 1).contains("too long"));
         }
         for slot in 1..4 {
             put(&receiver, slot, 10 + slot as u64, 0);
-            assert_eq!(receiver.arrived(1, slot as u32), Ok((10 + slot as u64, 0)));
+            assert_eq!(receiver.on_written(1, slot as u32), Ok((10 + slot as u64, 0)));
         }
         put(&receiver, 0, 99, 0);
-        assert!(wrong(receiver.arrived(1, 0), 1).contains("no room"), "the ring is full");
+        assert!(wrong(receiver.on_written(1, 0), 1).contains("no room"), "the ring is full");
         assert_eq!(receiver.delivered(), 0);
-        assert!(wrong(receiver.heard(1, 0), 1).contains("does not have"));
+        assert!(wrong(receiver.on_freed(1, 0), 1).contains("does not have"));
     }
 
     #[test]
-    fn the_root_believes_nobody_who_frees_what_was_not_written() {
+    fn the_root_refuses_slots_that_it_has_not_written() {
         let mut root = small(1);
         root.send(0);
-        assert_eq!(root.next_to_write(), None, "nobody has a ring yet");
+        assert_eq!(root.next_to_write(), None, "no receiver has a ring yet");
         assert_eq!(root.waited_for(), Some(0));
         for rank in [0, 2] {
-            assert!(wrong(root.heard(rank, 1), rank).contains("does not have"));
-            assert_eq!(root.heard(rank, 0), Ok(()));
+            assert!(wrong(root.on_freed(rank, 1), rank).contains("does not have"));
+            assert_eq!(root.on_freed(rank, 0), Ok(()));
         }
         for number in 0..4 {
             root.send(number + 1);
@@ -419,13 +425,13 @@ mod tests {
             root.has_written(number + 1, number);
         }
         assert_eq!(root.next_to_write(), None, "the rings are full");
-        assert_eq!(root.heard(0, 3), Ok(()));
+        assert_eq!(root.on_freed(0, 3), Ok(()));
         assert_eq!(root.next_to_write(), None, "one ring is full");
         assert_eq!(root.waited_for(), Some(2));
-        assert!(wrong(root.heard(0, 2), 0).contains("does not have"), "fewer than before");
-        assert!(wrong(root.heard(2, 5), 2).contains("does not have"), "more than were written");
-        assert!(wrong(root.heard(1, 0), 1).contains("does not have"), "itself");
-        assert_eq!(root.heard(2, 1), Ok(()));
+        assert!(wrong(root.on_freed(0, 2), 0).contains("does not have"), "fewer than before");
+        assert!(wrong(root.on_freed(2, 5), 2).contains("does not have"), "more than were written");
+        assert!(wrong(root.on_freed(1, 0), 1).contains("does not have"), "itself");
+        assert_eq!(root.on_freed(2, 1), Ok(()));
         assert_eq!(root.next_to_write(), Some((4, 4)));
         assert_eq!(root.delivered(), 2, "slot 0 is freed everywhere, whose message is number 1");
     }
@@ -436,7 +442,7 @@ mod tests {
         for index in 0..9_u64 {
             let slot = index as u32 % 4;
             put(&receiver, slot as usize, 10 * index, 0);
-            assert_eq!(receiver.arrived(1, slot), Ok((10 * index, 0)));
+            assert_eq!(receiver.on_written(1, slot), Ok((10 * index, 0)));
             let freed = index.checked_sub(4);
             assert_eq!(receiver.delivered(), freed.map_or(0, |freed| 10 * freed + 1));
             let region = Region::zeroed(0);

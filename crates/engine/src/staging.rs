@@ -1,7 +1,7 @@
 //! Messages whose bytes are in files: their blocks pass through memory of the group's own.
 //!
 //! A block that is sent is read from its file into memory first, and one that comes is received into
-//! memory and then written to its file; only then the relay hears of it. [`Disks`] reads and writes,
+//! memory and then written to its file; only then is it reported to the relay. [`Disks`] reads and writes,
 //! so the thread that makes progress never waits for a disk, and the network never touches a file
 //! (docs/decisions/storage.md). What has just come or gone is kept in memory as long as there is
 //! room, so that relaying reads nothing back.
@@ -62,9 +62,9 @@ pub(crate) struct Ended {
 
 /// What the owner is to do when a job has ended well.
 pub(crate) enum Next {
-    /// The relay hears of a block that has come.
+    /// A block that has come is reported to the relay.
     Received { id: ReceiveId, bytes: u64, immediate: u32 },
-    /// The relay hears that a first block is in its place; its memory is free again.
+    /// It is reported to the relay that a first block is in its place; its memory is free again.
     Placed { id: ReceiveId, spare: Region },
     /// Sends to these may be ready to be posted.
     Post { targets: Vec<u32> },
@@ -76,7 +76,7 @@ pub(crate) enum Next {
 
 /// What follows a job.
 enum Then {
-    /// The relay hears of a block that has come.
+    /// A block that has come is reported to the relay.
     Received { id: ReceiveId, bytes: u64, immediate: u32, memory: Region, place: Place },
     /// The same of a first block, whose memory is free again.
     Placed { id: ReceiveId, spare: Region },
@@ -151,7 +151,7 @@ impl Staging {
         }
     }
 
-    /// Whether a job is under way: then somebody else uses memory that the application gave.
+    /// Whether a job is under way: then memory that the application gave is in use.
     pub(crate) fn is_busy(&self) -> bool {
         !self.jobs.is_empty()
     }
@@ -176,7 +176,7 @@ impl Staging {
         self.jobs.values().next().map(|job| job.what.to_string())
     }
 
-    /// Whether the block of this receive is in memory, though the relay has not heard of it.
+    /// Whether the block of this receive is in memory, though it is not reported to the relay.
     pub(crate) fn has_landed(&self, id: ReceiveId) -> bool {
         self.landed.contains(&id)
     }
@@ -296,13 +296,13 @@ impl Staging {
         Ok(lease)
     }
 
-    /// The message in memory, as the network wants it that relays by itself.
+    /// The message in memory, for a network that relays by itself.
     pub(crate) fn shadow(&mut self, number: u64, file: &Region) -> Region {
         let shadow = self.shadows.entry(number);
         shadow.or_insert_with(|| Region::zeroed(file.len())).clone()
     }
 
-    /// A posted receive holds a block. True if it goes to a file first: the relay hears of it when it
+    /// A posted receive holds a block. True if it goes to a file first: it is reported to the relay when it
     /// is there.
     pub(crate) fn landed(
         &mut self,
@@ -314,7 +314,7 @@ impl Staging {
         let is_whole = |landing: &Landing| landing.what.bytes == bytes;
         let Some(landing) = self.landings.remove(&id).filter(is_whole) else { return Ok(false) };
         let Landing { memory, into, what, place } = landing;
-        // Nobody else knows of that memory, but for readers of the network's.
+        // Only the network may read that memory besides.
         let Ok(from) = memory.read(0..bytes as usize) else {
             return Err(RelayError::Unknown { what: "receive", number: id.0 });
         };

@@ -1,5 +1,5 @@
-//! What happens when, for whoever listens to it: events of the target `rdmc::timeline` at level
-//! TRACE, described in the documentation of the crate `rdmc`. Nothing is computed while nobody listens.
+//! The timeline of a group: events of the tracing target `rdmc::timeline` at level TRACE, described in
+//! the documentation of the crate `rdmc`. Nothing is computed without a subscriber.
 
 use relay::{ReceiveId, Relay, SendId, Wait};
 use tracing::Level;
@@ -50,7 +50,7 @@ impl Facts {
             facts = facts.relayed(order, message).transfer(transfer);
         }
         if let Some((bytes, immediate)) = came {
-            // Before its announcement a block tells itself which it is.
+            // A block that comes before its announcement is identified by its immediate.
             facts = Self { block: facts.block.or(Some(immediate)), ..facts.bytes(bytes) };
         }
         facts
@@ -79,11 +79,11 @@ impl Facts {
     }
 }
 
-/// Tells what happens in one group at one member.
+/// Of one group at one member.
 pub(crate) struct Timeline {
     group: u64,
     member: u32,
-    /// The wait that was last told of.
+    /// The wait that was last recorded.
     waiting: Option<Wait>,
 }
 
@@ -92,7 +92,7 @@ impl Timeline {
         Self { group, member, waiting: None }
     }
 
-    /// Tells that `what` happens now. Costs next to nothing while nobody listens.
+    /// Records that `what` happens now. Costs next to nothing without a subscriber.
     pub(crate) fn note(&self, what: &'static str, facts: impl FnOnce() -> Facts) {
         if !tracing::enabled!(target: "rdmc::timeline", Level::TRACE) {
             return;
@@ -105,7 +105,7 @@ impl Timeline {
         );
     }
 
-    /// Tells when this member starts to wait before it can send on, and when it no longer does.
+    /// Records when this member starts to wait before it can send on, and when it no longer does.
     pub(crate) fn note_wait(&mut self, relay: &Relay, order: &Order) {
         if !tracing::enabled!(target: "rdmc::timeline", Level::TRACE) {
             return;
@@ -131,7 +131,7 @@ impl Timeline {
         });
     }
 
-    /// Tells what the application is about to hear.
+    /// Records an event that is about to be reported.
     pub(crate) fn note_due(&self, due: &Due) {
         let (what, number, bytes) = match *due {
             Due::Incoming { message, bytes } => ("incoming", message, Some(bytes)),

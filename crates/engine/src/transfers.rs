@@ -20,6 +20,7 @@ use crate::{
     error::Error,
     event::Event,
     jobs::{Disks, Lane},
+    local_error::LocalError,
     offload::Offload,
     order::{Due, Gap, Order},
     peers::Peers,
@@ -27,7 +28,6 @@ use crate::{
     settings::{GroupSettings, check_region},
     staging::{Ended, Next, Staging, range},
     timeline::{Facts, Timeline},
-    trouble::Trouble,
     watermark::Watermark,
     words::Word,
 };
@@ -50,7 +50,7 @@ pub(crate) struct Transfers {
     /// The number of messages is final.
     pub(crate) is_closing: bool,
     credits: Credits,
-    /// How many relayed messages each neighbour was told of.
+    /// How many relayed messages were announced to each neighbour.
     announced: BTreeMap<u32, u64>,
     /// Memory for first blocks of messages whose own is not known yet.
     spare: RegionPool,
@@ -147,7 +147,7 @@ impl Transfers {
         number: u64,
         bytes: u64,
     ) -> Result<(), RelayError> {
-        // Whoever may not announce is refused before it can spoil the numbering.
+        // Before an announcement from another neighbour can change the numbering.
         let may_announce = self.settings.schedule.announcer(self.settings.rank) == Some(rank);
         if may_announce && !self.order.announced(number) {
             let what = "announced messages out of order".to_owned();
@@ -189,7 +189,7 @@ impl Transfers {
         &mut self,
         transport: &mut T,
         counters: &mut Counters,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, LocalError> {
         let Some(action) = self.relay.poll_action() else { return Ok(false) };
         self.act(transport, counters, action).map(|()| true)
     }
@@ -199,12 +199,10 @@ impl Transfers {
         transport: &mut T,
         counters: &mut Counters,
         action: Action,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LocalError> {
         let group = self.settings.number;
         match action {
             Action::PostFirst { source, id } => {
-                // The relay never asks for more than the pool holds; were it ever to, a fresh
-                // region costs an allocation and nothing else.
                 let block_bytes = self.settings.block_bytes as usize;
                 let region = self.spare.take().unwrap_or_else(|| Region::zeroed(block_bytes));
                 let lease = region.write(0..block_bytes)?;
@@ -233,9 +231,9 @@ impl Transfers {
                 self.post_sends(transport, target)?;
             }
             Action::Announce { target, bytes } => {
-                let told = self.announced.entry(target).or_default();
-                let number = self.order.number_of(*told).unwrap_or(u64::MAX);
-                *told += 1;
+                let announced = self.announced.entry(target).or_default();
+                let number = self.order.number_of(*announced).unwrap_or(u64::MAX);
+                *announced += 1;
                 let facts = || Facts::of(target).message(number).bytes(bytes);
                 self.timeline.note("announce", facts);
                 let delivered = self.watermark.everywhere(self.in_place());
@@ -280,7 +278,7 @@ impl Transfers {
         transport: &mut T,
         counters: &mut Counters,
         action: Action,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LocalError> {
         match action {
             Action::PostOffloadedReceive { source, id, message, immediate, offset, bytes } => {
                 let lease = self.lease_place(id, message, offset, bytes)?;
@@ -333,8 +331,8 @@ impl Transfers {
         Ok(())
     }
 
-    /// Tells neighbours of the receives that are posted for them, where it is time.
-    pub(crate) fn grant<T: Transport>(&mut self, transport: &mut T) -> Result<(), Trouble> {
+    /// Grants neighbours the receives that are posted for them, where it is due.
+    pub(crate) fn grant<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
         while let Some((rank, count)) = self.credits.due() {
             self.write_grant(transport, rank, count)?;
         }
@@ -346,7 +344,7 @@ impl Transfers {
         transport: &mut T,
         source: u32,
         count: u32,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LocalError> {
         let received = self.watermark.subtree(self.in_place());
         self.peers.write(transport, source, &Word::Grant { count, received })
     }
@@ -414,7 +412,7 @@ impl Transfers {
         posts.record(rank, outcome, || occupation(relay, order, *is_closing))
     }
 
-    /// Copies a first block to its place, and tells the relay so, now or later.
+    /// Copies a first block to its place, and reports it to the relay, now or later.
     fn place_first(
         &mut self,
         id: ReceiveId,
@@ -494,29 +492,29 @@ impl Transfers {
         }
     }
 
-    /// What is in the way of this member now. Of a block that switches copy nobody can tell who has
-    /// not taken it; only who has not posted a receive for the next. While blocks are on their way
-    /// to or from files here, nobody else is.
+    /// What this member waits for now. Which receiver has not got a block that switches copy is not
+    /// known, only which has not posted a receive for the next. While blocks are on their way to or
+    /// from files here, no neighbour is waited for.
     pub(crate) fn obstacle(&self) -> Option<Obstacle> {
         let obstacle = self.relay.obstacle();
-        let is_own = match obstacle {
-            Some(Obstacle::Take(_)) => self.staging.holds_sends_back(),
-            Some(Obstacle::Give(_)) => self.staging.is_busy(),
+        let is_local = match obstacle {
+            Some(Obstacle::SendBlocked(_)) => self.staging.holds_sends_back(),
+            Some(Obstacle::ReceiveBlocked(_)) => self.staging.is_busy(),
             _ => false,
         };
-        if is_own {
-            return Some(Obstacle::Own);
+        if is_local {
+            return Some(Obstacle::Local);
         }
-        if !self.settings.is_in_switch() || !matches!(obstacle, Some(Obstacle::Take(_))) {
+        if !self.settings.is_in_switch() || !matches!(obstacle, Some(Obstacle::SendBlocked(_))) {
             return obstacle;
         }
         self.relay.waits().find_map(|wait| match wait {
-            Wait::Credit { target, .. } => Some(Obstacle::Take(target)),
+            Wait::Credit { target, .. } => Some(Obstacle::SendBlocked(target)),
             _ => None,
         })
     }
 
-    /// Tells the timeline what this member waits for, if that is news.
+    /// Records in the timeline what this member waits for, if that has changed.
     pub(crate) fn note_wait(&mut self) {
         self.timeline.note_wait(&self.relay, &self.order);
     }
@@ -532,7 +530,7 @@ impl Transfers {
         self.order.number_of(message).unwrap_or(u64::MAX)
     }
 
-    /// Members that owe this one something of a message, nearest first.
+    /// Neighbours that this member waits for to go on with a message, nearest first.
     pub(crate) fn waited_for(&self) -> impl Iterator<Item = u32> + '_ {
         let is_relaying = self.is_relaying();
         let relayed = self.relay.waits().filter_map(|wait| match wait {
@@ -555,7 +553,7 @@ impl Transfers {
         let is_due = |wait| matches!(wait, Wait::Memory { message: due } if due == message);
         self.relay.waits().any(is_due)
             && self.number_of(message) == next
-            && self.order.is_told(next)
+            && self.order.is_reported(next)
     }
 
     /// Whether messages are being relayed.
@@ -563,8 +561,8 @@ impl Transfers {
         self.relay.known() > self.relay.completed()
     }
 
-    /// What this member is doing, for error messages: first in them, since what others hear of a
-    /// failure is cut.
+    /// What this member is doing, for error messages: first in them, since the copy
+    /// that others get is cut.
     pub(crate) fn occupation(&self) -> String {
         occupation(&self.relay, &self.order, self.is_closing)
     }

@@ -6,7 +6,7 @@ use transport::CONTROL_BYTES_MAX;
 
 use crate::failure::{Failure, FailureKind};
 
-/// What one control word says.
+/// One control word.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
     /// The next relayed message exists, with this number among all, and has this many bytes; so
@@ -16,7 +16,7 @@ pub(crate) enum Word {
     /// section 4.2); so many messages are in place here and, in the announcement tree, behind here.
     Grant { count: u32, received: u64 },
     /// This many slots of the ring of small messages have been freed so far; the first of these
-    /// words says that there is a ring.
+    /// words announces the ring.
     Freed { count: u64 },
     /// The group has failed.
     Failed { member: Option<u32>, reporter: u32, kind: FailureKind, detail: String },
@@ -30,9 +30,9 @@ pub(crate) enum Word {
     Counted { received: u64 },
     /// After a failure, from the root down: so many messages are in place at every member.
     Settled { delivered: u64 },
-    /// This long ago something has moved here, or with somebody that is waited for here.
+    /// This long ago this member, or one that it waits for, has made progress.
     Moving { idle_ms: u64 },
-    /// Nothing moves here, and it is this member that has to do something.
+    /// There is no progress here until this member acts.
     Held { by: u32 },
 }
 

@@ -10,20 +10,20 @@ pub struct SendId(pub u64);
 
 /// Something to do, in the order in which [`crate::Relay::poll_action`] returns it.
 ///
-/// `offset` and `bytes` say which part of the message's memory is meant.
+/// `offset` and `bytes` are the part of the message's memory that is meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Post a receive for a first block into spare memory of one block's length, since its
     /// message's memory is not known yet; then grant `source` one credit.
     PostFirst {
-        /// Who will send it.
+        /// The neighbour that sends it.
         source: u32,
         /// To be named in [`crate::Relay::received`].
         id: ReceiveId,
     },
     /// Post a receive straight into the message's memory; then grant `source` one credit.
     PostReceive {
-        /// Who will send it.
+        /// The neighbour that sends it.
         source: u32,
         /// To be named in [`crate::Relay::received`].
         id: ReceiveId,
@@ -36,7 +36,7 @@ pub enum Action {
     },
     /// Post a send out of the message's memory, with the block's number as its immediate.
     PostSend {
-        /// Who receives it.
+        /// The neighbour that receives it.
         target: u32,
         /// To be named in [`crate::Relay::sent`].
         id: SendId,
@@ -52,7 +52,7 @@ pub enum Action {
     /// Offload: post a receive straight into the message's memory, which the network matches by
     /// its immediate. Its credit is granted later, by [`Action::Grant`].
     PostOffloadedReceive {
-        /// Who will send it.
+        /// The neighbour that sends it.
         source: u32,
         /// To be named in [`crate::Relay::received`].
         id: ReceiveId,
@@ -67,14 +67,14 @@ pub enum Action {
     },
     /// Offload: grant `source` so many credits, in one word.
     Grant {
-        /// Whom to tell.
+        /// The neighbour.
         source: u32,
         /// How many receives were posted for it, at least 1.
         count: u32,
     },
     /// Offload: post a send that the network starts by itself once two other operations are done.
     PostOffloadedSend {
-        /// Who receives it.
+        /// The neighbour that receives it.
         target: u32,
         /// To be named in [`crate::Relay::sent`].
         id: SendId,
@@ -91,9 +91,9 @@ pub enum Action {
         /// The target and the send that must be done before this may start; `None` if it is.
         after_send: Option<(u32, SendId)>,
     },
-    /// Tell `target` that the next message exists and has this length.
+    /// Announce the next message and its length to `target`.
     Announce {
-        /// Whom to tell.
+        /// The neighbour.
         target: u32,
         /// Length of the message.
         bytes: u64,

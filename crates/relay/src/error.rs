@@ -51,7 +51,7 @@ pub enum RelayError {
     /// A peer did what the protocol forbids.
     #[error("member {member} {what}")]
     Peer {
-        /// Who.
+        /// Its rank.
         member: u32,
         /// What it did.
         what: String,

@@ -3,13 +3,13 @@
 //! [`Relay`] follows a [`schedule::Schedule`] asynchronously (DSN 2018 section 4.2, "Data
 //! Transfer"): each member posts receives and sends in the order of the schedule's steps, but a
 //! send waits only for its own block and for its target's credit, and a receive only for room in
-//! the window. There is no clock, no socket, no thread and no memory of blocks here; whoever owns
-//! those calls the event methods and carries out what [`Relay::poll_action`] returns, in order.
+//! the window. There is no clock, no socket, no thread and no memory of blocks here; the owner
+//! of those calls the event methods and carries out what [`Relay::poll_action`] returns, in order.
 //!
 //! # How a message travels
 //! 1. The root's [`Relay::send`] gives the message a number. It is *activated* once fewer than
 //!    [`Settings::messages_in_flight`] earlier messages are unfinished here.
-//! 2. Activation announces the message's length to the members that first hear of it from here
+//! 2. Activation announces the message's length to the members whose announcer this one is
 //!    ([`schedule::Schedule::announcer`]); they activate it in turn, and ask their application for
 //!    memory ([`Action::Incoming`]).
 //! 3. Meanwhile a receive stands ready for the first block, whose source is known before the

@@ -11,8 +11,8 @@ pub use waits::{Obstacle, Wait};
 
 use crate::{Action, ReceiveId, RelayError, SendId, Settings, message::Message};
 
-/// How many sends are looked at beyond the first that waits: a delayed target holds up nobody
-/// else until this many are queued behind it. The windows of the targets bind long before.
+/// How many sends are looked at beyond the first that waits: a delayed target delays no
+/// other until this many are queued behind it. The windows of the targets bind long before.
 const SENDS_QUEUED_MAX: usize = 32;
 
 /// More credits than any window grants; a peer that sends them is broken.
@@ -50,8 +50,8 @@ struct Neighbour {
     rank: u32,
     /// Receives that it has posted for us and that we have not used.
     credits: u32,
-    /// Whether it first hears of a message from us.
-    informed_by_us: bool,
+    /// Whether this member announces messages to it.
+    announced_by_us: bool,
 }
 
 /// A receive that is posted, or has brought a block that cannot be placed yet.
@@ -91,7 +91,7 @@ impl Relay {
             .map(|other| Neighbour {
                 rank: other,
                 credits: 0,
-                informed_by_us: schedule.announcer(other) == Some(rank),
+                announced_by_us: schedule.announcer(other) == Some(rank),
             })
             .collect();
         neighbours.sort_unstable_by_key(|neighbour| neighbour.rank);
@@ -125,7 +125,7 @@ impl Relay {
         self.completed
     }
 
-    /// How many messages this member knows of, complete or not.
+    /// How many messages were sent or announced here, complete or not.
     pub fn known(&self) -> u64 {
         self.completed + (self.messages.len() + self.queued.len()) as u64
     }
@@ -213,7 +213,7 @@ impl Relay {
 
     /// A posted receive holds a block.
     ///
-    /// Errors: [`RelayError::Peer`] if it is not the block that the schedule says, or not of its
+    /// Errors: [`RelayError::Peer`] if it is not the block of the schedule, or not of its
     /// length; [`RelayError::Unknown`].
     pub fn received(
         &mut self,
@@ -273,7 +273,7 @@ impl Relay {
             } else {
                 Message::at_receiver(blocks)
             });
-            for neighbour in self.neighbours.iter().filter(|neighbour| neighbour.informed_by_us) {
+            for neighbour in self.neighbours.iter().filter(|neighbour| neighbour.announced_by_us) {
                 self.actions.push_back(Action::Announce { target: neighbour.rank, bytes });
             }
             if !is_root {

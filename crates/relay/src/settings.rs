@@ -1,11 +1,11 @@
-//! What a relay is told of its group.
+//! Settings of a relay.
 
 use schedule::Schedule;
 
 /// What all members of a group must agree on, and what each may choose.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who sends which block to whom, and when. The same at all members.
+    /// The transfers of every message. The same at all members.
     pub schedule: Schedule,
     /// This member.
     pub rank: u32,

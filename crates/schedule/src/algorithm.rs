@@ -2,7 +2,7 @@
 
 use core::{fmt, str::FromStr};
 
-/// How blocks travel from the root to everybody else.
+/// How blocks travel from the root to all others.
 ///
 /// `n` members, `k` blocks; steps count one block time each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! Who sends which block to whom at which step.
+//! Schedules: which member sends which block to which other at which step.
 //!
 //! A message of `k` blocks starts at the root of a group of `n` members, and every other member has to end up
 //! with a copy. A [`Schedule`] answers, for any member at any step, which block it sends and which it receives.

@@ -27,7 +27,7 @@ pub struct Transfer {
     pub block: u32,
 }
 
-/// Who sends which block to whom at which step, for one group and one root.
+/// All transfers of a message, by step, for one group and one root.
 ///
 /// Immutable and cheap to clone; one schedule serves messages of any number of blocks, and every query takes
 /// that number. Queries about a rank that is not in the group, about a step at or after
@@ -212,14 +212,14 @@ impl Schedule {
     }
 
     /// The source of the first block that `rank` receives, where that does not depend on the number of blocks,
-    /// so that a receiver can be ready before it knows the message's length; `None` for the root and in the
+    /// so that a receiver can be ready before the message's length is announced; `None` for the root and in the
     /// circulant schedule.
     #[must_use]
     pub fn first_source(&self, rank: u32) -> Option<u32> {
         if self.size_first() { None } else { self.announcer(rank) }
     }
 
-    /// Whether a receiver must know the number of blocks before its first block can come: true for the circulant
+    /// Whether a receiver needs the number of blocks before its first block can come: true for the circulant
     /// schedule only. Then the length has to travel ahead of the blocks, from announcer to announcer.
     #[must_use]
     pub fn size_first(&self) -> bool {

@@ -5,7 +5,7 @@
 //! # Both layers at once
 //!
 //! A leader belongs to both layers but has one port, so the layers take turns: the leaders use even steps and the
-//! racks odd ones. A rack's pipeline wants block b at its leader by its own step b, whereas the leader may get it
+//! racks odd ones. A rack's pipeline needs block b at its leader by its own step b, whereas the leader may get it
 //! as late as step b + lag of the leaders' layer; so step j of the rack is step 2(j + lag) + 1 of the whole.
 //! With a single rack, or one member per rack, only one layer exists and uses every step.
 
@@ -17,7 +17,7 @@ use crate::{
     pipeline::Pipeline,
 };
 
-/// Who is in which rack. Racks are numbered from 0: the root's first, then in the order of their lowest ranks.
+/// The members of each rack. Racks are numbered from 0: the root's first, then in the order of their lowest ranks.
 #[derive(Debug)]
 struct RackTable {
     /// Ranks by rack and, inside a rack, by local number; local number 0 is the leader.

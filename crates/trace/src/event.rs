@@ -11,7 +11,7 @@ pub(crate) struct Place {
     pub(crate) tid: u64,
 }
 
-/// One object of a trace. Times are in ns here, and in µs in the file, as the format wants.
+/// One object of a trace. Times are in ns here, and in µs in the file, as the format requires.
 #[derive(Debug, Serialize)]
 #[serde(tag = "ph")]
 pub(crate) enum TraceEvent<'a> {
@@ -51,7 +51,7 @@ pub(crate) enum TraceEvent<'a> {
         #[serde(flatten)]
         place: Place,
     },
-    /// It ends in the slice that is there at this time (`bp` says so).
+    /// It ends in the slice that is there at this time (`bp`).
     #[serde(rename = "f")]
     FlowEnd {
         name: &'static str,
@@ -100,7 +100,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Of something whose end nobody has seen.
+    /// Of something whose end was not recorded.
     pub(crate) fn unfinished(self) -> Self {
         Self { unfinished: true, ..self }
     }

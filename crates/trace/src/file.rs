@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 /// Longer lines are no events of ours.
 pub(crate) const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// What the process that writes a part has to know of the whole.
+/// What the process that writes a part needs of the whole.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Part {
     /// Time 0 of the trace: ns since the epoch by the real-time clock.
@@ -61,7 +61,7 @@ impl Trace {
         Ok(Self { lines, origin_ns: real_time_ns() })
     }
 
-    /// What to tell the process that writes a part.
+    /// For the process that writes a part.
     #[must_use]
     pub fn part(&self, number: u32, name: impl Into<String>) -> Part {
         let process = Some(Process { number, name: name.into() });

@@ -70,7 +70,7 @@ impl What {
 /// One thing that happened at a member, with what is known of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Moment {
-    /// When, by the clock of whoever records it; 0 until then.
+    /// When, by the clock of the recorder; 0 until then.
     pub at_ns: u64,
     /// What.
     pub what: What,

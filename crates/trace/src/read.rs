@@ -52,7 +52,7 @@ pub struct Slice {
     pub unfinished: bool,
 }
 
-/// What a trace says that programs can count on; arrows, names and other points are left out.
+/// The part of a trace that programs can rely on; arrows, names and other points are left out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Shown {
     /// Something that lasted.

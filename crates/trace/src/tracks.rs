@@ -63,7 +63,7 @@ struct Open {
     lane: u64,
 }
 
-/// Takes moments in the order of their times, and says which events they make.
+/// Makes events of moments, which are given in the order of their times.
 ///
 /// Memory is of the order of what is under way at once, which the windows of the members bound.
 pub(crate) struct Tracks {
@@ -178,14 +178,14 @@ impl Tracks {
         };
         self.lanes.remove(&(self.pid(moment), kind, lane));
         let place = self.place(moment, kind, lane, put)?;
-        // The beginning of a send and the end of a receive know more than their other ends.
+        // The beginning of a send and the end of a receive have more fields than their other ends.
         let facts = if kind == Kind::Receives { moment } else { &since };
         let name = name_of(kind, facts);
         put(&slice(kind, &name, since.at_ns, moment.at_ns, place, facts.into()))?;
         self.arrow(kind, &since, moment, place, put)
     }
 
-    /// The copy of a first block says which message it is of, where the block came before its
+    /// The copy of a first block has the number of its message, where the block came before its
     /// announcement.
     fn end_unnamed(&mut self, copy: &Moment, put: Put) -> io::Result<()> {
         let post = copy.post.unwrap_or(0);

@@ -18,7 +18,7 @@ use crate::{
     tracks::Tracks,
 };
 
-/// How often the thread looks for events. It is not woken by them, which would cost those who make
+/// How often the thread looks for events. It is not woken by them, which would cost the threads that make
 /// them more than the events themselves.
 const TICK: Duration = Duration::from_millis(10);
 /// Events that may wait for the thread, some 6 MB. A million a second fit.
@@ -118,7 +118,7 @@ impl Shared {
     }
 }
 
-/// Writes until the queue is closed. After an error it only drops what comes, and tells at the end.
+/// Writes until the queue is closed. After an error it only drops what comes, and returns the error at the end.
 fn write(shared: &Shared, mut tracks: Tracks, out: File) -> io::Result<Summary> {
     let mut summary = Summary::default();
     let mut lines = Lines::begin(BufWriter::with_capacity(1 << 16, out));

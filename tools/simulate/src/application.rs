@@ -1,4 +1,4 @@
-//! An application: sends, gives memory, closes, and checks everything that it is told.
+//! An application: sends, gives memory, closes, and checks every event.
 
 use std::collections::VecDeque;
 
@@ -113,7 +113,7 @@ impl Application {
         self.remark(here, || format!("gives memory for message {message}"));
         match here.engine.accept(self.number, message, region) {
             Ok(()) => {}
-            // It has ended, which will be told.
+            // It has ended, which will be reported.
             Err(Error::Failed(_) | Error::NoSuchGroup(_)) => self.memory.forget(message),
             Err(error) => self.violated(here, &format!("memory was refused: {error}")),
         }
@@ -172,7 +172,7 @@ impl Application {
     fn be_rude(&mut self, here: &mut Here<'_>) {
         let number = self.number;
         let completed = self.facts(here.book).completed;
-        // Beyond what the library knows and has not told yet.
+        // Beyond what may be announced and not reported yet.
         let absurd = self.facts(here.book).incoming + 1_000;
         let outcomes = [
             here.engine.accept(number, absurd, Region::zeroed(10)).is_ok(),
@@ -270,7 +270,7 @@ impl Actor for Application {
             return None;
         }
         let send_ns = self.sends.front().map(|send| send.at_ns);
-        // Whoever has not sent everything does not close, unless it is in a hurry.
+        // A root that has not sent everything does not close, unless the scenario makes it.
         let close_ns = self.close_ns.filter(|_| self.sends.is_empty() || self.closes_early);
         let answer_ns = self.unanswered.iter().map(|&(at_ns, ..)| at_ns).min();
         send_ns.into_iter().chain(close_ns).chain(answer_ns).min()
@@ -297,7 +297,7 @@ impl Actor for Application {
 
     fn obey(&mut self, order: Order, here: &mut Here<'_>) {
         match order {
-            Order::Abort => self.abort(here, "told so"),
+            Order::Abort => self.abort(here, "ordered by the scenario"),
             Order::Refuse => self.refuses = true,
             Order::FallSilent => {
                 self.is_silent = true;

@@ -1,4 +1,4 @@
-//! What has happened in a run, as the checkers see it: facts, apart from whoever caused them.
+//! The recorded facts of a run, which the checkers judge.
 
 use rdmc::Failure;
 
@@ -46,7 +46,7 @@ pub struct MemberBook {
 pub enum End {
     /// With success.
     Closed,
-    /// With the first cause that this member has heard of.
+    /// With the first cause that this member learned of.
     Failed(Failure),
 }
 

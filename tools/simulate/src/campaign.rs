@@ -19,7 +19,7 @@ pub struct Campaign<S: Subject> {
     /// How many; the first that fails ends the campaign.
     pub count: u64,
     /// No more are begun after this.
-    pub patience: Option<Duration>,
+    pub time_limit: Option<Duration>,
     /// What seeds are made into.
     pub limits: Limits,
     /// How runs are watched.
@@ -34,7 +34,7 @@ impl<S: Subject> Campaign<S> {
         Self {
             first,
             count,
-            patience: None,
+            time_limit: None,
             limits: Limits::default(),
             options: Options::default(),
             jobs: 0,
@@ -65,7 +65,7 @@ impl<S: Subject> Campaign<S> {
     fn work(&self, next: &AtomicU64, failed: &AtomicU64) -> S::Tally {
         let start = Instant::now();
         let mut tally = S::Tally::default();
-        while self.patience.is_none_or(|patience| start.elapsed() < patience) {
+        while self.time_limit.is_none_or(|time_limit| start.elapsed() < time_limit) {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= self.count || failed.load(Ordering::Relaxed) < u64::MAX {
                 break;

@@ -26,17 +26,17 @@ pub enum Canary {
     LosesCompletion,
     /// A block's bytes arrive one byte further on than they should.
     MisplacesBlock,
-    /// A neighbour is told of one receive more than is posted.
+    /// A neighbour is granted one receive more than is posted.
     GrantsTooMuch,
-    /// Neighbours are not told of a failure.
+    /// Neighbours are not notified of a failure.
     DropsNotice,
-    /// Neighbours are told that somebody else is to blame.
+    /// The notice of a failure blames another member.
     BlamesAnother,
     /// The end of a connection is never reported.
     MissesEnds,
     /// Members behind this one count as having everything before they do.
     ClosesEarly,
-    /// Memory is handed back while somebody still holds it.
+    /// Memory is handed back while it is still leased.
     KeepsMemory,
     /// Deadlines are not kept.
     MissesDeadlines,
@@ -106,7 +106,7 @@ pub struct Planted {
     members: u32,
     dice: Dice,
     kept: Vec<ReadLease>,
-    /// Words that nobody has written.
+    /// Words that no member has written.
     forged: Vec<Completion>,
 }
 
@@ -135,7 +135,7 @@ impl Planted {
             self.kept.push(from);
         }
         let all = 0..bytes.len();
-        Region::from_vec(bytes).read(all).expect("nobody else knows of it")
+        Region::from_vec(bytes).read(all).expect("there is no other lease")
     }
 
     /// What is written instead of a word, if anything is.

@@ -120,7 +120,7 @@ pub struct Blame {
     pub behind: u64,
 }
 
-/// Every failure has a true cause, and is the same at whoever is said to have noticed it.
+/// Every failure has a true cause, and is the same at the member that is named as having noticed it.
 pub fn failures(book: &mut Book, scenario: &Scenario) -> Blame {
     let mut blame = Blame::default();
     let mut wrong = Vec::new();
@@ -158,7 +158,7 @@ impl Trial<'_> {
         else {
             return Err("it names members that there are not".to_owned());
         };
-        // Whoever has noticed it has failed by it, too.
+        // The member that has noticed it has failed by it, too.
         let same = |end: &End| match end {
             End::Failed(other) => {
                 (other.member, other.kind, other.reporter)
@@ -169,7 +169,7 @@ impl Trial<'_> {
         if let Some((_, end)) = &reporter.end
             && !same(end)
         {
-            return Err(format!("member {} itself says: {end:?}", failure.reporter));
+            return Err(format!("member {} itself reports {end:?}", failure.reporter));
         }
         let faults: Vec<&Done> = self.book.faults_until(self.at_ns).collect();
         let is_true = match failure.kind {
@@ -201,7 +201,7 @@ impl Trial<'_> {
     }
 
     /// A connection falls silent if one of its ends stands still, or nothing passes it, for longer
-    /// than the network has patience.
+    /// than the silence timeout.
     fn explains_silence(&self, fault: &Done, failure: &Failure) -> bool {
         let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
         let is_silent = match &fault.what {
@@ -211,9 +211,9 @@ impl Trial<'_> {
             }
             _ => false,
         };
-        let patience_ns = self.scenario.network.silence_timeout_ms * 1_000_000;
+        let timeout_ns = self.scenario.network.silence_timeout_ms * 1_000_000;
         is_silent
-            && self.is_held_for(fault, patience_ns, |other| {
+            && self.is_held_for(fault, timeout_ns, |other| {
                 std::mem::discriminant(&other.what) == std::mem::discriminant(&fault.what)
             })
     }
@@ -237,7 +237,7 @@ impl Trial<'_> {
 }
 
 /// A connection is lost if its other end dies or if it is reset; also if it was given up for silence
-/// at the other end: whoever stood still then hears that it is lost.
+/// at the other end: the member that stood still then sees a lost connection.
 fn explains_loss(what: &Fault, failure: &Failure) -> bool {
     let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
     match what {

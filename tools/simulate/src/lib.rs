@@ -1,11 +1,10 @@
 //! Whole groups of real engines in virtual time, with everything that can go wrong.
 //!
-//! A seed makes a [`Scenario`]: plain data that says what the network, the members, the groups and
-//! their applications are like, and which faults are injected at which step. [`run`] carries it
+//! A seed makes a [`Scenario`]: plain data of the network, the members, the groups and their
+//! applications, and of the faults that are injected at each step. [`run`] carries it
 //! out over a simulated network ([`transport_sim`]), one thing after another, so that the same
-//! scenario gives the same run. Applications write down what they are told ([`Book`]) and check
-//! memory as it comes back; what has come of it all is judged by the facts, apart from whoever
-//! caused them ([`checks`]).
+//! scenario gives the same run. Applications record events ([`Book`]) and check
+//! memory as it comes back; [`checks`] judges the recorded facts alone.
 //!
 //! A [`Canary`] is a planted bug, by which the checkers show that they can fail.
 
@@ -24,6 +23,7 @@ mod memory;
 mod node;
 mod options;
 mod push;
+mod report;
 mod scenario;
 mod shrink;
 mod smaller;
@@ -45,8 +45,9 @@ pub use push::{
     PlannedFault as PlannedPushFault, PushCanary, PushEnd, PushOutcome, PushScenario, PushTally,
     SourceTrouble, draw_push, run_push,
 };
+pub use report::Report;
 pub use scenario::*;
 pub use shrink::shrink;
 pub use subject::{Groups, Pushes, Subject};
 pub use tally::Tally;
-pub use world::{Report, run};
+pub use world::run;

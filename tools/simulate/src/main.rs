@@ -157,7 +157,7 @@ impl<S: Subject> Runner<'_, S> {
             (None, None) => 20_000,
         };
         let campaign = Campaign::<S> {
-            patience: arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)),
+            time_limit: arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)),
             limits: arguments.limits(),
             options: self.options(0),
             jobs: arguments.jobs,

@@ -20,7 +20,7 @@ const OWN: u8 = 0x5A;
 pub struct Memory {
     group: u64,
     given: BTreeMap<u64, Given>,
-    /// First bytes of the blocks that were said to be in place, and how many bytes in all.
+    /// First bytes of the blocks that were reported, and how many bytes in all.
     reported: BTreeMap<u64, (BTreeSet<usize>, usize)>,
     returned: Vec<Given>,
 }
@@ -86,7 +86,7 @@ impl Memory {
         self.given.keys().copied().collect()
     }
 
-    /// A block is said to be in place.
+    /// A block is reported.
     ///
     /// Errors: it is not, or cannot be read.
     pub fn check_block(&self, message: u64, range: Range<usize>) -> Result<(), String> {
@@ -117,7 +117,7 @@ impl Memory {
 
     /// Memory comes back.
     ///
-    /// Errors: it is not what was given, somebody uses it, or its contents are wrong.
+    /// Errors: it is not what was given, it is leased, or its contents are wrong.
     pub fn take_back(&mut self, message: u64, region: &Region, whole: Whole) -> Result<(), String> {
         let given = self.given.remove(&message).ok_or_else(|| {
             format!("memory of message {message} comes back, which the library does not have")
@@ -175,7 +175,7 @@ impl Memory {
     /// The engine and the network are gone: all memory is the application's alone, and what came
     /// back was not written since.
     ///
-    /// Errors: somebody still has some, or has written.
+    /// Errors: some is still leased, or was written to.
     pub fn finish(&mut self) -> Result<(), String> {
         // What was not handed back went with its member; the contents may be anything.
         for (message, given) in std::mem::take(&mut self.given) {
@@ -204,7 +204,7 @@ pub enum Whole {
 }
 
 impl Given {
-    /// The bytes, if nobody else has the memory.
+    /// The bytes, if there is no other reference to the memory.
     fn let_go(self) -> Option<Vec<u8>> {
         let Some(shared) = self.shared else { return self.region.try_into_vec().ok() };
         drop(self.region);

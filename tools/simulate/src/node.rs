@@ -98,7 +98,7 @@ impl Ledger {
             None => false,
         });
         if !is_posted || !self.endpoints.contains(&endpoint) {
-            self.breaches.push(format!("transport: {completion:?}, which nobody has posted"));
+            self.breaches.push(format!("transport: {completion:?}, which was not posted"));
         }
     }
 }

@@ -37,7 +37,7 @@ pub struct NetworkPlan {
     pub delivery_jitter_ns_max: u64,
     /// Delays words, each connection's by itself.
     pub control_jitter_ns_max: u64,
-    /// From a death to what neighbours hear of it.
+    /// From a death until neighbours see their connections break.
     pub loss_detection_ns: u64,
     /// From when a peer is silent until it is given up.
     pub silence_timeout_ms: u64,
@@ -127,7 +127,7 @@ pub struct ApplicationPlan {
     pub report_blocks: bool,
     /// How it gives memory.
     pub answer: Answer,
-    /// When a receiver says that it waits for the end, if it does.
+    /// When a receiver calls close, if it does.
     pub close_ns: Option<u64>,
     /// It also calls what it must not call.
     pub rude: bool,
@@ -330,7 +330,7 @@ impl Scenario {
         self.members.len() as u32
     }
 
-    /// What a member is told of a group.
+    /// A group's settings at one member.
     ///
     /// Errors: the algorithm has no such name, or does not suit the group.
     pub fn settings(&self, group: usize, rank: u32) -> Result<GroupSettings, String> {
@@ -394,7 +394,7 @@ impl Scenario {
     }
 
     /// The longest that other groups may have a port to themselves, while this one waits for it:
-    /// ports serve one block after another, and whose turn it is is theirs to say.
+    /// ports serve one block after another, in an order of their own.
     pub fn crowded_ns(&self, index: usize) -> u64 {
         let slowest = self.slowest_bytes_per_s();
         let bytes = |group: &GroupPlan| -> u64 {
@@ -445,7 +445,7 @@ impl Scenario {
         }
         for fault in &self.faults {
             if fault.what.members().iter().any(|&member| member >= size) {
-                return Err(format!("{:?} names nobody", fault.what));
+                return Err(format!("{:?} names no member", fault.what));
             }
             let (Fault::Abort { group, .. }
             | Fault::Refuse { group, .. }

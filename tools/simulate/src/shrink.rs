@@ -9,13 +9,13 @@ use crate::{options::Options, subject::Subject};
 pub fn shrink<S: Subject>(
     scenario: &S::Scenario,
     options: Options<S::Canary>,
-    patience: Duration,
+    time_limit: Duration,
 ) -> S::Scenario {
     let start = Instant::now();
     let mut best = scenario.clone();
     loop {
         let smaller = S::smaller(&best).into_iter().find(|candidate| {
-            start.elapsed() < patience
+            start.elapsed() < time_limit
                 && *candidate != best
                 && !S::verdict(&S::run(candidate, options)).0.is_empty()
         });

@@ -9,10 +9,11 @@ use crate::{
     draw::draw,
     options::Options,
     push::{PushCanary, PushOutcome, PushScenario, PushTally, draw_push, run_push, smaller_pushes},
+    report::Report,
     scenario::{Limits, Scenario},
     smaller::smaller_groups,
     tally::Tally,
-    world::{Report, run},
+    world::run,
 };
 
 /// Something that a seed is made into, and run.

@@ -7,8 +7,8 @@ use rdmc::FailureKind;
 use crate::{
     book::End,
     checks::{Blame, Counts},
+    report::Report,
     scenario::Fault,
-    world::Report,
 };
 
 /// Kinds of failures, in the order in which they are printed.
@@ -123,7 +123,7 @@ impl fmt::Display for Tally {
         let Blame { exact, behind } = self.blame;
         writeln!(
             f,
-            "blamed: {exact} times somebody to whom it was done, {behind} somebody behind"
+            "blamed: {exact} times a member with a fault, {behind} times one behind such a member"
         )?;
         let Counts { exact, below, had_to_be_exact } = self.counts;
         writeln!(

@@ -1,7 +1,5 @@
 //! Runs a scenario: moves virtual time, lets members look, and injects faults.
 
-mod inject;
-
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
@@ -10,18 +8,19 @@ use std::{
 };
 
 use engine::{Counters, Engine, Event};
-use transport_sim::{SimLink, SimNet};
+use transport_sim::{Fault as LinkFault, SimLink, SimNet};
 
 use crate::{
-    actor::{Actor, Here, MemberEngine},
+    actor::{Actor, Here, MemberEngine, Order},
     application::Application,
-    book::{Book, Done, End},
+    book::{Book, Done},
     canary::{Canary, Planted},
-    checks::{self, Blame, Counts},
+    checks,
     dice::Dice,
     node::{Node, Watch},
     options::Options,
-    scenario::Scenario,
+    report::Report,
+    scenario::{Fault, Scenario},
 };
 
 /// Sets these choices apart from all others of a seed.
@@ -29,31 +28,6 @@ const PURPOSE: u64 = 4;
 
 /// A run that takes more has got into a circle.
 const STEPS_MAX: u64 = 2_000_000;
-
-/// What has come of a run.
-#[derive(Debug)]
-pub struct Report {
-    /// What must not have happened; empty if all is well.
-    pub violations: Vec<String>,
-    /// The last events, if they were kept.
-    pub trace: String,
-    /// Of all that has happened in the network: equal runs have equal digests.
-    pub digest: u64,
-    /// How many steps there were.
-    pub steps: u64,
-    /// How long it took in virtual time.
-    pub virtual_ns: u64,
-    /// How long it took after the last disturbance, in parts of what it may take.
-    pub lateness: f64,
-    /// Faults that were injected.
-    pub faults: Vec<Done>,
-    /// How groups have ended at members that were there to see it.
-    pub ends: Vec<End>,
-    /// Whom failures have named.
-    pub blame: Blame,
-    /// How many messages failures have reported as being at all members.
-    pub counts: Counts,
-}
 
 /// Runs a scenario to its end, or to the first thing that must not happen. A panic is such a thing.
 pub fn run(scenario: &Scenario, options: Options) -> Report {
@@ -65,11 +39,11 @@ pub fn run(scenario: &Scenario, options: Options) -> Report {
     }));
     let (mut report, problem) = match outcome {
         Ok(Ok(report)) => (report, None),
-        Ok(Err(problem)) => (Report::empty(), Some(problem)),
+        Ok(Err(problem)) => (Report::default(), Some(problem)),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            (Report::empty(), Some(format!("panicked: {}", text.unwrap_or_default())))
+            (Report::default(), Some(format!("panicked: {}", text.unwrap_or_default())))
         }
     };
     report.violations.extend(problem);
@@ -78,23 +52,6 @@ pub fn run(scenario: &Scenario, options: Options) -> Report {
         report.trace = network.trace();
     }
     report
-}
-
-impl Report {
-    fn empty() -> Self {
-        Self {
-            violations: Vec::new(),
-            trace: String::new(),
-            digest: 0,
-            steps: 0,
-            virtual_ns: 0,
-            lateness: 0.0,
-            faults: Vec::new(),
-            ends: Vec::new(),
-            blame: Blame::default(),
-            counts: Counts::default(),
-        }
-    }
 }
 
 /// Something that a member does by itself.
@@ -207,7 +164,7 @@ impl<'a> World<'a> {
     fn live(&mut self) {
         while self.book.violations.is_empty() && !self.is_over() {
             self.step += 1;
-            self.do_harm();
+            self.inject_due();
             if !self.advance() && !self.is_over() {
                 self.book.violated(format!("nothing happens any more: {}", self.who_lives()));
             }
@@ -367,15 +324,7 @@ impl<'a> World<'a> {
     }
 
     fn deliver(&mut self, rank: usize, event: Event) {
-        let number = match &event {
-            Event::Failed { failure, .. } => failure.group,
-            Event::Incoming { group, .. }
-            | Event::Block { group, .. }
-            | Event::Received { group, .. }
-            | Event::Complete { group, .. }
-            | Event::Closed { group } => *group,
-            _ => 0,
-        };
+        let number = event.group();
         let now_ns = self.now_ns();
         let Member { engine: Some(engine), actors, current, .. } = &mut self.members[rank] else {
             return;
@@ -460,7 +409,7 @@ impl<'a> World<'a> {
         let counts = checks::counts(&mut self.book, self.scenario);
         let members = self.book.groups.iter().flat_map(|group| &group.members);
         Report {
-            violations: Vec::new(),
+            violations: self.book.violations,
             steps: self.step,
             trace,
             virtual_ns,
@@ -469,15 +418,89 @@ impl<'a> World<'a> {
             blame,
             counts,
             faults: std::mem::take(&mut self.book.faults),
-            ..Report::empty()
+            ..Report::default()
         }
-        .with(self.book.violations)
     }
-}
 
-impl Report {
-    fn with(self, violations: Vec<String>) -> Self {
-        Self { violations, ..self }
+    /// Injects the faults whose step has come.
+    fn inject_due(&mut self) {
+        while let Some(fault) = self.scenario.faults.get(self.faults_done) {
+            if fault.step > self.step {
+                return;
+            }
+            self.faults_done += 1;
+            self.inject(&fault.what);
+        }
+    }
+
+    fn inject(&mut self, what: &Fault) {
+        let now_ns = self.now_ns();
+        self.network.remark(|| format!("step {}: {what:?}", self.step));
+        self.book.faults.push(Done { at_ns: now_ns, what: what.clone() });
+        let over_ns = match what.holds_ns() {
+            u64::MAX => now_ns,
+            holds_ns => now_ns + holds_ns,
+        };
+        self.disturbed_ns = self.disturbed_ns.max(over_ns);
+        if what.holds_ns() > 0 {
+            self.bound_ns = self.scenario.deadlines_ns();
+        }
+        match what {
+            Fault::Kill { member } => self.kill(*member as usize),
+            Fault::Reset { members: [one, other] } => {
+                self.network.inject(LinkFault::Reset(*one as usize, *other as usize));
+            }
+            Fault::Freeze { member, for_ns } => {
+                let (member, lasting) = (*member as usize, duration(*for_ns));
+                self.network.inject(LinkFault::Stall { member, lasting });
+                self.hold(member, for_ns.map_or(u64::MAX, |for_ns| now_ns + for_ns));
+            }
+            Fault::Pause { member, for_ns } => self.hold(*member as usize, now_ns + for_ns),
+            Fault::Partition { members, for_ns } => {
+                let lasting = duration(*for_ns);
+                let others = (0..self.scenario.size()).filter(|other| !members.contains(other));
+                for other in others {
+                    for &one in members {
+                        let (one, other) = (one as usize, other as usize);
+                        self.network.inject(LinkFault::Cut { one, other, lasting });
+                    }
+                }
+            }
+            Fault::Rate { member, bytes_per_s } => {
+                self.network.set_port_rate(*member as usize, *bytes_per_s);
+            }
+            Fault::Abort { member, group } => self.order(*member, *group, Order::Abort),
+            Fault::Refuse { member, group } => self.order(*member, *group, Order::Refuse),
+            Fault::Mute { member, group } => self.order(*member, *group, Order::FallSilent),
+        }
+    }
+
+    /// Passes an order to an application, if it runs and has not ended.
+    fn order(&mut self, rank: u32, group: usize, order: Order) {
+        let (rank, now_ns) = (rank as usize, self.now_ns());
+        let member = &mut self.members[rank];
+        let Some(engine) = &mut member.engine else { return };
+        let actor = &mut member.actors[group];
+        if !member.has_started[group] || member.held_until_ns > now_ns || actor.has_ended() {
+            return;
+        }
+        let mut here = Here { engine, now_ns, book: &mut self.book, network: self.network };
+        actor.obey(order, &mut here);
+        self.look(rank);
+    }
+
+    fn hold(&mut self, rank: usize, until_ns: u64) {
+        let held = &mut self.members[rank].held_until_ns;
+        *held = until_ns.max(*held);
+    }
+
+    fn kill(&mut self, rank: usize) {
+        self.network.kill(rank);
+        let member = &mut self.members[rank];
+        if member.engine.take().is_some() {
+            member.planned.clear();
+            member.actors.iter_mut().for_each(|actor| actor.finish(&mut self.book));
+        }
     }
 }
 
@@ -509,4 +532,9 @@ impl Member {
     fn has_ended(&self) -> bool {
         self.actors.iter().all(|actor| actor.has_ended())
     }
+}
+
+/// `None` is for ever.
+fn duration(for_ns: Option<u64>) -> Duration {
+    for_ns.map_or(Duration::MAX, Duration::from_nanos)
 }

@@ -5,12 +5,12 @@ use schedule::Transfer;
 use super::{Relay, Send};
 use crate::{ReceiveId, SendId};
 
-/// What a member waits for; tells who holds a stalled group up.
+/// What a member waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
     /// A block that `source` has not sent.
     Block {
-        /// Who has to send.
+        /// The neighbour that has to send.
         source: u32,
         /// Message number.
         message: u64,
@@ -19,7 +19,7 @@ pub enum Wait {
     },
     /// A credit that `target` has not granted.
     Credit {
-        /// Who has to grant.
+        /// The neighbour that has to grant.
         target: u32,
         /// Message number.
         message: u64,
@@ -33,7 +33,7 @@ pub enum Wait {
     },
     /// A block whose send is posted and not done.
     Send {
-        /// Who has to take it.
+        /// The neighbour that receives it.
         target: u32,
         /// Message number.
         message: u64,
@@ -42,15 +42,15 @@ pub enum Wait {
     },
 }
 
-/// Whom a member waits for.
+/// What keeps a member from going on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Obstacle {
-    /// A neighbour that has not taken a block: it is on its way, or no receive is posted for it.
-    Take(u32),
-    /// A neighbour that has not sent a block.
-    Give(u32),
-    /// Itself, or its application.
-    Own,
+    /// Sending to this neighbour: a block is on its way, or no receive is posted for it there.
+    SendBlocked(u32),
+    /// Receiving from this neighbour, which has not sent a block.
+    ReceiveBlocked(u32),
+    /// Nothing of a neighbour: this member itself, or its application.
+    Local,
 }
 
 impl Wait {
@@ -113,19 +113,19 @@ impl Relay {
         Some(Wait::Block { source, message, transfer: Some(transfer) })
     }
 
-    /// What is in the way of this member now; `None` while it has nothing to relay.
+    /// What this member waits for first; `None` while it has nothing to relay.
     pub fn obstacle(&self) -> Option<Obstacle> {
         if self.known() == self.completed() {
             return None;
         }
         if let Some(send) = self.sends.values().next() {
-            return Some(Obstacle::Take(send.transfer.target));
+            return Some(Obstacle::SendBlocked(send.transfer.target));
         }
         if let Some(send) = self.sends_waiting.front().filter(|send| self.holds(send)) {
-            return Some(Obstacle::Take(send.transfer.target));
+            return Some(Obstacle::SendBlocked(send.transfer.target));
         }
         let missing = self.receives.values().find(|receive| receive.arrived.is_none());
-        Some(missing.map_or(Obstacle::Own, |receive| Obstacle::Give(receive.source)))
+        Some(missing.map_or(Obstacle::Local, |receive| Obstacle::ReceiveBlocked(receive.source)))
     }
 
     /// The message of a receive that has not been used, and its transfer once it is known.

@@ -7,27 +7,30 @@ use std::{fmt, str::FromStr};
 pub enum PushCanary {
     /// What hosts have of an earlier session is not compared.
     TrustsLeftovers,
-    /// A receiver takes any copy for the right one.
+    /// A receiver accepts any copy.
     BelievesCopies,
-    /// Receivers do not say that a group has failed.
+    /// Receivers do not report that a group has failed.
     LosesReports,
-    /// A receiver says that it has everything whenever a group has failed.
+    /// A receiver reports that it has everything whenever a group has failed.
     ClaimsAll,
-    /// A receiver says that it has nothing whenever a group has failed.
+    /// A receiver reports that it has nothing whenever a group has failed.
     ClaimsNothing,
-    /// Receivers are not told to publish.
+    /// The order to publish is not sent.
     ForgetsPublish,
+    /// Receivers rename their copies before they sync them.
+    SkipsSync,
 }
 
 impl PushCanary {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::TrustsLeftovers,
         Self::BelievesCopies,
         Self::LosesReports,
         Self::ClaimsAll,
         Self::ClaimsNothing,
         Self::ForgetsPublish,
+        Self::SkipsSync,
     ];
 
     /// As it is displayed and parsed.
@@ -39,6 +42,7 @@ impl PushCanary {
             Self::ClaimsAll => "claims-all",
             Self::ClaimsNothing => "claims-nothing",
             Self::ForgetsPublish => "forgets-publish",
+            Self::SkipsSync => "skips-sync",
         }
     }
 }

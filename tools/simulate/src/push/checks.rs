@@ -112,7 +112,9 @@ impl World<'_> {
 
     fn check_host(&mut self, host: usize) {
         let plan = &self.scenario.hosts[host];
-        let disk = &self.machines[host + 1].disk;
+        let now_ns = self.now_ns();
+        let published = self.machines[host + 1].disk.published(now_ns);
+        let is_whole = published.is_some_and(|copy| copy == &self.source[..]);
         let Some(step) = self.step_of(host) else { return };
         let excuses = excuses(&self.facts.faults, host);
         let is_first = self.facts.pushes == 1;
@@ -126,9 +128,7 @@ impl World<'_> {
             || is_late;
         let has_published = self.facts.hosts[host].has_published;
         let problem = match step {
-            Step::Published if !has_published || disk.published.is_none() => {
-                "counts as published".to_owned()
-            }
+            Step::Published if !has_published || !is_whole => "counts as published".to_owned(),
             Step::Failed(reason) if has_published => format!("has published, and not: {reason}"),
             Step::Published => {
                 self.facts.published += 1;

@@ -1,4 +1,4 @@
-//! What has happened in a push, as the checkers see it.
+//! The recorded facts of a push, which the checkers judge.
 
 use files::machines::Step;
 
@@ -18,7 +18,7 @@ pub struct Done {
 pub struct PushEnd {
     /// Why it ended early, if it did.
     pub error: Option<String>,
-    /// How far each host of the scenario came; `None` if the root has never heard of it.
+    /// How far each host of the scenario came; `None` if it never called the root.
     pub steps: Vec<Option<Step>>,
     /// When each host's copy got its name, since the push began.
     pub published_ns: Vec<Option<u64>>,

@@ -1,4 +1,4 @@
-//! Groups as processes have them: how they are joined, and what they tell.
+//! Groups at processes: joining, and events.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -103,7 +103,7 @@ impl World<'_> {
         }
     }
 
-    /// What callbacks have told.
+    /// What callbacks have reported.
     fn take_news(&mut self, index: usize) {
         let Some(receiver) = &mut self.processes[index].receiver else { return };
         let news: Vec<MemberEvent> = receiver.news.1.try_iter().collect();
@@ -241,7 +241,7 @@ impl World<'_> {
         self.note(index, Note::Joined(round, Err(error)));
     }
 
-    /// Whoever has decided is gone: all groups end.
+    /// The thread that decides has ended: all groups end.
     pub(super) fn close_engine(&mut self, index: usize) {
         let process = &mut self.processes[index];
         process.is_over = true;

@@ -13,8 +13,8 @@ use super::{
 };
 
 impl World<'_> {
-    /// Whatever its step has come for.
-    pub(super) fn do_harm(&mut self) {
+    /// Injects the faults whose step has come.
+    pub(super) fn inject_due(&mut self) {
         while let Some(planned) = self.scenario.planned_faults.get(self.faults_done) {
             // Afterwards it would hit nothing.
             if planned.step > self.step || self.facts.pushes > 1 {
@@ -105,11 +105,16 @@ impl World<'_> {
         for process in self.living(machine as u32) {
             self.kill(process);
         }
+        let (now_ns, disk) = (self.now_ns(), &mut self.machines[machine].disk);
+        if !disk.stop(now_ns, damages, &mut self.dice) {
+            let facts = &mut self.facts.hosts[machine - 1];
+            (facts.has_published, facts.published_ns) = (false, None);
+        }
         let length = self.source.len() as u64;
-        if let Some(file) = self.machines[machine].disk.temporary.as_mut().filter(|_| damages) {
+        if let Some(file) = disk.temporary.as_mut().filter(|_| damages) {
             for _ in 0..3 {
                 let at = self.dice.below(length) as usize;
-                if let Some(byte) = file.get_mut(at) {
+                if let Some(byte) = file.bytes.get_mut(at) {
                     *byte ^= 1 << self.dice.below(8);
                 }
             }
@@ -129,16 +134,15 @@ impl World<'_> {
             let (region, published) = (receiver.region.take(), receiver.keeps == Some(false));
             let disk = &mut self.machines[machine].disk;
             if disk.owner == Some(index) {
-                disk.owner = None;
-                disk.temporary =
-                    region.filter(|_| !published).map(|region| super::receiver::contents(&region));
+                let left = region.filter(|_| !published);
+                disk.let_go(left.map(|region| super::receiver::contents(&region)));
             }
         }
         self.end_lines(index);
     }
 
-    /// What a process that was killed has said arrives, or not; the other end then hears that it is
-    /// gone.
+    /// What a process that was killed has sent arrives, or not; then the connection ends at the other
+    /// end.
     fn end_lines(&mut self, process: usize) {
         let now_ns = self.now_ns();
         for line in 0..self.lines.len() {

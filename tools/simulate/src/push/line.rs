@@ -27,10 +27,10 @@ pub(super) enum Word {
 /// Words on their way in one direction, in order.
 #[derive(Default)]
 pub(super) struct Pipe {
-    /// When each was said, when it arrives, and what it is.
+    /// When each was sent, when it arrives, and what it is.
     pub(super) words: VecDeque<(u64, u64, Word)>,
     pub(super) last_at_ns: u64,
-    /// Nobody says or reads anything any more.
+    /// Nothing is sent or read any more.
     pub(super) is_shut: bool,
     /// Since when nothing has passed, heartbeats included.
     pub(super) silent_since_ns: Option<u64>,

@@ -17,7 +17,7 @@ impl World<'_> {
     pub(super) fn live(&mut self) {
         while self.facts.violations.is_empty() && !self.is_over() {
             self.step += 1;
-            self.do_harm();
+            self.inject_due();
             if !self.advance() && !self.is_over() {
                 self.facts.violated(format!("nothing happens any more: {}", self.who_lives()));
             }
@@ -38,7 +38,7 @@ impl World<'_> {
     /// Lets connections close.
     pub(super) fn settle(&mut self) {
         while self.network.step().is_some() {}
-        // Whoever stood still for a moment may not have looked yet.
+        // A machine that stood still for a moment may not have looked yet.
         (0..self.processes.len()).for_each(|process| self.look(process));
     }
 
@@ -103,7 +103,7 @@ impl World<'_> {
             Due::Handle(process) => self.handle(process),
             Due::Deliver(line, way) => self.deliver(line, way),
             Due::Beat(process) => self.beat(process),
-            Due::Silence(line, way, since_ns) => self.lose_patience(line, way, since_ns),
+            Due::Silence(line, way, since_ns) => self.on_silence(line, way, since_ns),
             Due::Release => {
                 self.note_silence();
                 self.meet();
@@ -140,7 +140,7 @@ impl World<'_> {
         self.plan_handling(index);
     }
 
-    /// A receiver says how far it is.
+    /// A receiver reports its progress.
     fn beat(&mut self, index: usize) {
         let is_over = self.processes[index].is_over;
         let Some(receiver) = self.processes[index].receiver.as_mut().filter(|_| !is_over) else {
@@ -148,16 +148,16 @@ impl World<'_> {
         };
         let bytes = receiver.copy.as_ref().map_or(0, |copy| copy.has().bytes());
         let line = receiver.line;
-        // Without news only the silence of a line would tell, which is watched elsewhere.
+        // Without progress nothing is sent; silence of a line is checked elsewhere.
         if std::mem::replace(&mut receiver.told_bytes, bytes) != bytes {
-            self.say(line, Way::ToRoot, Word::ToRoot(ToRoot::Progress { bytes }));
+            self.send_word(line, Way::ToRoot, Word::ToRoot(ToRoot::Progress { bytes }));
         }
         self.tell_work(index);
         self.tell_waiting(index);
         self.plan(self.now_ns() + BEAT_NS, Due::Beat(index));
     }
 
-    /// Each minute that a copy is digested, if its host tells.
+    /// Each minute that a copy is digested, if its host reports it.
     fn tell_work(&mut self, index: usize) {
         let now_ns = self.now_ns();
         let tells = self.host_of(index).trouble.tells_work;
@@ -169,7 +169,7 @@ impl World<'_> {
         if std::mem::replace(&mut receiver.told_minutes, minutes) != minutes {
             let line = receiver.line;
             let worked = ToRoot::Worked { bytes: minutes };
-            self.say(line, Way::ToRoot, Word::ToRoot(worked));
+            self.send_word(line, Way::ToRoot, Word::ToRoot(worked));
         }
     }
 
@@ -219,7 +219,7 @@ impl World<'_> {
         }
     }
 
-    fn lose_patience(&mut self, index: usize, way: Way, since_ns: u64) {
+    fn on_silence(&mut self, index: usize, way: Way, since_ns: u64) {
         self.note_silence();
         let pipe = self.lines[index].pipe(way);
         if !pipe.is_shut && pipe.silent_since_ns == Some(since_ns) {
@@ -228,8 +228,8 @@ impl World<'_> {
         }
     }
 
-    /// Says something on a line; it may arrive never.
-    pub(super) fn say(&mut self, index: usize, way: Way, word: Word) {
+    /// Sends a word on a line; it may never arrive.
+    pub(super) fn send_word(&mut self, index: usize, way: Way, word: Word) {
         let Some(word) = self.planted(word) else { return };
         let (now_ns, scenario) = (self.now_ns(), self.scenario);
         let writer = self.lines[index].writer(way);
@@ -253,7 +253,7 @@ impl World<'_> {
         let cut_ns = self.cut_until_ns(writer, reader);
         let pipe = self.lines[index].pipe(way);
         let Some(&(said_ns, at_ns, _)) = pipe.words.front() else { return };
-        // What was said before still arrives.
+        // What was sent before still arrives.
         let unsaid_ns = if said_ns > held_since_ns { held_ns } else { 0 };
         let until_ns = cut_ns.max(unsaid_ns).max(at_ns);
         if until_ns > now_ns {
@@ -273,7 +273,7 @@ impl World<'_> {
         }
     }
 
-    /// The reading end of a line hears that nothing more comes.
+    /// The reading end of a line learns that nothing more comes.
     pub(super) fn end_pipe(&mut self, index: usize, way: Way, how: &'static str) {
         let reader = self.lines[index].reader(way);
         self.lines[index].pipe(way).is_shut = true;
@@ -286,9 +286,9 @@ impl World<'_> {
         }
     }
 
-    /// One end hangs up: the other hears what was said, and then the end.
+    /// One end hangs up: the other gets what was sent, and then the end.
     pub(super) fn hang_up(&mut self, index: usize, from: Way) {
-        self.say(index, from, Word::End("connection closed"));
+        self.send_word(index, from, Word::End("connection closed"));
         let back = if from == Way::ToRoot { Way::ToReceiver } else { Way::ToRoot };
         let pipe = self.lines[index].pipe(back);
         (pipe.is_shut, pipe.words) = (true, Default::default());
@@ -297,10 +297,10 @@ impl World<'_> {
     fn is_over(&self) -> bool {
         self.processes.iter().all(|process| {
             process.is_gone() || self.machines[process.machine].held_until_ns == u64::MAX
-        }) && !self.is_somebody_coming()
+        }) && !self.is_start_planned()
     }
 
-    fn is_somebody_coming(&self) -> bool {
+    fn is_start_planned(&self) -> bool {
         let is_start = |due: &Due| matches!(due, Due::Start { .. });
         !self.root.is_closed && self.agenda.values().any(is_start)
     }

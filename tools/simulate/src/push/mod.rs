@@ -3,10 +3,11 @@
 //!
 //! A seed makes a [`PushScenario`]; [`run_push`] carries it out, and after it the same command again,
 //! when all faults are over. [`world`] has everything that a run consists of; [`live`] moves time, and [`root`],
-//! [`receiver`], [`groups`] and [`inject`] say what happens then.
+//! [`receiver`], [`groups`] and [`inject`] carry out what happens.
 
 mod canary;
 mod checks;
+mod disk;
 mod draw;
 mod facts;
 mod groups;

@@ -5,7 +5,7 @@ use files::machines::{RangeList, Ranges, ToReceiver, ToRoot};
 use super::{canary::PushCanary, line::Word, world::World};
 
 impl World<'_> {
-    /// What is said instead of a word, if anything is.
+    /// What is sent instead of a word, if anything is.
     pub(super) fn planted(&self, mut word: Word) -> Option<Word> {
         let Some(canary) = self.options.canary else { return Some(word) };
         match (canary, &mut word) {
@@ -28,6 +28,10 @@ impl World<'_> {
             Some(PushCanary::BelievesCopies) => blake3::hash(&self.source),
             _ => digest,
         }
+    }
+
+    pub(super) fn syncs(&self) -> bool {
+        self.options.canary != Some(PushCanary::SkipsSync)
     }
 
     pub(super) fn trusts_leftovers(&self) -> bool {

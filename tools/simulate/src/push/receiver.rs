@@ -1,6 +1,9 @@
 //! A receiver: its decisions, and what they do here.
 
-use std::{path::PathBuf, sync::mpsc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, mpsc},
+};
 
 use files::{
     Manifest, TargetError, Verified,
@@ -13,6 +16,7 @@ use files::{
 use rdmc::{Error, Region, Secret};
 
 use super::{
+    disk::Opened,
     line::{Line, Way, Word},
     process::{Note, Receiver, address},
     scenario::HostTrouble,
@@ -44,18 +48,18 @@ impl World<'_> {
         let held_ns = self.machines[host + 1].held_until_ns.max(self.machines[0].held_until_ns);
         let until_ns = held_ns.max(self.cut_between_ns(0, host + 1));
         if until_ns > now_ns {
-            // Whoever starts it waits.
+            // The process that starts it waits.
             return self.plan(until_ns, Due::Start { host, start });
         }
         let line = self.lines.len();
         let index = self.add_process(host + 1, Some(Receiver::new(host, line)));
         self.lines.push(Line::new(root, index, host));
         let hello = ToRoot::Hello { host: name(host) };
-        self.say(line, Way::ToRoot, Word::ToRoot(hello));
+        self.send_word(line, Way::ToRoot, Word::ToRoot(hello));
         self.plan(now_ns + BEAT_NS, Due::Beat(index));
     }
 
-    /// What a receiver hears first.
+    /// The first word to a receiver.
     pub(super) fn offer(&mut self, line: usize) {
         let host = self.lines[line].host;
         let manifest =
@@ -69,7 +73,7 @@ impl World<'_> {
         };
         let (destination, probe, has_holes) = (name(host), [0; 32], false);
         let offer = Offer { manifest, destination, probe, has_holes, terms };
-        self.say(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
+        self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
     }
 
     /// Once a second: whom it has waited for.
@@ -86,7 +90,7 @@ impl World<'_> {
         let line = receiver.line;
         for (round, waited) in engine.waited() {
             let waited = waited.into_iter().map(WaitedFor::from).collect();
-            self.say(line, Way::ToRoot, Word::ToRoot(ToRoot::Waited { round, waited }));
+            self.send_word(line, Way::ToRoot, Word::ToRoot(ToRoot::Waited { round, waited }));
         }
     }
 
@@ -119,7 +123,7 @@ impl World<'_> {
         self.look(index);
     }
 
-    /// The session is over: says a last word, and lets go of everything.
+    /// The session is over: sends a last word, and lets go of everything.
     fn end_session(&mut self, index: usize, error: Option<&ReceiveError>) {
         let host = self.processes[index].machine - 1;
         self.remark(|| match error {
@@ -134,7 +138,7 @@ impl World<'_> {
         let is_leaving = receiver.is_leaving;
         self.close_engine(index);
         if let Some(word) = last_message {
-            self.say(line, Way::ToRoot, Word::ToRoot(word));
+            self.send_word(line, Way::ToRoot, Word::ToRoot(word));
         }
         if is_leaving {
             self.plan(self.now_ns() + FAREWELL_NS, Due::Farewell(index));
@@ -143,7 +147,7 @@ impl World<'_> {
         }
     }
 
-    /// Last words have been heard, or have had their time.
+    /// Last words have arrived, or have had their time.
     pub(super) fn leave(&mut self, index: usize) {
         let Some(receiver) = &mut self.processes[index].receiver else {
             if index == self.root.process && !self.root.is_closed {
@@ -157,7 +161,7 @@ impl World<'_> {
         }
     }
 
-    /// Once nobody writes a target any more that its session has let go of, it stays or goes.
+    /// Once no group writes a target that its session has let go of, it stays or goes.
     pub(super) fn settle_disk(&mut self, index: usize) {
         let process = &mut self.processes[index];
         let has_groups = process.engine.as_ref().is_some_and(|it| it.groups().next().is_some());
@@ -169,8 +173,7 @@ impl World<'_> {
         let region = receiver.region.take();
         let disk = &mut self.machines[machine].disk;
         if disk.owner == Some(index) {
-            disk.owner = None;
-            disk.temporary = region.filter(|_| keeps).map(|region| contents(&region));
+            disk.let_go(region.filter(|_| keeps).map(|region| contents(&region)));
         }
     }
 
@@ -206,7 +209,7 @@ impl World<'_> {
     }
 }
 
-/// What is in a region that nobody writes any more; nothing otherwise, which is never right.
+/// The bytes of a region; nothing while it is leased for writing, which is never right.
 pub(super) fn contents(region: &Region) -> Vec<u8> {
     region.read(0..region.len()).map(|lease| lease.to_vec()).unwrap_or_default()
 }
@@ -289,7 +292,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
             && self.world.is_first()
             && self.world.host_of(self.index).trouble.is_mute;
         if !is_lost {
-            self.world.say(line, Way::ToRoot, Word::ToRoot(message.clone()));
+            self.world.send_word(line, Way::ToRoot, Word::ToRoot(message.clone()));
         }
         Ok(())
     }
@@ -298,17 +301,17 @@ impl ReceiverEffects for AtHost<'_, '_> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
         self.trouble_with(|trouble| trouble.prepare_ns);
+        let (now_ns, source) = (self.world.now_ns(), Arc::clone(&self.world.source));
         let disk = &mut self.world.machines[machine].disk;
-        if disk.owner.is_some() {
+        if disk.is_busy(now_ns) {
             let path = PathBuf::from(&offer.destination);
             return Err(TargetError::Busy { path, owner: String::new() }.into());
         }
-        disk.owner = Some(index);
-        let file = disk.temporary.take().or_else(|| disk.published.clone());
-        let leftover = file.as_ref().and_then(|file| self.world.leftover(file));
         // What was never written is poison: no byte of it is right.
-        let file = file.unwrap_or_else(|| self.world.source.iter().map(|&byte| !byte).collect());
-        self.receiver().region = Some(Region::from_vec(file));
+        let Opened { bytes, is_left } =
+            disk.open(index, || source.iter().map(|&byte| !byte).collect());
+        let leftover = if is_left { self.world.leftover(&bytes) } else { None };
+        self.receiver().region = Some(Region::from_vec(bytes));
         Ok(leftover)
     }
 
@@ -360,7 +363,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
 
     fn await_close(&mut self, group: u64) {
         if let Some(engine) = &mut self.world.processes[self.index].engine {
-            // A group that has ended already says so itself.
+            // A group that has ended reports that itself.
             let _ = engine.close(group);
         }
     }
@@ -380,7 +383,11 @@ impl ReceiverEffects for AtHost<'_, '_> {
                 self.world.facts.violated(format!("machine {machine} publishes something else"));
             }
             Ok(copy) => {
-                self.world.machines[machine].disk.published = Some(copy.to_vec());
+                let until_ns = self.world.processes[index].busy_until_ns;
+                let since_ns = until_ns - self.world.host_of(index).disk_ns;
+                let syncs = self.world.syncs();
+                let disk = &mut self.world.machines[machine].disk;
+                disk.publish(copy.to_vec(), since_ns, until_ns, syncs);
                 let now_ns = self.world.push_ns();
                 let facts = &mut self.world.facts.hosts[machine - 1];
                 (facts.has_published, facts.published_ns) = (true, Some(now_ns));

@@ -82,7 +82,7 @@ impl<'a> World<'a> {
         self.remark(|| format!("the push has ended: {outcome:?}"));
         self.root.outcome = Some(outcome);
         for line in self.root.lines() {
-            self.say(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Finish));
+            self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Finish));
         }
         let until_ns = self.now_ns() + patience.as_nanos() as u64;
         self.plan(until_ns, Due::Farewell(self.root.process));
@@ -217,7 +217,7 @@ impl RootEffects for AtRoot<'_, '_> {
 
     fn reject(&mut self, line: usize, reason: &str) {
         let abort = ToReceiver::Abort { reason: reason.to_owned(), keep: true };
-        self.world.say(line, Way::ToReceiver, Word::ToReceiver(abort));
+        self.world.send_word(line, Way::ToReceiver, Word::ToReceiver(abort));
         self.world.hang_up(line, Way::ToReceiver);
     }
 
@@ -257,7 +257,7 @@ impl RootEffects for AtRoot<'_, '_> {
 
     fn send_message(&mut self, seat: usize, message: &ToReceiver) {
         if let Some(line) = self.line_of(seat) {
-            self.world.say(line, Way::ToReceiver, Word::ToReceiver(message.clone()));
+            self.world.send_word(line, Way::ToReceiver, Word::ToReceiver(message.clone()));
         }
     }
 

@@ -42,7 +42,7 @@ pub fn run_push(scenario: &PushScenario, options: Options<PushCanary>) -> PushOu
 }
 
 impl<'a> World<'a> {
-    /// One push, with all that is done to it.
+    /// One push, with its faults.
     fn push(&mut self) {
         self.facts.pushes += 1;
         self.start_push();
@@ -56,7 +56,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// All machines are well again, and somebody repeats the command.
+    /// All faults are over, and the command is repeated.
     fn push_again(&mut self, settings: &'a PushSettings) {
         for machine in 0..self.machines.len() {
             self.kill_machine(machine, false);

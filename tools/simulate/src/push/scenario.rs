@@ -56,17 +56,17 @@ pub struct SourceTrouble {
 /// What may be the matter with a host during the first push; seeds draw nothing of it.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct HostTrouble {
-    /// It cannot be started before then, and says so.
+    /// It cannot be started before then, which is reported.
     pub absent_ns: u64,
     /// How long it takes to prepare its target, besides its disk's time.
     pub prepare_ns: u64,
     /// How long it takes to start its fabric.
     pub fabric_ns: u64,
-    /// It says that it gets on while it digests its copy.
+    /// It reports progress while it digests its copy.
     pub tells_work: bool,
     /// Its digest is not that of the source.
     pub differs: bool,
-    /// It never says that a group has failed.
+    /// It never reports that a group has failed.
     pub is_mute: bool,
 }
 
@@ -237,7 +237,7 @@ impl PushScenario {
         (0..self.bytes as usize).map(Self::byte).collect()
     }
 
-    /// Whom a push is told to use.
+    /// The hosts of a push.
     ///
     /// Errors: there is no such algorithm.
     pub fn algorithm(&self) -> Result<Option<Algorithm>, String> {

@@ -23,7 +23,7 @@ pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> 
     let hosts = scenario.named().map(plan).collect();
     let rate = scenario.network.rate_bytes_per_s;
     let rate_min = (rate * scenario.rate_min_percent / 100).max(1);
-    // Who may join says its name, and chooses nothing.
+    // A host that joins gives its name, and chooses nothing.
     let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let admission = Admission { listen, destination: "{host}".into() };
     Ok(PushSettings {

@@ -11,6 +11,7 @@ use transport_sim::SimNet;
 
 use super::{
     canary::PushCanary,
+    disk::{Disk, File},
     facts::Facts,
     line::{Line, Way},
     process::{Process, Receiver},
@@ -21,11 +22,11 @@ use crate::{clock::Clock, dice::Dice, node::Node, options::Options};
 
 /// Sets these choices apart from all others of a seed.
 const PURPOSE: u64 = 12;
-/// How often the root hears from a receiver.
+/// How often a receiver reports to the root.
 pub(super) const BEAT_NS: u64 = 200_000_000;
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 
-/// What is on the agenda. Numbers are those of processes, unless said otherwise.
+/// What is on the agenda. Numbers are those of processes, unless stated otherwise.
 #[derive(Debug)]
 pub(super) enum Due {
     /// A receiver is started, after so many that were lost.
@@ -41,7 +42,7 @@ pub(super) enum Due {
     /// A word arrives, by line.
     Deliver(usize, Way),
     Beat(usize),
-    /// Nothing was heard on a line since then.
+    /// Nothing has arrived on a line since then.
     Silence(usize, Way, u64),
     /// A machine goes on, or a partition heals.
     Release,
@@ -54,15 +55,6 @@ pub(super) enum Due {
     RootDeadline(usize),
     /// Last words have had their time.
     Farewell(usize),
-}
-
-/// What a machine's disk has.
-#[derive(Default)]
-pub(super) struct Disk {
-    pub(super) temporary: Option<Vec<u8>>,
-    /// The process that writes it.
-    pub(super) owner: Option<usize>,
-    pub(super) published: Option<Vec<u8>>,
 }
 
 pub(super) struct Machine {
@@ -116,7 +108,7 @@ impl<'a> World<'a> {
             let kept = source.len() * plan.leftover_percent as usize / 100;
             let byte = |(at, &byte): (usize, &u8)| if at < kept { byte } else { !byte };
             machines[host + 1].disk.temporary =
-                (kept > 0).then(|| source.iter().enumerate().map(byte).collect());
+                (kept > 0).then(|| File::synced(source.iter().enumerate().map(byte).collect()));
         }
         Self {
             scenario,

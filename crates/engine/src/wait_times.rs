@@ -1,0 +1,86 @@
+//! How long this member waits for each neighbour.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use relay::Obstacle;
+
+/// How long one member of a group has waited for another since the group was made, with blocks to
+/// relay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Waited {
+    /// The neighbour; this member's own rank stands for time in which nothing of a neighbour was missing.
+    pub member: u32,
+    /// Time in which sends were blocked: a block was on its way to that neighbour, or it had posted
+    /// no receive for one.
+    pub to_take: Duration,
+    /// Time in which receives were blocked: that neighbour had not sent a block.
+    pub to_give: Duration,
+}
+
+/// Of one member in one group.
+#[derive(Debug)]
+pub(crate) struct WaitTimes {
+    /// Its own rank.
+    rank: u32,
+    /// [`Waited::to_take`] and [`Waited::to_give`], by rank.
+    waited: BTreeMap<u32, (Duration, Duration)>,
+    /// What is waited for now; `None` while there is nothing to relay.
+    current: Option<Obstacle>,
+    /// Until when time is accounted for.
+    settled: Duration,
+}
+
+impl WaitTimes {
+    pub(crate) fn new(rank: u32) -> Self {
+        Self { rank, waited: BTreeMap::new(), current: None, settled: Duration::ZERO }
+    }
+
+    /// From now on this is waited for.
+    pub(crate) fn note(&mut self, obstacle: Option<Obstacle>, now: Duration) {
+        if self.current != obstacle {
+            self.settle(now);
+            self.current = obstacle;
+        }
+    }
+
+    pub(crate) fn waited(&mut self, now: Duration) -> Vec<Waited> {
+        self.settle(now);
+        let waited = self.waited.iter();
+        waited.map(|(&member, &(to_take, to_give))| Waited { member, to_take, to_give }).collect()
+    }
+
+    fn settle(&mut self, now: Duration) {
+        let passed = now.saturating_sub(std::mem::replace(&mut self.settled, now));
+        match self.current {
+            Some(Obstacle::SendBlocked(rank)) => self.waited.entry(rank).or_default().0 += passed,
+            Some(Obstacle::ReceiveBlocked(rank)) => {
+                self.waited.entry(rank).or_default().1 += passed
+            }
+            Some(Obstacle::Local) => self.waited.entry(self.rank).or_default().1 += passed,
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn time_counts_for_what_is_waited_for() {
+        let mut times = WaitTimes::new(7);
+        times.note(Some(Obstacle::ReceiveBlocked(1)), at(10));
+        times.note(Some(Obstacle::ReceiveBlocked(1)), at(11));
+        times.note(Some(Obstacle::SendBlocked(2)), at(12));
+        times.note(Some(Obstacle::Local), at(15));
+        times.note(None, at(16));
+        let waited = |member, take, give| Waited { member, to_take: at(take), to_give: at(give) };
+        assert_eq!(times.waited(at(30)), [waited(1, 0, 2), waited(2, 3, 0), waited(7, 0, 1)]);
+        times.note(Some(Obstacle::SendBlocked(2)), at(40));
+        assert_eq!(times.waited(at(41))[1], waited(2, 4, 0));
+    }
+}
