@@ -115,7 +115,7 @@ impl Failure {
     /// Why the library refuses: settings that cannot be are arguments that make no sense.
     pub fn of_library(error: &rdmc::Error) -> Self {
         match error {
-            rdmc::Error::Setting(_) => Self::Usage(error.to_string()),
+            rdmc::Error::Setting { .. } => Self::Usage(error.to_string()),
             rdmc::Error::Fabric { .. } => {
                 Self::Failed(format!("{error}; `rdmc doctor` lists what --fabric can be here"))
             }
@@ -127,6 +127,7 @@ impl Failure {
     pub fn of_push(error: &files::PushError) -> Self {
         match error {
             files::PushError::Library(error) => Self::of_library(error),
+            files::PushError::Setting(what) => Self::Usage(what.clone()),
             other => Self::because(other),
         }
     }

@@ -85,11 +85,10 @@ impl<T: Transport> Engine<T> {
             return Err(Error::NumberInUse(number));
         }
         if settings.block_bytes > self.transport.block_bytes_max() {
-            return Err(Error::Setting(format!(
-                "block size {} is more than this transport can carry; use at most {}",
-                settings.block_bytes,
-                self.transport.block_bytes_max()
-            )));
+            let allowed =
+                format!("{} or less over this transport", self.transport.block_bytes_max());
+            let value = settings.block_bytes.to_string();
+            return Err(Error::Setting { name: "block_bytes", value, allowed });
         }
         let offload = Offload::of(&settings, self.transport.triggered().is_some());
         if let Offload::Unavailable(reason) = offload {
@@ -119,12 +118,12 @@ impl<T: Transport> Engine<T> {
             let endpoint = self
                 .transport
                 .open(link)
-                .map_err(|error| Error::Setting(format!("link to member {rank}: {error}")))?;
+                .map_err(|error| Error::Transport(format!("link to member {rank}: {error}")))?;
             group.connect(rank, endpoint);
             self.neighbours.insert(endpoint, (group.number(), rank));
         }
         match group.missing_neighbour() {
-            Some(missing) => Err(Error::Setting(format!("there is no link to member {missing}"))),
+            Some(missing) => Err(Error::Transport(format!("there is no link to member {missing}"))),
             None => Ok(()),
         }
     }

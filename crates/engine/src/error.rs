@@ -45,7 +45,17 @@ pub enum Error {
         /// Message number.
         message: u64,
     },
-    /// A setting is out of range; says which and what would do.
+    /// A setting is out of range.
+    #[error("{name} is {value}; use {allowed}")]
+    Setting {
+        /// Of [`crate::GroupSettings`].
+        name: &'static str,
+        /// As it was given.
+        value: String,
+        /// What it may be.
+        allowed: String,
+    },
+    /// The transport refuses a link, or memory: which, and why.
     #[error("{0}")]
-    Setting(String),
+    Transport(String),
 }

@@ -85,32 +85,26 @@ impl GroupSettings {
 
     /// Errors: a setting is out of range.
     pub fn check(&self) -> Result<(), Error> {
+        let refuse = |name, value: &dyn ToString, allowed: String| {
+            Err(Error::Setting { name, value: value.to_string(), allowed })
+        };
         if !(1..=BLOCK_BYTES_MAX).contains(&self.block_bytes) {
-            return Err(Error::Setting(format!(
-                "block size {} is out of range; use 1 to {BLOCK_BYTES_MAX} bytes",
-                self.block_bytes
-            )));
+            return refuse("block_bytes", &self.block_bytes, format!("1 to {BLOCK_BYTES_MAX}"));
         }
         if !(1..=1024).contains(&self.messages_in_flight) {
-            return Err(Error::Setting(format!(
-                "{} messages in flight are out of range; use 1 to 1024",
-                self.messages_in_flight
-            )));
+            return refuse("messages_in_flight", &self.messages_in_flight, "1 to 1024".into());
         }
-        if let Some(SmallMessages { bytes_max, slots, .. }) = self.small
-            && (!(1..=4096).contains(&slots) || bytes_max > 1 << 20)
-        {
-            return Err(Error::Setting(format!(
-                "{slots} slots of {bytes_max} bytes for small messages are out of range; use 1 to \
-                 4096 slots of at most 1048576 bytes"
-            )));
+        if let Some(SmallMessages { bytes_max, slots, .. }) = self.small {
+            if !(1..=4096).contains(&slots) {
+                return refuse("small.slots", &slots, "1 to 4096".into());
+            }
+            if bytes_max > 1 << 20 {
+                return refuse("small.bytes_max", &bytes_max, format!("{} or less", 1 << 20));
+            }
         }
-        if self.rank >= self.schedule.members() {
-            return Err(Error::Setting(format!(
-                "rank {} is not in a group of {} members",
-                self.rank,
-                self.schedule.members()
-            )));
+        let members = self.schedule.members();
+        if self.rank >= members {
+            return refuse("rank", &self.rank, format!("0 to {} of the members", members - 1));
         }
         Ok(())
     }

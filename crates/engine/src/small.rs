@@ -247,7 +247,7 @@ impl Small {
         match writes.and_then(|writes| writes.expose(endpoint, KEY, ring.clone())) {
             // A root that is gone already says so by a completion, which names it.
             Ok(()) | Err(PostError::EndpointGone(_)) => Ok(Some(*root)),
-            Err(error) => Err(Error::Setting(format!("memory for small messages: {error}"))),
+            Err(error) => Err(Error::Transport(format!("memory for small messages: {error}"))),
         }
     }
 
@@ -319,7 +319,7 @@ impl Small {
 
 /// Memory that the application gave for a small message cannot be used.
 pub(crate) fn memory_refused(number: u64, error: &LeaseError) -> Error {
-    Error::Setting(format!("memory for message {number}: {error}"))
+    Error::Transport(format!("memory for message {number}: {error}"))
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ impl Transfers {
 
     /// Offload, at the root: a message is relayed once it is in memory, in its turn.
     fn send_from_shadow(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
-        let in_use = |error: LeaseError| Error::Setting(format!("memory to send: {error}"));
+        let in_use = |error: LeaseError| Error::Transport(format!("memory to send: {error}"));
         let from = match region.is_stored() {
             true => Some(region.read_stored(0..region.len()).map_err(in_use)?),
             false => None,

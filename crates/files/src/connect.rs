@@ -21,7 +21,11 @@ pub(crate) fn connect(
     let resolved = address
         .to_socket_addrs()
         .map_err(|error| system(&format!("looking up {address}"), error))?;
-    let mut outcome = Err(Error::Setting(format!("{address} has no address")));
+    let mut outcome = Err(Error::Setting {
+        name: "address",
+        value: format!("{address:?}"),
+        allowed: "a name that has one".into(),
+    });
     for address in resolved {
         outcome = Channel::connect_to(host, address, credentials, deadline).map_err(Error::from);
         if outcome.is_ok() {

@@ -172,9 +172,9 @@ fn impossible_settings_are_refused_with_the_remedy() {
             .create_group_with(among(settings, &world.addresses), Recorder(sender));
         group.map(drop).unwrap_err().to_string()
     };
-    assert!(create(|settings| settings.block_bytes = 0).contains("block size 0"));
+    assert!(create(|settings| settings.block_bytes = 0).contains("block_bytes is 0"));
     assert!(create(|settings| settings.block_bytes = 1 << 40).contains("use 1 to 2147483648"));
-    assert!(create(|settings| settings.rank = 1).contains("rank 1"));
+    assert!(create(|settings| settings.rank = 1).contains("rank is 1; use 0 to 0"));
     assert!(create(|settings| settings.window.sends = 0).contains("at least one send"));
     assert!(create(|settings| settings.messages_in_flight = 0).contains("use 1 to 1024"));
     world.close();

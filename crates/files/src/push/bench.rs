@@ -11,9 +11,7 @@ use std::{
 };
 
 use plan::choice::Choice;
-use rdmc::{
-    Algorithm, Application, Error, Fabric, Failure, Group, Incoming, Region, bootstrap::Deadline,
-};
+use rdmc::{Algorithm, Application, Fabric, Failure, Group, Incoming, Region, bootstrap::Deadline};
 
 pub use crate::messages::MEASURED_BYTES_MAX;
 
@@ -124,15 +122,15 @@ impl Bench {
         if longest > MEASURED_BYTES_MAX {
             let what =
                 format!("{longest} bytes are too long; measure {MEASURED_BYTES_MAX} or less");
-            return Err(Error::Setting(what).into());
+            return Err(PushError::Setting(what));
         }
         if let Some(algorithm) = settings.algorithm.filter(|algorithm| algorithm.needs_racks()) {
             let what = format!("{algorithm} needs racks, which are not measured");
-            return Err(Error::Setting(what).into());
+            return Err(PushError::Setting(what));
         }
         if settings.algorithm == Some(Algorithm::InSwitch) {
             let what = "in-switch needs switches, which are not measured".to_owned();
-            return Err(Error::Setting(what).into());
+            return Err(PushError::Setting(what));
         }
         settings.check(longest)?;
         Ok(Self { push: Prepared::listen(None, settings)?, plan })

@@ -141,7 +141,7 @@ impl<'a> Scene<'a> {
     }
 
     fn source(&self) -> Result<&Source, PushError> {
-        let missing = || Error::Setting("there is no file in a measurement".into());
+        let missing = || PushError::Setting("there is no file in a measurement".into());
         Ok(self.push.source.as_deref().ok_or_else(missing)?)
     }
 }

@@ -174,8 +174,8 @@ impl PushSettings {
         self.window.unwrap_or_else(|| Window::for_group(block_bytes, members))
     }
 
-    pub(super) fn check(&self, bytes: u64) -> Result<(), Error> {
-        let refuse = |what: String| Err(Error::Setting(what));
+    pub(super) fn check(&self, bytes: u64) -> Result<(), PushError> {
+        let refuse = |what: String| Err(PushError::Setting(what));
         if self.hosts.is_empty() {
             return refuse("no host to replicate to".into());
         }
@@ -195,7 +195,7 @@ impl PushSettings {
         if self.algorithm == Some(Algorithm::InSwitch) {
             self.check_in_switch()?;
         }
-        check_failure_deadline(self.failure_deadline).map_err(Error::Setting)?;
+        check_failure_deadline(self.failure_deadline).map_err(PushError::Setting)?;
         if !(1..=8).contains(&self.streams) {
             return refuse(format!("{} streams per neighbour; use 1 to 8", self.streams));
         }
@@ -217,8 +217,8 @@ impl PushSettings {
 
 impl PushSettings {
     /// Whether switches can be asked to copy.
-    fn check_in_switch(&self) -> Result<(), Error> {
-        let refuse = |what: &str| Err(Error::Setting(what.to_owned()));
+    fn check_in_switch(&self) -> Result<(), PushError> {
+        let refuse = |what: &str| Err(PushError::Setting(what.to_owned()));
         if !self.switches.is_some() {
             return refuse(
                 "the algorithm in-switch needs to be told of switches that copy, and was not; use \
@@ -328,6 +328,9 @@ pub enum PushError {
     /// The library or the system refused.
     #[error(transparent)]
     Library(#[from] Error),
+    /// A setting of the push is out of range, or does not go with another; says what would do.
+    #[error("{0}")]
+    Setting(String),
     /// The group failed and nobody is known to be the cause, or it failed too often.
     #[error("replication failed: {0}")]
     Group(String),

@@ -42,7 +42,11 @@ pub fn call(
             Err(error) => last = Some(Error::from(error)),
         }
     }
-    Err(last.unwrap_or_else(|| Error::Setting("no address to call the root at".into())))
+    Err(last.unwrap_or_else(|| Error::Setting {
+        name: "addresses",
+        value: "empty".into(),
+        allowed: "one or more of the root".into(),
+    }))
 }
 
 /// Connects to a root at `host:port` that lets in receivers that come by themselves
