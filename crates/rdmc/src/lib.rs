@@ -51,7 +51,8 @@
 //! `Switches` tells them to (feature `switch`).
 //!
 //! # Features
-//! Both are off by default.
+//! All are off by default.
+//! - `async`: calls that wait as futures (`Group::receive_async` ...), for any executor.
 //! - `fabric`: fabrics of libfabric; its headers are needed to build it.
 //! - `switch`: groups whose blocks switches copy.
 //!

@@ -142,7 +142,7 @@ impl<'a> Scene<'a> {
 
     fn source(&self) -> Result<&Source, PushError> {
         let missing = || PushError::Setting("there is no file in a measurement".into());
-        Ok(self.push.source.as_deref().ok_or_else(missing)?)
+        self.push.source.as_deref().ok_or_else(missing)
     }
 }
 
