@@ -114,7 +114,7 @@ impl Failure {
     /// The failure for an error of the library; invalid settings are invalid arguments.
     pub fn of_library(error: &rdmc::Error) -> Self {
         match error {
-            rdmc::Error::Setting(_) => Self::Usage(error.to_string()),
+            rdmc::Error::Setting { .. } => Self::Usage(error.to_string()),
             rdmc::Error::Fabric { .. } => {
                 Self::Failed(format!("{error}; `rdmc doctor` lists what --fabric can be here"))
             }
@@ -126,6 +126,7 @@ impl Failure {
     pub fn of_push(error: &files::PushError) -> Self {
         match error {
             files::PushError::Library(error) => Self::of_library(error),
+            files::PushError::Setting(what) => Self::Usage(what.clone()),
             other => Self::because(other),
         }
     }

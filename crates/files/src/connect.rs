@@ -26,7 +26,11 @@ pub(crate) fn connect(
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let addresses = lookup(address, deadline, |name| Ok(name.to_socket_addrs()?.collect()))
         .map_err(|error| system(&format!("looking up {address}"), error))?;
-    let mut outcome = Err(Error::Setting(format!("{address} has no address")));
+    let mut outcome = Err(Error::Setting {
+        name: "address",
+        value: format!("{address:?}"),
+        allowed: "a name that has one".into(),
+    });
     for address in addresses {
         outcome = Channel::connect_to(host, address, credentials, deadline).map_err(Error::from);
         if outcome.is_ok() {

@@ -193,11 +193,15 @@ pub struct Start {
 impl Start {
     /// The group at the member that this was sent to. Errors: terms that make no group.
     pub fn group_settings(&self) -> Result<GroupSettings, Error> {
-        let setting = |what: String| Error::Setting(what);
-        let algorithm = Algorithm::from_code(self.algorithm)
-            .ok_or_else(|| setting(format!("algorithm {} is unknown here", self.algorithm)))?;
+        let refuse = |name, value, allowed: &str| {
+            Err(Error::Setting { name, value, allowed: allowed.to_owned() })
+        };
+        let Some(algorithm) = Algorithm::from_code(self.algorithm) else {
+            let value = format!("number {}", self.algorithm);
+            return refuse("algorithm", value, "one that all hosts know: the same version of rdmc");
+        };
         if self.addresses.len() != self.racks.len() {
-            return Err(setting("a rack is missing for some member".into()));
+            return refuse("racks", format!("{:?}", self.racks), "one for each member");
         }
         let window = Window { receives: self.window_receives, sends: self.window_sends };
         let settings = GroupSettings::new(self.round, self.addresses.clone(), self.rank)
@@ -265,7 +269,7 @@ mod tests {
         let settings = start().group_settings().unwrap();
         assert!(settings.members.len() == 2 && settings.offload);
         let unknown = Start { algorithm: 99, ..start() }.group_settings().unwrap_err();
-        assert!(unknown.to_string().contains("algorithm 99"), "{unknown}");
+        assert!(unknown.to_string().contains("number 99"), "{unknown}");
         assert!(Start { racks: vec![0], ..start() }.group_settings().is_err());
         let empty = Start { racks: vec![], addresses: vec![], ..start() };
         assert!(empty.group_settings().is_err());

@@ -11,7 +11,7 @@ pub(crate) fn send_ranges(group: &Group, region: &Region, ranges: &Ranges) -> Re
         for (start, end) in ranges.iter() {
             let part = region
                 .slice(start as usize..end as usize)
-                .map_err(|error| Error::Setting(error.to_string()))?;
+                .map_err(|error| Error::Transport(error.to_string()))?;
             group.try_send(part)?;
         }
         group.start_close()

@@ -88,15 +88,19 @@ impl FromStr for Fabric {
             !text.is_empty() && text.len() <= 64 && text.chars().all(lawful)
         };
         if !word(name) || !devices.iter().all(|device| word(device)) {
-            return Err(Error::Setting(format!(
-                "{text:?} names no fabric; use tcp, or a libfabric provider such as verbs or shm, \
-                 with devices as in verbs:mlx5_0,mlx5_1"
-            )));
+            return Err(Error::setting(
+                "fabric",
+                format!("{text:?}"),
+                "tcp, or a libfabric provider such as verbs or shm, with devices as in \
+                 verbs:mlx5_0,mlx5_1",
+            ));
         }
         match (name, devices.is_empty()) {
             ("tcp", true) => Ok(Self::Tcp),
-            ("tcp", false) => Err(Error::Setting(
-                "the fabric tcp has no devices; choose the way by addresses and routes".into(),
+            ("tcp", false) => Err(Error::setting(
+                "fabric",
+                format!("{text:?}"),
+                "tcp without devices; addresses and routes choose the interface",
             )),
             (name, _) => {
                 let provider = name.strip_prefix(LIBFABRIC_PREFIX).unwrap_or(name).to_owned();

@@ -68,6 +68,25 @@ impl Group {
         }
     }
 
+    /// As [`Group::send`], as a future, for any executor. Dropping it before it is ready queues
+    /// nothing.
+    ///
+    /// With [`crate::Progress::Caller`] it is ready only when something else drives; so are all
+    /// futures of this library.
+    ///
+    /// Errors: as [`Group::try_send`], but [`Error::QueueFull`].
+    #[cfg(feature = "async")]
+    pub async fn send_async(&self, region: Region) -> Result<SendHandle, Error> {
+        let mut region = region;
+        loop {
+            match self.try_send(region) {
+                Err(Error::QueueFull { region: back, .. }) => region = back,
+                sent => return sent,
+            }
+            self.shared.until(|status| self.shared.check_room(status)).await;
+        }
+    }
+
     /// As [`Group::send`], but never waits.
     ///
     /// Errors: [`Error::QueueFull`], with the region; not the root, too many blocks for the block
@@ -99,6 +118,15 @@ impl Group {
             let what = format!("the next message of group {}", self.shared.settings.number);
             Err(deadline.missed(what).into())
         })
+    }
+
+    /// As [`Group::receive`], as a future, for any executor. Dropping it before it is ready receives
+    /// nothing.
+    ///
+    /// Errors: as [`Group::receive`], but those of waiting.
+    #[cfg(feature = "async")]
+    pub async fn receive_async(&self) -> Result<Option<Message>, Error> {
+        self.shared.until(|status| self.try_receive(status)).await
     }
 
     /// Iterates over messages by [`Group::receive`], with this timeout for each. Ends when the group
@@ -186,13 +214,23 @@ impl Group {
         }
         self.start_close()?;
         let deadline = Deadline::after(timeout);
-        let is_over = |status: &mut Status| (status.has_ended() && status.finished).then_some(());
-        if self.shared.wait(call, deadline, is_over)?.is_some() {
+        if self.shared.wait(call, deadline, Status::is_over)?.is_some() {
             return self.failure().map_or(Ok(()), |failure| Err(Error::Failed(failure)));
         }
         let what = format!("closing group {}", self.shared.settings.number);
         self.shared.abort(&format!("{what} took longer than {} ms", timeout.as_millis()));
         Err(deadline.missed(what).into())
+    }
+
+    /// As [`Group::close`], as a future, for any executor.
+    ///
+    /// Errors: [`Error::Failed`]; [`Error::Closed`] if it was closed before; the context is closed or
+    /// has failed.
+    #[cfg(feature = "async")]
+    pub async fn close_async(&self) -> Result<(), Error> {
+        self.start_close()?;
+        self.shared.until(Status::is_over).await;
+        self.failure().map_or(Ok(()), |failure| Err(Error::Failed(failure)))
     }
 
     /// Starts to close the group without waiting; [`crate::Application::closed`] or

@@ -218,18 +218,19 @@ impl GroupSettings {
                 return Ok(Schedule::new(algorithm, members, self.root)?);
             }
             if self.racks.len() != members {
-                let racks = self.racks.len();
-                return Err(Error::Setting(format!("{racks} racks for {members} members")));
+                let value = format!("a list of {}", self.racks.len());
+                return Err(Error::setting(
+                    "racks",
+                    value,
+                    format!("one for each of {members} members"),
+                ));
             }
             return Ok(Schedule::with_racks(algorithm, &self.racks, self.root)?);
         };
         if given.members() as usize != members || given.root() != self.root {
-            return Err(Error::Setting(format!(
-                "the schedule is for {} members with root {}, the group has {members} with root {}",
-                given.members(),
-                given.root(),
-                self.root
-            )));
+            let value = format!("for {} members with root {}", given.members(), given.root());
+            let allowed = format!("one for {members} members with root {}", self.root);
+            return Err(Error::setting("schedule", value, allowed));
         }
         Ok(given.clone())
     }
@@ -243,9 +244,7 @@ impl TryFrom<&GroupSettings> for engine::GroupSettings {
 
     fn try_from(settings: &GroupSettings) -> Result<Self, Error> {
         if settings.send_queue_max == 0 {
-            return Err(Error::Setting(
-                "no message may be queued; use a limit of 1 or more".into(),
-            ));
+            return Err(Error::setting("send_queue_max", 0, "1 or more"));
         }
         let mut made = Self::new(settings.number, settings.rank, settings.make_schedule()?);
         made.block_bytes = settings.block_bytes;
@@ -286,12 +285,12 @@ mod tests {
         let cases = [
             (settings(0), "1 to"),
             (settings(5).root(5), "root 5 is not a rank"),
-            (settings(5).racks(vec![0; 4]), "4 racks for 5 members"),
+            (settings(5).racks(vec![0; 4]), "racks is a list of 4; use one for each of 5"),
             (settings(5).algorithm(Algorithm::ChainOfRacks), "give the racks"),
-            (settings(4).schedule(chain.clone()), "5 members with root 3"),
-            (settings(5).schedule(chain.clone()).root(2), "has 5 with root 2"),
-            (GroupSettings { rank: 5, ..settings(5) }, "rank is 5"),
-            (settings(5).block_bytes(0), "block_bytes is 0"),
+            (settings(4).schedule(chain.clone()), "use one for 4 members with root 3"),
+            (settings(5).schedule(chain.clone()).root(2), "use one for 5 members with root 2"),
+            (GroupSettings { rank: 5, ..settings(5) }, "rank is 5; use 0 to 4"),
+            (settings(5).block_bytes(0), "block_bytes is 0; use 1 to"),
         ];
         for (settings, part) in cases {
             let error = refused(settings);

@@ -51,7 +51,8 @@
 //! `Switches` tells them to (feature `switch`).
 //!
 //! # Features
-//! Both are off by default.
+//! All are off by default.
+//! - `async`: calls that wait as futures (`Group::receive_async` ...), for any executor.
 //! - `fabric`: fabrics of libfabric; its headers are needed to build it.
 //! - `switch`: groups whose blocks switches copy.
 //!
@@ -90,6 +91,7 @@ mod caller;
 mod commands;
 mod completion;
 mod context;
+mod context_settings;
 mod creation;
 pub mod discovery;
 mod disks;
@@ -110,11 +112,13 @@ mod ranges;
 mod receiving;
 mod send_handle;
 mod shared;
+mod tcp_settings;
 mod worker;
 
 pub use application::{Application, Incoming};
 pub use completion::CompletionMode;
-pub use context::{Context, ContextSettings, Progress};
+pub use context::Context;
+pub use context_settings::{ContextSettings, Progress};
 pub use engine::{
     BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Counters, Failure, FailureKind, Offload, SmallMessages,
     Waited,
@@ -129,7 +133,7 @@ pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError};
 pub use send_handle::SendHandle;
 pub use session::Secret;
+pub use tcp_settings::TcpSettings;
 pub use transport::{Region, RegionError, RegionPool, Storage};
 #[cfg(feature = "switch")]
 pub use transport_switch::{InsertError, Inserted, Switches};
-pub use transport_tcp::TcpConfig;

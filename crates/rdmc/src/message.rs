@@ -67,10 +67,15 @@ impl Message {
     /// Errors: the group fails; deadline; [`Error::InsideCallback`]; the context is closed or has
     /// failed.
     pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
-        let number = self.received.number;
-        self.wait_for(Deadline::after(timeout), |status| {
-            status.inbox.as_ref()?.is_whole(number).then_some(())
-        })
+        self.wait_for(Deadline::after(timeout), |status| self.check_whole(status))
+    }
+
+    /// As [`Message::wait`], as a future, for any executor.
+    ///
+    /// Errors: the group fails.
+    #[cfg(feature = "async")]
+    pub async fn wait_async(&self) -> Result<(), Error> {
+        self.shared.until(self.or_ended(|status| self.check_whole(status))).await
     }
 
     /// The next range of bytes that has arrived, adjacent blocks as one; each byte once. Waits for
@@ -78,14 +83,16 @@ impl Message {
     ///
     /// Errors: as [`Message::wait`].
     pub fn next_block(&mut self, timeout: Duration) -> Result<Option<Range<u64>>, Error> {
-        let number = self.received.number;
-        self.wait_for(Deadline::after(timeout), |status| {
-            let inbox = status.inbox.as_mut()?;
-            match inbox.next_block(number) {
-                Some(range) => Some(Some(range)),
-                None => inbox.is_whole(number).then_some(None),
-            }
-        })
+        self.wait_for(Deadline::after(timeout), |status| self.take_block(status))
+    }
+
+    /// As [`Message::next_block`], as a future, for any executor. Dropping it before it is ready takes
+    /// no range.
+    ///
+    /// Errors: the group fails.
+    #[cfg(feature = "async")]
+    pub async fn next_block_async(&mut self) -> Result<Option<Range<u64>>, Error> {
+        self.shared.until(self.or_ended(|status| self.take_block(status))).await
     }
 
     /// Iterates over ranges by [`Message::next_block`], with the group's
@@ -108,21 +115,54 @@ impl Message {
     /// Errors: as [`Message::wait`]; after a timeout the memory is released once this member is done
     /// with it.
     pub fn into_region(self, timeout: Duration) -> Result<Region, Error> {
-        let number = self.received.number;
-        self.wait_for(Deadline::after(timeout), |status| status.inbox.as_mut()?.take_done(number))
+        self.wait_for(Deadline::after(timeout), |status| self.take_region(status))
+    }
+
+    /// As [`Message::into_region`], as a future, for any executor. Dropping it before it is ready
+    /// releases the memory once this member is done with the message.
+    ///
+    /// Errors: the group fails.
+    #[cfg(feature = "async")]
+    pub async fn into_region_async(self) -> Result<Region, Error> {
+        self.shared.until(self.or_ended(|status| self.take_region(status))).await
+    }
+
+    fn check_whole(&self, status: &mut Status) -> Option<()> {
+        status.inbox.as_ref()?.is_whole(self.received.number).then_some(())
+    }
+
+    /// `Some(None)` once all blocks were taken.
+    fn take_block(&self, status: &mut Status) -> Option<Option<Range<u64>>> {
+        let (inbox, number) = (status.inbox.as_mut()?, self.received.number);
+        match inbox.next_block(number) {
+            Some(range) => Some(Some(range)),
+            None => inbox.is_whole(number).then_some(None),
+        }
+    }
+
+    fn take_region(&self, status: &mut Status) -> Option<Region> {
+        status.inbox.as_mut()?.take_done(self.received.number)
+    }
+
+    /// Answers an error when the group has ended before this answers something.
+    fn or_ended<T>(
+        &self,
+        mut step: impl FnMut(&mut Status) -> Option<T>,
+    ) -> impl FnMut(&mut Status) -> Option<Result<T, Error>> {
+        let group = self.shared.settings.number;
+        move |status| match step(status) {
+            Some(answer) => Some(Ok(answer)),
+            None => status.has_ended().then(|| Err(status.ended(group))),
+        }
     }
 
     fn wait_for<T>(
         &self,
         deadline: Deadline,
-        mut step: impl FnMut(&mut Status) -> Option<T>,
+        step: impl FnMut(&mut Status) -> Option<T>,
     ) -> Result<T, Error> {
         let group = self.shared.settings.number;
-        let step = |status: &mut Status| match step(status) {
-            Some(answer) => Some(Ok(answer)),
-            None => status.has_ended().then(|| Err(status.ended(group))),
-        };
-        self.shared.wait(READ, deadline, step)?.unwrap_or_else(|| {
+        self.shared.wait(READ, deadline, self.or_ended(step))?.unwrap_or_else(|| {
             let number = self.received.number;
             Err(deadline.missed(format!("message {number} of group {group}")).into())
         })

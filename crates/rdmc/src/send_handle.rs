@@ -57,6 +57,23 @@ impl SendHandle {
         })
     }
 
+    /// As [`SendHandle::wait`], as a future, for any executor.
+    ///
+    /// Errors: the group fails.
+    #[cfg(feature = "async")]
+    pub async fn wait_async(&self) -> Result<(), Error> {
+        let group = self.shared.settings.number;
+        self.shared.until(|status| status.check_complete(group, self.message + 1)).await
+    }
+
+    /// As [`SendHandle::into_region`], as a future, for any executor.
+    ///
+    /// Errors: the group fails; [`Error::HasCallbacks`].
+    #[cfg(feature = "async")]
+    pub async fn into_region_async(self) -> Result<Region, Error> {
+        self.shared.until(|status| self.take_region(status)).await
+    }
+
     fn take_region(&self, status: &mut Status) -> Option<Result<Region, Error>> {
         let group = self.shared.settings.number;
         if status.inbox.is_none() {

@@ -1,12 +1,15 @@
 //! What a group's handles, callbacks and the progress thread share.
 
-#[cfg(feature = "async")]
-use std::task::{Context, Poll, Waker};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread::{self, ThreadId},
     time::Duration,
+};
+#[cfg(feature = "async")]
+use std::{
+    future::poll_fn,
+    task::{Context, Poll, Waker},
 };
 
 use engine::{Event, check_region};
@@ -168,11 +171,12 @@ impl Shared {
     /// Errors: as [`Shared::wait`].
     pub(crate) fn wait_for_room(&self, deadline: Deadline) -> Result<bool, Error> {
         let call = ("send", "use try_send there");
-        let is_due = |status: &mut Status| {
-            let is_due = status.closing || status.has_ended() || self.has_room(status);
-            is_due.then_some(())
-        };
-        Ok(self.wait(call, deadline, is_due)?.is_some())
+        Ok(self.wait(call, deadline, |status| self.check_room(status))?.is_some())
+    }
+
+    /// Whether another message may be queued, or never will be.
+    pub(crate) fn check_room(&self, status: &Status) -> Option<()> {
+        (status.closing || status.has_ended() || self.has_room(status)).then_some(())
     }
 
     pub(crate) fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
@@ -296,9 +300,14 @@ impl Shared {
         }
     }
 
-    /// Asks this once, and again after each change of the group.
+    /// Asks this once, and again after each change of the group, until it answers something.
     #[cfg(feature = "async")]
-    pub(crate) fn poll<T>(
+    pub(crate) async fn until<T>(&self, mut step: impl FnMut(&mut Status) -> Option<T>) -> T {
+        poll_fn(|context| self.poll(context, &mut step)).await
+    }
+
+    #[cfg(feature = "async")]
+    fn poll<T>(
         &self,
         context: &Context<'_>,
         step: impl FnOnce(&mut Status) -> Option<T>,
@@ -317,6 +326,11 @@ impl Shared {
 impl Status {
     pub(crate) fn has_ended(&self) -> bool {
         self.closed || self.failure.is_some()
+    }
+
+    /// Whether the group has ended and the last callback has returned.
+    pub(crate) fn is_over(&mut self) -> Option<()> {
+        (self.has_ended() && self.finished).then_some(())
     }
 
     /// Why the group has ended.

@@ -144,7 +144,7 @@ fn a_callback_is_refused_what_would_wait_for_it() {
         for outcome in [close, wait] {
             assert!(matches!(outcome, Err(Error::InsideCallback(..))), "{outcome:?}");
         }
-        assert!(matches!(progress, Err(Error::InsideCallback(..) | Error::Setting(_))));
+        assert!(matches!(progress, Err(Error::InsideCallback(..) | Error::HasProgressThread)));
         counters.unwrap();
         group.close(PATIENCE).unwrap();
         // The application, which has them, is gone by now.

@@ -40,7 +40,7 @@ fn packets(bytes: u64) -> u64 {
 fn start(host: usize, switch: &OneSwitch) -> Context {
     let listen = SocketAddr::new(address(host), PORT);
     let mut settings = ContextSettings::new(listen, Secret::from_bytes([3; 32]));
-    settings.tcp.silence_timeout_ms = SILENCE_MS;
+    settings.tcp.silence_timeout = Duration::from_millis(SILENCE_MS);
     settings.connect_timeout = Duration::from_secs(20);
     if host == 0 {
         settings.switches = Some(Arc::new(switch.clone()));

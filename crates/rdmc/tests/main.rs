@@ -3,11 +3,14 @@
 mod common;
 mod deadlines;
 mod failures;
+#[cfg(feature = "async")]
+mod futures;
 mod groups;
 mod hostile;
 #[cfg(feature = "switch")]
 mod in_switch;
 mod offload;
+mod receive;
 mod refusals;
 mod simulated;
 mod small;

@@ -1,11 +1,10 @@
 //! Groups without callbacks: messages are received by calls, in memory that is posted or bounded.
 
-mod common;
-
 use std::{io::Read, sync::Arc, thread, time::Duration};
 
-use common::{Gate, PATIENCE, Recorder, World, among, contents, group};
 use rdmc::{Algorithm, Error, FailureKind, Group, GroupSettings, Progress, Region, SmallMessages};
+
+use crate::common::{Gate, PATIENCE, Recorder, World, among, contents, group};
 
 const BOTH: [Progress; 2] = [Progress::Thread, Progress::Caller];
 

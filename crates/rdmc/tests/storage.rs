@@ -388,7 +388,7 @@ fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
     const SILENCE_MS: u64 = 400;
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |settings| {
-            settings.tcp.silence_timeout_ms = SILENCE_MS;
+            settings.tcp.silence_timeout = Duration::from_millis(SILENCE_MS);
         });
         let gate = Gate::closed(if culprit == 0 { contents(1, BYTES) } else { vec![0; BYTES] });
         let groups = join_behind(&world, &gate, culprit, BYTES, Duration::from_secs(600));

@@ -171,7 +171,7 @@ fn certificates_are_for_what_they_say() {
     // One that may issue others is no host's own.
     let is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let root = with(&authority.issue_with("root", |params| params.is_ca = is_ca), &[]);
-    assert_refused("node1", &listener, &root, ["CA:FALSE", "that host says why"]);
+    assert_refused("node1", &listener, &root, ["CA:FALSE", "that host reports why"]);
 }
 
 #[test]
@@ -183,7 +183,8 @@ fn only_roots_that_are_allowed_are_let_in() {
     }
     for root in ["root-c", "root-a.example", "10.0.0.1"] {
         let root = with(&authority.issue(root), &[]);
-        let words = ["none of the names that are allowed here: root-a, root-b", "--allow"];
+        let words =
+            ["none of the names that are allowed here: root-a, root-b", "may allow other names"];
         assert_refused("node1", &listener, &root, words);
     }
 }

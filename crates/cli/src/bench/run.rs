@@ -137,7 +137,9 @@ fn measure(
     let start = Start::of(&settings);
     let bench = match Bench::open(settings, plan) {
         Ok(bench) => bench,
-        Err(error @ PushError::Library(Error::Setting(_))) => return Err(Failure::of_push(&error)),
+        Err(error @ (PushError::Setting(_) | PushError::Library(Error::Setting { .. }))) => {
+            return Err(Failure::of_push(&error));
+        }
         // Another fabric may work.
         Err(error) => return Ok(Run::refused(asked, &error)),
     };

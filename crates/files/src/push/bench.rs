@@ -11,7 +11,7 @@ use std::{
 };
 
 use plan::choice::Choice;
-use rdmc::{Algorithm, Application, Error, Fabric, Failure, Group, Incoming, Region};
+use rdmc::{Algorithm, Application, Fabric, Failure, Group, Incoming, Region};
 use session::Deadline;
 
 pub use crate::messages::MEASURED_BYTES_MAX;
@@ -120,15 +120,15 @@ impl Bench {
         let longest = plan.latency_bytes.iter().copied().chain([plan.bytes]).max().unwrap_or(0);
         if longest > MEASURED_BYTES_MAX {
             let what = format!("{longest} bytes are too long; use {MEASURED_BYTES_MAX} or less");
-            return Err(Error::Setting(what).into());
+            return Err(PushError::Setting(what));
         }
         if let Some(algorithm) = settings.algorithm.filter(|algorithm| algorithm.needs_racks()) {
             let what = format!("a bench has no racks, which {algorithm} needs");
-            return Err(Error::Setting(what).into());
+            return Err(PushError::Setting(what));
         }
         if settings.algorithm == Some(Algorithm::InSwitch) {
             let what = "a bench uses no switches, which in-switch needs".to_owned();
-            return Err(Error::Setting(what).into());
+            return Err(PushError::Setting(what));
         }
         settings.check(longest)?;
         Ok(Self { push: Prepared::listen(None, settings)?, plan })

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use rdmc::{Algorithm, Error};
+use rdmc::Algorithm;
 use rustix::process::{Resource, getrlimit};
 
-use super::settings::PushSettings;
+use super::settings::{PushError, PushSettings};
 
 /// For each host: its control connection, and a pipe of the launcher that started its receiver.
 const PER_HOST: u64 = 2;
@@ -16,7 +16,7 @@ const OTHERS: u64 = 32;
 
 impl PushSettings {
     /// Errors: too few descriptors for all hosts; names how many fit.
-    pub(super) fn check_descriptors(&self) -> Result<(), Error> {
+    pub(super) fn check_descriptors(&self) -> Result<(), PushError> {
         let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(()) };
         let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
         let (hosts, left) = (self.hosts.len() as u64, limit.saturating_sub(open));
@@ -24,7 +24,7 @@ impl PushSettings {
             return Ok(());
         }
         let fit = (0..hosts).rev().find(|&hosts| self.descriptors(hosts) <= left).unwrap_or(0);
-        Err(Error::Setting(format!(
+        Err(PushError::Setting(format!(
             "{hosts} hosts take about {} open files here, and this process may have {limit}: {fit} \
              hosts fit; raise the limit (ulimit -n, LimitNOFILE= of a service), or push to fewer \
              hosts at a time",

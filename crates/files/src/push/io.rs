@@ -141,8 +141,8 @@ impl<'a> Io<'a> {
     }
 
     fn source(&self) -> Result<&Source, PushError> {
-        let missing = || Error::Setting("there is no file in a measurement".into());
-        Ok(self.push.source.as_deref().ok_or_else(missing)?)
+        let missing = || PushError::Setting("there is no file in a measurement".into());
+        self.push.source.as_deref().ok_or_else(missing)
     }
 }
 

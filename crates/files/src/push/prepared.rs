@@ -76,7 +76,7 @@ impl Prepared {
         settings.completion = self.settings.completion;
         settings.protection = self.settings.protection;
         settings.connect_timeout = JOIN_TIMEOUT;
-        settings.tcp.silence_timeout_ms = self.settings.failure_deadline.as_millis() as u64;
+        settings.tcp.silence_timeout = self.settings.failure_deadline;
         self.settings.switches.apply(&mut settings);
         let _ = self.context.set(Arc::new(Context::start(settings)?));
         Ok(())

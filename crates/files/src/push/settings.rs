@@ -173,8 +173,8 @@ impl PushSettings {
         self.window.unwrap_or_else(|| Window::for_group(block_bytes, members))
     }
 
-    pub(super) fn check(&self, bytes: u64) -> Result<(), Error> {
-        let refuse = |what: String| Err(Error::Setting(what));
+    pub(super) fn check(&self, bytes: u64) -> Result<(), PushError> {
+        let refuse = |what: String| Err(PushError::Setting(what));
         if self.hosts.is_empty() {
             return refuse("no host to replicate to".into());
         }
@@ -194,7 +194,7 @@ impl PushSettings {
         if self.algorithm == Some(Algorithm::InSwitch) {
             self.check_in_switch()?;
         }
-        check_failure_deadline(self.failure_deadline).map_err(Error::Setting)?;
+        check_failure_deadline(self.failure_deadline).map_err(PushError::Setting)?;
         if !(1..=8).contains(&self.streams) {
             return refuse(format!("{} streams per neighbour; use 1 to 8", self.streams));
         }
@@ -216,8 +216,8 @@ impl PushSettings {
         }
     }
 
-    fn check_in_switch(&self) -> Result<(), Error> {
-        let refuse = |what: &str| Err(Error::Setting(what.to_owned()));
+    fn check_in_switch(&self) -> Result<(), PushError> {
+        let refuse = |what: &str| Err(PushError::Setting(what.to_owned()));
         if !self.switches.is_some() {
             return refuse(
                 "the algorithm in-switch needs switches that copy; use auto to let the receivers relay",
@@ -322,6 +322,9 @@ pub enum PushError {
     /// The library or the system refused.
     #[error(transparent)]
     Library(#[from] Error),
+    /// A setting of the push is out of range, or does not go with another; says what would do.
+    #[error("{0}")]
+    Setting(String),
     /// Groups failed repeatedly without a host that explains it.
     #[error("replication failed: {0}")]
     Group(String),

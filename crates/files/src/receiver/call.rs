@@ -39,7 +39,11 @@ pub fn call(
             Err(error) => last = Some(Error::from(error)),
         }
     }
-    Err(last.unwrap_or_else(|| Error::Setting("the invitation has no address of the root".into())))
+    Err(last.unwrap_or_else(|| Error::Setting {
+        name: "addresses",
+        value: "empty".into(),
+        allowed: "one or more of the root".into(),
+    }))
 }
 
 /// Connects to a root at `host:port` that admits receivers ([`crate::Admission`]).

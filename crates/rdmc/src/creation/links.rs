@@ -327,10 +327,12 @@ fn connect_one(
 pub(crate) fn of_member(member: u32, error: session::Error) -> Error {
     match error {
         session::Error::Peer { address, cause } => Error::Member { member, address, cause },
-        session::Error::Timeout { what, timeout_ms } => {
-            Error::Timeout { what: format!("{what} (member {member})"), timeout_ms }
-        }
-        other => other.into(),
+        other => match other.into() {
+            Error::Timeout { what, timeout } => {
+                Error::Timeout { what: format!("{what} (member {member})"), timeout }
+            }
+            other => other,
+        },
     }
 }
 

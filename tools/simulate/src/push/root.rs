@@ -321,7 +321,7 @@ impl RootEffects for AtRoot<'_, '_> {
 
     fn join(&mut self, start: &Start) -> Result<(), PushError> {
         let process = self.world.root.process;
-        let refused = |reason| PushError::Library(Error::Setting(reason));
+        let refused = PushError::Setting;
         self.world.begin_join(process, start.clone()).map_err(refused)
     }
 
@@ -358,7 +358,7 @@ impl World<'_> {
             for (start, end) in ranges.iter() {
                 let part = region
                     .slice(start as usize..end as usize)
-                    .map_err(|error| Error::Setting(error.to_string()))?;
+                    .map_err(|error| Error::Transport(error.to_string()))?;
                 engine.send(group, part)?;
             }
             Ok(engine.close(group)?)
