@@ -1,5 +1,5 @@
-//! Compiles the program for the kernel, where there is a clang that can. Without it the switch in
-//! userspace is all that there is.
+//! Compiles the program for the kernel if there is a clang that can. Otherwise the build has the switch in
+//! userspace alone.
 
 use std::{env, path::PathBuf, process::Command};
 

@@ -13,7 +13,7 @@ fn main() {
     let Ok(library) = found else {
         println!(
             "cargo::warning=libibverbs was not found (Debian: libibverbs-dev, pkg-config): this build \
-             cannot use RDMA devices by themselves"
+             cannot use RDMA devices for groups in switches"
         );
         return;
     };

@@ -27,9 +27,9 @@ pub struct CertificateFiles {
 
 /// This host's certificate, and whose certificates it accepts. Clones share them.
 ///
-/// Who calls also asks that the other's certificate is for the host that it calls. Certificates that
-/// say what they are for (extended key usage) have to allow it: `clientAuth` for who calls,
-/// `serverAuth` for who listens. Lists of revoked certificates are not asked.
+/// A client also requires that the server's certificate is for the host that it connects to.
+/// Certificates with an extended key usage have to allow theirs: `clientAuth` for the client,
+/// `serverAuth` for the server. Revocation is not checked.
 #[derive(Clone)]
 pub struct Certificates {
     connecting: Arc<ClientConfig>,
@@ -44,11 +44,11 @@ impl fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// Reads them. Who listens with them lets in callers whose certificate is for one of the
-    /// `allowed` names (DNS names or IP addresses), or everybody whom an authority knows if there
-    /// are none. Blocks while files are read.
+    /// Reads them. A server that uses them admits clients whose certificate is for one of the
+    /// `allowed` names (DNS names or IP addresses), or, if there are none, clients with any
+    /// certificate of the authorities. Blocks while files are read.
     ///
-    /// Errors: a file is missing or has not in it what it should; the key is not the certificate's;
+    /// Errors: a file is missing or does not contain what it should; the key is not the certificate's;
     /// a name is none.
     pub fn read(files: &CertificateFiles, allowed: &[String]) -> Result<Self, Error> {
         let own = pem::own_certificate(&files.certificate, &files.key)?;
@@ -91,7 +91,7 @@ fn connecting(
         .with_root_certificates(Arc::clone(authorities))
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(own))));
     config.resumption = Resumption::disabled();
-    // Whom this host calls is nobody else's business.
+    // The name of the host would be sent in clear.
     config.enable_sni = false;
     Ok(Arc::new(config))
 }
@@ -104,7 +104,7 @@ fn listening(
     let provider = Arc::new(ring::default_provider());
     let issued =
         WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), Arc::clone(&provider))
-            // Peers that have not authenticated do not learn whom this host trusts.
+            // The authorities are not disclosed to unauthenticated peers.
             .clear_root_hint_subjects()
             .build()
             .map_err(|error| TlsError::General(error.to_string()))?;

@@ -11,7 +11,7 @@ pub enum Error {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
     },
     /// A file has not in it what it should.

@@ -61,7 +61,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     let mut contents = Zeroizing::new(Vec::new());
-    // One more byte, to tell a whole file from the beginning of a longer one.
+    // One more byte, to distinguish a whole file from the beginning of a longer one.
     File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut contents))
         .map_err(|error| Error::Unreadable { path: path.to_owned(), error })?;

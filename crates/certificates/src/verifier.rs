@@ -1,4 +1,4 @@
-//! Callers that an authority knows, and that are let in by name.
+//! Clients with a certificate of an authority, admitted by name.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct Allowed {
     pub(crate) names: Vec<ServerName<'static>>,
 }
 
-/// A caller that an authority knows, but that is not one of those that are let in. The verifier's error,
+/// A client with a certificate of an authority, for none of the names that are admitted. The verifier's error,
 /// within [`CertificateError::Other`].
 #[derive(Debug, thiserror::Error)]
 #[error("its certificate is for none of the names that are allowed here: {0}")]

@@ -1,4 +1,4 @@
-//! Options by which roots and receivers that listen know each other.
+//! Options for the authentication of roots and listening receivers.
 
 use std::{
     fs,
@@ -6,30 +6,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rdmc::{
-    Secret,
-    bootstrap::{CertificateFiles, Certificates, Credentials},
-};
+use rdmc::Secret;
+use session::{CertificateFiles, Certificates, Credentials};
 
 use crate::{
-    failure::{Failure, say},
+    failure::{Failure, print_message},
     input,
     output::InUse,
 };
 
-/// May read or write: the group and all others.
+/// Read and write permission of group and others.
 const OTHERS: u32 = 0o066;
 
 /// A shared secret, or certificates.
 #[derive(Debug, clap::Args)]
 #[group(id = "credentials", multiple = true)]
 pub struct CredentialFiles {
-    /// The secret that roots and receivers that listen share, as `rdmc secret` prints it
+    /// The shared secret of roots and receivers that listen, as printed by `rdmc secret`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert", "key", "ca"])]
     secret_file: Option<PathBuf>,
 
-    /// Instead of a secret: this host's X.509 certificate (PEM), with those between it and the
-    /// authority after it. A receiver's has to be for the HOST that roots call (subjectAltName)
+    /// Instead of a secret: this host's X.509 certificate (PEM), followed by the intermediate ones. A receiver's must be
+    /// for the HOST that roots connect to (subjectAltName)
     #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
     cert: Option<PathBuf>,
 
@@ -37,13 +35,13 @@ pub struct CredentialFiles {
     #[arg(long, value_name = "FILE", requires_all = ["cert", "ca"])]
     key: Option<PathBuf>,
 
-    /// The authorities (PEM) of which one has to have issued the other end's certificate
+    /// The authorities (PEM), one of which must have issued the other end's certificate
     #[arg(long, value_name = "FILE", requires_all = ["cert", "key"])]
     ca: Option<PathBuf>,
 }
 
 impl CredentialFiles {
-    /// Files that these options name.
+    /// Adds the files that these options name.
     pub fn add_to(&self, in_use: &mut InUse) {
         let files = [&self.secret_file, &self.cert, &self.key, &self.ca];
         for (option, path) in ["--secret-file", "--cert", "--key", "--ca"].into_iter().zip(files) {
@@ -53,10 +51,10 @@ impl CredentialFiles {
         }
     }
 
-    /// Reads them; none if none are given. Who listens lets in roots of these names only, if there
-    /// are any. Says so if others can read what nobody else should.
+    /// Reads them; none if none are given. `allowed`: the names of roots that a listening receiver accepts; empty for
+    /// all. Warns if others can read the secret or the key.
     ///
-    /// Errors: unreadable, not what they should be; names the file.
+    /// Errors: unreadable or invalid; names the file.
     pub fn read(&self, allowed: &[String]) -> Result<Option<Credentials>, Failure> {
         if let Some(path) = &self.secret_file {
             return read_secret(path).map(|secret| Some(Credentials::Secret(secret)));
@@ -79,12 +77,12 @@ fn read_secret(path: &Path) -> Result<Secret, Failure> {
     Secret::from_hex(&text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
 }
 
-/// Says so if somebody else can read or change a file that is its owner's alone.
+/// Warns if others can read or change a private file.
 fn warn_of_others(path: &Path) {
-    // Whether it can be read at all is seen when it is.
+    // If it cannot be read, reading it reports that.
     let Ok(metadata) = fs::metadata(path) else { return };
     if metadata.is_file() && metadata.mode() & OTHERS != 0 {
         let path = path.display();
-        say(format_args!("others can read or change {path}: chmod 600 {path}"));
+        print_message(format_args!("others can read or change {path}: chmod 600 {path}"));
     }
 }

@@ -1,7 +1,7 @@
-//! How a command ends, and what it says when it fails.
+//! Exit codes and errors of commands.
 //!
-//! Exit codes are decided here alone, from what happened to hosts and files: never by whether somebody listened to
-//! what was printed about it. docs/exit-codes.md has the same table for people.
+//! Exit codes depend on hosts and files, never on whether a report could be printed. docs/exit-codes.md has the same
+//! table for users.
 
 use std::{
     fmt,
@@ -13,30 +13,30 @@ use serde::Serialize;
 
 use crate::standard_output;
 
-/// How a command has ended.
+/// The exit code of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// All was done: every host has its copy.
+    /// Success: every host has its copy.
     Done = 0,
-    /// Nothing was done: no host has a copy.
+    /// Failure: no host has a copy.
     Failed = 1,
-    /// The arguments make no sense; nothing was begun.
+    /// Invalid arguments; nothing was started.
     Usage = 2,
     /// Some hosts have a copy, others do not.
     Partly = 3,
-    /// All was done, but an output that was asked for could not be written.
+    /// Success, but a requested output could not be written.
     Output = 4,
-    /// A signal came before all was done. As shells count it for Ctrl-C.
+    /// Interrupted before success; the shells' code for SIGINT.
     Interrupted = 130,
 }
 
 impl Exit {
-    /// As the system and JSON have it.
+    /// The code for the system and for JSON.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// What happened to hosts counts before what became of outputs.
+    /// Combines it with that of an output: failures of hosts take precedence.
     pub fn and(self, output: Self) -> Self {
         if self == Self::Done { output } else { self }
     }
@@ -54,21 +54,20 @@ impl Serialize for Exit {
     }
 }
 
-/// The one JSON object of a command that has failed before it had anything else to tell.
+/// The JSON object of a command that fails before it has a result.
 #[derive(Serialize)]
 struct Refusal<'a> {
     error: &'a str,
     exit_code: Exit,
 }
 
-/// Says something on standard error. Unlike `eprintln!` it survives that nobody listens any more,
-/// since what this process does for others matters more.
-pub fn say(words: impl fmt::Display) {
+/// Prints a line to standard error. Unlike `eprintln!` it does not panic if that is closed: the push continues.
+pub fn print_message(words: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "rdmc: {}", plain(&words.to_string()));
 }
 
-/// A text for a terminal. Parts of it may be another host's words: they cannot steer the terminal,
-/// turn the direction of writing, or begin a line as if this program had said it.
+/// Escapes a text for a terminal. Text from other hosts must not contain control sequences, change the writing
+/// direction, or start a line like one of this program.
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
@@ -84,38 +83,38 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
-/// Why a command stops, which decides its exit code. Nothing is on standard output by then.
+/// Why a command fails, which determines its exit code. Nothing has been printed on standard output.
 #[derive(Debug)]
 pub enum Failure {
-    /// The arguments make no sense together, like those that the parser rejects.
+    /// Arguments that are invalid together.
     Usage(String),
-    /// The same, and standard output is not to be written to.
+    /// The same, and standard output must not be written to.
     Misdirected(String),
-    /// Something went wrong while doing it, with what was being done.
+    /// An I/O error, with the operation.
     Io(String, io::Error),
-    /// It did not work out, for this reason.
+    /// Any other failure.
     Failed(String),
-    /// All was done, but this output could not be written.
+    /// Success, but this output could not be written.
     Output(String, io::Error),
     /// Interrupted by a signal.
     Interrupted,
 }
 
 impl Failure {
-    /// What was being done when an I/O error came, as an adapter for `map_err`.
+    /// Adds the operation to an I/O error; for `map_err`.
     pub fn while_doing(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Io(what.to_string(), error)
     }
 
-    /// A reason that needs no more words, as an adapter for `map_err`.
+    /// [`Failure::Failed`] with this reason; for `map_err`.
     pub fn because(reason: impl fmt::Display) -> Self {
         Self::Failed(reason.to_string())
     }
 
-    /// Why the library refuses: settings that cannot be are arguments that make no sense.
+    /// The failure for an error of the library; invalid settings are invalid arguments.
     pub fn of_library(error: &rdmc::Error) -> Self {
         match error {
-            rdmc::Error::Setting(_) => Self::Usage(error.to_string()),
+            rdmc::Error::Setting { .. } => Self::Usage(error.to_string()),
             rdmc::Error::Fabric { .. } => {
                 Self::Failed(format!("{error}; `rdmc doctor` lists what --fabric can be here"))
             }
@@ -123,10 +122,11 @@ impl Failure {
         }
     }
 
-    /// The same of a push.
+    /// The same for an error of a push.
     pub fn of_push(error: &files::PushError) -> Self {
         match error {
             files::PushError::Library(error) => Self::of_library(error),
+            files::PushError::Setting(what) => Self::Usage(what.clone()),
             other => Self::because(other),
         }
     }
@@ -140,11 +140,10 @@ impl Failure {
         }
     }
 
-    /// Says it on standard error, with `json` also as the one object on standard output, and returns how the command
-    /// ends.
+    /// Prints it to standard error, with `json` also as one object on standard output, and returns the exit code.
     pub fn report(&self, json: bool) -> Exit {
         let words = self.to_string();
-        say(&words);
+        print_message(&words);
         if json && !matches!(self, Self::Output(..) | Self::Misdirected(_)) {
             refuse(&words, self.exit());
         }
@@ -164,9 +163,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Writes the one JSON object of a command that tells no more than why it failed.
+/// Prints the JSON object of a failure.
 pub fn refuse(error: &str, exit: Exit) {
-    // Standard error has the same.
+    // Errors are ignored: standard error has the same.
     let _ = standard_output::write(|out| {
         serde_json::to_writer(&mut *out, &Refusal { error, exit_code: exit })?;
         writeln!(out)
@@ -178,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_hosts_words_cannot_steer_a_terminal() {
+    fn control_characters_are_escaped() {
         assert_eq!(plain("caf\u{e9} \"a\" \u{2192} b"), "caf\u{e9} \"a\" \u{2192} b");
         assert_eq!(plain("\u{1b}[2J\r\u{9b}"), "\\u{1b}[2J\\r\\u{9b}");
         assert_eq!(plain("no\nrdmc: all is well"), "no\n  rdmc: all is well");

@@ -1,8 +1,8 @@
-//! What fuzzers feed (`./dev fuzz`): what people write, and what a root gives to a receiver.
+//! Entry points of fuzzers (`./dev fuzz`): texts of users, and invitations.
 
 use crate::{hosts, invitation::Invitation};
 
-/// Reads a text, of which the first byte says the kind. True if it is one.
+/// Parses a text; its first byte is the kind. True if it is valid.
 pub fn texts(bytes: &[u8]) -> bool {
     let Some((&kind, text)) = bytes.split_first() else { return false };
     let Ok(text) = std::str::from_utf8(text) else { return false };
@@ -25,7 +25,7 @@ pub fn texts(bytes: &[u8]) -> bool {
     }
 }
 
-/// A name reaches a launcher's arguments: no spaces, no options, no shell.
+/// Names become arguments of launchers: no spaces, no options, nothing that a shell interprets.
 fn check_hosts(hosts: &[hosts::Host]) {
     assert!((1..=hosts::HOSTS_MAX).contains(&hosts.len()));
     for host in hosts {

@@ -13,13 +13,13 @@ use crate::{
     input,
     launch::Launcher,
     output::InUse,
-    way::OrAuto,
+    transfer::OrAuto,
 };
 
-/// How receivers are started and found.
+/// How receivers are started and reached.
 #[derive(Debug, clap::Args)]
 pub struct Hosting {
-    /// What runs a command on a host; split into words without a shell
+    /// Command that runs a program on a host; split into words without a shell
     #[arg(
         long,
         value_name = "COMMAND",
@@ -28,85 +28,84 @@ pub struct Hosting {
     )]
     launcher: String,
 
-    /// How many launchers may be starting receivers at the same time. The next ones wait until those
-    /// have called back, or --timeout would come too early for all
+    /// How many receivers are started at the same time. The next ones wait until these have connected,
+    /// but not so long that --timeout would expire for all
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     fanout: u16,
 
-    /// The rdmc program on the hosts: one path, which may have spaces; ~/ is the home directory there
-    /// where ssh is the launcher
+    /// Path of the rdmc program on the hosts, which may have spaces; with ssh ~/ is the home directory
+    /// there
     #[arg(long, value_name = "PATH", default_value = "rdmc", conflicts_with = "local", value_parser = NonEmptyStringValueParser::new())]
     remote_rdmc: String,
 
     #[command(flatten)]
     credentials: CredentialFiles,
 
-    /// Receives and sends that each member keeps posted ahead [default: half a megabyte of blocks, 8 to 64 and 4 for each partner]
+    /// Receives and sends that each member posts ahead [default: half a megabyte of blocks, 8 to 64, and 4 for each partner]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub window: Option<u32>,
 
-    /// How all members wait for completions: event sleeps, polling takes a core of its own at each
-    /// member, hybrid polls for 50 ms after each completion
+    /// How members wait for completions: event sleeps, polling occupies a core at each member, hybrid
+    /// polls for 50 ms after each completion
     #[arg(long, value_name = "MODE", default_value_t, value_parser = completion_modes())]
     pub completion: CompletionMode,
 
-    /// TCP connections to each neighbour; more than one only helps on very fast links
+    /// TCP connections to each neighbour; more than one helps only on very fast links
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub streams: u8,
 
-    /// Encrypt blocks on their way; takes the fabric tcp. What hosts say to each other about them
-    /// is encrypted in any case
+    /// Encrypt blocks in transit; implies the fabric tcp. Control connections are always encrypted
     #[arg(long)]
     encrypt: bool,
 
-    /// How blocks are protected over TCP. authenticate: every host checks all of them before it
-    /// uses or relays them; none: for measuring, and for networks that are trusted; encrypt: as
-    /// --encrypt [default: authenticate; none with --local]
+    /// Protection of blocks over TCP. authenticate: every host checks blocks before it uses or relays
+    /// them; none: for measurements and trusted networks; encrypt: as --encrypt
+    /// [default: authenticate; none with --local]
     #[arg(long, value_name = "HOW", value_parser = protections(), conflicts_with = "encrypt")]
     protect: Option<Protection>,
 
-    /// Where the hosts reach this machine; default: found out by their calls
+    /// Address at which the hosts reach this machine [default: the one that most connect to]
     #[arg(long, value_name = "IP", conflicts_with = "local")]
     advertise: Option<IpAddr>,
 
-    /// How long receivers may take to start and call back
+    /// How long receivers may take to start and connect
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 
-    /// How long a host may give no sign of life before it is lost to the others, 0.2 to 3600. One
-    /// whose connections break is lost at once
+    /// How long a host may be silent before it is lost, 0.2 to 3600. A host whose connections break is
+    /// lost at once
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = failure_deadline)]
     failure_deadline: Duration,
 
-    /// Write what each member does when, for https://ui.perfetto.dev or chrome://tracing. Receivers
-    /// that listen write traces of their own: see `rdmc help receive`
+    /// Write a trace of all members for https://ui.perfetto.dev or chrome://tracing. Receivers that
+    /// listen write traces of their own: see `rdmc help receive`
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
-    /// Say on standard error what happens (or choose by RUST_LOG)
+    /// Log to stderr (or choose the level with RUST_LOG)
     #[arg(short, long)]
     pub verbose: bool,
 }
 
 impl Hosting {
-    /// What starts receivers: on this machine, or on the hosts.
+    /// The launcher for this machine or for the hosts.
     ///
-    /// Errors: the launcher is no command.
+    /// Errors: the launcher is not a command.
     pub fn launcher(&self, local: bool) -> Result<Launcher, Failure> {
         let launcher = match local {
             true => Launcher::local(self.verbose),
             false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose),
         }?;
-        Ok(launcher.paced(self.fanout.into(), Duration::from_secs(self.timeout)))
+        Ok(launcher.limited(self.fanout.into(), Duration::from_secs(self.timeout)))
     }
 
-    /// Files that these options name for reading.
+    /// Adds the input files that these options name.
     pub fn add_to(&self, in_use: &mut InUse) {
         self.credentials.add_to(in_use);
     }
 
-    /// How blocks are protected. On one machine nothing can happen to them that protection would
-    /// notice, and it costs much of the speed (docs/decisions/links.md).
+    /// The protection of blocks. By default none on one machine, where it would cost much of the speed and detect
+    /// nothing (docs/decisions/links.md).
     pub fn protection(&self, local: bool) -> Protection {
         match (self.protect, self.encrypt) {
             (Some(protection), _) => protection,
@@ -116,16 +115,15 @@ impl Hosting {
         }
     }
 
-    /// Settings for these hosts, with all of these options.
+    /// Settings for these hosts, with these options.
     ///
-    /// Errors: no credentials where they are needed, or not what they should be; no secret can be
-    /// made.
+    /// Errors: missing or invalid credentials; no random numbers.
     pub fn settings(&self, hosts: Vec<HostPlan>, local: bool) -> Result<PushSettings, Failure> {
         let listening = hosts.iter().any(|host| matches!(host.reach, Reach::Listens(_)));
         let credentials = self.credentials.read(&[])?;
         if listening && credentials.is_none() {
-            let what = "receivers that listen (HOST:PORT) need --secret-file, the file that they \
-                        were started with, or --cert, --key and --ca";
+            let what = "receivers that listen (HOST:PORT) need --secret-file with the same secret, or \
+                        --cert, --key and --ca";
             return Err(Failure::Usage(what.into()));
         }
         let secret = Secret::random().map_err(Failure::while_doing("making a secret"))?;
@@ -150,9 +148,9 @@ fn failure_deadline(text: &str) -> Result<Duration, String> {
     Ok(deadline)
 }
 
-/// Hosts of a list and of a file of lists, which `option` names in errors.
+/// The hosts of a list and of a file of lists; errors name the list by `option`.
 ///
-/// Errors: no host names, or one twice.
+/// Errors: invalid names, or one twice.
 pub fn named(
     option: &str,
     list: Option<&str>,
@@ -176,7 +174,7 @@ pub fn named(
     Ok(all)
 }
 
-/// The part of one host, in rack 0.
+/// The plan of one host, in rack 0.
 pub fn plan(host: Host, destination: String) -> HostPlan {
     let reach = if host.listens { Reach::Listens(host.name.clone()) } else { Reach::Calls };
     HostPlan { name: host.name, destination, rack: 0, reach }

@@ -1,20 +1,20 @@
-//! Lists of hosts as people write them: `node[01-16],login,n[1,3,5-8].rack[1-2]`.
+//! Lists of hosts with ranges: `node[01-16],login,n[1,3,5-8].rack[1-2]`.
 
 use std::collections::HashSet;
 
-/// The most hosts that one push can have.
+/// The most hosts of a push.
 pub const HOSTS_MAX: usize = 10_000;
 
-/// A host as it was named.
+/// An entry of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
-    /// The whole entry, by which the host is reported.
+    /// The whole entry; the host's name in reports.
     pub name: String,
     /// Whether the entry is `HOST:PORT`, where a receiver listens.
     pub listens: bool,
 }
 
-/// Reads a list with commas. Errors: not a list of hosts, a host twice, too many.
+/// Parses a list with commas. Errors: not a list of hosts, a host twice, too many.
 pub fn parse(list: &str) -> Result<Vec<Host>, String> {
     let mut names = Vec::new();
     for entry in split(list)? {
@@ -23,10 +23,10 @@ pub fn parse(list: &str) -> Result<Vec<Host>, String> {
     check(names)
 }
 
-/// Reads a file's lines, each a list of its own, with comments from `#` on.
+/// Parses the lines of a file, each a list; `#` starts a comment.
 pub fn parse_lines(text: &str) -> Result<Vec<Host>, String> {
     let mut names = Vec::new();
-    // Editors of other systems begin files with a byte order mark.
+    // Some editors write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (line, number) in text.lines().zip(1..) {
         let list = line.split('#').next().unwrap_or_default().trim();
@@ -41,7 +41,7 @@ pub fn parse_lines(text: &str) -> Result<Vec<Host>, String> {
     check(names)
 }
 
-/// The entries between commas that are not in brackets.
+/// Splits at commas that are not in brackets.
 fn split(list: &str) -> Result<Vec<&str>, String> {
     let (mut entries, mut start, mut inside) = (Vec::new(), 0, false);
     for (index, character) in list.char_indices() {
@@ -64,8 +64,8 @@ fn split(list: &str) -> Result<Vec<&str>, String> {
     Ok(entries.into_iter().map(str::trim).collect())
 }
 
-/// One name for each combination of what the brackets stand for; at most `room` of them.
-fn expand(entry: &str, room: usize) -> Result<Vec<String>, String> {
+/// Expands all ranges of an entry, to at most `limit` names.
+fn expand(entry: &str, limit: usize) -> Result<Vec<String>, String> {
     let mut names = vec![String::new()];
     let mut rest = entry;
     while let Some((before, after)) = rest.split_once('[') {
@@ -75,7 +75,7 @@ fn expand(entry: &str, room: usize) -> Result<Vec<String>, String> {
             vec![format!("[{inside}]")]
         } else {
             let wrong = |error| format!("\"{entry}\": {error}");
-            numbers(inside, room / names.len()).map_err(wrong)?
+            numbers(inside, limit / names.len()).map_err(wrong)?
         };
         names = names
             .iter()
@@ -84,14 +84,14 @@ fn expand(entry: &str, room: usize) -> Result<Vec<String>, String> {
         rest = after;
     }
     names.iter_mut().for_each(|name| name.push_str(rest));
-    if names.len() > room {
+    if names.len() > limit {
         return Err(too_many());
     }
     Ok(names)
 }
 
-/// What `01-16` or `1,3,5-8` stands for: leading zeros keep their width.
-fn numbers(ranges: &str, room: usize) -> Result<Vec<String>, String> {
+/// Expands `01-16` or `1,3,5-8`; leading zeros keep their width.
+fn numbers(ranges: &str, limit: usize) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
     for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -104,7 +104,7 @@ fn numbers(ranges: &str, room: usize) -> Result<Vec<String>, String> {
         if from > to {
             return Err(format!("[{range}] goes backwards"));
         }
-        if to - from >= (room - all.len().min(room)) as u64 {
+        if to - from >= (limit - all.len().min(limit)) as u64 {
             return Err(too_many());
         }
         let padded = first.starts_with('0') || last.starts_with('0');
@@ -144,14 +144,13 @@ fn check_name(name: &str) -> Result<(), String> {
         _ if name.starts_with('-') => Err(format!("\"{name}\" looks like an option, not a host")),
         _ if !name.chars().all(allowed) => Err(format!("{name:?} is not a host name")),
         _ if has_port(name) == Some(false) => Err(format!(
-            "\"{name}\" has no port from 1 to 65535 after the colon, where a receiver listens"
+            "\"{name}\" has no port from 1 to 65535 after the colon; HOST:PORT is a receiver that listens"
         )),
         _ => Ok(()),
     }
 }
 
-/// Whether what follows the one colon outside of an address can be a port; none if there is no such
-/// colon, as in the IPv6 address `::1`.
+/// Whether the part after the colon is a valid port; none without a colon, or in an IPv6 address such as `::1`.
 fn has_port(name: &str) -> Option<bool> {
     let (host, port) = name.rsplit_once(':')?;
     let is_plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_stand_for_every_number() {
+    fn ranges_expand_to_every_number() {
         assert_eq!(names("a, b"), ["a", "b"]);
         assert_eq!(names("node[08-11]"), ["node08", "node09", "node10", "node11"]);
         assert_eq!(names("n[1,3,5-6]"), ["n1", "n3", "n5", "n6"]);
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_and_named() {
+    fn invalid_lists_are_refused() {
         let error = |list| parse(list).unwrap_err();
         assert_eq!(error("a,b,a"), "host a is named twice");
         assert_eq!(error("n[1-3],n2"), "host n2 is named twice");

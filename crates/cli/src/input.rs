@@ -1,4 +1,4 @@
-//! Files that a command reads whole.
+//! Small input files.
 
 use std::{
     fs::File,
@@ -17,13 +17,13 @@ pub const LIST_BYTES_MAX: u64 = 16 << 20;
 /// Secrets.
 pub const SECRET_BYTES_MAX: u64 = 4 << 10;
 
-/// The text of a file (or pipe) of at most so many bytes. Its memory is cleared when it is dropped.
+/// Reads a file (or pipe) of at most so many bytes. The text is zeroed when dropped.
 ///
 /// Errors: longer, not UTF-8, or unreadable; each names the path.
 pub fn read(path: &Path, bytes_max: u64) -> Result<Zeroizing<String>, Failure> {
     let failed = |error: io::Error| Failure::Io(path.display().to_string(), error);
     let mut bytes = Zeroizing::new(Vec::new());
-    // One more, to tell a whole file from the beginning of a longer one.
+    // One more byte, to detect a longer file.
     let file = File::open(path).map_err(failed)?;
     file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > bytes_max {
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(*read(&path, 8).unwrap(), "12345678");
         let error = read(&path, 7).unwrap_err().to_string();
         assert!(error.contains("file is longer than 7 B"), "{error}");
-        // A character that is cut in two at the limit.
+        // The limit is in the middle of a character.
         fs::write(&path, "123456\u{e9}").unwrap();
         assert!(read(&path, 7).unwrap_err().to_string().contains("longer than 7 B"));
         fs::write(&path, [b'a', 0xff]).unwrap();

@@ -1,4 +1,4 @@
-//! Ctrl-C and its kin.
+//! Signals that end a command: SIGINT, SIGTERM, SIGHUP.
 
 use std::{
     fs, io, process,
@@ -18,22 +18,21 @@ use signal_hook::{
 
 use crate::failure::{Exit, Failure};
 
-/// Signals within this time are one, which some programs send to a process and to its group.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Signals within this time of another count as the same: some programs signal a process and its group.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-/// Ends a command in an orderly way on SIGINT, SIGTERM and SIGHUP. After a second signal a push waits for
-/// no host any more and only says what is known; a third ends the process at once, and so does a second
-/// without a push. Those that were ignored when the process was started, as `nohup` and shells do it,
-/// stay ignored.
+/// Ends a command in order on SIGINT, SIGTERM and SIGHUP. After a second signal a push stops waiting for hosts and
+/// reports what is known; a third one ends the process at once, as does a second without a push. Signals that were
+/// ignored at the start of the process, as by `nohup`, stay ignored.
 pub struct Interrupt {
     shared: Arc<Shared>,
 }
 
 #[derive(Default)]
 struct Shared {
-    /// Something was begun that has to be ended in order.
+    /// The command has started something that must be ended in order.
     has_begun: AtomicBool,
-    /// The flag that parts of a command look at themselves.
+    /// The flag that parts of a command poll.
     stop: Arc<AtomicBool>,
     /// The first signal; 0 before.
     signal: AtomicI32,
@@ -41,8 +40,8 @@ struct Shared {
 }
 
 impl Interrupt {
-    /// Catches signals from now on. Until [`Interrupt::begin`] they end the process, whatever it waits
-    /// for, since nothing was begun; with `json` after telling so in one object.
+    /// Catches signals from now on. Until [`Interrupt::begin`] a signal ends the process at once, with `json` after
+    /// printing one object.
     pub fn catch(json: bool) -> Result<Self, Failure> {
         let failed = Failure::while_doing("catching signals");
         let ignored = ignored();
@@ -61,7 +60,7 @@ impl Interrupt {
                 if !watched.has_begun.load(Ordering::SeqCst) {
                     exit(Failure::Interrupted.report(json));
                 }
-                if last.is_some_and(|last| last.elapsed() <= PATIENCE) {
+                if last.is_some_and(|last| last.elapsed() <= SAME_SIGNAL) {
                     continue;
                 }
                 (last, count) = (Some(Instant::now()), count + 1);
@@ -82,7 +81,7 @@ impl Interrupt {
         self
     }
 
-    /// The push to cancel from now on, instead of any before.
+    /// Sets the push to cancel, instead of any before.
     pub fn watch(&self, push: PushHandle) {
         let mut watched = self.shared.push();
         if self.happened() {
@@ -91,31 +90,31 @@ impl Interrupt {
         *watched = Some(push);
     }
 
-    /// Set by the first signal, for what looks at it now and then.
+    /// A flag that the first signal sets.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.shared.stop)
     }
 
-    /// Whether a signal has come.
+    /// Whether there was a signal.
     pub fn happened(&self) -> bool {
         self.shared.signal.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether it was the one by which services are ended.
+    /// Whether the first signal was SIGTERM, which ends services.
     pub fn is_termination(&self) -> bool {
         self.shared.signal.load(Ordering::SeqCst) == SIGTERM
     }
 
-    /// [`Failure::Interrupted`] if a signal has come.
+    /// Errors: [`Failure::Interrupted`] after a signal.
     pub fn check(&self) -> Result<(), Failure> {
         if self.happened() { Err(Failure::Interrupted) } else { Ok(()) }
     }
 }
 
 impl Shared {
-    /// Takes note of a signal; `count` is 1 for the first. False: the process is to end at once.
+    /// Handles a signal; `count` is 1 for the first. False: the process has to end at once.
     fn take(&self, signal: i32, count: u32) -> bool {
-        // The first is the one that is told.
+        // Keeps the first signal.
         let _ = self.signal.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
         self.stop.store(true, Ordering::SeqCst);
         match &*self.push() {
@@ -130,7 +129,7 @@ impl Shared {
     }
 }
 
-/// Lets writing beyond a limit on file sizes (`ulimit -f`) fail, which can be reported, instead of ending the process.
+/// Makes writes beyond the limit on file sizes (`ulimit -f`) fail with an error instead of killing the process.
 pub fn survive_file_size_limits() -> io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
@@ -139,8 +138,7 @@ fn exit(exit: Exit) -> ! {
     process::exit(i32::from(exit.code()))
 }
 
-/// The signals that this process ignores, as a mask: bit 0 is signal 1. None where the kernel does
-/// not tell.
+/// The signals that this process ignores, as a mask: bit 0 is signal 1. 0 if unknown.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     mask(&status).unwrap_or(0)
@@ -160,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ignored_signals_are_known() {
+    fn ignored_signals_are_read() {
         let mask = mask("SigBlk:\t0000000000004000\nSigIgn:\t0000000000001001\n").unwrap();
         assert_eq!([SIGHUP, SIGINT, SIGTERM].map(|it| contains(mask, it)), [true, false, false]);
         assert!(super::mask("Name:\tx\n").is_none() && super::mask("SigIgn: x\n").is_none());

@@ -1,7 +1,7 @@
-//! What a receiver that is started for a push reads from its standard input: one line of JSON.
+//! The invitation that a launched receiver reads from its standard input: one line of JSON.
 //!
-//! Standard input is private to the two processes (and encrypted by ssh), unlike arguments and
-//! environment, which other users of a machine may see.
+//! Standard input is private to the two processes (and encrypted by ssh), unlike arguments and environment, which
+//! other users may see.
 
 use std::net::IpAddr;
 
@@ -13,15 +13,15 @@ use zeroize::Zeroizing;
 /// Longer lines are not invitations.
 pub const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Where a receiver finds its root, and how it proves that it was invited.
+/// The root's addresses and the session's secret.
 pub struct Invitation {
-    /// What host the receiver is.
+    /// The receiver's name in the push.
     pub host: String,
     /// The session's secret.
     pub secret: Secret,
-    /// The root's addresses, one of which the receiver should reach.
+    /// The root's addresses, of which the receiver tries all.
     pub addresses: Vec<IpAddr>,
-    /// The port at which the root waits.
+    /// The root's port.
     pub port: u16,
     /// The part of a trace that the receiver writes to standard output.
     pub trace: Option<Part>,
@@ -38,7 +38,7 @@ struct Line {
     trace: Option<Part>,
 }
 
-/// What all versions have in common.
+/// The field that all versions have.
 #[derive(Deserialize)]
 struct Version {
     version: u16,
@@ -48,7 +48,7 @@ impl Invitation {
     /// The line, with its end.
     pub fn to_line(&self) -> Zeroizing<String> {
         let line = Line {
-            version: rdmc::bootstrap::PROTOCOL_VERSION,
+            version: session::PROTOCOL_VERSION,
             host: self.host.clone(),
             secret: self.secret.to_hex(),
             addresses: self.addresses.clone(),
@@ -60,19 +60,19 @@ impl Invitation {
         text
     }
 
-    /// Reads a line. Errors: something else, or of another version.
+    /// Parses a line. Errors: not an invitation, or of another version.
     pub fn from_line(line: &str) -> Result<Self, String> {
         let wrong = |error| {
             format!(
                 "standard input has no invitation of `rdmc push` ({error}); see `rdmc help receive`"
             )
         };
-        // First of all: other versions may say everything else in another way.
+        // First: all other fields may differ between versions.
         let Version { version } = serde_json::from_str(line).map_err(wrong)?;
-        let own = rdmc::bootstrap::PROTOCOL_VERSION;
+        let own = session::PROTOCOL_VERSION;
         if version != own {
             return Err(format!(
-                "the root speaks version {version} of the protocol, this rdmc version {own}; install \
+                "the root uses version {version} of the protocol, this rdmc version {own}; install \
                  the same rdmc on all hosts"
             ));
         }
@@ -107,7 +107,7 @@ mod tests {
         let secret = Secret::from_bytes([9; 32]);
         let (addresses, trace) = (Vec::new(), None);
         let line = Invitation { host: "a".into(), secret, addresses, port: 7, trace }.to_line();
-        let own = format!("\"version\":{}", rdmc::bootstrap::PROTOCOL_VERSION);
+        let own = format!("\"version\":{}", session::PROTOCOL_VERSION);
         let other = line.replace(&own, "\"version\":99");
         assert!(Invitation::from_line(&other).err().unwrap().contains("version 99"));
         let new = "{\"version\":99,\"addresses\":{\"v4\":[]}}";

@@ -1,7 +1,6 @@
-//! Starting receivers on their hosts, and what becomes of these processes.
+//! Receiver processes: starting them on their hosts, and watching them.
 //!
-//! Each costs this process one descriptor while it runs, its standard error (and one more with a trace), beside
-//! those of the few that are starting.
+//! Each running one costs a descriptor here, its standard error (and one more with a trace).
 
 use std::{
     collections::VecDeque,
@@ -21,48 +20,48 @@ use files::PushHandle;
 use rdmc::Secret;
 
 use crate::{
-    failure::{Failure, say},
+    failure::{Failure, print_message},
     invitation::Invitation,
     recording::Recording,
 };
 
-/// How often processes are looked at.
+/// How often processes are checked.
 const TICK: Duration = Duration::from_millis(20);
-/// How long processes may take to end by themselves when the push is over.
-const FAREWELL: Duration = Duration::from_secs(4);
-/// The same for those of hosts that were lost: they say why, if they can.
-const LOST_FAREWELL: Duration = Duration::from_secs(1);
+/// How long processes may take to end by themselves after the push.
+const END_TIMEOUT: Duration = Duration::from_secs(4);
+/// The same for those of lost hosts, which may still print the reason.
+const LOST_END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many launchers may be starting at the same time, unless something else is said. More of them than processors
-/// only wait for each other; much more, and servers of ssh behind a common gateway refuse them.
+/// The default of how many launchers start at the same time: enough for all processors, few enough for the ssh servers
+/// behind one gateway.
 const FANOUT: usize = 64;
 
 /// The command that starts a receiver on a host.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// Words before the receiver's own; `{host}` stands for the host. None: on this machine.
+    /// The arguments before the receiver's own; `{host}` stands for the host. Empty: on this machine.
     words: Vec<String>,
     /// The receiver's program.
     rdmc: String,
     verbose: bool,
     recording: Option<Arc<Recording>>,
-    /// How many may be starting at the same time.
+    /// How many start at the same time.
     fanout: usize,
-    /// How long all of them together may take to call back.
+    /// How long all of them together may take to connect.
     timeout: Duration,
 }
 
 impl Launcher {
-    /// A launcher made of a template like `ssh {host}`, split as a shell would, without one.
+    /// A launcher from a template like `ssh {host}`, split into words as a shell would.
     pub fn from_template(template: &str, rdmc: &str, verbose: bool) -> Result<Self, Failure> {
         let words = shlex::split(template).filter(|words| !words.is_empty()).ok_or_else(|| {
-            Failure::Usage(format!("--launcher \"{template}\" is not a command (open quotes?)"))
+            Failure::Usage(format!("--launcher \"{template}\" is not a command (unclosed quotes?)"))
         })?;
         if !words.iter().any(|word| word.contains("{host}")) {
-            let why = "has no {host}, so all receivers would start in the same place";
+            let why = "has no {host}, so all receivers would start on the same host";
             return Err(Failure::Usage(format!("--launcher \"{template}\" {why}")));
         }
-        // It joins its words with spaces, and a shell at the host takes them apart.
+        // ssh joins its arguments with spaces, and a shell at the host splits them.
         let is_ssh = |word: &String| Path::new(word).file_name().is_some_and(|name| name == "ssh");
         let rdmc = match words.iter().any(is_ssh) {
             true => quoted(rdmc)?,
@@ -76,7 +75,7 @@ impl Launcher {
         Self { words, rdmc, verbose, recording: None, fanout, timeout }
     }
 
-    /// Starts this very program, on this machine.
+    /// Starts this program on this machine.
     pub fn local(verbose: bool) -> Result<Self, Failure> {
         let own = std::env::current_exe().map_err(Failure::while_doing("finding this program"))?;
         let rdmc = own.to_str().map(str::to_owned).ok_or_else(|| {
@@ -85,19 +84,19 @@ impl Launcher {
         Ok(Self::new(Vec::new(), rdmc, verbose))
     }
 
-    /// At most so many start at the same time, and all within this time.
-    pub fn paced(self, fanout: usize, timeout: Duration) -> Self {
+    /// Limits how many start at the same time, and the time for all.
+    pub fn limited(self, fanout: usize, timeout: Duration) -> Self {
         Self { fanout, timeout, ..self }
     }
 
-    /// How long one that does not call back keeps others from being started: so that even if none does,
-    /// all have been started in half of the time that they have.
-    fn patience(&self, hosts: usize) -> Duration {
+    /// How long a receiver that does not connect delays the next ones: short enough that even if none connects, all
+    /// are started within half of the timeout.
+    fn start_timeout(&self, hosts: usize) -> Duration {
         let rounds = hosts.div_ceil(self.fanout).max(1);
         self.timeout / 2 / u32::try_from(rounds).unwrap_or(u32::MAX)
     }
 
-    /// Receivers write their parts of this trace.
+    /// Lets receivers write their parts of this trace.
     pub fn recorded(self, recording: Option<&Arc<Recording>>) -> Self {
         Self { recording: recording.cloned(), ..self }
     }
@@ -115,7 +114,7 @@ impl Launcher {
     }
 }
 
-/// One word of a shell at the host, where `~/` stays what it is.
+/// Quotes a path for the shell at the host, except a leading `~/`.
 fn quoted(path: &str) -> Result<String, Failure> {
     let (home, rest) = match path.strip_prefix("~/") {
         Some(rest) => ("~/", rest),
@@ -126,7 +125,7 @@ fn quoted(path: &str) -> Result<String, Failure> {
     Ok(format!("{home}{rest}"))
 }
 
-/// Where receivers call.
+/// Where receivers connect.
 #[derive(Clone)]
 pub struct Callback {
     /// The root's addresses.
@@ -139,52 +138,53 @@ pub struct Callback {
 
 /// The processes of a push.
 pub struct Receivers {
-    crew: Arc<Mutex<Crew>>,
+    processes: Arc<Mutex<Processes>>,
     ended: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Crew {
-    /// Hosts that are still to be started, by index and name.
+struct Processes {
+    /// Hosts without a started receiver, by index and name.
     waiting: VecDeque<(usize, String)>,
     launched: Vec<Launched>,
 }
 
 struct Launched {
     host: usize,
-    /// How many were started on this host before it.
+    /// How many were started on this host before.
     start: u32,
     since: Instant,
-    has_called: bool,
+    has_connected: bool,
     child: Child,
     status: Option<ExitStatus>,
-    /// The last line on standard error that was not empty.
-    last_words: Arc<Mutex<String>>,
+    /// Its last line on standard error that is not empty.
+    last_line: Arc<Mutex<String>>,
 }
 
 impl Receivers {
-    /// Starts a receiver on each host (index and name), on a thread of its own. What cannot be
-    /// started, or ends, is reported to the push.
+    /// Starts a thread that starts a receiver on each host (index and name). Receivers that cannot be started, or end,
+    /// are reported to the push.
     ///
-    /// Errors: no thread can be had.
+    /// Errors: no thread.
     pub fn launch(
         launcher: &Launcher,
         hosts: &[(usize, String)],
         callback: &Callback,
         push: &PushHandle,
     ) -> Result<Self, Failure> {
-        let crew = Crew { waiting: hosts.iter().cloned().collect(), launched: Vec::new() };
-        let crew = Arc::new(Mutex::new(crew));
+        let processes =
+            Processes { waiting: hosts.iter().cloned().collect(), launched: Vec::new() };
+        let processes = Arc::new(Mutex::new(processes));
         let ended = Arc::new(AtomicBool::new(false));
-        let patience = launcher.patience(hosts.len());
-        let (watched, stop, push) = (Arc::clone(&crew), Arc::clone(&ended), push.clone());
+        let timeout = launcher.start_timeout(hosts.len());
+        let (watched, stop, push) = (Arc::clone(&processes), Arc::clone(&ended), push.clone());
         let (launcher, callback) = (launcher.clone(), callback.clone());
         let watch = move || {
             while !stop.load(Ordering::Relaxed) {
-                lock(&watched).launched.iter_mut().for_each(|launched| launched.look(&push));
+                lock(&watched).launched.iter_mut().for_each(|launched| launched.check(&push));
                 while !stop.load(Ordering::Relaxed) {
-                    let next = lock(&watched).next(launcher.fanout, patience);
+                    let next = lock(&watched).next(launcher.fanout, timeout);
                     let Some((host, name)) = next else { break };
                     match start(&launcher, (host, &name), 0, &callback) {
                         Ok(launched) => lock(&watched).launched.push(launched),
@@ -198,18 +198,18 @@ impl Receivers {
             .name("rdmc-watch".into())
             .spawn(watch)
             .map_err(Failure::while_doing("starting a thread"))?;
-        Ok(Self { crew, ended, watcher: Some(watcher) })
+        Ok(Self { processes, ended, watcher: Some(watcher) })
     }
 
-    /// A host's receiver has called back, or is given up: the next one may be started.
-    pub fn has_called(&self, host: usize) {
-        let mut crew = lock(&self.crew);
-        for launched in crew.launched.iter_mut().filter(|launched| launched.host == host) {
-            launched.has_called = true;
+    /// A host's receiver has connected or is given up: the next one may start.
+    pub fn has_connected(&self, host: usize) {
+        let mut processes = lock(&self.processes);
+        for launched in processes.launched.iter_mut().filter(|launched| launched.host == host) {
+            launched.has_connected = true;
         }
     }
 
-    /// Starts a receiver anew on a host whose last one was lost: the `start`th after the first.
+    /// Starts another receiver on a host whose last one was lost: the `start`th after the first.
     pub fn launch_again(
         &self,
         launcher: &Launcher,
@@ -218,9 +218,9 @@ impl Receivers {
         callback: &Callback,
         push: &PushHandle,
     ) {
-        let mut crew = lock(&self.crew);
-        crew.waiting.retain(|waiting| waiting.0 != host.0);
-        crew.launched.retain_mut(|launched| {
+        let mut processes = lock(&self.processes);
+        processes.waiting.retain(|waiting| waiting.0 != host.0);
+        processes.launched.retain_mut(|launched| {
             let is_kept = launched.host != host.0;
             if !is_kept {
                 launched.kill();
@@ -228,37 +228,36 @@ impl Receivers {
             is_kept
         });
         match self::start(launcher, host, start, callback) {
-            Ok(launched) => crew.launched.push(launched),
+            Ok(launched) => processes.launched.push(launched),
             Err(reason) => push.host_failed(host.0, start, reason),
         }
     }
 
-    /// Waits a little for all processes to end, less for those of hosts that are lost, and then ends
-    /// them.
+    /// Waits a short time for all processes to end, less for those of lost hosts, and kills the rest.
     pub fn end(&mut self, is_lost: &dyn Fn(usize) -> bool) {
         let started = Instant::now();
-        // First, so that nobody takes the end of a process that is killed here for its own.
+        // First the watching thread, so that it does not report processes that are killed here.
         self.ended.store(true, Ordering::Relaxed);
         if let Some(watcher) = self.watcher.take() {
             let _ = watcher.join();
         }
         let is_waited_for = |launched: &mut Launched| {
-            let patience = if is_lost(launched.host) { LOST_FAREWELL } else { FAREWELL };
-            launched.poll().is_none() && started.elapsed() < patience
+            let timeout = if is_lost(launched.host) { LOST_END_TIMEOUT } else { END_TIMEOUT };
+            launched.poll().is_none() && started.elapsed() < timeout
         };
-        while lock(&self.crew).launched.iter_mut().any(is_waited_for) {
+        while lock(&self.processes).launched.iter_mut().any(is_waited_for) {
             thread::sleep(TICK);
         }
-        lock(&self.crew).launched.iter_mut().for_each(Launched::kill);
+        lock(&self.processes).launched.iter_mut().for_each(Launched::kill);
     }
 
-    /// What a host's process said last, or else how it ended if that was not well.
-    pub fn last_words(&self, host: usize) -> Option<String> {
-        let crew = lock(&self.crew);
-        let launched = crew.launched.iter().find(|launched| launched.host == host)?;
-        let words = lock(&launched.last_words).clone();
+    /// The last line of a host's process, else its exit status if it failed.
+    pub fn last_line(&self, host: usize) -> Option<String> {
+        let processes = lock(&self.processes);
+        let launched = processes.launched.iter().find(|launched| launched.host == host)?;
+        let line = lock(&launched.last_line).clone();
         let status = launched.status.filter(|status| !status.success());
-        if words.is_empty() { status.map(|status| status.to_string()) } else { Some(words) }
+        if line.is_empty() { status.map(|status| status.to_string()) } else { Some(line) }
     }
 }
 
@@ -270,12 +269,12 @@ impl Drop for Receivers {
     }
 }
 
-impl Crew {
-    /// The next host to start a receiver on, unless so many are starting already.
-    fn next(&mut self, fanout: usize, patience: Duration) -> Option<(usize, String)> {
+impl Processes {
+    /// The next host to start a receiver on, unless `fanout` are starting already.
+    fn next(&mut self, fanout: usize, timeout: Duration) -> Option<(usize, String)> {
         let is_starting = |launched: &&Launched| {
-            let has_time = launched.since.elapsed() < patience;
-            has_time && !launched.has_called && launched.status.is_none()
+            let has_time = launched.since.elapsed() < timeout;
+            has_time && !launched.has_connected && launched.status.is_none()
         };
         let starting = self.launched.iter().filter(is_starting).count();
         if starting < fanout { self.waiting.pop_front() } else { None }
@@ -283,7 +282,7 @@ impl Crew {
 }
 
 impl Launched {
-    /// Ends it, if it has not ended. Its status would only tell what is done here.
+    /// Kills it if it is running. Its status is not kept, since it would show this kill.
     fn kill(&mut self) {
         if self.poll().is_none() {
             let _ = self.child.kill();
@@ -299,22 +298,22 @@ impl Launched {
     }
 
     /// Reports the process once when it has ended.
-    fn look(&mut self, push: &PushHandle) {
+    fn check(&mut self, push: &PushHandle) {
         if self.status.is_some() || self.poll().is_none() {
             return;
         }
-        // Its last words may still be on their way through the pipe.
+        // Its last line may still be in the pipe.
         thread::sleep(TICK);
-        let words = lock(&self.last_words).clone();
+        let line = lock(&self.last_line).clone();
         let reason = match self.status {
-            // A program of this name that does not know these words.
-            Some(status) if words.starts_with("error: ") && status.code() == Some(2) => format!(
-                "its receiver could not be started: {words}; is the same version of rdmc installed \
+            // Another version of the program rejects the arguments.
+            Some(status) if line.starts_with("error: ") && status.code() == Some(2) => format!(
+                "its receiver could not be started: {line}; is the same version of rdmc installed \
                  there? (see --remote-rdmc)"
             ),
-            _ if !words.is_empty() => format!("its receiver could not be started: {words}"),
+            _ if !line.is_empty() => format!("its receiver could not be started: {line}"),
             Some(status) => format!(
-                "its receiver ended before it called back ({status}); is rdmc installed there? \
+                "its receiver ended before it connected ({status}); is rdmc installed there? \
                  (see --remote-rdmc)"
             ),
             None => return,
@@ -323,9 +322,9 @@ impl Launched {
     }
 }
 
-/// Starts a receiver on a host (index and name) on which so many were started before it.
+/// Starts a receiver on a host (index and name); `start`: how many were started there before.
 ///
-/// Errors: why it cannot be, in words for people.
+/// Errors: why it cannot be started.
 fn start(
     launcher: &Launcher,
     (index, host): (usize, &str),
@@ -337,7 +336,7 @@ fn start(
     if let Some(recording) = &launcher.recording {
         let (part, out) = recording
             .part(index, host)
-            .map_err(|error| format!("there is no file for its part of the trace: {error}"))?;
+            .map_err(|error| format!("cannot create a file for its part of the trace: {error}"))?;
         trace = Some(part);
         command.stdout(out);
     }
@@ -356,35 +355,35 @@ fn start(
         trace,
     };
     if let Some(mut stdin) = child.stdin.take() {
-        // Fits into the pipe, so this does not wait. A process that is gone already reports itself.
+        // It fits into the pipe, so this does not block. A process that has ended is reported by its status.
         let _ = stdin.write_all(invitation.to_line().as_bytes());
     }
-    let last_words = Arc::new(Mutex::new(String::new()));
+    let last_line = Arc::new(Mutex::new(String::new()));
     if let Some(stderr) = child.stderr.take() {
-        let (words, host, verbose) = (Arc::clone(&last_words), host.to_owned(), launcher.verbose);
-        // Ends when the last process that holds the pipe does; nobody waits for it.
+        let (words, host, verbose) = (Arc::clone(&last_line), host.to_owned(), launcher.verbose);
+        // Ends when the last process that has the pipe open does; not joined.
         let _ = thread::Builder::new()
             .name("rdmc-stderr".into())
-            .spawn(move || listen(stderr, &words, verbose.then_some(&host)));
+            .spawn(move || read_lines(stderr, &words, verbose.then_some(&host)));
     }
-    let (since, has_called, status) = (Instant::now(), false, None);
-    Ok(Launched { host: index, start, since, has_called, child, status, last_words })
+    let (since, has_connected, status) = (Instant::now(), false, None);
+    Ok(Launched { host: index, start, since, has_connected, child, status, last_line })
 }
 
-fn listen(stderr: ChildStderr, last_words: &Mutex<String>, show_as: Option<&String>) {
+fn read_lines(stderr: ChildStderr, last_line: &Mutex<String>, show_as: Option<&String>) {
     for line in BufReader::new(stderr).split(b'\n') {
         let Ok(line) = line else { return };
         let line = String::from_utf8_lossy(&line);
         if let Some(host) = show_as {
-            say(format_args!("{host}: {line}"));
+            print_message(format_args!("{host}: {line}"));
         }
         let line = line.trim();
-        let mut last = lock(last_words);
-        // What follows in the same breath says only how to call the program.
+        let mut last = lock(last_line);
+        // The lines after an error of the argument parser only describe the usage.
         let is_explained = last.starts_with("error: ") && !line.starts_with("rdmc: ");
         if !line.is_empty() && !is_explained {
             let line = line.strip_prefix("rdmc: ").unwrap_or(line);
-            // Hostile or broken programs say much.
+            // Limits the output of a hostile or broken program.
             *last = line.chars().take(500).collect();
         }
     }
@@ -416,13 +415,13 @@ mod tests {
     }
 
     #[test]
-    fn all_are_started_in_half_of_the_time_that_they_have() {
+    fn all_are_started_within_half_of_the_timeout() {
         let launcher = Launcher::from_template("ssh {host}", "rdmc", false).unwrap();
-        let launcher = launcher.paced(64, Duration::from_secs(30));
+        let launcher = launcher.limited(64, Duration::from_secs(30));
         for hosts in [0_usize, 1, 64, 65, 1000, 10_000] {
             let rounds = u32::try_from(hosts.div_ceil(64)).unwrap();
-            assert!(launcher.patience(hosts) * rounds <= Duration::from_secs(15), "{hosts}");
-            assert!(launcher.patience(hosts) > TICK, "{hosts}");
+            assert!(launcher.start_timeout(hosts) * rounds <= Duration::from_secs(15), "{hosts}");
+            assert!(launcher.start_timeout(hosts) > TICK, "{hosts}");
         }
     }
 }

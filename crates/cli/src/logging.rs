@@ -1,9 +1,9 @@
-//! Where logs go.
+//! Log output.
 
 use std::io::IsTerminal;
 
-/// Logs go to standard error: everything of rdmc's with --verbose, else what RUST_LOG asks for.
-/// What belongs on the timeline goes to the trace, if there is one.
+/// Logs to standard error, filtered by RUST_LOG, or at level debug with --verbose. Trace events go to the trace, if
+/// there is one.
 pub fn start(verbose: bool, trace: Option<&trace::Writer>) {
     use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
     let wanted = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());

@@ -1,7 +1,7 @@
 //! The `rdmc` command: replicate one large object to many machines.
 //!
-//! A command returns how it has ended and has told it, with `--json` as one object on standard output; or it returns
-//! why it failed and has told nothing there, which is done here. [`failure::Exit`] has the exit codes.
+//! A command prints its own result, with `--json` as one object on standard output, and returns its exit code; or it
+//! prints nothing there and returns an error, which is reported here. [`failure::Exit`] has the exit codes.
 
 use std::process::ExitCode;
 
@@ -30,7 +30,7 @@ mod replicate;
 mod standard_output;
 #[cfg(feature = "switch")]
 mod switch;
-mod way;
+mod transfer;
 #[cfg(not(feature = "switch"))]
 mod without_switch;
 
@@ -63,7 +63,7 @@ enum Command {
 }
 
 impl Command {
-    /// Whether the one thing on standard output is to be a JSON object.
+    /// Whether the result is printed as one JSON object.
     fn is_json(&self) -> bool {
         match self {
             Self::Push(args) => args.json,
@@ -96,8 +96,8 @@ fn secret() -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Many hosts take many descriptors, and the usual soft limit is for programs that use select(2). What
-/// is not to be had is said by whoever needs it.
+/// Many hosts need many descriptors; the usual soft limit is for programs that use select(2). A push checks the limit
+/// itself.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -109,22 +109,22 @@ fn main() -> ExitCode {
     raise_descriptor_limit();
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
-        Err(error) => return misunderstood(&error).into(),
+        Err(error) => return usage_error(&error).into(),
     };
     command.run().unwrap_or_else(|failure| failure.report(command.is_json())).into()
 }
 
-/// Prints the help that was asked for, or what is wrong with the arguments.
-fn misunderstood(error: &clap::Error) -> Exit {
+/// Prints the requested help, or the error in the arguments.
+fn usage_error(error: &clap::Error) -> Exit {
     use std::io::Write;
     if !error.use_stderr() {
-        // Nobody who asks for help and does not read it is told.
+        // A closed pipe is no error here.
         let _ = error.print();
         return Exit::Done;
     }
     let text = error.render().to_string();
     if text.contains(|c: char| c.is_control() && c != '\n') {
-        // Words of a shell's expansion, which are not to steer the terminal.
+        // Arguments may contain control sequences, which must not reach the terminal.
         let lines: Vec<String> = text.lines().map(plain).collect();
         let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
     } else {

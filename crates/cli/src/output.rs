@@ -1,7 +1,7 @@
-//! What a command writes: files, and standard output.
+//! Output files and standard output of a command.
 //!
-//! A file that a command reads is never one that it writes, whatever names both have. So files are opened for writing
-//! last, when everything else is checked, and are emptied only when they are known to be nothing else.
+//! A command never writes to a file that it reads, by whatever name. Output files are opened last, after all other
+//! checks, and truncated only if they are none of the files in use.
 
 use std::{
     fs::{self, File, Metadata, OpenOptions},
@@ -14,24 +14,24 @@ use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 
 use crate::{failure::Failure, standard_output};
 
-/// Files that a command reads or replaces, each with what it is to the command.
+/// Files that a command reads or replaces, each with a description.
 #[derive(Debug, Default)]
 pub struct InUse(Vec<(String, PathBuf)>);
 
 impl InUse {
-    /// Adds a file, which need not exist (yet).
+    /// Adds a file, which may not exist yet.
     pub fn add(&mut self, what: impl Into<String>, path: impl Into<PathBuf>) {
         self.0.push((what.into(), path.into()));
     }
 
-    /// Adds a file of hosts, if there is one.
+    /// Adds a file of hosts, if given.
     pub fn add_hosts_file(&mut self, path: Option<&PathBuf>) {
         if let Some(path) = path {
             self.add("--hosts-file", path);
         }
     }
 
-    /// Adds where a host of this machine puts its copy. Errors: it would replace a file in use.
+    /// Adds the copy of a receiver on this machine. Errors: it would replace a file in use.
     pub fn add_copy(&mut self, host: &str, destination: &Path) -> Result<(), Failure> {
         let found = fs::metadata(destination).ok().filter(Metadata::is_file);
         if let Some((what, _)) = found.and_then(|there| self.find(there.dev(), there.ino())) {
@@ -44,20 +44,20 @@ impl InUse {
         Ok(())
     }
 
-    /// What the file is to the command, if it is one of these by any name.
+    /// The entry that is this file, by any name.
     fn find(&self, device: u64, inode: u64) -> Option<&(String, PathBuf)> {
         self.0.iter().find(|(_, path)| {
             fs::metadata(path).is_ok_and(|known| (known.dev(), known.ino()) == (device, inode))
         })
     }
 
-    /// Errors: standard output leads to one of these.
+    /// Errors: standard output is one of these files.
     pub fn check_standard_output(&self) -> Result<(), Failure> {
         let Ok(stat) = fstat(io::stdout()) else { return Ok(()) };
         let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
         match self.find(stat.st_dev, stat.st_ino) {
             Some((what, path)) if is_file => Err(Failure::Misdirected(format!(
-                "standard output leads to {}, which is {what}",
+                "standard output is {}, which is {what}; redirect it to another file",
                 path.display()
             ))),
             _ => Ok(()),
@@ -65,14 +65,14 @@ impl InUse {
     }
 }
 
-/// Opens a file that `option` names, empty, for writing. Nothing is written to what is none of this command's business:
-/// links, permissions and owner stay as they are, and a pipe or device takes what comes.
+/// Opens the file that `option` names for writing and truncates it. Permissions, owner and links stay; pipes and
+/// devices are permitted.
 ///
-/// To be called last, when everything else has been checked. Errors: it is one of the files in use; the system's.
+/// Must be called after all other checks. Errors: it is one of the files in use; the system's.
 pub fn create(option: &str, path: &Path, in_use: &InUse) -> Result<File, Failure> {
     let failed = |error| Failure::Io(format!("{option} {}", path.display()), error);
     let is_new = matches!(fs::metadata(path), Err(error) if error.kind() == ErrorKind::NotFound);
-    // Not blocking: a FIFO that nobody reads must not be waited for.
+    // Opening a FIFO without a reader must not block.
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -83,7 +83,7 @@ pub fn create(option: &str, path: &Path, in_use: &InUse) -> Result<File, Failure
     let metadata = file.metadata().map_err(failed)?;
     if let Err(refused) = check(option, path, &metadata, in_use) {
         if is_new {
-            // A destination that did not exist yet.
+            // It was the destination of a copy, which did not exist.
             let _ = fs::canonicalize(path).and_then(fs::remove_file);
         }
         return Err(refused);
@@ -108,7 +108,7 @@ fn check(option: &str, path: &Path, opened: &Metadata, in_use: &InUse) -> Result
     Err(Failure::Usage(format!("{option} {path} would overwrite {what}{same}; name another file")))
 }
 
-/// Writes to standard output. A reader that has gone has seen what it wanted.
+/// Writes to standard output. A closed pipe is no error.
 ///
 /// Errors: [`Failure::Output`], for any other reason.
 pub fn print(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> Result<(), Failure> {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_is_none_of_the_files_in_use_by_any_name() {
+    fn files_in_use_are_refused_by_any_name() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at("input"), "precious").unwrap();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_nobody_reads_is_not_waited_for() {
+    fn a_pipe_without_a_reader_does_not_block() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe");
         rustix::fs::mknodat(

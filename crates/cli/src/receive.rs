@@ -1,4 +1,4 @@
-//! `rdmc receive`: the other end of a push.
+//! `rdmc receive`: the receiver of a push.
 
 use std::{
     io::{self, BufRead, IsTerminal, Read},
@@ -12,16 +12,14 @@ use std::{
 use clap::builder::NonEmptyStringValueParser;
 use files::receiver::{self, Placement, ReceiveError, ReceiverSettings};
 use plan::size;
-use rdmc::{
-    Secret,
-    bootstrap::{Channel, Credentials, Listener},
-};
+use rdmc::Secret;
 use rustix::system::uname;
+use session::{Channel, Credentials, Listener};
 use trace::Writer;
 
 use crate::{
     credentials::CredentialFiles,
-    failure::{Exit, Failure, say},
+    failure::{Exit, Failure, print_message},
     interrupt::{Interrupt, survive_file_size_limits},
     invitation::{Invitation, LINE_BYTES_MAX},
     logging,
@@ -29,80 +27,80 @@ use crate::{
     recording,
 };
 
-/// How long a root may take to let a receiver in.
-const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// Sessions that are served at the same time.
+/// How long connecting to a root may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// The most concurrent sessions.
 const SESSIONS_MAX: usize = 32;
 const TICK: Duration = Duration::from_millis(50);
 
 const EXAMPLES: &str = "\
 Example, for hosts without ssh:
-  (umask 077; rdmc secret > secret)            once; copy the file to all hosts by a safe way
+  (umask 077; rdmc secret > secret)            once; copy the file to all hosts over a secure channel
   rdmc receive --listen 0.0.0.0:7000 --secret-file secret --dir /srv/incoming
   rdmc push FILE --to HOST:7000 --secret-file secret     on the host that has the file
 
-With certificates instead, which an authority (ca.pem) has issued to each host by its name (docs/security.md says how):
+With certificates, which an authority (ca.pem) has issued for each host's name (see docs/security.md):
   rdmc receive --listen 0.0.0.0:7000 --cert host.pem --key host.key --ca ca.pem \\
       --allow login1 --dir /srv/incoming
   rdmc push FILE --to HOST:7000 --cert login1.pem --key login1.key --ca ca.pem
 
-Into a push that is under way, which does not name this host:
+Joining a running push that does not name this host:
   rdmc receive --join ROOT:7001 --secret-file secret --dir /srv/incoming
   rdmc push FILE --to a,b --admit 0.0.0.0:7001 --secret-file secret     on the host that has the file
 
-Whoever knows the secret, or has a certificate that is let in, may write files below the directory,
-and nowhere else. Names and digests are encrypted on their way, contents with `rdmc push --encrypt`.
+Holders of the secret, or of an accepted certificate, may write files below the directory and nowhere else.
+Names and digests are encrypted in transit, contents with `rdmc push --encrypt`.
 
-SIGTERM ends --listen with exit code 0. What has come by then is kept, and the next push of the same file to the
-same place goes on from there.";
+SIGTERM ends --listen with exit code 0. Partial copies are kept; the next push of the same file to the same
+destination resumes them.";
 
 /// Receive files (`rdmc push` runs this on each host)
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Read an invitation from standard input and call back: what a launcher runs
+    /// Read an invitation from standard input and connect to the root; for launchers
     #[arg(long, conflicts_with_all = ["listen", "credentials", "dir", "trace", "once"],
           required_unless_present_any = ["listen", "join"])]
     session: bool,
 
-    /// Wait for pushes at this address and port (port 0 takes a free one, and says which)
+    /// Listen for pushes on this address and port (port 0 takes a free one and prints it)
     #[arg(long, value_name = "IP:PORT", requires_all = ["credentials", "dir"])]
     listen: Option<SocketAddr>,
 
-    /// Take part in the push that waits at this host and port (`rdmc push --admit`), and end with
-    /// its outcome; also if it has begun long ago
+    /// Join the push that listens at this host and port (`rdmc push --admit`), which may be running
+    /// already, and end with its outcome
     #[arg(long, value_name = "HOST:PORT", requires_all = ["credentials", "dir"], conflicts_with_all = ["listen", "session", "once"])]
     join: Option<String>,
 
-    /// What this host is called in the push that it joins [default: its host name]
+    /// Name of this host in the push that it joins [default: its host name]
     #[arg(long, value_name = "NAME", requires = "join", value_parser = NonEmptyStringValueParser::new())]
     name: Option<String>,
 
     #[command(flatten)]
     credentials: CredentialFiles,
 
-    /// Let in only roots whose certificate is for this name (subjectAltName); may be given several
-    /// times. Without it, all that --ca has issued a certificate for
+    /// Accept only roots whose certificate is for this name (subjectAltName); may be given several
+    /// times [default: all with a certificate of --ca]
     #[arg(long, value_name = "NAME", requires = "cert")]
     allow: Vec<String>,
 
-    /// Where files go; destinations outside are refused
+    /// Directory for files; destinations outside are refused
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Refuse longer objects, before anything is made for them
+    /// Refuse longer files before anything is written
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, conflicts_with = "session")]
     max_size: Option<u64>,
 
-    /// Write what this member does when, for https://ui.perfetto.dev or chrome://tracing
+    /// Write a trace of this member for https://ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// End after one push, with its outcome
+    /// End after one push with its outcome
     #[arg(long)]
     once: bool,
 
-    /// Say on standard error what happens (or choose by RUST_LOG)
+    /// Log to stderr (or choose the level with RUST_LOG)
     #[arg(short, long)]
     verbose: bool,
 }
@@ -126,7 +124,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let mut in_use = InUse::default();
     args.credentials.add_to(&mut in_use);
     let name = format!("receiver {host}");
-    let trace = args.trace.as_ref().map(|path| recording::alone(path, &in_use, name));
+    let trace = args.trace.as_ref().map(|path| recording::standalone(path, &in_use, name));
     let interrupt = Interrupt::catch(false)?.begin();
     let (stop, placement) = (interrupt.flag(), Placement::Below(directory.clone()));
     let settings = ReceiverSettings { host, placement, bytes_max: args.max_size, stop };
@@ -138,12 +136,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 fn join(root: &str, credentials: &Credentials, settings: &ReceiverSettings) -> Result<(), Failure> {
-    let channel = receiver::join(root, credentials, CALL_TIMEOUT).map_err(|error| {
+    let channel = receiver::join(root, credentials, CONNECT_TIMEOUT).map_err(|error| {
         Failure::Failed(format!("cannot join a push at {root}: {error} (is one under way?)"))
     })?;
     let path = receiver::serve(channel, settings).map_err(failure)?;
     if let Some(path) = path {
-        say(path.display());
+        print_message(path.display());
     }
     Ok(())
 }
@@ -156,13 +154,13 @@ fn recorded(
 ) -> Result<Exit, Failure> {
     logging::start(verbose, writer.as_ref());
     let outcome = run();
-    let traced = recording::became(writer.map_or(Ok(()), recording::close));
+    let traced = recording::exit(writer.map_or(Ok(()), recording::close));
     outcome.map(|()| traced)
 }
 
 fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
     if io::stdin().is_terminal() {
-        let hint = "is for launchers, which pass an invitation on; people use --listen";
+        let hint = "is for launchers, which provide an invitation; use --listen";
         return Err(Failure::Usage(format!("receive --session {hint}")));
     }
     let mut line = zeroize::Zeroizing::new(String::new());
@@ -177,21 +175,21 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
     let writer = writer.map_err(Failure::while_doing("its part of the trace"))?;
     let stop = Interrupt::catch(false)?.begin().flag();
     recorded(writer, verbose, || {
-        // Who starts a receiver has the rights of its user anyway.
+        // The launcher already has the rights of this user.
         let placement = Placement::Anywhere;
         let settings = ReceiverSettings { host, placement, bytes_max: None, stop };
-        call(&addresses, port, &secret, &settings)
+        connect(&addresses, port, &secret, &settings)
     })
 }
 
-fn call(
+fn connect(
     addresses: &[IpAddr],
     port: u16,
     secret: &Secret,
     settings: &ReceiverSettings,
 ) -> Result<(), Failure> {
-    let channel = receiver::call(addresses, port, secret, CALL_TIMEOUT).map_err(|error| {
-        Failure::Failed(format!("cannot call the root back: {error} (see --advertise)"))
+    let channel = receiver::call(addresses, port, secret, CONNECT_TIMEOUT).map_err(|error| {
+        Failure::Failed(format!("cannot connect to the root: {error} (see --advertise)"))
     })?;
     receiver::serve(channel, settings).map(drop).map_err(failure)
 }
@@ -213,44 +211,44 @@ fn listen(
     let failed = |error| Failure::Io(format!("listening on {address}"), error);
     let listener = TcpListener::bind(address).map_err(failed)?;
     let (admitted, inbox) = mpsc::channel();
-    // Whoever cannot prove to belong here is not the one push that is waited for.
+    // A peer that fails to authenticate does not count for `--once`.
     let admit = move |channel| match channel {
         Ok(channel) => drop(admitted.send(channel)),
-        Err(error) => say(format_args!("turned away: {error}")),
+        Err(error) => print_message(format_args!("rejected: {error}")),
     };
-    let door = Listener::open(listener, credentials, admit).map_err(failed)?;
-    say(format_args!("listening on {}", door.address()));
+    let listener = Listener::open(listener, credentials, admit).map_err(failed)?;
+    print_message(format_args!("listening on {}", listener.address()));
     let mut sessions: Vec<thread::JoinHandle<()>> = Vec::new();
     while !interrupt.happened() {
         sessions.retain(|session| !session.is_finished());
         let Ok(channel) = inbox.recv_timeout(TICK) else { continue };
         if once {
-            drop(door);
+            drop(listener);
             return receiver::serve(channel, settings).map(drop).map_err(failure);
         }
         if sessions.len() >= SESSIONS_MAX {
-            say(format_args!("turned away: {SESSIONS_MAX} pushes are under way already"));
+            print_message(format_args!("rejected: {SESSIONS_MAX} pushes are running already"));
             continue;
         }
         let settings = settings.clone();
         let session = move || serve(channel, &settings);
-        // Without a thread the root is hung up on, which it reports.
+        // Without a thread the connection is closed, which the root reports.
         sessions.extend(thread::Builder::new().name("rdmc-session".into()).spawn(session));
     }
-    drop(door);
-    // They see the same flag, and keep what has come for a later push.
+    drop(listener);
+    // They end by the same flag and keep their partial copies.
     for session in sessions {
         let _ = session.join();
     }
-    // So services are ended, which is no failure; but the one push of `--once` has not come.
+    // SIGTERM ends a service, which is no failure; with `--once` the awaited push is missing.
     if interrupt.is_termination() && !once { Ok(()) } else { Err(Failure::Interrupted) }
 }
 
 fn serve(channel: Channel, settings: &ReceiverSettings) {
     let peer = channel.peer();
     match receiver::serve(channel, settings) {
-        Ok(Some(path)) => say(format_args!("{} from {peer}", path.display())),
-        Ok(None) => say(format_args!("measured by {peer}")),
-        Err(error) => say(format_args!("nothing from {peer}: {error}")),
+        Ok(Some(path)) => print_message(format_args!("{} from {peer}", path.display())),
+        Ok(None) => print_message(format_args!("measured by {peer}")),
+        Err(error) => print_message(format_args!("no file from {peer}: {error}")),
     }
 }

@@ -1,8 +1,7 @@
-//! `--trace`: what each member does when, in one file.
+//! `--trace`: a trace of all members in one file.
 //!
-//! Receivers that this process starts write their parts to their standard output, which leads to a
-//! file without a name here: a part arrives by whatever launcher there is, and nothing is left
-//! behind if this process is killed.
+//! Launched receivers write their parts to their standard output, which is an unnamed file here. So parts arrive through
+//! any launcher, and nothing is left behind if this process is killed.
 
 use std::{
     fs::File,
@@ -15,15 +14,15 @@ use std::{
 use trace::{Part, Process, Trace, Writer};
 
 use crate::{
-    failure::{Exit, Failure, say},
+    failure::{Exit, Failure, print_message},
     logging,
     output::{self, InUse},
 };
 
-/// A trace that is being written.
+/// A trace of this process and of the receivers that it launches.
 #[derive(Debug)]
 pub struct Recording {
-    /// Where files without a name are.
+    /// The directory of the unnamed files.
     directory: PathBuf,
     trace: Trace,
     parts: Mutex<Vec<File>>,
@@ -32,7 +31,7 @@ pub struct Recording {
 impl Recording {
     fn begin(path: &Path, out: File) -> io::Result<Self> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        // Beside pipes and devices there is no place for files.
+        // If the trace is a pipe or a device, its directory cannot have files.
         let directory = match out.metadata()?.is_file() {
             true => parent.unwrap_or(Path::new(".")).to_owned(),
             false => std::env::temp_dir(),
@@ -40,10 +39,10 @@ impl Recording {
         Ok(Self { directory, trace: Trace::begin(out)?, parts: Mutex::default() })
     }
 
-    /// What the process of a host has to know, and where it writes. Hosts count from 0; a host that
-    /// is started several times has several parts.
+    /// The part of a host's process, and the file for it. Hosts count from 0; a host that is started several times has
+    /// several parts.
     ///
-    /// Errors: no file can be made beside the trace.
+    /// Errors: no file can be created beside the trace.
     pub fn part(&self, host: usize, name: &str) -> io::Result<(Part, File)> {
         let number = u32::try_from(host + 1).unwrap_or(u32::MAX);
         Ok((self.trace.part(number, name), self.file()?))
@@ -69,11 +68,11 @@ impl Recording {
     }
 }
 
-/// Runs a command with logs, and with a trace if there is to be one, of this process and of those
-/// that it starts. Returns also what became of the trace, which is said.
+/// Runs a command with logs and, if requested, with a trace. Also returns the exit code of the trace, whose errors are
+/// printed.
 ///
-/// All arguments have been checked before: the trace is none of the files in use, and nothing but it
-/// is written to before `run`. Errors: the trace cannot be begun; what the command says.
+/// Must be called after all arguments are checked, since it opens the trace file. Errors: the trace cannot be opened;
+/// those of the command.
 pub fn around<T>(
     trace: Option<&PathBuf>,
     in_use: &InUse,
@@ -98,45 +97,45 @@ pub fn around<T>(
         Some(recording) => recording.join(),
         None => Err(io::Error::other("receivers are still writing to it")),
     });
-    Ok((outcome?, became(written)))
+    Ok((outcome?, exit(written)))
 }
 
-/// How a command ends as far as its trace is concerned. Says it if the trace is not whole.
-pub fn became(written: io::Result<()>) -> Exit {
+/// The exit code of a trace; prints its error.
+pub fn exit(written: io::Result<()>) -> Exit {
     match written {
         Ok(()) => Exit::Done,
         Err(error) => {
-            say(format_args!("the trace is not complete: {error}"));
+            print_message(format_args!("the trace is not complete: {error}"));
             Exit::Output
         }
     }
 }
 
-/// For a receiver that was invited: writes its part to standard output.
+/// The part of a launched receiver, written to standard output.
 ///
-/// Errors: no thread or descriptor can be had.
+/// Errors: no thread or descriptor.
 pub fn to_standard_output(part: &Part) -> io::Result<Writer> {
     let out = io::stdout().as_fd().try_clone_to_owned()?;
     Writer::start(out.into(), part)
 }
 
-/// For a receiver that nobody has invited: a trace of its own.
+/// A trace of a receiver that was not launched.
 ///
-/// Errors: the file is in use or cannot be made; no thread can be had.
-pub fn alone(path: &Path, in_use: &InUse, name: String) -> Result<Writer, Failure> {
+/// Errors: the file is in use or cannot be created; no thread.
+pub fn standalone(path: &Path, in_use: &InUse, name: String) -> Result<Writer, Failure> {
     let process = Process { number: std::process::id(), name };
     let out = output::create("--trace", path, in_use)?;
     Writer::start(out, &Part::alone(Some(process)))
         .map_err(Failure::while_doing(format_args!("--trace {}", path.display())))
 }
 
-/// Ends a part, and says if it lacks something.
+/// Ends a part; prints a message if events were lost.
 ///
 /// Errors: it could not be written.
 pub fn close(writer: Writer) -> io::Result<()> {
     let lost = writer.close()?.lost;
     if lost > 0 {
-        say(format_args!("the trace lacks {lost} events: the disk was slower than they came"));
+        print_message(format_args!("the trace lacks {lost} events: the disk was too slow"));
     }
     Ok(())
 }

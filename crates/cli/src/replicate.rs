@@ -1,5 +1,4 @@
-//! One push from its start to its report, for `rdmc push` and `rdmc demo` alike, and what `rdmc bench`
-//! has in common with it.
+//! One push from its start to its report, for `rdmc push` and `rdmc demo`; and the start of receivers for `rdmc bench`.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,14 +6,14 @@ use files::{HostState, Push, PushEvent, PushHandle, PushReport, PushSettings, Re
 use rdmc::Secret;
 
 use crate::{
-    failure::{Failure, say},
+    failure::{Failure, print_message},
     interrupt::Interrupt,
     launch::{Callback, Launcher, Receivers},
 };
 
-/// Starts the receivers that have to be started, replicates, and waits for them to end.
+/// Launches receivers, replicates, and waits for the receivers to end.
 ///
-/// Errors: what prevents even the start; everything else is in the report.
+/// Errors: those that prevent the start; all others are in the report.
 pub fn replicate(
     source: Source,
     settings: PushSettings,
@@ -25,25 +24,25 @@ pub fn replicate(
     let start = Start::of(&settings);
     let push = Push::open(source, settings).map_err(|error| Failure::of_push(&error))?;
     if let Some(address) = push.admission_address() {
-        say(format_args!("receivers may join at {address}"));
+        print_message(format_args!("receivers may join at {address}"));
     }
     interrupt.watch(push.handle());
     let handle = push.handle();
     let (mut receivers, callback) = start.receivers(launcher, push.control_port(), &handle)?;
     let mut report = push.run(&mut |event| {
         if let PushEvent::Retry { host, start: again, .. } = event
-            && let Some((_, name)) = start.called.iter().find(|(called, _)| *called == host)
+            && let Some((_, name)) = start.hosts.iter().find(|(launched, _)| *launched == host)
         {
             receivers.launch_again(launcher, (host, name), again, &callback, &handle);
         }
         if let PushEvent::Host { host, state } = &event
             && *state != HostState::Awaited
         {
-            receivers.has_called(*host);
+            receivers.has_connected(*host);
         }
         observe(event);
     });
-    // Receivers that were told that it is over need their time to let go of what they have.
+    // After an error all receivers have the last message, and need time to close their partial copies.
     let is_over = report.error.is_some();
     receivers.end(&|host| match report.hosts[host].state {
         HostState::Failed(_) => !is_over,
@@ -53,16 +52,16 @@ pub fn replicate(
     if report.error.is_none() {
         for (index, host) in report.hosts.iter_mut().enumerate() {
             if let HostState::Failed(reason) | HostState::Unknown(reason) = &mut host.state {
-                add_last_words(reason, index, &receivers);
+                add_last_line(reason, index, &receivers);
             }
         }
     }
     Ok(report)
 }
 
-/// What it takes to start the receivers that have to be started.
+/// Receivers to launch, by index and name, and the parameters of their invitations.
 pub struct Start {
-    called: Vec<(usize, String)>,
+    hosts: Vec<(usize, String)>,
     local_only: bool,
     advertise: Option<IpAddr>,
     secret: Secret,
@@ -70,19 +69,20 @@ pub struct Start {
 
 impl Start {
     pub fn of(settings: &PushSettings) -> Self {
-        let called = settings.hosts.iter().enumerate();
-        let called = called.filter(|(_, host)| host.reach == Reach::Calls);
+        let hosts = settings.hosts.iter().enumerate();
+        let hosts = hosts.filter(|(_, host)| host.reach == Reach::Calls);
         Self {
-            called: called.map(|(index, host)| (index, host.name.clone())).collect(),
+            hosts: hosts.map(|(index, host)| (index, host.name.clone())).collect(),
             local_only: settings.local_only,
             advertise: settings.advertise,
             secret: settings.secret.clone(),
         }
     }
 
-    /// Starts them. They call this machine at the port; what cannot be started is reported.
+    /// Launches them; they connect to this machine at the port. Receivers that cannot be started are reported to the
+    /// push.
     ///
-    /// Errors: this machine has no address; no thread can be had.
+    /// Errors: this machine has no address; no thread.
     pub fn receivers(
         &self,
         launcher: &Launcher,
@@ -91,12 +91,12 @@ impl Start {
     ) -> Result<(Receivers, Callback), Failure> {
         let addresses = own_addresses(self.local_only, self.advertise)?;
         let callback = Callback { addresses, port, secret: self.secret.clone() };
-        let receivers = Receivers::launch(launcher, &self.called, &callback, push)?;
+        let receivers = Receivers::launch(launcher, &self.hosts, &callback, push)?;
         Ok((receivers, callback))
     }
 }
 
-/// Where receivers may find this machine.
+/// Addresses of this machine for receivers.
 fn own_addresses(local_only: bool, advertise: Option<IpAddr>) -> Result<Vec<IpAddr>, Failure> {
     if local_only {
         return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
@@ -111,22 +111,22 @@ fn own_addresses(local_only: bool, advertise: Option<IpAddr>) -> Result<Vec<IpAd
         .filter(|interface| !interface.is_loopback() && !interface.is_link_local())
         .map(if_addrs::Interface::ip)
         .collect();
-    // IPv4 first: the order in which receivers try.
+    // IPv4 first: receivers try in this order.
     addresses.sort_by_key(IpAddr::is_ipv6);
     addresses.dedup();
     if addresses.is_empty() {
-        let remedy = "connect it, or try `rdmc push --local`";
+        let remedy = "connect it to a network, or use --local";
         return Err(Failure::Failed(format!("this machine has no network address; {remedy}")));
     }
     Ok(addresses)
 }
 
-/// A receiver's own words say more than "the connection was lost".
-pub fn add_last_words(reason: &mut String, host: usize, receivers: &Receivers) {
-    if let Some(words) = receivers.last_words(host)
-        && !reason.contains(&words)
-        && !words.contains(reason.as_str())
+/// Adds the last line of a receiver's process to a failure, unless one contains the other.
+pub fn add_last_line(reason: &mut String, host: usize, receivers: &Receivers) {
+    if let Some(line) = receivers.last_line(host)
+        && !reason.contains(&line)
+        && !line.contains(reason.as_str())
     {
-        reason.push_str(&format!(" [{words}]"));
+        reason.push_str(&format!(" [{line}]"));
     }
 }

@@ -1,8 +1,8 @@
-//! Standard output, whose reader may have gone.
+//! Standard output.
 
 use std::io::{self, ErrorKind, Write};
 
-/// Writes to standard output. A reader that has gone, as in `rdmc plan ... | head`, has seen what it wanted.
+/// Writes to standard output. A closed pipe, as in `rdmc plan ... | head`, is no error.
 ///
 /// Errors: any other reason.
 pub fn write(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! What a build without the feature `switch` says instead.
+//! `rdmc switch` in a build without the feature `switch`.
 
 use crate::failure::{Exit, Failure};
 
@@ -10,7 +10,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether the answer is to be a JSON object.
+    /// Whether the result is printed as one JSON object.
     pub fn is_json(&self) -> bool {
         self.words.iter().any(|word| word == "--json")
     }
@@ -21,10 +21,10 @@ pub fn run(_: &Args) -> Result<Exit, Failure> {
     Err(lacks("rdmc switch"))
 }
 
-/// This cannot be asked of this build.
+/// The error for an option or command that this build lacks.
 pub fn lacks(what: &str) -> Failure {
     Failure::Usage(format!(
-        "{what}: this rdmc was built without groups that switches copy; build one that has them by \
+        "{what}: this rdmc was built without the feature switch; build it with \
          `cargo build --release -p rdmc-cli --features switch`"
     ))
 }

@@ -1,9 +1,8 @@
 //! `rdmc bench` over loopback: what it reports, not how fast anything is.
 
-mod common;
-
-use common::{Outcome, Place, await_that, children, is_running, signal};
 use serde_json::Value;
+
+use crate::common::{Outcome, Place, await_that, children, has_thread, is_running, signal};
 
 const SMALL: &str = "bench --local 3 --fabric tcp --size 100000 --repeats 3 --round-trips 5";
 
@@ -95,15 +94,17 @@ fn hosts_that_cannot_be_reached_are_named() {
     outcome.has_failed_with(1, "a: the launcher \"no-such-launcher\" is not installed here");
 }
 
-/// Whatever fabrics are looked at before: libraries of theirs must not take over signals.
+/// Also after libraries of fabrics were loaded, which must not install signal handlers.
 #[test]
 fn ctrl_c_ends_a_bench_and_its_receivers() {
     let place = Place::with(0);
     let arguments = ["bench", "--local", "2", "--round-trips", "1000000", "--fabric", "auto"];
     let bench = place.rdmc(&arguments).spawn().unwrap();
-    await_that("receivers are there", || children(bench.id()).len() == 2);
-    // Now they come in, and measurements start.
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let is_joined = |receiver: &u32| has_thread(*receiver, "rdmc-progress");
+    await_that("the receivers take part in groups", || {
+        let receivers = children(bench.id());
+        receivers.len() == 2 && receivers.iter().all(is_joined)
+    });
     let receivers = children(bench.id());
     signal(bench.id(), "INT");
     let outcome = Outcome::of(bench.wait_with_output().unwrap());

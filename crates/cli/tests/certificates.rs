@@ -1,15 +1,14 @@
 //! Receivers that listen and know roots by certificates.
 
-mod common;
-
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
     path::Path,
 };
 
-use common::{Listener, Place};
 use testing::{Authority, Issued};
+
+use crate::common::{Listener, Place};
 
 /// The options that name these files; the key becomes its owner's alone.
 fn options(files: &Issued) -> Vec<String> {
@@ -46,18 +45,17 @@ fn certificates_let_a_push_reach_receivers_that_listen() {
 }
 
 #[test]
-fn who_is_refused_hears_why() {
+fn refused_roots_get_the_reason() {
     let (place, authority) = (Place::with(1000), Authority::new("one"));
     let mut one = listener(&place, "one", &authority.issue("127.0.0.1"));
     let push = |host: &str, port: u16, root: &Issued| {
         let host = format!("{host}:{port}");
         place.run(&words(&["push", "object", "--to", &host], &options(root)))
     };
-    let (login, stranger) = (authority.issue("login1"), authority.issue("login2"));
-    push("127.0.0.1", one.port, &stranger)
-        .has_failed_with(1, "`rdmc receive --allow` names others");
+    let (login, other) = (authority.issue("login1"), authority.issue("login2"));
+    push("127.0.0.1", one.port, &other).has_failed_with(1, "it may allow other names alone");
     let said = one.next_line();
-    assert!(said.contains("turned away") && said.contains("allowed here: login1"), "{said}");
+    assert!(said.contains("rejected: ") && said.contains("allowed here: login1"), "{said}");
     push("localhost", one.port, &login).has_failed_with(1, "its certificate is not for localhost");
     let other = Authority::new("two");
     push("127.0.0.1", one.port, &other.issue("login1"))

@@ -1,17 +1,15 @@
 //! Receivers that join a push.
 
-mod common;
-
 use std::{
     fs::{self, Permissions},
+    io::{BufRead, BufReader},
     net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     process::Child,
     thread,
-    time::Duration,
 };
 
-use common::{Listener, Outcome, Place, await_that, signal};
+use crate::common::{Listener, Outcome, Place, await_that, signal};
 
 const SECRET: [&str; 2] = ["--secret-file", "secret"];
 
@@ -47,16 +45,21 @@ fn a_receiver_joins_in_the_middle() {
     let port = free_port();
     let admit = format!("127.0.0.1:{port}");
     let push = ["push", "object", "--to", &hosts, "--admit", &admit, "--json"];
-    let push = place.start_and_await_blocks(&[&push[..], &SECRET].concat(), "one");
-    // What is not there yet waits for the one that stands still.
+    let mut push = place.rdmc(&[&push[..], &SECRET].concat());
+    let mut push = push.env("RUST_LOG", "files=debug").spawn().unwrap();
+    place.await_bytes("one", 0);
+    // The transfer cannot end while one receiver is stopped.
     signal(listeners[1].child.id(), "STOP");
     let three = join(&place, port, "three");
-    thread::sleep(Duration::from_secs(2));
+    let mut log = BufReader::new(push.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(log.any(|line| line.contains("aborting a group")), "no group was replaced");
     signal(listeners[1].child.id(), "CONT");
+    let drain = thread::spawn(move || log.for_each(drop));
 
     let three = outcome(three);
     assert_eq!(three.code, Some(0), "{three:?}");
     let push = outcome(push);
+    drain.join().unwrap();
     assert_eq!(push.code, Some(0), "{push:?}");
     assert!(["one/object", "two/object", "three/object"].into_iter().all(|it| place.is_copy(it)));
     let summary: serde_json::Value = serde_json::from_str(&push.out).unwrap();
@@ -65,17 +68,17 @@ fn a_receiver_joins_in_the_middle() {
 }
 
 #[test]
-fn who_may_not_join_is_told_why() {
+fn refused_receivers_get_the_reason() {
     let place = place(1_000);
     let port = free_port();
     let admit = format!("127.0.0.1:{port}");
-    // The push waits for somebody who does not come.
+    // The push waits for a host that does not connect.
     let waits = ["--to", "nobody", "--launcher", "sh -c 'sleep 5' {host}", "--admit", &admit];
     let push = [&["push", "object"], &waits[..]].concat();
     let push = place.rdmc(&[&push[..], &SECRET].concat()).spawn().unwrap();
     await_that("the root listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     let one = join(&place, port, "one");
-    // Of two that have the same name, one is too many.
+    // One of two with the same name is refused.
     let again = join(&place, port, "one");
     let outcomes = [outcome(one), outcome(again)];
     let codes = [outcomes[0].code, outcomes[1].code];

@@ -1,8 +1,6 @@
 //! `rdmc push --offload`: used where the fabric can, and plainly not used elsewhere.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 
 /// Whether libfabric is here, with the provider that offloads in software.
 fn has_sockets(place: &Place) -> bool {
@@ -18,7 +16,7 @@ fn without_an_offloading_fabric_it_says_so_and_delivers() {
     let place = Place::with(50_000);
     let outcome = place.run_words("push object --local 3 --fabric tcp --offload");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.err.contains("went on without --offload: this fabric cannot"), "{outcome:?}");
+    assert!(outcome.err.contains("continued without --offload: this fabric cannot"), "{outcome:?}");
     assert!(outcome.err.contains("sockets") && outcome.err.lines().count() == 1, "{outcome:?}");
     assert!(!outcome.out.contains("relayed by the network"), "{outcome:?}");
     assert!((1..=3).all(|host| place.is_copy(&format!("rdmc-local/local-{host}/object"))));

@@ -1,15 +1,14 @@
 //! How commands end: exit codes, what is said to whom, and which files are written.
 
-mod common;
-
 use std::{
     fs::{self, File},
     os::unix::fs::symlink,
     process::{Command, Stdio},
 };
 
-use common::{Outcome, Place, RDMC, await_that, signal};
 use serde_json::Value;
+
+use crate::common::{Outcome, Place, RDMC, await_that, signal};
 
 /// A push to hosts of this machine: `dead` ones have a launcher that fails.
 fn push(place: &Place, hosts: &str, more: &[&str]) -> Command {
@@ -89,7 +88,7 @@ fn failures_before_anything_is_sent_are_one_object_as_well() {
         ("bench --json", 2, "required arguments"),
         ("bench --local 1 --trace missing/trace --json", 1, "--trace missing/trace"),
         ("plan --members 4 --json", 2, "--blocks"),
-        ("plan --members 4 --blocks 4 --racks 1 --json", 2, "hold 1 members"),
+        ("plan --members 4 --blocks 4 --racks 1 --json", 2, "has 1 members"),
         ("plan --members 4 --blocks 4 --json --svg missing/plan.svg", 1, "--svg missing/plan.svg"),
         ("plan --in-switch missing --json", 1, "missing: No such file"),
         ("plan --in-switch empty --json", 2, "there are no switches"),

@@ -59,7 +59,10 @@ step  transfers
             .unwrap();
     assert_eq!((&json["steps"], &json["block_times_with_copies"]), (&6.into(), &2.into()));
     let explained = stdout("plan --members 4 --explain --bytes 1MiB --algorithm in-switch");
-    assert!(explained.contains("Steps of in-switch are block times at the root"), "{explained}");
+    assert!(
+        explained.contains("Steps of in-switch are block times on the root's link"),
+        "{explained}"
+    );
 }
 
 #[test]
@@ -179,13 +182,10 @@ fn arguments_that_make_no_sense() {
             "plan --members 4 --blocks 3 --root 4",
             "rdmc: root 4 is not a rank: with 4 members, ranks are 0 to 3",
         ),
-        (
-            "plan --members 4 --blocks 3 --racks 2,3",
-            "rdmc: the racks hold 5 members and the group has 4",
-        ),
+        ("plan --members 4 --blocks 3 --racks 2,3", "rdmc: --racks has 5 members and the group 4"),
         ("plan --members 4 --blocks 3 --racks 2,x", "invalid value 'x' for '--racks"),
         ("plan --members 4 --blocks 3 --algorithm chain-of-racks", "add for example --racks 2,2"),
-        ("plan --members 1000000 --blocks 51", "at most 50000000: ask for fewer"),
+        ("plan --members 1000000 --blocks 51", "at most 50000000; use fewer"),
         ("plan --blocks 3", "--members <N>"),
     ];
     for (arguments, message) in cases {

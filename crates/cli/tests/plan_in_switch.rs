@@ -1,12 +1,10 @@
 //! `rdmc plan --in-switch` as it is run.
-#![cfg(feature = "switch")]
-
-mod common;
 
 use std::{fs, path::Path};
 
-use common::{Outcome, Place};
 use serde_json::{Value, json};
+
+use crate::common::{Outcome, Place};
 
 fn plan(place: &Place, words: &str) -> Outcome {
     place.run_words(&format!("plan --in-switch {words}"))
@@ -256,12 +254,12 @@ fn mistakes_in_a_file_have_their_line_and_a_remedy() {
         ),
         (
             format!("{spine}hosts = [\"a b\"]"),
-            "line 4: \"a b\" is no name; write at least a letter, and no spaces or commas",
+            "line 4: \"a b\" is not a name; use at least one character, and no spaces or commas",
         ),
-        (format!("{spine}hosts = [\"\"]"), "line 4: \"\" is no name"),
+        (format!("{spine}hosts = [\"\"]"), "line 4: \"\" is not a name"),
         (
             format!("{spine}links = [\"y\"]"),
-            "line 4: \"y\" is no switch; add a [[switch]] of this name, or correct it",
+            "line 4: \"y\" is not a switch; add a [[switch]] of this name, or correct it",
         ),
         (
             format!("{spine}hosts = [\"a\"]\nlinks = [\"a\"]"),
@@ -277,7 +275,7 @@ fn mistakes_in_a_file_have_their_line_and_a_remedy() {
         ),
         (
             format!("{spine}hosts = [{many}]"),
-            "line 4: \"h9999\" is one too many; there may be 10000 hosts and switches",
+            "line 4: \"h9999\" is one too many; at most 10000 hosts and switches are possible",
         ),
     ];
     for (text, message) in cases {
@@ -300,7 +298,7 @@ fn arguments_that_make_no_sense() {
         ("racks:100x100", "at most 10000 hosts and switches"),
         ("racks:18446744073709551615x2", "at most 10000 hosts and switches"),
         ("fat-tree:1000000", "at most 10000 hosts and switches"),
-        ("racks:1x1", "rdmc: a1 is the only host; a group needs another one"),
+        ("racks:1x1", "rdmc: a1 is the only host; a group needs at least two"),
         (
             "racks:4x2 --sender z9",
             "rdmc: --sender: z9 is not in the topology; hosts are a1, a2, b1",
@@ -313,7 +311,7 @@ fn arguments_that_make_no_sense() {
         ("racks:4x2 --receivers a2,a2", "rdmc: --receivers: a2 is named twice"),
         (
             "racks:4x2 --members 9",
-            "rdmc: the topology has 8 hosts and the group 9 members: ask for fewer",
+            "rdmc: the topology has 8 hosts and the group 9 members; use fewer",
         ),
         (
             "racks:4x2 --members 1",

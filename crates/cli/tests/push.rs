@@ -1,10 +1,8 @@
 //! `rdmc push` as it is run, when things go well or are refused at the start.
 
-mod common;
-
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
-use common::{Outcome, Place, RDMC, await_that};
+use crate::common::{Outcome, Place, RDMC, await_that};
 
 #[test]
 fn three_receivers_have_copies_with_mode_and_time() {
@@ -27,7 +25,7 @@ fn three_receivers_have_copies_with_mode_and_time() {
     assert!(place.temporaries().is_empty());
     // Once more, and then where one of them has lost it.
     let again = place.run_words("push object --local 3");
-    assert!(again.out.starts_with("2.86 MiB were there already at 3 hosts; verified"), "{again:?}");
+    assert!(again.out.starts_with("2.86 MiB existed already at 3 hosts; verified"), "{again:?}");
     fs::remove_file(place.path("rdmc-local/local-2/object")).unwrap();
     let again = place.run_words("push object --local 3");
     assert!(again.out.contains(", local-1, local-3 had it already; verified"), "{again:?}");
@@ -152,7 +150,7 @@ fn sources_that_cannot_be_sent_are_named() {
     place.run_words("push missing --local 1").has_failed_with(1, "missing does not exist");
     place.run_words("push . --local 1").has_failed_with(1, ". is a directory");
     place.run_words("push /dev/null --local 1").has_failed_with(1, "not a regular file");
-    place.run_words("push /proc/cpuinfo --local 1").has_failed_with(1, "made when it is read");
+    place.run_words("push /proc/cpuinfo --local 1").has_failed_with(1, "generated when it is read");
 }
 
 #[test]
@@ -173,7 +171,7 @@ fn arguments_that_make_no_sense_are_refused() {
         ("push object --local 1 --algorithm fast", "binomial-pipeline"),
         ("push object --local 3 --algorithm chain-of-racks", "--racks 2,2"),
         ("push object --local 3 --algorithm in-switch", "needs the agent of a switch that copies"),
-        ("push object --local 3 --racks 2,3", "hold 5 members"),
+        ("push object --local 3 --racks 2,3", "has 5 members"),
         ("push object --to a,b,a", "host a is named twice"),
         ("push object --to n[1-3],n2", "host n2 is named twice"),
         ("push object --to n[1-999999999]", "more than 10000 hosts"),
@@ -208,7 +206,7 @@ fn launchers_speak_for_their_hosts() {
         .has_failed_with(1, "a: the launcher \"no-such-launcher\" is not installed here");
     push("sh -c 'echo Permission denied for {host} >&2; exit 255'")
         .has_failed_with(1, "a: its receiver could not be started: Permission denied for a");
-    push("false {host}").has_failed_with(1, "a: its receiver ended before it called back");
+    push("false {host}").has_failed_with(1, "a: its receiver ended before it connected");
     let silent = [
         "push",
         "object",
@@ -219,7 +217,7 @@ fn launchers_speak_for_their_hosts() {
         "--timeout",
         "1",
     ];
-    place.run(&silent).has_failed_with(1, "a: did not call back within 1 s");
+    place.run(&silent).has_failed_with(1, "a: did not connect within 1 s");
 }
 
 /// As older and newer programs answer.
@@ -236,7 +234,7 @@ fn another_version_at_a_host_is_told_as_such() {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, "sh"]).arg(receive.get_program()).args(receive.get_args());
     let refused = Outcome::of(shell.output().unwrap());
-    refused.has_failed_with(1, "speaks version 99 of the protocol");
+    refused.has_failed_with(1, "uses version 99 of the protocol");
 }
 
 #[test]
@@ -286,7 +284,7 @@ fn launchers_start_a_few_receivers_at_a_time_and_hold_one_descriptor_each() {
 }
 
 #[test]
-fn names_that_are_not_utf_8_are_sent_under_another_and_told_without_harm() {
+fn names_that_are_not_utf_8_need_dest_and_are_escaped() {
     use std::os::unix::ffi::OsStrExt;
     let place = Place::with(1000);
     let strange = std::ffi::OsStr::from_bytes(b"caf\xe9\x1b[31m");
@@ -299,7 +297,7 @@ fn names_that_are_not_utf_8_are_sent_under_another_and_told_without_harm() {
     assert!(sent.code == Some(0) && place.is_copy("copy"), "{sent:?}");
     assert_eq!(sent.json()["file"], "caf\u{fffd}\u{1b}[31m");
     let unnamed = push(&["--local", "1"]);
-    unnamed.has_failed_with(2, "give the copy one by --dest");
+    unnamed.has_failed_with(2, "name the copy by --dest");
     // Also what the parser of arguments says.
     let option = place.run(&["push", "--no\u{1b}[31m"]);
     option.has_failed_with(2, "unexpected argument");

@@ -1,13 +1,11 @@
 //! `rdmc push` when something happens while blocks are on their way.
 
-mod common;
-
 use std::{
     fs,
     process::{Command, Stdio},
 };
 
-use common::{
+use crate::common::{
     Outcome, Place, await_that, child_with_open, children, is_running, signal, without_signals,
 };
 

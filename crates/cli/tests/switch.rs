@@ -1,7 +1,4 @@
 //! `rdmc switch`, and `rdmc push --switch` through it, between hosts in network namespaces. Needs root.
-#![cfg(feature = "switch")]
-
-mod common;
 
 use std::{
     fs,
@@ -10,10 +7,11 @@ use std::{
     process::{Child, Command},
 };
 
-use common::{Outcome, Place, signal};
 use data_plane::KernelPlane;
 use lab::Network;
 use testing::Authority;
+
+use crate::common::{Outcome, Place, signal};
 
 const HOSTS: u8 = 4;
 const BYTES: usize = 6_000_000;
@@ -335,7 +333,7 @@ fn wrong_options_are_named() {
         ("switch show 10.0.0.1:1", 2, "--cert, --key and --ca"),
         ("switch run --ports a --listen 127.0.0.1:0 --next a", 2, "swp1=spine:4790"),
         ("switch run --listen 127.0.0.1:0", 2, "--ports"),
-        ("switch detach --ports a --pin /nowhere", 1, "no agent has left anything there"),
+        ("switch detach --ports a --pin /nowhere", 1, "no agent has run here"),
         (
             "switch plan 10.0.0.1:1 --sender 10.0.0.2 --receivers 10.0.0.3=1:2",
             2,

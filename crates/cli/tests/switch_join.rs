@@ -1,12 +1,10 @@
 //! `rdmc switch join`: the daemon of a host, as far as it goes without a switch.
-#![cfg(feature = "switch")]
-
-mod common;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Child};
 
-use common::{Place, await_that};
 use testing::Authority;
+
+use crate::common::{Place, await_that};
 
 /// The options that name certificates for this machine; the key becomes its owner's alone.
 fn certificates(authority: &Authority) -> Vec<String> {
@@ -45,7 +43,10 @@ fn a_daemon_listens_and_leaves_nothing() {
     let host = ["switch", "host", "--socket", "switch.sock"];
     let shown = place.run(&host);
     assert_eq!(shown.code, Some(0), "{}", shown.err);
-    assert_eq!(shown.out, "no groups that applications of this host send to\nnobody listens\n");
+    assert_eq!(
+        shown.out,
+        "no groups that applications of this host send to\nno listening services\n"
+    );
     let json = place.run(&[&host[..], &["--json"]].concat());
     let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(json, serde_json::json!({ "groups": [], "services": [] }));

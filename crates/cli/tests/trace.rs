@@ -1,15 +1,14 @@
 //! Traces of `rdmc`, as they are written.
 
-mod common;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
 };
 
-use common::{Place, RDMC};
 use schedule::{Algorithm, Schedule};
 use serde_json::Value;
+
+use crate::common::{Place, RDMC};
 
 /// The events of a trace.
 fn events(place: &Place, name: &str) -> Vec<Value> {

@@ -1,8 +1,6 @@
 //! What people do to `rdmc push` on real hosts, over a real ssh server where one can be had, and by a launcher that
 //! only runs commands. Each trial has a directory of its own, with a directory for each host.
 
-mod common;
-
 use std::{
     fs::{self, File},
     io::Read,
@@ -12,8 +10,9 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use common::{Outcome, Place, RDMC, await_that, is_running, signal, without_signals};
 use serde_json::Value;
+
+use crate::common::{Outcome, Place, RDMC, await_that, is_running, signal, without_signals};
 
 /// With blocks of 1 KiB, long enough on its way to be disturbed in the middle.
 const BYTES: usize = 16 << 20;

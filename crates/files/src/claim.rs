@@ -1,9 +1,8 @@
-//! Who may write a destination: one push at a time, whatever it brings.
+//! The lock of a destination: one push at a time may write it.
 //!
-//! A claim is a lock on the file `.NAME.rdmc-lock` beside the destination. The lock belongs to an open descriptor, so
-//! it ends with its process; the file alone, which a process that was killed leaves behind, means nothing and is
-//! taken over. Its contents say who has it, for messages. Over NFS the server keeps the lock, so that hosts
-//! which share a file system exclude each other too.
+//! A claim is a lock (flock) on the file `.NAME.rdmc-lock` beside the destination. It ends with its process; a file
+//! left behind by a kill is unlocked and is reused. Its contents name the owner, for messages. Over NFS the server
+//! keeps the lock, so hosts that share a file system exclude each other.
 
 use std::{
     ffi::OsString,
@@ -22,24 +21,24 @@ use crate::{
     place::{LOCK, Place},
 };
 
-/// How long a session that is ending may take to let go.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long to wait for the lock of a session that is ending.
+const TIMEOUT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Others may open it for locking, too; nobody writes to it but its owner.
+/// Other users may open the file to lock it, but not write to it.
 const MODE: u32 = 0o644;
 const TRIES: usize = 64;
-/// What is read of a lock that somebody else has written.
+/// The most that is read of another process's lock file.
 const TEXT_BYTES_MAX: usize = 4096;
 const VALUE_CHARACTERS_MAX: usize = 300;
-/// Enough to tell pushes apart; not enough to find a secret.
+/// Digits of the secret's digest: they distinguish pushes and do not reveal the secret.
 const PUSH_DIGITS: usize = 16;
 
-/// Who claims a destination.
+/// The owner of a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Owner {
-    /// Which push; empty if it is none.
+    /// Identifies the push; empty without one.
     push: String,
-    /// The host, as its push calls it.
+    /// The host's name in its push.
     host: String,
     machine: String,
     process: u32,
@@ -48,9 +47,9 @@ pub(crate) struct Owner {
 /// Why a destination cannot be claimed.
 #[derive(Debug)]
 pub(crate) enum ClaimError {
-    /// Somebody else has it.
+    /// Another process owns it.
     Busy(Option<Owner>),
-    /// Another host of the same push has it: both see one file system.
+    /// Another host of the same push owns it: both use one file system.
     Shared(Owner),
     System(Errno),
 }
@@ -70,23 +69,23 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Waits a few seconds for another push to let go, and not at all for another host of the same push.
+    /// Waits up to 3 seconds for another push, and not at all for another host of the same push.
     ///
-    /// Errors: somebody else has it; the system's.
+    /// Errors: owned by another process; the system's.
     pub(crate) fn take(place: &Place, owner: &Owner) -> Result<Self, ClaimError> {
         let (disk, name) = (place.disk(), place.hidden(LOCK));
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let (file, is_own) = open(disk, &name)?;
             let known = Owner::read(&file);
-            // Also where it can be locked: some mounts keep the locks of their hosts apart.
+            // Even if the lock is free: some mounts do not share locks between hosts.
             if let Some(other) = known.as_ref().filter(|other| other.is_elsewhere(owner)) {
                 return Err(ClaimError::Shared(other.clone()));
             }
             match disk.lock(&file) {
-                // Whoever had it may have removed it between opening and locking.
+                // Unless its last owner removed the file between opening and locking.
                 Ok(()) if disk.is_named(&file, &name) => {
-                    // Another user's file says who that was: it is replaced, where that is allowed.
+                    // Another user's file cannot be written to and is replaced, if permitted.
                     if is_own || disk.unlink(&name).is_err() {
                         let claim = Self { disk: disk.clone(), name, file };
                         if is_own {
@@ -96,7 +95,7 @@ impl Claim {
                     }
                 }
                 Ok(()) | Err(Errno::WOULDBLOCK | Errno::INTR | Errno::STALE) => {}
-                // Nobody can hold one where there are no locks.
+                // The file system has no locks.
                 Err(error @ (Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK)) => {
                     let _ = disk.unlink(&name);
                     return Err(error.into());
@@ -112,22 +111,22 @@ impl Claim {
 }
 
 impl Drop for Claim {
-    /// Removes the file while it is still locked, so that nobody else's is removed.
+    /// Removes the file while it is still locked, so that it is not another owner's.
     fn drop(&mut self) {
         if self.disk.is_named(&self.file, &self.name) {
-            // What cannot be removed does no harm.
+            // An unlocked file that remains is reused.
             let _ = self.disk.unlink(&self.name);
         }
     }
 }
 
-/// Opens the file to lock, or makes it; tells also whether it may be written to. What else has its name is removed: in
-/// a shared directory others can put there what they like.
+/// Opens or creates the lock file; true if it is this user's. Anything else of that name is removed: in a shared
+/// directory others can create it.
 fn open(disk: &Disk, name: &OsString) -> Result<(File, bool), Errno> {
     for _ in 0..TRIES {
         match disk.create(name, MODE) {
             Ok(file) => {
-                // Whatever this process's mask takes away. Without it other users are refused, no more.
+                // Against the umask. If it fails, other users cannot lock the file and are refused.
                 let _ = disk.set_mode(&file, MODE);
                 return Ok((file, true));
             }
@@ -142,7 +141,7 @@ fn open(disk: &Disk, name: &OsString) -> Result<(File, bool), Errno> {
             Ok(file) => {
                 let known = file.metadata().map_err(|_| Errno::IO)?;
                 let is_own = known.uid() == geteuid().as_raw();
-                // One with other names could be anybody's file.
+                // A file with a second name may be any file of the user.
                 if known.is_file() && known.nlink() <= 1 {
                     if is_own && known.mode() & 0o600 != 0o600 {
                         disk.set_mode(&file, MODE)?;
@@ -151,7 +150,7 @@ fn open(disk: &Disk, name: &OsString) -> Result<(File, bool), Errno> {
                     return Ok((file, is_own));
                 }
             }
-            // Removed meanwhile.
+            // Removed since.
             Err(Errno::NOENT) => continue,
             Err(Errno::ACCESS) => return Err(Errno::ACCESS),
             Err(_) => {}
@@ -162,14 +161,14 @@ fn open(disk: &Disk, name: &OsString) -> Result<(File, bool), Errno> {
 }
 
 impl Owner {
-    /// This process, for a host that its push calls so.
+    /// This process, for a host of this name in a push.
     pub(crate) fn here(push: &Secret, host: &str) -> Self {
         let digest = blake3::derive_key("rdmc owner of a destination", push.to_bytes().as_slice());
         let push = blake3::Hash::from_bytes(digest).to_hex()[..PUSH_DIGITS].to_owned();
         Self { push, ..Self::of_no_push(host) }
     }
 
-    /// The same where there is no push.
+    /// This process, without a push.
     pub(crate) fn of_no_push(host: &str) -> Self {
         Self {
             push: String::new(),
@@ -190,11 +189,11 @@ impl Owner {
         let text = format!("push {push}\nhost {host}\nmachine {machine}\nprocess {process}\n");
         disk.set_len(file, 0)?;
         disk.write(file, text.as_bytes(), 0)?;
-        // Hosts that share the file system are to see it now.
+        // Makes it visible to other hosts of a shared file system.
         disk.sync(file)
     }
 
-    /// What a lock says; others may have written anything.
+    /// The contents of a lock file, which may be anything.
     fn read(file: &File) -> Option<Self> {
         let mut bytes = [0; TEXT_BYTES_MAX];
         let length = file.read_at(&mut bytes, 0).ok()?;
@@ -209,7 +208,7 @@ impl Owner {
     }
 }
 
-/// What a lock says and what is read of it is the same, on one line, and cannot steer a terminal.
+/// A value on one line without control characters, the same when written and when read.
 fn shown(value: &str) -> String {
     let shown = value.chars().filter(|character| !character.is_control());
     shown.take(VALUE_CHARACTERS_MAX).collect()
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn another_host_of_the_same_push_is_told_at_once() {
+    fn another_host_of_the_same_push_is_refused_at_once() {
         let directory = tempfile::tempdir().unwrap();
         let place = place(directory.path());
         let (push, other) = (Secret::from_bytes([1; 32]), Secret::from_bytes([2; 32]));
@@ -268,11 +267,11 @@ mod tests {
             Err(ClaimError::Shared(owner)) => assert_eq!(owner, Owner::here(&push, "a")),
             outcome => panic!("{outcome:?}"),
         }
-        // The same host once more may be one that comes back.
+        // The same host again may be one that returns.
         for owner in [Owner::here(&push, "a"), Owner::here(&other, "b")] {
             assert!(matches!(Claim::take(&place, &owner), Err(ClaimError::Busy(Some(_)))));
         }
-        // Where the lock says nothing, as on mounts that keep the locks of hosts apart, its contents do.
+        // By its contents, as on mounts that do not share locks between hosts.
         claim.disk.rename(&claim.name, "kept".as_ref()).unwrap();
         let lock = directory.path().join(".copy.rdmc-lock");
         fs::copy(directory.path().join("kept"), lock).unwrap();
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_lock_claims_nothing_whatever_it_is() {
+    fn lock_files_without_an_owner_are_no_obstacle() {
         let directory = tempfile::tempdir().unwrap();
         let lock = directory.path().join(".copy.rdmc-lock");
         let victim = directory.path().join("victim");
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_into_a_lock_cannot_steer_a_terminal() {
+    fn control_characters_in_a_lock_file_are_removed() {
         let mut file = tempfile::tempfile().unwrap();
         let text = format!("push 0\nhost \u{1b}[2J{}\nmachine y\r\nprocess 7\n", "x".repeat(1000));
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn among_many_that_come_and_go_one_at_a_time_has_it() {
+    fn only_one_of_many_processes_owns_it_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         let (holders, claims) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
@@ -324,7 +323,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..20 {
                         let place = place(directory.path());
-                        // Busy is right, too, where a machine is slow.
+                        // Busy is correct as well, if the wait for the lock ends.
                         let Ok(claim) = Claim::take(&place, &Owner::of_no_push("")) else {
                             continue;
                         };

@@ -1,4 +1,4 @@
-//! One end of a control connection: a thread that reads, one that writes, and anybody who speaks.
+//! One end of a control connection: a reading thread, a writing thread with a queue, and a handle.
 
 use std::{
     io,
@@ -12,20 +12,18 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{
-    Error,
-    bootstrap::{Channel, Deadline},
-};
+use rdmc::Error;
 use serde::{Serialize, de::DeserializeOwned};
+use session::{Channel, Deadline};
 
 /// The default of [`crate::PushSettings::failure_deadline`].
 pub const FAILURE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What failure deadlines can be: heartbeats cost little, and threads are not always on time.
+/// The permitted failure deadlines; shorter ones would expire when a thread is scheduled late.
 const FAILURE_DEADLINES: RangeInclusive<Duration> =
     Duration::from_millis(200)..=Duration::from_secs(3600);
 
-/// Errors: no failure deadline can be as short or as long.
+/// Errors: a failure deadline out of range; names the range.
 pub fn check_failure_deadline(deadline: Duration) -> Result<(), String> {
     if FAILURE_DEADLINES.contains(&deadline) {
         return Ok(());
@@ -38,35 +36,32 @@ pub fn check_failure_deadline(deadline: Duration) -> Result<(), String> {
     ))
 }
 
-/// A peer of which nothing was heard on a control connection for this long is gone. Both sides
-/// speak more often. Longer than the links of groups wait, so that those are first to say so: then
-/// it is known what was going on.
+/// How long a peer may be silent on a control connection before it is lost. Longer than the silence timeout of
+/// groups' links, so that these detect a lost member first: they report the step that failed.
 pub const fn silence(failure_deadline: Duration) -> Duration {
     failure_deadline.saturating_add(Duration::from_secs(3))
 }
 
-/// How long a peer may take to make room for the next part of what is said to it.
+/// How long a send may make no progress before the peer is lost.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Messages that may wait for a peer. It takes far fewer of them to say everything; only a peer that
-/// takes nothing has so many before [`SEND_TIMEOUT`].
+/// The most queued messages; a session has far fewer, so only a peer that reads nothing reaches this.
 const QUEUE_MAX: usize = 256;
-/// Of the threads: decoding and encrypting need little.
+/// Stack of the threads: decoding and encrypting need little.
 const STACK_BYTES: usize = 256 << 10;
 
-/// A message on its way to the peer.
+/// Sends one queued message.
 type Job = Box<dyn FnOnce(&mut Channel) -> Result<(), Error> + Send>;
 
-/// The writing end, and the way to end the connection.
+/// The handle of a control connection.
 ///
-/// Messages wait in a queue of this connection alone, so that speaking never waits for a peer. Two
-/// threads serve it: one reads, one writes. A peer that does not take a message in time, or has a full
-/// queue, is lost: the reading thread says so.
+/// Each connection has a queue of its own, so sending never blocks. A peer that does not read a message in time, or
+/// whose queue is full, is lost; the reading thread reports it.
 #[derive(Debug)]
 pub(crate) struct Control {
     handle: Channel,
-    /// None once nothing more is to be said.
+    /// None once the connection is finishing.
     queue: Mutex<Option<SyncSender<Job>>>,
-    /// Why the peer is lost, if it was the writing that found out.
+    /// Why the peer is lost, if the writing thread or a full queue detected it.
     failure: Arc<OnceLock<String>>,
     threads: Mutex<Threads>,
     silence_ms: Arc<AtomicU64>,
@@ -76,27 +71,25 @@ pub(crate) struct Control {
 struct Threads {
     reader: Option<JoinHandle<()>>,
     writer: Option<JoinHandle<()>>,
-    /// Disconnected when the writer has ended.
+    /// Closed when the writer has ended.
     written: Option<Receiver<()>>,
 }
 
 impl Control {
-    /// Starts a thread that gives each message to `take`, and at last the reason why there are no
-    /// more: one is that nothing was heard for as long as [`silence`] says. The thread ends when
-    /// `take` returns false, or on hanging up.
+    /// Starts the threads. The reading one passes each message to `take`, and finally the error that ends the
+    /// connection, such as [`silence`]. It ends when `take` returns false or the connection is closed.
     ///
-    /// Errors: no thread can be had.
+    /// Errors: no thread.
     pub(crate) fn start<M: DeserializeOwned + Send + 'static>(
         channel: Channel,
         failure_deadline: Duration,
         take: impl FnMut(Result<M, Error>) -> bool + Send + 'static,
     ) -> io::Result<Self> {
-        // Speaks only when it is told to.
         Self::start_with(channel, failure_deadline, Duration::MAX, || -> Job { nothing() }, take)
     }
 
-    /// The same, and says `alive` whenever nothing else was said for so long.
-    pub(crate) fn start_beating<M: DeserializeOwned + Send + 'static>(
+    /// The same, and sends `alive` whenever nothing else was sent for `every`.
+    pub(crate) fn start_with_keepalive<M: DeserializeOwned + Send + 'static>(
         channel: Channel,
         failure_deadline: Duration,
         (alive, every): (impl Serialize + Clone + Send + 'static, Duration),
@@ -123,28 +116,28 @@ impl Control {
             threads: Mutex::default(),
             silence_ms: Arc::clone(&silence_ms),
         };
-        let (own, told) = (channel.second(), Arc::clone(&failure));
+        let (own, write_failure) = (channel.second(), Arc::clone(&failure));
         let write = move || {
             let _writing: Sender<()> = writing;
-            write(own, &queue, every, &alive, &told);
+            write(own, &queue, every, &alive, &write_failure);
         };
         let read = move || read(channel, &silence_ms, &failure, take);
         let thread = |name: &str| thread::Builder::new().name(name.into()).stack_size(STACK_BYTES);
-        // What has been started ends when this is dropped for an error.
+        // On an error, dropping `control` ends the threads that were started.
         let mut threads = lock(&control.threads);
-        threads.writer = Some(thread("rdmc-say").spawn(write)?);
+        threads.writer = Some(thread("rdmc-control-tx").spawn(write)?);
         threads.written = Some(written);
-        threads.reader = Some(thread("rdmc-control").spawn(read)?);
+        threads.reader = Some(thread("rdmc-control-rx").spawn(read)?);
         drop(threads);
         Ok(control)
     }
 
-    /// Another deadline, from the message after the next on.
+    /// Changes the failure deadline, from the message after the next on.
     pub(crate) fn set_failure_deadline(&self, deadline: Duration) {
         self.silence_ms.store(silence(deadline).as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Says one thing, after what was said before. Does not wait for the peer. Errors: it is lost.
+    /// Queues a message. Does not wait for the peer. Errors: it is lost.
     pub(crate) fn send<M>(&self, message: &M) -> Result<(), Error>
     where
         M: Serialize + Clone + Send + 'static,
@@ -156,37 +149,37 @@ impl Control {
         let cause = match sent {
             Ok(()) => return Ok(()),
             Err(TrySendError::Full(_)) => {
-                let what = format!("took none of {QUEUE_MAX} messages that wait for it");
+                let what = format!("read none of {QUEUE_MAX} queued messages");
                 let cause = self.failure.get_or_init(|| what).clone();
                 self.handle.shutdown();
                 cause
             }
             Err(TrySendError::Disconnected(_)) => {
-                self.failure.get().cloned().unwrap_or_else(|| "was hung up on".into())
+                self.failure.get().cloned().unwrap_or_else(|| "the connection was closed".into())
             }
         };
         Err(Error::Peer { address: self.handle.peer(), cause })
     }
 
-    /// Nothing more will be said: the connection ends when the peer has taken what was. Does not wait.
+    /// Ends the connection once all queued messages are sent. Does not wait.
     pub(crate) fn finish(&self) {
         *lock(&self.queue) = None;
     }
 
-    /// Ends the connection when the peer has taken what was said, or at the deadline. Not to be called
-    /// from the reading thread.
+    /// Ends the connection once all queued messages are sent, or at the deadline. Must not be called from the
+    /// reading thread.
     pub(crate) fn close(&self, deadline: Deadline) {
         self.finish();
         let written = lock(&self.threads).written.take();
         if let Some(written) = written {
-            // Only ever disconnected.
+            // Returns when the sender is dropped.
             let _ = written.recv_timeout(deadline.left());
         }
-        self.hang_up();
+        self.disconnect();
     }
 
-    /// Ends the connection and the threads at once. Not to be called from the reading thread.
-    pub(crate) fn hang_up(&self) {
+    /// Ends the connection and the threads at once. Must not be called from the reading thread.
+    pub(crate) fn disconnect(&self) {
         self.finish();
         self.handle.shutdown();
         let Threads { reader, writer, .. } = std::mem::take(&mut *lock(&self.threads));
@@ -198,7 +191,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.hang_up();
+        self.disconnect();
     }
 }
 
@@ -222,7 +215,7 @@ fn read<M: DeserializeOwned>(
     }
 }
 
-/// Until nothing more is to be said, or the peer is lost; then the connection has ended.
+/// Sends queued messages until the queue is closed or the peer is lost, then ends the connection.
 fn write(
     mut channel: Channel,
     queue: &Receiver<Job>,
@@ -237,10 +230,10 @@ fn write(
             Err(RecvTimeoutError::Disconnected) => break,
         };
         if let Err(error) = job(&mut channel) {
-            // A part of the message may be on its way, so that no other can follow.
+            // A part of the message may have been sent, so no other can follow.
             failure.get_or_init(|| match error {
                 Error::Timeout { .. } => {
-                    format!("took nothing of a message for {} s", SEND_TIMEOUT.as_secs())
+                    format!("read nothing of a message for {} s", SEND_TIMEOUT.as_secs())
                 }
                 Error::Peer { cause, .. } => cause,
                 other => other.to_string(),
@@ -272,10 +265,10 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     fn pair() -> (Channel, Channel) {
-        let (secret, deadline) = (Secret::from_bytes([1; 32]), Deadline::after(PATIENCE));
+        let (secret, deadline) = (Secret::from_bytes([1; 32]), Deadline::after(TIMEOUT));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::scope(|scope| {
@@ -286,46 +279,47 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_does_not_wait_for_a_peer_that_takes_nothing() {
-        let (own, _deaf) = pair();
-        let (heard, news) = channel();
-        let take = move |message: Result<u8, Error>| heard.send(message).is_ok();
-        let control = Control::start(own, PATIENCE, take).unwrap();
-        // More than any socket takes.
+    fn sending_does_not_wait_for_a_peer_that_does_not_read() {
+        let (own, _peer) = pair();
+        let (sender, received) = channel();
+        let take = move |message: Result<u8, Error>| sender.send(message).is_ok();
+        let control = Control::start(own, TIMEOUT, take).unwrap();
+        // More than any socket buffers.
         let long = vec![7_u8; 256 << 10];
         let refused = (0..=2 * QUEUE_MAX).find_map(|_| control.send(&long).err()).unwrap();
-        assert!(refused.to_string().contains("took none of 256 messages"), "{refused}");
-        // Whoever reads is told why.
-        let lost = news.recv_timeout(PATIENCE).unwrap().unwrap_err();
-        assert!(lost.to_string().contains("took none of 256 messages"), "{lost}");
-        control.hang_up();
+        assert!(refused.to_string().contains("read none of 256 queued messages"), "{refused}");
+        // The reading thread reports the same.
+        let lost = received.recv_timeout(TIMEOUT).unwrap().unwrap_err();
+        assert!(lost.to_string().contains("read none of 256 queued messages"), "{lost}");
+        control.disconnect();
     }
 
     #[test]
-    fn a_peer_that_reads_slowly_hears_everything_before_the_connection_ends() {
+    fn closing_sends_all_queued_messages_first() {
         let (own, mut peer) = pair();
         let take = |_: Result<u8, Error>| true;
-        let control = Control::start_beating(own, PATIENCE, (0_u8, PATIENCE), take).unwrap();
-        let words = (0..100_u8).map(|word| vec![word; 100_000]);
-        words.clone().for_each(|word| control.send(&word).unwrap());
+        let control = Control::start_with_keepalive(own, TIMEOUT, (0_u8, TIMEOUT), take).unwrap();
+        let messages = (0..100_u8).map(|number| vec![number; 100_000]);
+        messages.clone().for_each(|message| control.send(&message).unwrap());
         thread::scope(|scope| {
-            scope.spawn(|| control.close(Deadline::after(PATIENCE)));
-            for word in words {
-                let deadline = Deadline::after(PATIENCE);
-                assert_eq!(peer.receive::<Vec<u8>>(deadline).unwrap(), word);
+            scope.spawn(|| control.close(Deadline::after(TIMEOUT)));
+            for message in messages {
+                let deadline = Deadline::after(TIMEOUT);
+                assert_eq!(peer.receive::<Vec<u8>>(deadline).unwrap(), message);
             }
-            assert!(peer.receive::<Vec<u8>>(Deadline::after(PATIENCE)).is_err());
+            assert!(peer.receive::<Vec<u8>>(Deadline::after(TIMEOUT)).is_err());
         });
         assert!(control.send(&0_u8).is_err());
     }
 
     #[test]
-    fn a_peer_hears_that_this_end_is_alive_while_nothing_is_said() {
+    fn keepalives_are_sent_while_nothing_else_is() {
         let (own, mut peer) = pair();
         let beat = (9_u8, Duration::from_millis(1));
-        let control = Control::start_beating(own, PATIENCE, beat, |_: Result<u8, Error>| true);
+        let control =
+            Control::start_with_keepalive(own, TIMEOUT, beat, |_: Result<u8, Error>| true);
         for _ in 0..3 {
-            assert_eq!(peer.receive::<u8>(Deadline::after(PATIENCE)).unwrap(), 9);
+            assert_eq!(peer.receive::<u8>(Deadline::after(TIMEOUT)).unwrap(), 9);
         }
         drop(control);
     }

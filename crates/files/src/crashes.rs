@@ -1,4 +1,4 @@
-//! A session that ends before any one of its system calls, and what the next one makes of it.
+//! Sessions that are killed before any of their system calls, and the sessions after them.
 
 use std::{
     fs,
@@ -15,15 +15,15 @@ use crate::{
     claim::Owner,
     disk::faults::{Fault, Faults},
     hash::{digest_range, probe},
-    leftover::Chunks,
     place::Place,
+    resume::SourceChunks,
 };
 
 const BYTES: usize = 10_000;
-/// More than a session makes.
+/// More calls than a session makes.
 const CALLS_MAX: u64 = 100;
 
-/// What one session brings.
+/// The object of one session.
 #[derive(Clone, Copy, Debug)]
 struct Object {
     fill: u8,
@@ -44,7 +44,7 @@ impl Object {
         vec![self.fill; BYTES]
     }
 
-    /// From the offer until the copy has its name, as a root and a session go through it. True if it was there.
+    /// A session from the offer to the published copy. True if the copy was there before.
     fn session(self, path: &Path, fault: Fault) -> (Result<bool, TargetError>, Faults) {
         let place = Place::anywhere(path).unwrap();
         let faults = place.disk().faults.clone();
@@ -59,13 +59,13 @@ impl Object {
         let (disk, owner) = (place.disk().clone(), Owner::of_no_push("a"));
         let probe = probe(&source, bytes).unwrap();
         let mut target = Target::prepare(place, self.manifest(), &owner, &probe)?;
-        let leftover = target.leftover(&go_on)?;
+        let digests = target.chunk_digests(&go_on)?;
         let digest_of = |range| digest_range(&source, range, &go_on);
-        let right = leftover.map(|leftover| Chunks::new(bytes).matching(&leftover, digest_of));
+        let right = digests.map(|digests| SourceChunks::new(bytes).matching(&digests, digest_of));
         let has = right.transpose().unwrap().unwrap_or_default();
         target.begin(&has, &go_on)?;
         for half in [0..bytes / 2, bytes / 2..bytes] {
-            // Blocks are no calls; a crash may come before each.
+            // Writing a block makes no counted call; a crash before each is possible.
             let is_dead = disk.call() == Err(Errno::CANCELED);
             if !is_dead && !has.covers((half.start, half.end)) {
                 let half = half.start as usize..half.end as usize;
@@ -74,7 +74,7 @@ impl Object {
             }
         }
         let digest = digest_range(&target.file()?, (0, bytes), &go_on).unwrap();
-        // One that is dead compares nothing.
+        // A killed session compares nothing.
         disk.call().map_err(|_| TargetError::Changed(target.path().to_owned()))?;
         target.publish(&Verified::compare(digest, blake3::hash(&self.contents()))?)
     }
@@ -89,8 +89,8 @@ impl Object {
     }
 }
 
-/// Runs sessions with a fault at each of their calls, one after another. `judge` gets the number of the call, the
-/// outcome, and the path; it answers nothing. `old` is what has the name before, with its mode.
+/// Runs one session for each call, with a fault at that call. `judge` gets the path, the outcome, and a text for
+/// messages. `old`: contents and mode of the file that has the name before.
 fn at_every_call(
     object: Object,
     old: Option<(&[u8], u32)>,
@@ -113,7 +113,7 @@ fn at_every_call(
         assert!(is_old_or_new, "{after}: neither the old file nor the new one is there");
         judge(&path, outcome, &after);
         if !is_reached {
-            // As many as a whole session has, at least.
+            // The least number of calls of a whole session.
             assert!(call > 5, "{call}");
             return;
         }
@@ -121,7 +121,7 @@ fn at_every_call(
     panic!("a session makes more than {CALLS_MAX} calls");
 }
 
-/// Modes that a source can have; some let others write, some not even the owner.
+/// Modes of sources: some writable for others, some read-only for the owner.
 const MODES: [u32; 4] = [0o600, 0o400, 0o666, 0o4755];
 
 #[test]
@@ -184,7 +184,7 @@ fn a_call_that_fails_leaves_no_copy_behind() {
     for errno in [Errno::IO, Errno::NOSPC, Errno::ROFS] {
         let fault = |call| Fault::Error(call, errno);
         at_every_call(object, Some((b"old", 0o644)), fault, |path, _, after| {
-            // A lock that nobody holds may stay where it could not be removed; it is empty.
+            // An unlocked lock file may remain if it could not be removed.
             let entries = fs::read_dir(path.parent().unwrap()).unwrap().flatten();
             let names = entries.map(|entry| entry.file_name().into_string().unwrap());
             let left: Vec<String> = names.filter(|name| name != "copy").collect();
@@ -206,15 +206,15 @@ fn a_disk_that_refuses_is_named_with_the_remedy_at_whatever_call() {
         (Errno::ACCESS, "no permission to write in"),
         (Errno::NOLCK, "has no file locks"),
     ] {
-        let mut said = Vec::new();
+        let mut errors = Vec::new();
         at_every_call(
             object,
             None,
             |call| Fault::Error(call, errno),
             |_, outcome, _| {
-                said.extend(outcome.err().map(|error| error.to_string()));
+                errors.extend(outcome.err().map(|error| error.to_string()));
             },
         );
-        assert!(said.iter().any(|error| error.contains(words)), "{words}: {said:?}");
+        assert!(errors.iter().any(|error| error.contains(words)), "{words}: {errors:?}");
     }
 }

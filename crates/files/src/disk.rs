@@ -1,6 +1,6 @@
-//! The system calls by which a receiver makes, changes and names files in one directory.
+//! The system calls by which a receiver changes files in one directory.
 //!
-//! They are all here, so that tests can end a session before any one of them, as a kill does, or let one fail.
+//! They are in one place so that tests can end a session before any of them, or let one fail.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -25,8 +25,8 @@ use rustix::{
 
 use crate::ranges::ByteRange;
 
-/// A directory that is held open; clones share it. Names are of files in it, and no call follows a
-/// symbolic link of such a name unless it says so.
+/// A directory that is held open; clones share it. All names are names in it; symbolic links are not followed unless
+/// documented.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
     directory: Arc<OwnedFd>,
@@ -59,14 +59,14 @@ impl Disk {
         &self.directory
     }
 
-    /// Never waits for the other end of a pipe.
+    /// Does not block on a FIFO.
     pub(crate) fn open(&self, name: &OsStr, flags: OFlags) -> Result<File> {
         self.call()?;
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         Ok(openat(&*self.directory, name, flags, Mode::empty())?.into())
     }
 
-    /// Makes a file for reading and writing. Errors: [`Errno::EXIST`] if the name is taken.
+    /// Creates a file for reading and writing. Errors: [`Errno::EXIST`] if the name exists.
     pub(crate) fn create(&self, name: &OsStr, mode: u32) -> Result<File> {
         self.call()?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -78,13 +78,13 @@ impl Disk {
         unlinkat(&*self.directory, name, AtFlags::empty())
     }
 
-    /// Whatever has the new name is replaced in one step.
+    /// Replaces what has the new name, atomically.
     pub(crate) fn rename(&self, old: &OsStr, new: &OsStr) -> Result<()> {
         self.call()?;
         renameat(&*self.directory, old, &*self.directory, new)
     }
 
-    /// All names, as far as they can be read.
+    /// All names that can be read.
     pub(crate) fn names(&self) -> Vec<OsString> {
         let Ok(entries) = Dir::read_from(&*self.directory) else { return Vec::new() };
         let name = |entry: rustix::fs::DirEntry| {
@@ -93,33 +93,32 @@ impl Disk {
         entries.flatten().map(name).collect()
     }
 
-    /// What has the name, or what a link of that name leads to.
+    /// The type of the file of this name; follows links.
     pub(crate) fn kind(&self, name: &OsStr) -> Option<FileType> {
         let stat = statat(&*self.directory, name, AtFlags::empty()).ok()?;
         Some(FileType::from_raw_mode(stat.st_mode))
     }
 
-    /// Whether the name leads to this file, and not to another that has it now.
+    /// Whether the name still is that of this file.
     pub(crate) fn is_named(&self, file: &File, name: &OsStr) -> bool {
         let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
         let named = statat(&*self.directory, name, AtFlags::SYMLINK_NOFOLLOW).map(identity);
         named.is_ok() && named == fstat(file).map(identity)
     }
 
-    /// Writes to disk which names there are.
+    /// Writes the directory to disk.
     pub(crate) fn sync_names(&self) -> Result<()> {
         self.call()?;
         fsync(&*self.directory)
     }
 
-    /// Writes a file to disk, with its mode and times.
+    /// Writes a file to disk, including its mode and times.
     pub(crate) fn sync(&self, file: &File) -> Result<()> {
         self.call()?;
         fsync(file)
     }
 
-    /// Locks a file against all other descriptors, until this one is closed. Errors:
-    /// [`Errno::WOULDBLOCK`] if it is locked.
+    /// Locks a file until this descriptor is closed. Errors: [`Errno::WOULDBLOCK`] if it is locked.
     pub(crate) fn lock(&self, file: &File) -> Result<()> {
         self.call()?;
         flock(file, FlockOperation::NonBlockingLockExclusive)
@@ -140,7 +139,7 @@ impl Disk {
         file.set_len(bytes).map_err(errno)
     }
 
-    /// Reserves the first bytes of a file, and makes it that long if it is shorter.
+    /// Reserves space for the first bytes of a file; extends it if it is shorter.
     pub(crate) fn reserve(&self, file: &File, bytes: u64) -> Result<()> {
         self.call()?;
         fallocate(file, FallocateFlags::empty(), 0, bytes)
@@ -151,8 +150,8 @@ impl Disk {
         file.write_all_at(bytes, offset).map_err(errno)
     }
 
-    /// Copies a range of one file to the same place in another; shared instead, where the file system can.
-    /// Errors: the first file is shorter.
+    /// Copies a range of one file to the same offset of another, by sharing extents where the file system can.
+    /// Errors: the first file is too short.
     pub(crate) fn copy(&self, from: &File, to: &File, (start, end): ByteRange) -> Result<()> {
         self.call()?;
         let (mut from, mut to) = (from, to);
@@ -162,7 +161,7 @@ impl Disk {
         if copied == end - start { Ok(()) } else { Err(Errno::IO) }
     }
 
-    /// What the file system has free.
+    /// Statistics of the file system.
     pub(crate) fn free(&self) -> Result<StatVfs> {
         fstatvfs(&*self.directory)
     }
@@ -173,7 +172,7 @@ fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-/// What tests do to a disk.
+/// Fault injection for tests.
 #[cfg(test)]
 pub(crate) mod faults {
     use std::sync::{Arc, Mutex, PoisonError};
@@ -185,13 +184,13 @@ pub(crate) mod faults {
     pub(crate) enum Fault {
         #[default]
         None,
-        /// This call and all after it do nothing: the process is dead.
+        /// This call and all after it have no effect, as after a kill.
         Crash(u64),
-        /// This one fails; those after it do not.
+        /// Only this call fails.
         Error(u64, Errno),
     }
 
-    /// Clones share what they count.
+    /// Counts calls; clones share the count.
     #[derive(Clone, Debug, Default)]
     pub(crate) struct Faults(Arc<Mutex<(u64, Fault)>>);
 

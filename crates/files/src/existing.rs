@@ -1,4 +1,4 @@
-//! The file that has a copy's name already: if it is that copy, nothing has to be sent or written.
+//! An existing file under a copy's name: if it is equal to the source, nothing is sent or written.
 
 use std::{
     fs::{File, Metadata},
@@ -9,16 +9,16 @@ use rustix::{io::Errno, process::geteuid};
 
 use crate::{Manifest, hash::probe, place::Place};
 
-/// A file of the right length that may be the same object. Whether it is, the root says when it has compared digests.
+/// A file of the right length that may be the same object, which the root decides by its digests.
 #[derive(Debug)]
 pub(crate) struct Existing {
     file: File,
     known: Known,
-    /// It may stay where it is, if it is the same. Otherwise it is only read.
+    /// Whether it may stay if it is equal; otherwise it only is a source of equal chunks.
     pub(crate) may_stay: bool,
 }
 
-/// What must not change while it is compared.
+/// Attributes that must not change while it is compared.
 #[derive(PartialEq, Eq, Debug)]
 struct Known {
     bytes: u64,
@@ -37,8 +37,7 @@ impl Known {
 }
 
 impl Existing {
-    /// The file at a place, if it has the length of what is to come and the probe does not tell them apart. Reads 1 MiB
-    /// at most.
+    /// The file at a place, if its length and probe are those of the source. Reads 1 MiB at most.
     pub(crate) fn find(place: &Place, manifest: &Manifest, expected: &[u8; 32]) -> Option<Self> {
         let file = place.open_occupant().ok()?;
         let metadata = file.metadata().ok()?;
@@ -54,8 +53,8 @@ impl Existing {
         &self.file
     }
 
-    /// Gives it mode and time, where they differ, and returns when all of it is on disk. False, and nothing is done, if
-    /// it is not the file any more that it was.
+    /// Sets mode and time where they differ, and returns once the file is on disk. False, without any change, if the
+    /// file has changed since.
     ///
     /// Errors: the system's.
     pub(crate) fn publish(&self, place: &Place, manifest: &Manifest) -> Result<bool, Errno> {
@@ -84,8 +83,8 @@ fn has_time(metadata: &Metadata, manifest: &Manifest) -> bool {
     metadata.modified().is_ok_and(|time| time == manifest.modified())
 }
 
-/// Nobody may be able to write to it whom the source's mode would keep out: it could change once it was verified. And
-/// what else has its name keeps its mode and time.
+/// Not if users whom the source's mode excludes can write to it, since it could change after verification; and not if
+/// it needs another mode or time and has a second name, whose attributes would change.
 fn may_stay(metadata: &Metadata, manifest: &Manifest) -> bool {
     let has_its_writers = metadata.mode() & 0o022 & !manifest.mode == 0;
     let is_finished = has_mode(metadata, manifest) && has_time(metadata, manifest);

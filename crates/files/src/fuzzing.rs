@@ -1,4 +1,4 @@
-//! What fuzzers feed (`./dev fuzz`): what roots and receivers say to each other.
+//! Entry points of fuzzers (`./dev fuzz`): messages of roots and receivers, and destinations.
 
 use std::{fs, io, os::unix::fs::symlink, sync::OnceLock};
 
@@ -13,8 +13,8 @@ use crate::{
     temporary::Temporary,
 };
 
-/// Decodes a message, to the root if the first byte is 0, and otherwise to a receiver, which then
-/// makes of it what it makes of it before anything is written. True if it is one.
+/// Decodes a message to the root if the first byte is 0, else to a receiver, with the checks that precede any
+/// write. True if it is valid.
 pub fn messages(bytes: &[u8]) -> bool {
     let Some((&kind, body)) = bytes.split_first() else { return false };
     if kind == 0 {
@@ -33,13 +33,13 @@ pub fn messages(bytes: &[u8]) -> bool {
     true
 }
 
-/// A root asks a confined receiver for a destination. True if it gets one, which is below the
-/// receiver's directory then, whatever links are there.
+/// Opens a destination at a receiver confined to a directory with links. True if it is accepted; then it must be below
+/// that directory.
 pub fn places(bytes: &[u8]) -> bool {
-    static ROOM: OnceLock<TempDir> = OnceLock::new();
-    let room = ROOM.get_or_init(|| room().expect("a directory for temporary files"));
+    static SANDBOX: OnceLock<TempDir> = OnceLock::new();
+    let sandbox = SANDBOX.get_or_init(|| sandbox().expect("a directory for temporary files"));
     let Ok(destination) = std::str::from_utf8(bytes) else { return false };
-    let inside = room.path().join("in");
+    let inside = sandbox.path().join("in");
     let Ok(place) = Placement::Below(inside.clone()).place(destination) else { return false };
     let directory = place.real_directory().expect("it is open");
     assert!(directory.starts_with(&inside), "{destination:?} is in {}", directory.display());
@@ -48,34 +48,33 @@ pub fn places(bytes: &[u8]) -> bool {
     Temporary::open(&place, b"", &claim).is_ok()
 }
 
-/// A directory to stay in, with links that lead about in it, and out of it.
-fn room() -> io::Result<TempDir> {
-    let room = tempfile::tempdir()?;
-    // Temporary directories may themselves be behind a link.
-    let inside = room.path().canonicalize()?.join("in");
+/// A directory `in` with links that stay inside and links that lead out.
+fn sandbox() -> io::Result<TempDir> {
+    let sandbox = tempfile::tempdir()?;
+    // The directory for temporary files may be a link.
+    let inside = sandbox.path().canonicalize()?.join("in");
     fs::create_dir_all(inside.join("a/b"))?;
-    fs::create_dir(room.path().join("out"))?;
+    fs::create_dir(sandbox.path().join("out"))?;
     fs::write(inside.join("file"), "")?;
     symlink("a/b", inside.join("near"))?;
     symlink("../out", inside.join("far"))?;
     symlink("..", inside.join("a/up"))?;
-    symlink(room.path(), inside.join("top"))?;
+    symlink(sandbox.path(), inside.join("top"))?;
     symlink("ring", inside.join("ring"))?;
-    Ok(room)
+    Ok(sandbox)
 }
 
-/// Terms that make a group make one that can be joined.
+/// A valid [`Start`] must make a group whose neighbours are members.
 fn group(start: &Start) {
     if let Ok(settings) = start.group_settings() {
-        let members = settings.schedule.members();
+        let schedule = settings.make_schedule().expect("it was made before");
+        let members = schedule.members();
         assert_eq!(members as usize, start.addresses.len());
-        if settings.rank < members {
-            assert!(settings.neighbours().iter().all(|&neighbour| neighbour < members));
-        }
+        assert!(schedule.neighbours(settings.rank).all(|neighbour| neighbour < members));
     }
 }
 
-/// What decodes has to mean the same once it is encoded again.
+/// Decoding, encoding and decoding again must give the same message.
 fn decoded<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<M> {
     let message: M = postcard::from_bytes(bytes).ok()?;
     let encoded = postcard::to_stdvec(&message).expect("it was decoded");
@@ -91,9 +90,9 @@ mod tests {
     use super::*;
     use crate::{
         Manifest,
-        leftover::Leftover,
         messages::{Measure, Offer, Terms},
         ranges::{RangeList, Ranges},
+        resume::ChunkDigests,
     };
 
     fn seed(kind: u8, message: &impl Serialize) -> Vec<u8> {
@@ -150,12 +149,12 @@ mod tests {
         let has = RangeList::from(&ranges());
         let failed =
             ToRoot::RoundFailed { round: 1, member: Some(2), detail: text(), has: has.clone() };
-        let leftover = Some(Leftover::made_up());
+        let digests = Some(ChunkDigests::made_up());
         let measure = Measure { start: start(), bytes: 1_000, echo: Some(start()) };
         let bench = ToReceiver::Bench(terms());
         let seeds = [
             ("hello", seed(0, &ToRoot::Hello { host: text() })),
-            ("prepared", seed(0, &ToRoot::Prepared { fabrics: vec![text()], leftover })),
+            ("prepared", seed(0, &ToRoot::Prepared { fabrics: vec![text()], digests })),
             ("progress", seed(0, &ToRoot::Progress { bytes: 1 << 40 })),
             ("compared", seed(0, &ToRoot::Compared { equal: true })),
             ("round-failed", seed(0, &failed)),

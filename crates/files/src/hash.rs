@@ -1,4 +1,4 @@
-//! Digests of files, computed while their bytes are still on the way.
+//! Digests of files, computed while they are received.
 
 use std::{
     fs::File,
@@ -17,12 +17,12 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::ranges::{ByteRange, Ranges};
 
-/// Read at a time: enough to keep BLAKE3's vector units busy, small enough to stay in a cache.
+/// Length of reads: enough for BLAKE3's vector code, small enough for a cache.
 const CHUNK_BYTES: usize = 256 << 10;
-/// The shortest hole that is made; divides [`CHUNK_BYTES`].
+/// The shortest hole; divides [`CHUNK_BYTES`].
 const PAGE_BYTES: usize = 4 << 10;
 
-/// The BLAKE3 digest of a file, read once from start to end; for checking copies.
+/// The BLAKE3 digest of a file; reads it once.
 ///
 /// Errors: the system's.
 pub fn digest_of(path: &Path) -> io::Result<blake3::Hash> {
@@ -47,12 +47,12 @@ pub(crate) fn digest_range(
     Ok(reader.hasher.finalize())
 }
 
-/// How much of an object [`probe`] reads: this many pieces of this length.
+/// [`probe`] reads this many pieces of this length.
 const PROBE_PIECES: u64 = 16;
 const PROBE_PIECE_BYTES: u64 = 64 << 10;
 
-/// The digest of a few pieces of an object of this length, from its start to its end: tells most objects of the same
-/// length apart without reading them, and proves nothing.
+/// The digest of a few pieces of an object of this length, from start to end: distinguishes most objects of one length
+/// at little cost. Equality is no proof.
 ///
 /// Errors: too short, unreadable.
 pub(crate) fn probe(file: &File, bytes: u64) -> io::Result<[u8; 32]> {
@@ -60,7 +60,7 @@ pub(crate) fn probe(file: &File, bytes: u64) -> io::Result<[u8; 32]> {
     let mut piece = vec![0; PROBE_PIECE_BYTES.min(bytes) as usize];
     let last = bytes - piece.len() as u64;
     for number in 0..PROBE_PIECES {
-        // Without the product of two lengths, which might not fit.
+        // Avoids the product `last * number`, which could overflow.
         let offset = last / (PROBE_PIECES - 1) * number
             + last % (PROBE_PIECES - 1) * number / (PROBE_PIECES - 1);
         file.read_exact_at(&mut piece, offset)?;
@@ -72,7 +72,7 @@ pub(crate) fn probe(file: &File, bytes: u64) -> io::Result<[u8; 32]> {
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// Hashes a file from some position as far as it is told to.
+/// Hashes a file sequentially from a position.
 struct ChunkReader<'a> {
     file: &'a File,
     hasher: blake3::Hasher,
@@ -86,7 +86,7 @@ impl<'a> ChunkReader<'a> {
         Self { file, hasher, buffer, position }
     }
 
-    /// Hashes the next chunk, but nothing at or after `end`.
+    /// Hashes the next chunk, up to `end` at most.
     fn advance(&mut self, end: u64) -> io::Result<()> {
         let left = end - self.position;
         let length = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
@@ -98,43 +98,42 @@ impl<'a> ChunkReader<'a> {
     }
 }
 
-/// Hashes a file on a thread of its own while it is being received, right behind the part that has
-/// no gaps.
+/// Hashes a file on a thread of its own while it is received, up to the first gap.
 ///
-/// It reads what is in the system's cache, and takes no leases that could get in the way of writers.
+/// It reads from the page cache and takes no leases, so it does not block writers.
 pub(crate) struct PrefixHasher {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a [`PrefixHasher`] does besides hashing.
+/// Options of a [`PrefixHasher`].
 #[derive(Clone, Default)]
-pub(crate) struct Besides {
-    /// What has been hashed is added to it.
+pub(crate) struct HashOptions {
+    /// Counts hashed bytes.
     pub(crate) worked: Arc<AtomicU64>,
-    /// The space of pages that are all zero is given back: the source has holes.
+    /// Zero pages become holes.
     pub(crate) makes_holes: bool,
 }
 
-/// Tells a [`PrefixHasher`] which bytes (offset and length) are in place.
+/// Sends a [`PrefixHasher`] the bytes (offset and length) that are in place.
 pub(crate) type InPlace = Sender<(u64, u64)>;
 
 impl PrefixHasher {
-    /// Starts the thread; `done` is called there once, when all `bytes` are hashed or reading
-    /// fails, but not if this is dropped before. The thread also ends when the sender is dropped.
+    /// Starts the thread, which calls `done` once: when all `bytes` are hashed or reading fails, but not if this is
+    /// dropped before. The thread also ends when the sender is dropped.
     ///
-    /// Errors: no thread can be had.
+    /// Errors: no thread.
     pub(crate) fn start(
         file: File,
         bytes: u64,
-        besides: Besides,
+        options: HashOptions,
         done: impl FnOnce(io::Result<blake3::Hash>) + Send + 'static,
     ) -> io::Result<(Self, InPlace)> {
         let (sender, in_place) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let body = move || {
-            if let Some(outcome) = follow(&file, bytes, &in_place, (&stopped, &besides)).transpose()
+            if let Some(outcome) = follow(&file, bytes, &in_place, (&stopped, &options)).transpose()
             {
                 done(outcome);
             }
@@ -145,10 +144,10 @@ impl PrefixHasher {
 }
 
 impl Drop for PrefixHasher {
-    /// Ends the thread, within one chunk if its sender is gone too.
+    /// Ends the thread: within one chunk if the sender is dropped as well.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Not joined: it may wait for a sender that a callback still holds. It ends with it.
+        // Not joined: it may wait for a sender that a callback still owns, and ends with that.
         drop(self.thread.take());
     }
 }
@@ -158,7 +157,7 @@ fn follow(
     file: &File,
     bytes: u64,
     in_place: &Receiver<(u64, u64)>,
-    (stop, besides): (&AtomicBool, &Besides),
+    (stop, options): (&AtomicBool, &HashOptions),
 ) -> io::Result<Option<blake3::Hash>> {
     let mut here = Ranges::default();
     let mut reader = ChunkReader::new(file, 0);
@@ -167,7 +166,7 @@ fn follow(
         let arrived = std::iter::once((offset, length)).chain(in_place.try_iter());
         here.extend(arrived.map(|(offset, length)| (offset, offset + length)));
         let end = here.prefix().min(bytes);
-        // Full chunks only, except at the end: hashing in small pieces costs several times more.
+        // Full chunks except at the end: hashing small pieces costs several times as much.
         while reader.position + CHUNK_BYTES as u64 <= end || (end == bytes && reader.position < end)
         {
             if stop.load(Ordering::Relaxed) {
@@ -176,8 +175,8 @@ fn follow(
             let before = reader.position;
             reader.advance(end)?;
             let length = reader.position - before;
-            besides.worked.fetch_add(length, Ordering::Relaxed);
-            if besides.makes_holes {
+            options.worked.fetch_add(length, Ordering::Relaxed);
+            if options.makes_holes {
                 make_holes(file, before, &reader.buffer[..length as usize]);
             }
         }
@@ -185,18 +184,17 @@ fn follow(
     Ok(Some(reader.hasher.finalize()))
 }
 
-/// Gives the space of zero pages back; they still read as zeros. `contents` are those of the file from
-/// there, and `start` is a multiple of [`CHUNK_BYTES`].
+/// Makes holes of zero pages. `contents`: the file's bytes from `start`, which is a multiple of [`CHUNK_BYTES`].
 fn make_holes(file: &File, start: u64, contents: &[u8]) {
     let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
     let pages: Vec<bool> = contents.chunks(PAGE_BYTES).map(is_zero).collect();
     let mut at = start;
     for run in pages.chunk_by(|one, other| one == other) {
-        // The last page may reach over the end, which stays where it is.
+        // The last page may extend beyond the end of the file, whose length stays.
         let length = (run.len() * PAGE_BYTES) as u64;
         if run[0] {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            // A file system without holes, or a file that is only read, keeps its space.
+            // Fails on file systems without holes and on read-only files, which keep their space.
             let _ = fallocate(file, flags, at, length);
         }
         at += length;
@@ -216,15 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn blocks_in_any_order_give_the_digest_of_the_whole() {
+    fn blocks_in_any_order_give_the_digest_of_the_file() {
         for bytes in [0, 1, CHUNK_BYTES, CHUNK_BYTES * 3 + 5] {
             let contents: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
             let (sender, outcome) = channel();
             let worked = Arc::new(AtomicU64::new(0));
-            let besides = Besides { worked: Arc::clone(&worked), makes_holes: bytes % 2 == 0 };
+            let options = HashOptions { worked: Arc::clone(&worked), makes_holes: bytes % 2 == 0 };
             let done = move |digest| sender.send(digest).unwrap();
             let (_hasher, in_place) =
-                PrefixHasher::start(file_of(&contents), bytes as u64, besides, done).unwrap();
+                PrefixHasher::start(file_of(&contents), bytes as u64, options, done).unwrap();
             let mut blocks: Vec<usize> = (0..bytes).step_by(100_000).collect();
             blocks.reverse();
             for offset in blocks {
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_reach_from_the_start_to_the_end_and_no_further() {
+    fn probes_cover_the_first_and_the_last_byte() {
         let piece = PROBE_PIECE_BYTES as usize;
         for bytes in [0, 1, piece, piece + 1, piece * 3, piece * 16 + 7, piece * 40 + 11] {
             let mut contents = vec![1; bytes];
@@ -260,7 +258,7 @@ mod tests {
         let (sender, outcome) = channel();
         let done = move |digest| sender.send(digest).unwrap();
         let (_hasher, in_place) =
-            PrefixHasher::start(file_of(b"abc"), 3, Besides::default(), done).unwrap();
+            PrefixHasher::start(file_of(b"abc"), 3, HashOptions::default(), done).unwrap();
         in_place.send((0, 2)).unwrap();
         drop(in_place);
         assert!(outcome.recv_timeout(Duration::from_secs(30)).is_err());

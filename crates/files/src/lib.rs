@@ -1,15 +1,14 @@
 //! Replicates files from one host to many.
 //!
-//! A *session* is one file's way to all its receivers. The root's side is [`Push`], a receiver's is
-//! [`receiver::serve`]; they talk over an authenticated control connection
-//! ([`rdmc::bootstrap::Channel`]), and the file's bytes travel in a group that all of them join.
+//! A *session* replicates one file to all its receivers. The root's side is [`Push`], a receiver's is
+//! [`receiver::serve`]. They exchange messages over an authenticated control connection ([`session::Channel`]); the
+//! file's bytes move in groups that the root and the receivers join.
 //!
-//! What a receiver sees under the file's name is always whole: bytes arrive in a temporary file
-//! beside it ([`Target`]), are checked against the digest that the root computed while it sent, and
-//! only then take the name, together with mode and modification time.
+//! A receiver writes to a temporary file beside the destination ([`Target`]), verifies it against the root's digest,
+//! and then gives it mode, modification time and name. So a file under the destination's name is always complete.
 //!
-//! The path of a session, in order: [`Source`] -> offer -> [`Target`] -> group -> digest -> verify ->
-//! publish. Nothing here prints, exits, installs signal handlers or keeps global state.
+//! The order of a session: [`Source`] -> offer -> [`Target`] -> group -> digest -> verify -> publish. Nothing here
+//! prints, exits, installs signal handlers or keeps global state.
 
 #![forbid(unsafe_code)]
 
@@ -25,8 +24,6 @@ mod existing;
 pub mod fuzzing;
 mod hash;
 #[doc(hidden)]
-mod leftover;
-#[doc(hidden)]
 pub mod machines;
 mod manifest;
 #[doc(hidden)]
@@ -37,6 +34,8 @@ mod push;
 mod ranges;
 pub mod receiver;
 mod resident;
+#[doc(hidden)]
+mod resume;
 mod sending;
 mod source;
 mod system;

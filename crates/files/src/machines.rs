@@ -1,13 +1,15 @@
-//! The decisions of both ends of a push, for whoever drives them without threads, clocks and
-//! connections: the simulator (`tools/simulate`). Not an interface for anybody else.
+//! The state machines of both ends of a push, for the simulator (`tools/simulate`). Not a public interface.
 
 pub use crate::{
     control::{FAILURE_DEADLINE, silence},
-    leftover::{Chunks, Cut, Leftover},
     messages::{JOIN_TIMEOUT, Offer, Start, Terms, ToReceiver, ToRoot, WaitedFor},
-    push::{Coordinator, Event as RootEvent, Host, Stage as RootStage, Step, farewell, step},
+    push::{
+        Coordinator, Effects as RootEffects, Event as RootEvent, Host, Step, linger_timeout, step,
+    },
     ranges::{ByteRange, RangeList, Ranges},
     receiver::{
-        Copy, Event as ReceiverEvent, Member, News, Session, Stage as ReceiverStage, first, handle,
+        Copy, Effects as ReceiverEffects, Event as ReceiverEvent, Member, MemberEvent, Session,
+        first, handle,
     },
+    resume::{ChunkDigests, Chunking, SourceChunks},
 };

@@ -1,17 +1,17 @@
-//! What a receiver has to know about a file before its bytes come.
+//! A file's name, length and attributes.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// A file's name, length and attributes, as the root saw them when it opened the file.
+/// A file's name, length and attributes when the root opened it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Manifest {
     /// The last component of its path.
     pub name: String,
     /// Length in bytes.
     pub bytes: u64,
-    /// Permission bits (`0o777`); set-user-id and the like do not travel, since the owner does not.
+    /// Permission bits (`0o777`); set-user-id and the like are dropped, as the owner is.
     pub mode: u32,
     /// Modification time in nanoseconds since 1970, negative before.
     pub modified_ns: i64,

@@ -1,54 +1,52 @@
-//! What root and receivers say to each other on their control connections.
+//! Messages of root and receivers on their control connections.
 //!
-//! Either may hang up at any time; the other then cleans up. Both speak at least every
-//! second (see [`crate::control::silence`]), so a peer that has vanished is noticed.
+//! Either end may close the connection at any time; the other then cleans up. Both send at least every second (see
+//! [`crate::control::silence`]), so a vanished peer is detected.
 
 use std::{net::SocketAddr, time::Duration};
 
-use rdmc::{
-    Algorithm, Error, Failure, FailureKind, GroupSettings, Schedule, Secret, Waited, Window,
-};
+use rdmc::{Algorithm, Error, Failure, FailureKind, GroupSettings, Secret, Waited, Window};
 use serde::{Deserialize, Serialize};
 
-use crate::{Manifest, control::check_failure_deadline, leftover::Leftover, ranges::RangeList};
+use crate::{Manifest, control::check_failure_deadline, ranges::RangeList, resume::ChunkDigests};
 
 /// From a receiver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToRoot {
-    /// The first message: which host this is, as the root named it when it had it started.
+    /// The first message: this host's name, as the root gave it.
     Hello { host: String },
-    /// The target is prepared. Fabrics that this host could use, best first, by name; and what is
-    /// there of an earlier session.
-    Prepared { fabrics: Vec<String>, leftover: Option<Leftover> },
+    /// The target is prepared: names of the fabrics that this host can use, best first, and digests of the
+    /// target's existing chunks.
+    Prepared { fabrics: Vec<String>, digests: Option<ChunkDigests> },
     /// The fabric has been started; other members reach this one at its address and this port.
     Ready { port: u16 },
-    /// How much of the file is there; also says that this receiver is alive.
+    /// How much of the file is in place; also the keepalive.
     Progress { bytes: u64 },
-    /// How much was read or written so far besides receiving: a sign of progress while a target is
-    /// prepared, verified or published.
+    /// Bytes read or written so far, other than received ones: progress while a target is prepared, verified or
+    /// published.
     Worked { bytes: u64 },
-    /// The groups of a measurement stand.
+    /// The groups of a measurement are joined.
     Joined { round: u64 },
-    /// The last message that was sent has come, in a measurement.
+    /// The last message of a measurement has arrived.
     Received { round: u64 },
-    /// Whom this receiver has waited for in a group, since it stands.
+    /// How long this receiver has waited for the members of a group so far.
     Waited { round: u64, waited: Vec<WaitedFor> },
     /// The last byte of the file is in place.
-    Whole,
+    Complete,
     /// The copy was compared with the root's digest.
     Compared { equal: bool },
     /// This group has closed: all of its members have all of its bytes.
     RoundClosed { round: u64 },
-    /// This group failed or could not be joined; nobody touches the target for it any more. What
-    /// of the file is there.
+    /// This group failed or could not be joined, and does not access the target any more. `has`: the ranges of
+    /// the file in place.
     RoundFailed { round: u64, member: Option<u32>, detail: String, has: RangeList },
-    /// The copy has its name; it had it already, if it was there before.
+    /// The copy is published; `was_there` if it had its name before.
     Published { peak_resident_bytes: Option<u64>, was_there: bool },
-    /// This receiver cannot go on, or cannot even prepare its target. The last message.
+    /// This receiver cannot continue. The last message.
     Failed { reason: String },
 }
 
-/// How long somebody has waited for a member of its group: [`rdmc::Waited`].
+/// [`rdmc::Waited`] in messages: how long a member has waited for another.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct WaitedFor {
     pub member: u32,
@@ -79,28 +77,27 @@ impl From<WaitedFor> for Waited {
 /// From the root.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToReceiver {
-    /// The first message: what is to come.
+    /// The first message of a push.
     Offer(Offer),
-    /// The first message instead: measurements are to come, and no file.
+    /// The first message of a bench.
     Bench(Terms),
     /// Join these groups and receive messages into memory.
     Measure(Measure),
-    /// Start this fabric, by name. This much of what is there of an earlier session is right.
+    /// Start this fabric, by name. `has`: the ranges of the existing data that match the source.
     Use { fabric: String, has: RangeList },
     /// Join this group, and send in it (rank 0) or receive.
     Start(Start),
-    /// The group has failed: leave it, and say so by [`ToRoot::RoundFailed`] if not done yet.
+    /// The group has failed: leave it and, unless sent before, report [`ToRoot::RoundFailed`].
     Leave { round: u64 },
-    /// The digest of the source, to compare the whole copy with.
+    /// The digest of the source, for comparison with the whole copy.
     Digest { digest: [u8; 32] },
-    /// The copy was right and the source has not changed: give it its name.
+    /// The copy matches and the source has not changed: publish it.
     Publish,
-    /// Nothing more is to come. The last message.
+    /// The session is over. The last message.
     Finish,
-    /// This host is given up. Whether to keep what has come for a later session, or to remove it.
-    /// The last message.
+    /// This host is given up. `keep`: whether to keep the partial copy for a later session. The last message.
     Abort { reason: String, keep: bool },
-    /// The root is alive.
+    /// The keepalive.
     Alive,
 }
 
@@ -109,25 +106,25 @@ pub struct Offer {
     pub manifest: Manifest,
     /// A path at the receiver, which may confine it to a directory.
     pub destination: String,
-    /// By which a receiver sees whether it is worth its while to read a file of this length that it has.
+    /// [`crate::hash::probe`] of the source: an existing file is read only if its probe is equal.
     pub probe: [u8; 32],
-    /// Parts of the source take no space; what is zero in copies takes none then, either.
+    /// The source has holes; zero pages of copies become holes as well.
     pub has_holes: bool,
     pub terms: Terms,
 }
 
-/// How the members of a session come together.
+/// Terms that are the same for all members of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Terms {
     /// Connections to each neighbour.
     pub streams: u8,
-    /// How to wait for completions, by name.
+    /// Completion mode, by name.
     pub completion: String,
-    /// How links are protected, by name.
+    /// Protection of links, by name.
     pub protection: String,
-    /// After how long without a sign of life a member is lost.
+    /// How long a member may be silent before it is lost.
     pub failure_deadline_ms: u32,
-    /// The session's, by which its members know each other.
+    /// The session's secret, which authenticates its members to each other.
     #[serde(with = "secret_bytes")]
     pub secret: Secret,
 }
@@ -141,7 +138,7 @@ impl Terms {
     }
 }
 
-/// For control connections alone, which are encrypted.
+/// Only for control connections, which are encrypted.
 mod secret_bytes {
     use rdmc::Secret;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -155,33 +152,32 @@ mod secret_bytes {
     }
 }
 
-/// One measurement at one host: messages of one length, one after another.
+/// One measurement at one host: a sequence of messages of one length.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measure {
     pub start: Start,
     /// Length of each message.
     pub bytes: u64,
-    /// A group back to the root, in which each message is answered by one of the same length.
-    /// Without it, [`ToRoot::Received`] answers.
+    /// A return group, in which the host sends each message back to the root. Without it, it confirms by
+    /// [`ToRoot::Received`].
     pub echo: Option<Start>,
 }
 
-/// The longest message that is measured, in bytes: a host holds it in memory.
+/// The longest message of a measurement, in bytes: hosts hold it in memory.
 pub const MEASURED_BYTES_MAX: u64 = 16 << 30;
 
 /// How long all members may take to join a group.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A group that replicates a part of the file: rank 0 has it, and sends each of its ranges as a
-/// message.
+/// A group that replicates a part of the file: rank 0 sends each range as a message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Start {
-    /// Number of the group, new for each attempt.
+    /// Number of the group, never used again.
     pub round: u64,
     pub rank: u32,
-    /// The bytes that travel; none in a measurement.
+    /// The ranges to replicate; none in a measurement.
     pub ranges: RangeList,
-    /// Of each member's context, by rank.
+    /// Addresses of the members' contexts, by rank.
     pub addresses: Vec<SocketAddr>,
     /// The rack of each rank.
     pub racks: Vec<u32>,
@@ -190,41 +186,48 @@ pub struct Start {
     pub window_receives: u32,
     pub window_sends: u32,
     pub messages_in_flight: u32,
-    /// Whether the network is to relay by itself, where it can.
+    /// Whether the network relays by itself where it can.
     pub offload: bool,
 }
 
 impl Start {
     /// The group at the member that this was sent to. Errors: terms that make no group.
     pub fn group_settings(&self) -> Result<GroupSettings, Error> {
-        let setting = |what: String| Error::Setting(what);
-        let algorithm = Algorithm::from_code(self.algorithm)
-            .ok_or_else(|| setting(format!("algorithm {} is unknown here", self.algorithm)))?;
+        let refuse = |name, value, allowed: &str| {
+            Err(Error::Setting { name, value, allowed: allowed.to_owned() })
+        };
+        let Some(algorithm) = Algorithm::from_code(self.algorithm) else {
+            let value = format!("number {}", self.algorithm);
+            return refuse("algorithm", value, "one that all hosts know: the same version of rdmc");
+        };
         if self.addresses.len() != self.racks.len() {
-            return Err(setting("a rack is missing for some member".into()));
+            return refuse("racks", format!("{:?}", self.racks), "one for each member");
         }
-        let schedule = Schedule::with_racks(algorithm, &self.racks, 0)
-            .map_err(|error| setting(error.to_string()))?;
-        let mut settings = GroupSettings::new(self.round, self.rank, schedule);
-        settings.block_bytes = self.block_bytes;
-        settings.window = Window { receives: self.window_receives, sends: self.window_sends };
-        settings.messages_in_flight = self.messages_in_flight;
-        settings.offload = self.offload;
+        let window = Window { receives: self.window_receives, sends: self.window_sends };
+        let settings = GroupSettings::new(self.round, self.addresses.clone(), self.rank)
+            .algorithm(algorithm)
+            .racks(self.racks.clone())
+            .block_bytes(self.block_bytes)
+            .window(window)
+            .messages_in_flight(self.messages_in_flight)
+            .offload(self.offload)
+            // A message for each range, all queued at once.
+            .send_queue_max(u32::MAX);
+        settings.make_schedule()?;
         Ok(settings)
     }
 }
 
-/// Why members leave a group that the root has given up.
+/// The reason of members that leave a group on the root's request.
 pub(crate) const GIVEN_UP: &str = "the root has given this group up";
 
-/// Whom a failure blames: nobody, if a member has only left as it was told.
+/// The rank that a failure blames; none if a member left on the root's request.
 pub(crate) fn blamed(failure: &Failure) -> Option<u32> {
     let has_left = failure.kind == FailureKind::Application && failure.detail == GIVEN_UP;
     failure.member.filter(|_| !has_left)
 }
 
-/// What a group's member has done or suffered, without the numbers that only the library uses:
-/// the predicate of a sentence about that member.
+/// The predicate of a sentence about the member that a failure blames, without ranks.
 pub(crate) fn predicate(failure: &Failure) -> String {
     match failure.detail.as_str() {
         "" => failure.kind.to_string(),
@@ -232,7 +235,7 @@ pub(crate) fn predicate(failure: &Failure) -> String {
     }
 }
 
-/// The same for a group that could not be joined.
+/// The same for an error of joining.
 pub(crate) fn join_predicate(error: &Error) -> String {
     match error {
         Error::Failed(failure) => predicate(failure),
@@ -264,9 +267,9 @@ mod tests {
     #[test]
     fn terms_that_make_no_group_are_refused() {
         let settings = start().group_settings().unwrap();
-        assert!(settings.schedule.members() == 2 && settings.offload);
+        assert!(settings.members.len() == 2 && settings.offload);
         let unknown = Start { algorithm: 99, ..start() }.group_settings().unwrap_err();
-        assert!(unknown.to_string().contains("algorithm 99"), "{unknown}");
+        assert!(unknown.to_string().contains("number 99"), "{unknown}");
         assert!(Start { racks: vec![0], ..start() }.group_settings().is_err());
         let empty = Start { racks: vec![], addresses: vec![], ..start() };
         assert!(empty.group_settings().is_err());

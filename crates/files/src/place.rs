@@ -1,5 +1,5 @@
-//! Where a copy goes: a name in a directory that is held open, so that nobody can put another
-//! directory in its place between a check and the use.
+//! The place of a copy: a name in a directory that is held open, so that the directory cannot be replaced between a
+//! check and its use.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -17,14 +17,14 @@ use rustix::{
 
 use crate::disk::Disk;
 
-/// The longest file name in bytes that common file systems take.
+/// The longest file name of common file systems, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 const MARK: &str = ".rdmc-";
-/// How the name of a lock ends.
+/// The end of the name of a lock.
 pub(crate) const LOCK: &str = "lock";
-/// Hexadecimal digits that tell versions of a source apart, and how names of temporary files end.
+/// Hexadecimal digits of a source's version, at the end of the name of a temporary file.
 pub(crate) const VERSION_DIGITS: usize = 12;
-/// So often a lookup is tried that others keep changing.
+/// Attempts of a lookup while other processes rename directories.
 const TRIES: usize = 64;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -34,22 +34,23 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 pub(crate) struct Place {
     disk: Disk,
     name: OsString,
-    /// For messages; nothing is looked up by it.
+    /// For messages only.
     path: PathBuf,
 }
 
-/// Why a place cannot be had; errors of the system are about the directory.
+/// Why a place cannot be opened.
 #[derive(Debug)]
 pub(crate) enum PlaceError {
-    /// It does not end with a file's name.
+    /// The path does not end with a file's name.
     NoName,
-    /// A symbolic link leads out of where it has to be.
+    /// A symbolic link leads out of the permitted directory.
     Outside,
+    /// The system's error for the directory.
     Directory(io::Error),
 }
 
 impl Place {
-    /// The place that a path names, links and all.
+    /// The place of any path; follows links.
     pub(crate) fn anywhere(path: &Path) -> Result<Self, PlaceError> {
         let name = path.file_name().ok_or(PlaceError::NoName)?;
         let directory = open(directory_of(path), DIRECTORY, Mode::empty())
@@ -57,8 +58,8 @@ impl Place {
         Ok(Self::new(directory, name, path))
     }
 
-    /// The place that a relative path without `..` names below a directory. Symbolic links on the
-    /// way may be followed as long as they stay below it.
+    /// The place of a relative path without `..` below a directory. Symbolic links on the path are followed if they
+    /// stay below it.
     pub(crate) fn below(root: &Path, relative: &Path) -> Result<Self, PlaceError> {
         let name = relative.file_name().ok_or(PlaceError::NoName)?;
         let refused = |error: Errno| match error {
@@ -90,7 +91,7 @@ impl Place {
         &self.name
     }
 
-    /// Where the directory is now.
+    /// The directory's current path.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn real_directory(&self) -> io::Result<PathBuf> {
         std::fs::read_link(format!(
@@ -99,18 +100,18 @@ impl Place {
         ))
     }
 
-    /// What has the name, or what a link of that name leads to; `None` if nothing has.
+    /// The type of the file of this name, if there is one; follows links.
     pub(crate) fn occupant(&self) -> Option<FileType> {
         self.disk.kind(&self.name)
     }
 
-    /// A hidden name beside this one, which no destination can have: `.NAME.rdmc-END`.
+    /// The hidden name `.NAME.rdmc-END`, which no destination can have.
     pub(crate) fn hidden(&self, end: &str) -> OsString {
         (prefix(&self.name) + end).into()
     }
 
-    /// Removes temporary files of all versions but one. Only for whoever has claimed the place; those that cannot be
-    /// removed do no harm.
+    /// Removes temporary files of all versions except one; the caller must own the claim. Files that cannot be
+    /// removed stay without effect.
     pub(crate) fn remove_temporaries(&self, but: Option<&OsStr>) {
         let prefix = prefix(&self.name);
         let is_version = |end: &str| {
@@ -119,35 +120,35 @@ impl Place {
         for name in self.disk.names() {
             let end = name.to_str().and_then(|name| name.strip_prefix(&prefix));
             if end.is_some_and(is_version) && Some(name.as_os_str()) != but {
-                tracing::info!(?name, "removing what an earlier session has left");
+                tracing::info!(?name, "removing a temporary file of an earlier session");
                 let _ = self.disk.unlink(&name);
             }
         }
     }
 
-    /// The file that has the name, for reading; not a link.
+    /// Opens the file of this name for reading; not a link.
     pub(crate) fn open_occupant(&self) -> io::Result<File> {
         Ok(self.disk.open(&self.name, OFlags::RDONLY)?)
     }
 }
 
-/// Whether this could be the name of somebody's temporary file or lock.
+/// Whether this has the form of a temporary file's or a lock's name.
 pub(crate) fn is_hidden(name: &str) -> bool {
     let is_end = |end: &str| end.len() == VERSION_DIGITS || end == LOCK;
     name.starts_with('.') && name.rsplit_once(MARK).is_some_and(|(_, end)| is_end(end))
 }
 
-/// What hidden names beside this one begin with: the name, or as much of it as leaves room for the rest and a digest of
-/// the whole, so that names which begin alike are told apart.
+/// The prefix of hidden names for a name: the name itself, or if it is too long or not UTF-8 a part of it with a digest
+/// of the whole.
 fn prefix(name: &OsStr) -> String {
     let shown = name.to_string_lossy();
-    let room = NAME_BYTES_MAX - 1 - MARK.len() - VERSION_DIGITS;
-    if shown.len() <= room && shown.as_bytes() == name.as_bytes() {
+    let bytes_max = NAME_BYTES_MAX - 1 - MARK.len() - VERSION_DIGITS;
+    if shown.len() <= bytes_max && shown.as_bytes() == name.as_bytes() {
         return format!(".{shown}{MARK}");
     }
     let digest = &blake3::hash(name.as_bytes()).to_hex()[..VERSION_DIGITS];
-    let cut = shown.floor_char_boundary(room - 1 - digest.len());
-    format!(".{}~{digest}{MARK}", &shown[..cut])
+    let end = shown.floor_char_boundary(bytes_max - 1 - digest.len());
+    format!(".{}~{digest}{MARK}", &shown[..end])
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -157,15 +158,15 @@ fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// Opens a directory below another. The kernel makes sure that the way does not leave it, whoever
-/// changes links meanwhile.
+/// Opens a directory below another. The kernel ensures that the path does not leave it, even if links change
+/// meanwhile.
 fn open_beneath(start: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
     let flags = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..TRIES {
         match openat2(start, relative, DIRECTORY, Mode::empty(), flags) {
-            // Somebody renames directories on the way: the kernel cannot tell, and asks again.
+            // A concurrent rename on the path: the kernel requires a retry.
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // Linux before 5.6, or a sandbox that does not know the call.
+            // Linux before 5.6, or a sandbox that blocks the call.
             Err(Errno::NOSYS | Errno::PERM) => return walk_beneath(start, relative),
             opened => return opened,
         }
@@ -173,7 +174,7 @@ fn open_beneath(start: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
     Err(Errno::AGAIN)
 }
 
-/// The same step by step, where the kernel cannot do it: no symbolic link is followed at all.
+/// The same component by component, without `openat2`: no symbolic link is followed.
 fn walk_beneath(start: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
     let mut directory = openat(start, ".", DIRECTORY, Mode::empty())?;
     for part in relative.components() {
@@ -204,17 +205,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_that_leave_are_refused_with_and_without_the_kernels_help() {
+    fn paths_that_leave_are_refused_with_and_without_openat2() {
         let outside = tempfile::tempdir().unwrap();
-        let room = tempfile::tempdir().unwrap();
-        fs::create_dir_all(room.path().join("a/b")).unwrap();
-        fs::write(room.path().join("file"), "").unwrap();
-        symlink(outside.path(), room.path().join("absolute")).unwrap();
-        symlink("../..", room.path().join("a/up")).unwrap();
-        symlink("a/b", room.path().join("inside")).unwrap();
-        symlink("loop", room.path().join("loop")).unwrap();
-        symlink("/proc/self/root", room.path().join("magic")).unwrap();
-        let start = open(room.path(), DIRECTORY, Mode::empty()).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        fs::write(root.path().join("file"), "").unwrap();
+        symlink(outside.path(), root.path().join("absolute")).unwrap();
+        symlink("../..", root.path().join("a/up")).unwrap();
+        symlink("a/b", root.path().join("inside")).unwrap();
+        symlink("loop", root.path().join("loop")).unwrap();
+        symlink("/proc/self/root", root.path().join("magic")).unwrap();
+        let start = open(root.path(), DIRECTORY, Mode::empty()).unwrap();
         for opener in [open_beneath, walk_beneath] {
             let error = |way: &str| opener(&start, Path::new(way)).err();
             assert_eq!(error("."), None);
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_names_are_known_and_fit_and_differ() {
+    fn hidden_names_are_recognized_and_fit_and_differ() {
         let long = ["n".repeat(255), "n".repeat(254), "n".repeat(254) + "m", "\u{e4}".repeat(127)];
         let mut hidden = Vec::new();
         for name in long.iter().map(String::as_str).chain(["a"]) {

@@ -1,10 +1,10 @@
-//! Sets of byte ranges: what a member has, and what it lacks.
+//! Sets of byte ranges.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes from the first number up to, but not including, the second.
+/// Start, and end exclusive.
 pub type ByteRange = (u64, u64);
 
 /// A set of bytes, as ranges that neither touch nor overlap.
@@ -14,19 +14,18 @@ pub struct Ranges {
     ends: BTreeMap<u64, u64>,
 }
 
-/// As it travels: ranges in order.
+/// The form in messages: ranges in order.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RangeList(Vec<ByteRange>);
 
 impl Ranges {
-    /// Adds a range, and answers how many of its bytes are new; one that is empty or the wrong way
-    /// round adds nothing.
+    /// Adds a range and returns how many of its bytes are new; an empty or reversed one adds nothing.
     pub fn add(&mut self, (start, end): ByteRange) -> u64 {
         if start >= end {
             return 0;
         }
         let (mut first, mut last) = (start, end);
-        // Everything that touches it becomes a part of it.
+        // Merges all ranges that touch it.
         let touching = self.ends.range(..=end).rev().take_while(|&(_, &other)| other >= start);
         let touching: Vec<ByteRange> = touching.map(|(&start, &end)| (start, end)).collect();
         let mut known = 0;
@@ -52,16 +51,16 @@ impl Ranges {
         start >= end || self.ends.range(..=start).next_back().is_some_and(|(_, &last)| last >= end)
     }
 
-    /// How many bytes there are from the start without a gap.
+    /// Length of the range that starts at 0.
     pub fn prefix(&self) -> u64 {
         self.ends.get(&0).copied().unwrap_or(0)
     }
 
-    /// What is in both.
+    /// The bytes in both.
     pub fn intersection(&self, other: &Self) -> Self {
         let mut both = Self::default();
         for (start, end) in self.iter() {
-            // The one before may reach into it.
+            // The preceding range may overlap it.
             let before = other.ends.range(..start).next_back();
             let within = other.ends.range(start..end);
             for (&other_start, &other_end) in before.into_iter().chain(within) {
@@ -71,7 +70,7 @@ impl Ranges {
         both
     }
 
-    /// What of the first `bytes` bytes is not in it.
+    /// Those of the first `bytes` bytes that are not in it.
     pub fn missing(&self, bytes: u64) -> Self {
         let mut missing = Self::default();
         let mut position = 0;
@@ -107,7 +106,7 @@ impl From<&Ranges> for RangeList {
 }
 
 impl RangeList {
-    /// What of it lies in the first `bytes` bytes: a peer may have said anything.
+    /// The part within the first `bytes` bytes; a peer may have sent any ranges.
     pub fn within(&self, bytes: u64) -> Ranges {
         self.0.iter().map(|&(start, end)| (start, end.min(bytes))).collect()
     }
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_says_is_cut_to_the_object() {
+    fn ranges_of_a_peer_are_limited_to_the_object() {
         let list = RangeList(vec![(5, 3), (2, u64::MAX), (u64::MAX, u64::MAX)]);
         assert_eq!(list.within(10).iter().collect::<Vec<_>>(), [(2, 10)]);
         let ten: Ranges = [(0, 10)].into_iter().collect();

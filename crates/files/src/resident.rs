@@ -1,7 +1,7 @@
-//! How much memory this process has needed.
+//! Memory use of this process.
 
-/// The most memory in bytes that this process has had resident at once, mapped files included;
-/// `None` where the system does not tell (it is read from `/proc/self/status`).
+/// Peak resident memory of this process in bytes, mapped files included; `None` if `/proc/self/status` does not have
+/// it.
 pub fn peak_resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -13,7 +13,7 @@ pub fn peak_resident_bytes() -> Option<u64> {
 mod tests {
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_process_needs_memory() {
+    fn the_peak_is_known() {
         assert!(super::peak_resident_bytes().unwrap() > 100_000);
     }
 }

@@ -1,18 +1,18 @@
-//! Sending parts of an object in a group.
+//! Sending ranges of an object in a group.
 
 use rdmc::{Error, Group, Region};
 
 use crate::ranges::Ranges;
 
-/// Sends each range as a message, and starts to close the group. A group that has failed meanwhile
-/// reports that itself; any other error is a mistake in settings.
-pub(crate) fn send_parts(group: &Group, region: &Region, ranges: &Ranges) -> Result<(), Error> {
+/// Sends each range as a message, and starts to close the group. A failed or closed group is no error here, since it
+/// reports that by its callbacks.
+pub(crate) fn send_ranges(group: &Group, region: &Region, ranges: &Ranges) -> Result<(), Error> {
     let send = || {
         for (start, end) in ranges.iter() {
             let part = region
                 .slice(start as usize..end as usize)
-                .map_err(|error| Error::Setting(error.to_string()))?;
-            group.send(part)?;
+                .map_err(|error| Error::Transport(error.to_string()))?;
+            group.try_send(part)?;
         }
         group.start_close()
     };

@@ -13,14 +13,14 @@ use rustix::fs::{OFlags, SeekFrom, seek};
 
 use crate::{
     Manifest, hash,
-    leftover::{Chunks, Leftover},
     ranges::Ranges,
+    resume::{ChunkDigests, SourceChunks},
 };
 
 /// A regular file that is open for sending.
 ///
-/// It is read block by block while it is sent, never mapped: a file that shrinks is an error, while a
-/// process is killed for touching a mapping of what is gone.
+/// It is read block by block and never mapped: a file that shrinks is an error, while access to a mapping beyond its
+/// end would kill the process.
 #[derive(Debug)]
 pub struct Source {
     path: PathBuf,
@@ -29,7 +29,7 @@ pub struct Source {
     identity: Identity,
 }
 
-/// What must stay as it was while the file is sent.
+/// Attributes that must not change while the file is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Identity {
     device: u64,
@@ -42,7 +42,7 @@ struct Identity {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// There is nothing of that name.
+    /// The file does not exist.
     #[error("{} does not exist; check the spelling and the current directory", .0.display())]
     Missing(PathBuf),
     /// Not a regular file.
@@ -50,18 +50,18 @@ pub enum SourceError {
     NotAFile {
         /// Which.
         path: PathBuf,
-        /// What it is instead, with an article.
+        /// What it is, with an article.
         kind: &'static str,
     },
-    /// The system makes it up when it is read, as in /proc and /sys.
+    /// The system generates its contents when it is read, as in /proc and /sys.
     #[error(
-        "{} tells a length of {bytes} bytes, and reads give {instead}: it is made when it is read; copy \
-         it to a file first, and push that", path.display()
+        "{} has a length of {bytes} bytes, and reads give {instead}: its contents are generated when it is read; \
+         copy it to a file first, and push that", path.display()
     )]
     NotStored {
         /// Which.
         path: PathBuf,
-        /// What its length is said to be.
+        /// Its length by its attributes.
         bytes: u64,
         /// `more` or `less`.
         instead: &'static str,
@@ -70,21 +70,21 @@ pub enum SourceError {
     #[error("{} does not end with a file's name; name the file", .0.display())]
     Name(PathBuf),
     /// The contents or the name changed after the file was opened.
-    #[error("{} changed while it was sent ({what}): run it again", path.display())]
+    #[error("{} changed while it was sent ({what}): run the push again", path.display())]
     Changed {
         /// Which.
         path: PathBuf,
-        /// What about it.
+        /// What changed.
         what: String,
     },
-    /// The system refused.
+    /// An error of the system.
     #[error("cannot {what} {}: {error}", path.display())]
     System {
         /// Which.
         path: PathBuf,
-        /// What was asked of it, as a verb.
+        /// The operation, as a verb.
         what: &'static str,
-        /// Its answer.
+        /// The error.
         error: io::Error,
     },
     /// The file cannot be read in blocks.
@@ -98,9 +98,9 @@ pub enum SourceError {
 }
 
 impl Source {
-    /// Opens a regular file for reading, and takes note of what it is.
+    /// Opens a regular file for reading, and keeps its attributes.
     ///
-    /// Errors: missing, not a regular file, not readable, not stored with the length that it tells.
+    /// Errors: missing, not a regular file, not readable, contents of another length than its attributes have.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         let system = |what| {
             move |error: io::Error| match error.kind() {
@@ -108,7 +108,7 @@ impl Source {
                 _ => SourceError::System { path: path.to_owned(), what, error },
             }
         };
-        // Not blocking: a name that turns out to be a FIFO must not be waited for.
+        // Opening a FIFO must not block.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
@@ -122,7 +122,7 @@ impl Source {
         let name = path.file_name().ok_or_else(|| SourceError::Name(path.to_owned()))?;
         let seconds_ns = metadata.mtime().saturating_mul(1_000_000_000);
         let manifest = Manifest {
-            // Only told: destinations are names of their own.
+            // For information only; the destination is a path of its own.
             name: name.to_string_lossy().into_owned(),
             bytes: metadata.len(),
             mode: metadata.mode() & 0o777,
@@ -134,7 +134,7 @@ impl Source {
         Ok(source)
     }
 
-    /// Whether reads end where the length says. Errors: they do not; it has grown already.
+    /// Errors: reads do not end at the length of the attributes; the file has changed.
     fn check_length(&self) -> Result<(), SourceError> {
         let bytes = self.manifest.bytes;
         let can_read = |at| {
@@ -154,35 +154,35 @@ impl Source {
         Err(SourceError::NotStored { path: self.path.clone(), bytes, instead })
     }
 
-    /// What receivers are told.
+    /// Name, length and attributes for receivers.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Whether parts of it take no space.
+    /// Whether it has holes.
     pub fn has_holes(&self) -> bool {
-        // Nothing reads from where this leaves the file: all reads say where.
+        // The file position that this changes is never used.
         let hole = seek(&self.file, SeekFrom::Hole(0));
         hole.is_ok_and(|at| at < self.manifest.bytes)
     }
 
-    /// Where it was opened.
+    /// The path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The contents for sending; the file stays open as long as any clone of the region.
+    /// The contents for sending; keeps the file open.
     ///
-    /// Errors: the system refuses.
+    /// Errors: the system's.
     pub fn region(&self) -> Result<Region, SourceError> {
         Region::from_file(&self.file, self.manifest.bytes)
             .map_err(|error| SourceError::Map { path: self.path.clone(), error })
     }
 
-    /// Whether the open file, and the file under its name, are what was opened: same inode,
-    /// length and modification time.
+    /// Checks that the open file and the file at its path have the same inode, length and modification time as when it
+    /// was opened.
     ///
-    /// Errors: [`SourceError::Changed`] says what differs.
+    /// Errors: [`SourceError::Changed`] with the difference.
     pub fn check_unchanged(&self) -> Result<(), SourceError> {
         let system =
             |error| SourceError::System { path: self.path.clone(), what: "examine", error };
@@ -196,56 +196,48 @@ impl Source {
         }
     }
 
-    /// The BLAKE3 digest of the contents, by reading them once; takes as long as that takes, or
-    /// until `stop` is set (then with [`io::ErrorKind::Interrupted`]).
+    /// The BLAKE3 digest of the contents. Blocks while it reads them once, or until `stop` (then with
+    /// [`io::ErrorKind::Interrupted`]).
     ///
-    /// Errors: unreadable, or shorter than it was.
+    /// Errors: unreadable, or shorter than before.
     pub fn digest(&self, stop: &AtomicBool) -> Result<blake3::Hash, SourceError> {
-        hash::digest_range(&self.file, (0, self.manifest.bytes), stop).map_err(|error| match error
-            .kind()
-        {
-            io::ErrorKind::UnexpectedEof => self.changed("it became shorter".into()),
-            _ => SourceError::System { path: self.path.clone(), what: "read", error },
-        })
+        hash::digest_range(&self.file, (0, self.manifest.bytes), stop)
+            .map_err(|error| self.read_error(error))
     }
 
-    /// By which a receiver sees whether a file that it has is worth comparing; see [`hash::probe`].
+    /// [`hash::probe`] of the contents.
     pub(crate) fn probe(&self) -> Result<[u8; 32], SourceError> {
-        hash::probe(&self.file, self.manifest.bytes).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => self.changed("it became shorter".into()),
-            _ => SourceError::System { path: self.path.clone(), what: "read", error },
-        })
+        hash::probe(&self.file, self.manifest.bytes).map_err(|error| self.read_error(error))
     }
 
-    /// Which bytes of what a receiver has are these; see [`Chunks::matching`]. Nothing of it is
-    /// believed that cannot be right.
+    fn read_error(&self, error: io::Error) -> SourceError {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.changed("it became shorter".into()),
+            _ => SourceError::System { path: self.path.clone(), what: "read", error },
+        }
+    }
+
+    /// The ranges in which a receiver's file matches; see [`SourceChunks::matching`]. None if its digests are invalid.
     pub(crate) fn matching(
         &self,
-        chunks: &mut Chunks,
-        leftover: &Leftover,
+        chunks: &mut SourceChunks,
+        digests: &ChunkDigests,
         stop: &AtomicBool,
     ) -> Result<Ranges, SourceError> {
-        match chunks.matching(leftover, |range| hash::digest_range(&self.file, range, stop)) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(self.changed("it became shorter".into()))
-            }
+        match chunks.matching(digests, |range| hash::digest_range(&self.file, range, stop)) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Ranges::default()),
-            other => other.map_err(|error| SourceError::System {
-                path: self.path.clone(),
-                what: "read",
-                error,
-            }),
+            other => other.map_err(|error| self.read_error(error)),
         }
     }
 
     fn compare(&self, metadata: &Metadata) -> Result<(), SourceError> {
         let (then, now) = (self.identity, Identity::of(metadata));
         if (then.device, then.inode) != (now.device, now.inode) {
-            return Err(self.changed("another file has its name now".into()));
+            return Err(self.changed("another file has its name".into()));
         }
         if then.bytes != now.bytes {
             let still = if now.bytes > then.bytes { ": is it still being written?" } else { "" };
-            let what = format!("it had {} bytes and has {} now{still}", then.bytes, now.bytes);
+            let what = format!("it had {} bytes and has {}{still}", then.bytes, now.bytes);
             return Err(self.changed(what));
         }
         if then.modified != now.modified {
@@ -254,8 +246,8 @@ impl Source {
         Ok(())
     }
 
-    /// It was read twice, and was not the same.
-    pub(crate) fn reads_differently(&self) -> SourceError {
+    /// The error for two reads with different digests.
+    pub(crate) fn differs(&self) -> SourceError {
         self.changed("it was written to, and its modification time was kept".into())
     }
 
@@ -311,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_named_with_the_reason() {
+    fn files_that_cannot_be_sent_are_named_with_the_reason() {
         let (directory, path) = written(1);
         let missing = Source::open(&directory.path().join("other")).unwrap_err();
         assert!(missing.to_string().contains("other does not exist"), "{missing}");
@@ -321,19 +313,19 @@ mod tests {
         assert!(directory.to_string().contains("is a directory"), "{directory}");
         let device = Source::open(Path::new("/dev/null")).unwrap_err();
         assert!(device.to_string().contains("not a regular file"), "{device}");
-        let made_up = Source::open(Path::new("/proc/cpuinfo")).unwrap_err().to_string();
-        assert!(made_up.contains("0 bytes, and reads give more"), "{made_up}");
+        let generated = Source::open(Path::new("/proc/cpuinfo")).unwrap_err().to_string();
+        assert!(generated.contains("0 bytes, and reads give more"), "{generated}");
         let attribute = Path::new("/sys/class/net/lo/mtu");
         if !attribute.exists() {
             println!("SKIPPED: one part needs /sys");
             return;
         }
-        let made_up = Source::open(attribute).unwrap_err().to_string();
-        assert!(made_up.contains("bytes, and reads give less"), "{made_up}");
+        let generated = Source::open(attribute).unwrap_err().to_string();
+        assert!(generated.contains("bytes, and reads give less"), "{generated}");
     }
 
     #[test]
-    fn every_kind_of_change_is_noticed() {
+    fn every_kind_of_change_is_detected() {
         let changed = |change: fn(&Path)| {
             let (_directory, path) = written(10);
             let source = Source::open(&path).unwrap();

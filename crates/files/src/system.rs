@@ -1,10 +1,10 @@
-//! Errors of the system, as the library has them.
+//! Errors of the system.
 
 use std::io;
 
 use rdmc::Error;
 
-/// The system refused while this was done.
+/// An error of the system during this operation.
 pub(crate) fn system(what: &str, error: io::Error) -> Error {
     Error::System { what: what.to_owned(), error }
 }

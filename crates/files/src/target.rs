@@ -1,4 +1,4 @@
-//! The copy that a receiver makes: invisible until it is whole and verified.
+//! The copy that a receiver makes: hidden until it is complete and verified.
 
 use std::{
     fs::File,
@@ -16,38 +16,37 @@ use crate::{
     claim::{Claim, ClaimError, Owner},
     disk::Disk,
     existing::Existing,
-    leftover::Leftover,
     place::{NAME_BYTES_MAX, Place, PlaceError},
     ranges::Ranges,
+    resume::ChunkDigests,
     temporary::Temporary,
 };
 
-/// How much is copied between looks whether to stop.
+/// Bytes copied between checks of the stop flag.
 const COPIED_BYTES: usize = 64 << 20;
 
-/// A file on its way to a path: a temporary file `.NAME.rdmc-VERSION` in the same directory.
+/// A file to be published at a path: a temporary file `.NAME.rdmc-VERSION` in the same directory.
 ///
-/// From its creation until it is published or dropped no other target is made for the path, by whatever process of
-/// whatever version of a source: a lock on `.NAME.rdmc-lock` says so, which ends with its process.
+/// Until it is published or dropped no process can make another target for the path, of any version of any source: it
+/// holds a lock on `.NAME.rdmc-lock`, which ends with its process.
 ///
-/// Its space is reserved when it is made, so that a full disk is noticed before the transfer, and
-/// not by a signal in the middle of it. (Where a file system cannot reserve, free space is compared
-/// once.) Dropping it unpublished removes the temporary file; [`Target::keep`] leaves it for a later
-/// session, which finds it by the version of the source: its name, length and modification time.
+/// Its space is reserved at the start, so that a full disk is detected before the transfer. (Where a file system cannot
+/// reserve, free space is checked once.) Dropping it unpublished removes the temporary file; [`Target::keep`] leaves it
+/// for a later session, which finds it by the version of the source: its name, length and modification time.
 #[derive(Debug)]
 pub struct Target {
     place: Place,
     manifest: Manifest,
     contents: Contents,
     region: Region,
-    /// Goes last: fields are dropped in this order.
+    /// The last field, so that it is dropped last.
     claim: Claim,
 }
 
-/// Where the bytes are.
+/// The file with the bytes.
 #[derive(Debug)]
 enum Contents {
-    /// In the file that has the name already.
+    /// The file that has the name already.
     Existing(Existing),
     Temporary(Temporary),
 }
@@ -65,7 +64,7 @@ impl Contents {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// The directory of the path is not there.
+    /// The directory of the path does not exist.
     #[error("the directory {} does not exist; create it first, or choose another --dest", .0.display())]
     MissingParent(PathBuf),
     /// Something that is not a regular file has the name.
@@ -79,10 +78,10 @@ pub enum TargetError {
     /// The path does not end with a file's name.
     #[error("{:?} does not name a file; name one as --dest", .0.display().to_string())]
     NoName(PathBuf),
-    /// No file system takes this name.
+    /// The name is too long for common file systems.
     #[error("the name of {} is longer than {NAME_BYTES_MAX} bytes; choose a shorter --dest", .0.display())]
     LongName(PathBuf),
-    /// It has to be below some directory and is not.
+    /// It is not below the receiver's directory.
     #[error("{} leads out of this receiver's directory by a symbolic link; choose another --dest", .0.display())]
     Outside(PathBuf),
     /// Not enough space.
@@ -93,7 +92,7 @@ pub enum TargetError {
         /// How much is needed.
         bytes: u64,
     },
-    /// Not as much as this user may have.
+    /// More than this user's quota.
     #[error("{bytes} bytes in {} are more than this user's quota; free some, or choose another --dest", directory.display())]
     Quota {
         /// Where.
@@ -101,10 +100,10 @@ pub enum TargetError {
         /// How much is needed.
         bytes: u64,
     },
-    /// Space may be left, but no inode.
-    #[error("no more files can be made in {}: its file system has no inodes left; remove files, or choose another --dest", .0.display())]
+    /// No inodes left.
+    #[error("no more files can be created in {}: its file system has no inodes left; remove files, or choose another --dest", .0.display())]
     NoInodes(PathBuf),
-    /// Longer than files may be.
+    /// Longer than files can be there.
     #[error(
         "{bytes} bytes are more than a file in {} can have, by its file system or a limit of the receiver (ulimit -f); \
          raise it, or choose another --dest",
@@ -116,10 +115,10 @@ pub enum TargetError {
         /// How long it is to be.
         bytes: u64,
     },
-    /// Nothing can be written there by anybody.
+    /// A read-only file system.
     #[error("the file system of {} is read-only; choose another --dest, or mount it for writing", .0.display())]
     ReadOnly(PathBuf),
-    /// Nobody could be kept from writing at the same time.
+    /// A file system without locks, on which two pushes could write at the same time.
     #[error("the file system of {} has no file locks; choose another --dest, or mount it with them (flock)", .0.display())]
     NoLocks(PathBuf),
     /// Another push owns it.
@@ -127,28 +126,28 @@ pub enum TargetError {
     Busy {
         /// Which.
         path: PathBuf,
-        /// For which host and by which process, as far as it is known; follows the word "already".
+        /// The host and process of the owner, if known; follows the word "already".
         owner: String,
     },
     /// Another host of the same push owns it.
     #[error(
-        "{} is being written already{owner}, in the same push: both hosts see one file system; name only one of them, or \
-         put {{host}} into --dest",
+        "{} is being written already{owner}, in the same push: both hosts share a file system; name only one of them, \
+         or put {{host}} into --dest",
         path.display()
     )]
     Shared {
         /// Which.
         path: PathBuf,
-        /// For which host and by which process; follows the word "already".
+        /// The host and process of the owner; follows the word "already".
         owner: String,
     },
-    /// No right to write there.
+    /// No permission to write there.
     #[error("no permission to write in {}; choose another --dest or another user", .0.display())]
     NoPermission(PathBuf),
-    /// A file that was there already, and the same, is not any more.
+    /// An existing file that was equal to the source has changed.
     #[error("{} was changed while it was compared; run the push again", .0.display())]
     Changed(PathBuf),
-    /// The bytes are not those that were sent.
+    /// The digests of copy and source differ.
     #[error("the copy differs from what was sent: its digest is {received}, not {sent}")]
     Mismatch {
         /// Of the copy.
@@ -156,20 +155,20 @@ pub enum TargetError {
         /// Of the source.
         sent: blake3::Hash,
     },
-    /// The system refused.
+    /// An error of the system.
     #[error("cannot {what} {}: {error}", path.display())]
     System {
         /// Which file or directory.
         path: PathBuf,
-        /// What was asked, as a verb.
+        /// The operation, as a verb.
         what: &'static str,
-        /// The answer.
+        /// The error.
         error: io::Error,
     },
     /// The temporary file cannot be written in blocks.
     #[error("{}: {error}", path.display())]
     Map {
-        /// The path that was asked for.
+        /// The destination.
         path: PathBuf,
         /// Why.
         error: RegionError,
@@ -177,7 +176,7 @@ pub enum TargetError {
 }
 
 impl TargetError {
-    /// The error for a path whose place cannot be had.
+    /// The error for a path whose place cannot be opened.
     pub(crate) fn no_place(path: &Path, error: PlaceError) -> Self {
         let directory = path.parent().unwrap_or(path);
         match error {
@@ -191,7 +190,7 @@ impl TargetError {
     }
 }
 
-/// Proof that a copy's digest equals the source's; only [`Verified::compare`] makes one.
+/// Proof that a copy's digest equals the source's; made by [`Verified::compare`] only.
 #[derive(Debug)]
 pub struct Verified(());
 
@@ -203,16 +202,16 @@ impl Verified {
 }
 
 impl Target {
-    /// Makes the temporary file, or takes that of an earlier session, and reserves its space.
+    /// Creates the temporary file, or opens that of an earlier session, and reserves its space.
     ///
-    /// Blocks as long as that takes, and a few seconds where another session of the path may be ending. Errors: the
+    /// Blocks while it reserves, and up to 3 seconds for another session of the path that is ending. Errors: the
     /// directory is missing, full or not writable; another push owns the path; the path cannot be replaced.
     pub fn create(path: &Path, manifest: Manifest) -> Result<Self, TargetError> {
         let place = Place::anywhere(path).map_err(|error| TargetError::no_place(path, error))?;
         Self::create_at(place, manifest, &Owner::of_no_push(""))
     }
 
-    /// The same at a place that is held already.
+    /// The same at a place that is open already.
     pub(crate) fn create_at(
         place: Place,
         manifest: Manifest,
@@ -223,8 +222,8 @@ impl Target {
         Ok(Self { place, manifest, contents, region, claim })
     }
 
-    /// The same, but if the path has a file that may be the one that is to come (by the root's [`crate::hash::probe`]),
-    /// makes nothing until it is known whether it is: [`Target::begin`].
+    /// The same, but if there is a file at the path that may equal the source (by the root's [`crate::hash::probe`]),
+    /// creates nothing before [`Target::begin`].
     pub(crate) fn prepare(
         place: Place,
         manifest: Manifest,
@@ -243,33 +242,36 @@ impl Target {
         Ok(Self { place, manifest, contents, region, claim })
     }
 
-    /// What is in it already, for the root to compare. `None` if nothing is.
+    /// Digests of its existing chunks, for the root to compare. `None` if there are none.
     ///
-    /// Blocks as long as reading takes, or until `stop`. Errors: the system's; as for [`Target::create`].
-    pub(crate) fn leftover(&mut self, stop: &AtomicBool) -> Result<Option<Leftover>, TargetError> {
+    /// Blocks while it reads, or until `stop`. Errors: the system's; as for [`Target::create`].
+    pub(crate) fn chunk_digests(
+        &mut self,
+        stop: &AtomicBool,
+    ) -> Result<Option<ChunkDigests>, TargetError> {
         let bytes = self.manifest.bytes;
         if let Contents::Existing(existing) = &self.contents {
-            match Leftover::of_whole(existing.as_file(), bytes, stop) {
+            match ChunkDigests::of_whole(existing.as_file(), bytes, stop) {
                 Err(_) if !stop.load(Ordering::Relaxed) => {
                     let (contents, region) = receive(&self.place, &self.manifest, &self.claim)?;
                     (self.contents, self.region) = (contents, region);
                 }
-                leftover => return leftover.map_err(self.system("read what is there of")),
+                digests => return digests.map_err(self.system("read what is there of")),
             }
         }
-        let leftover = match &self.contents {
+        let digests = match &self.contents {
             Contents::Temporary(temporary) if temporary.is_old => {
-                Leftover::of(temporary.as_file(), bytes, stop)
+                ChunkDigests::of(temporary.as_file(), bytes, stop)
             }
             _ => Ok(None),
         };
-        leftover.map_err(self.system("read what is there of"))
+        digests.map_err(self.system("read what is there of"))
     }
 
-    /// This much of it is right. Unless it is a file that has its name already and may stay, there is a temporary file
-    /// with that much in it afterwards.
+    /// Takes over the ranges that match the source. Unless an existing file stays, copies them into a new temporary
+    /// file.
     ///
-    /// Blocks as long as copying takes, or until `stop`. Errors: as for [`Target::create`].
+    /// Blocks while it copies, or until `stop`. Errors: as for [`Target::create`].
     pub(crate) fn begin(&mut self, has: &Ranges, stop: &AtomicBool) -> Result<(), TargetError> {
         let Contents::Existing(existing) = &self.contents else { return Ok(()) };
         if existing.may_stay && has.covers((0, self.manifest.bytes)) {
@@ -297,48 +299,45 @@ impl Target {
         }
     }
 
-    /// What is to be received.
+    /// The source's name, length and attributes.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The name that it will have.
+    /// The destination.
     pub fn path(&self) -> &Path {
         self.place.path()
     }
 
-    /// Where the bytes go: exactly the file's length; what is received there is in the temporary file.
-    /// Read-only if all of it is there already.
+    /// The region of the temporary file, of exactly the source's length. Read-only for an existing file.
     pub fn region(&self) -> Region {
         self.region.clone()
     }
 
-    /// The file, for reading what has arrived. Errors: no descriptor can be had.
+    /// The file, for reading what has arrived. Errors: no descriptor.
     pub fn file(&self) -> Result<File, TargetError> {
         self.contents.as_file().try_clone().map_err(self.system("open"))
     }
 
-    /// Gives the file its mode, modification time and name, and returns when all of that is on
-    /// disk. What had the name before is replaced in one step, unless it is this file. Answers whether it was.
-    /// Blocks as long as the disk takes.
+    /// Gives the file its mode, modification time and name, and returns once all of it is on disk. Replaces the file
+    /// that had the name, atomically. True if that file is the copy already. Blocks for the disk.
     ///
-    /// Errors: the system's; the temporary file is gone then, and the old file still there.
+    /// Errors: the system's; then the temporary file is removed and the old file is unchanged.
     pub fn publish(self, _proof: &Verified) -> Result<bool, TargetError> {
         if let Contents::Existing(existing) = &self.contents {
             let is_same = existing.publish(&self.place, &self.manifest);
             if !is_same.map_err(self.system("write to disk"))? {
                 return Err(TargetError::Changed(self.place.path().to_owned()));
             }
-            // What was left of it in other sessions is of no use any more.
             self.place.remove_temporaries(None);
             return Ok(true);
         }
         let (disk, file) = (self.place.disk(), self.contents.as_file());
-        // First what can take long: until then the file is private.
+        // The long part first: the file is private until its mode is set.
         disk.sync(file).map_err(self.system("write to disk"))?;
         disk.set_modified(file, self.manifest.modified())
             .map_err(self.system("set the modification time of"))?;
-        // Whatever the root says: a program that runs as its owner is for the owner to make.
+        // Never set-user-id and the like, whatever the manifest has.
         disk.set_mode(file, self.manifest.mode & 0o777).map_err(self.system("set the mode of"))?;
         disk.sync(file).map_err(self.system("write to disk"))?;
         check_replaceable(&self.place)?;
@@ -347,7 +346,7 @@ impl Target {
         if let Contents::Temporary(temporary) = contents {
             temporary.publish(&place).map_err(renamed)?;
         }
-        // The rename itself has to reach the disk too.
+        // The rename has to reach the disk as well.
         let synced = place.disk().sync_names().map_err(|error| TargetError::System {
             path: place.directory().to_owned(),
             what: "write to disk the directory",
@@ -366,7 +365,7 @@ impl Target {
     }
 }
 
-/// Better now than by the rename, when all has come.
+/// Before the transfer; otherwise the rename after it would fail.
 fn check_name(place: &Place) -> Result<(), TargetError> {
     if place.name().len() > NAME_BYTES_MAX {
         return Err(TargetError::LongName(place.path().to_owned()));
@@ -374,7 +373,7 @@ fn check_name(place: &Place) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// Only a regular file, or a link to one, is replaced.
+/// Only a regular file or a link to one may be replaced.
 fn check_replaceable(place: &Place) -> Result<(), TargetError> {
     let kind = match place.occupant() {
         None | Some(FileType::RegularFile) => return Ok(()),
@@ -384,13 +383,13 @@ fn check_replaceable(place: &Place) -> Result<(), TargetError> {
     Err(TargetError::InTheWay { path: place.path().to_owned(), kind })
 }
 
-/// Of the source, as far as a manifest tells versions apart; what is there is read back anyway.
+/// Identifies the version of a source by its manifest. Existing data is compared in any case.
 fn version(manifest: &Manifest) -> Vec<u8> {
     let numbers = [manifest.bytes.to_le_bytes(), manifest.modified_ns.to_le_bytes()];
     [numbers.as_flattened(), manifest.name.as_bytes()].concat()
 }
 
-/// The right to write there, if there is something that can be written.
+/// Claims a place whose name can be written.
 fn claim(place: &Place, owner: &Owner) -> Result<Claim, TargetError> {
     check_name(place)?;
     check_replaceable(place)?;
@@ -410,7 +409,7 @@ fn claim(place: &Place, owner: &Owner) -> Result<Claim, TargetError> {
     })
 }
 
-/// A temporary file with space for all of it, and its mapping.
+/// Opens a temporary file and reserves its space.
 fn receive(
     place: &Place,
     manifest: &Manifest,
@@ -421,7 +420,6 @@ fn receive(
     let temporary =
         Temporary::open(place, &version(manifest), claim).map_err(|error| no_file(place, error))?;
     let file = temporary.as_file();
-    // What is too long is of no use.
     if file.metadata().is_ok_and(|metadata| metadata.len() > manifest.bytes) {
         place.disk().set_len(file, 0).map_err(refused("write in"))?;
     }
@@ -435,8 +433,8 @@ fn reserve(disk: &Disk, file: &File, bytes: u64) -> Result<(), Errno> {
     if bytes == 0 {
         return Ok(());
     }
-    // First of all: a system that reserves what it can would fill the disk and then give up. What
-    // is there of an earlier session is reserved already.
+    // Checked first, since a failing reservation may fill the disk before it gives up. Existing data of an earlier
+    // session has its space already.
     let there = file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
     let free = disk.free()?;
     if free.f_bavail.saturating_mul(free.f_frsize) < bytes.saturating_sub(there) {
@@ -451,10 +449,10 @@ fn reserve(disk: &Disk, file: &File, bytes: u64) -> Result<(), Errno> {
     }
 }
 
-/// The error for a file that cannot be made.
+/// The error for a file that cannot be created.
 fn no_file(place: &Place, error: Errno) -> TargetError {
     let directory = place.directory();
-    // Some file systems make inodes as they are needed, and say 0 of both.
+    // File systems without a fixed number of inodes report 0 for both.
     let has_inodes =
         place.disk().free().map_or(true, |free| free.f_files == 0 || free.f_favail > 0);
     if error == Errno::NOSPC && !has_inodes {
@@ -463,7 +461,7 @@ fn no_file(place: &Place, error: Errno) -> TargetError {
     refusal(directory, "create a file in", 0, error.into())
 }
 
-/// The error for what a user can do something about, if it is one of those.
+/// The error with a remedy, if there is one for this kind.
 fn refusal(directory: &Path, what: &'static str, bytes: u64, error: io::Error) -> TargetError {
     let path = directory.to_owned();
     match error.kind() {

@@ -1,4 +1,4 @@
-//! The file in which a copy comes, until it gets its name.
+//! The temporary file of a copy.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,25 +14,25 @@ use crate::{
     place::{Place, VERSION_DIGITS},
 };
 
-/// Nobody else reads or writes what is on its way.
+/// A partial copy is private.
 const MODE: u32 = 0o600;
-/// Names for one version, where others have taken some that cannot be removed.
+/// Names to try for one version, if other users' files that cannot be removed have some of them.
 const NAMES_MAX: u32 = 8;
 
-/// The file `.NAME.rdmc-VERSION`; removed when dropped, unless it got its name or is to stay.
+/// The file `.NAME.rdmc-VERSION`; removed when dropped, unless it was published or is kept.
 #[derive(Debug)]
 pub(crate) struct Temporary {
     disk: Disk,
     name: OsString,
     file: File,
-    /// It was there already.
+    /// It is that of an earlier session.
     pub(crate) is_old: bool,
     is_removed_when_dropped: bool,
 }
 
 impl Temporary {
-    /// Opens what an earlier session has left of this version, or makes a new file; removes what was left of other
-    /// versions. The claim says that nobody else uses any of them.
+    /// Opens the file that an earlier session left of this version, or creates one; removes those of other versions.
+    /// The claim excludes other users of these files.
     ///
     /// Errors: the system's.
     pub(crate) fn open(place: &Place, version: &[u8], _claim: &Claim) -> Result<Self, Errno> {
@@ -54,13 +54,12 @@ impl Temporary {
         &self.file
     }
 
-    /// Leaves it where it is.
+    /// Leaves the file.
     pub(crate) fn keep(mut self) {
         self.is_removed_when_dropped = false;
     }
 
-    /// Gives the file the name of the place, in one step. Whatever had the name is replaced; if it is
-    /// a link, the link is, and what it leads to stays as it is.
+    /// Gives the file the name of the place, atomically. Replaces what had the name; of a link only the link itself.
     pub(crate) fn publish(mut self, place: &Place) -> Result<(), Errno> {
         self.disk.rename(&self.name, place.name())?;
         self.is_removed_when_dropped = false;
@@ -71,13 +70,13 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if self.is_removed_when_dropped {
-            // Gone already, or a disk that fails: nothing is left to do.
+            // Removed already, or a failing disk.
             let _ = self.disk.unlink(&self.name);
         }
     }
 }
 
-/// The file of this name, and whether it was there; `None` if others hold the name.
+/// The file of this name, and whether it is old; `None` if the name has another user's file that cannot be removed.
 fn open(disk: &Disk, name: &OsStr) -> Result<Option<(File, bool)>, Errno> {
     match disk.create(name, MODE) {
         Ok(file) => return Ok(Some((file, false))),
@@ -87,7 +86,7 @@ fn open(disk: &Disk, name: &OsStr) -> Result<Option<(File, bool)>, Errno> {
     if let Some(file) = reclaim(disk, name) {
         return Ok(Some((file, true)));
     }
-    // Only a name goes. What a link leads to, and what has another name, stays as it is.
+    // Removes only the name: the target of a link, and a file with a second name, stay.
     if disk.unlink(name).is_err() {
         return Ok(None);
     }
@@ -98,9 +97,8 @@ fn open(disk: &Disk, name: &OsStr) -> Result<Option<(File, bool)>, Errno> {
     }
 }
 
-/// What an earlier session has left, made private again: a session that ends while it publishes leaves whatever mode the
-/// source has. `None` if anybody else may have it open for writing, or has another name for it: it could change
-/// after it was verified.
+/// The file of an earlier session, made private again: a session that is killed while it publishes leaves the source's
+/// mode. `None` if others may have it open for writing, or it has a second name: it could change after verification.
 fn reclaim(disk: &Disk, name: &OsStr) -> Option<File> {
     let own = |file: File| is_own(&file.metadata().ok()?).then_some(file);
     let open = |flags| disk.open(name, flags).and_then(|file| own(file).ok_or(Errno::PERM));
@@ -116,7 +114,7 @@ fn reclaim(disk: &Disk, name: &OsStr) -> Option<File> {
     Some(file)
 }
 
-/// Whether nobody but this user could write to it.
+/// Whether only this user could write to it.
 fn is_own(metadata: &Metadata) -> bool {
     let has_one_writer = metadata.mode() & 0o022 == 0 && metadata.nlink() == 1;
     metadata.is_file() && has_one_writer && metadata.uid() == geteuid().as_raw()
@@ -133,14 +131,14 @@ mod tests {
     use super::*;
     use crate::claim::Owner;
 
-    /// A place, and the right to write there.
-    struct Room {
+    /// A claimed place.
+    struct Fixture {
         directory: tempfile::TempDir,
         place: Place,
         claim: Claim,
     }
 
-    impl Room {
+    impl Fixture {
         fn new() -> Self {
             let directory = tempfile::tempdir().unwrap();
             let place = Place::anywhere(&directory.path().join("copy")).unwrap();
@@ -171,45 +169,45 @@ mod tests {
 
     #[test]
     fn a_kept_file_is_found_again_and_another_version_removes_it() {
-        let room = Room::new();
-        let first = room.open("one");
+        let fixture = Fixture::new();
+        let first = fixture.open("one");
         assert!(!first.is_old);
-        let name = room.names();
+        let name = fixture.names();
         assert_eq!(name.len(), 1);
         first.keep();
-        let again = room.open("one");
-        assert!(again.is_old && room.names() == name);
+        let again = fixture.open("one");
+        assert!(again.is_old && fixture.names() == name);
         again.keep();
-        let other = room.open("two");
-        assert!(!other.is_old && room.names().len() == 1 && room.names() != name);
+        let other = fixture.open("two");
+        assert!(!other.is_old && fixture.names().len() == 1 && fixture.names() != name);
         drop(other);
-        assert!(room.names().is_empty());
+        assert!(fixture.names().is_empty());
     }
 
     #[test]
-    fn what_only_this_user_could_write_is_gone_on_with_and_private_again() {
+    fn files_writable_only_for_this_user_are_reused_and_made_private() {
         for left in [0o400, 0o600, 0o640, 0o644, 0o755, 0o4755] {
-            let room = Room::new();
-            let path = room.left_of("one");
-            fs::write(&path, "what has come").unwrap();
+            let fixture = Fixture::new();
+            let path = fixture.left_of("one");
+            fs::write(&path, "partial").unwrap();
             mode(&path, left);
-            let again = room.open("one");
+            let again = fixture.open("one");
             assert!(again.is_old, "{left:o}");
-            assert_eq!(fs::read(&path).unwrap(), b"what has come");
+            assert_eq!(fs::read(&path).unwrap(), b"partial");
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600, "{left:o}");
         }
     }
 
     #[test]
-    fn what_others_may_write_is_replaced_by_a_new_file() {
+    fn files_writable_for_others_are_replaced() {
         for left in [0o620, 0o602, 0o666, 0o777] {
-            let room = Room::new();
-            let path = room.left_of("one");
+            let fixture = Fixture::new();
+            let path = fixture.left_of("one");
             fs::write(&path, "theirs").unwrap();
             mode(&path, left);
             let before = fs::File::open(&path).unwrap().metadata().unwrap().ino();
             let theirs = fs::File::options().write(true).open(&path).unwrap();
-            let new = room.open("one");
+            let new = fixture.open("one");
             assert!(!new.is_old && new.file.metadata().unwrap().len() == 0, "{left:o}");
             assert_ne!(new.file.metadata().unwrap().ino(), before);
             drop(theirs);
@@ -218,9 +216,9 @@ mod tests {
 
     #[test]
     fn links_and_directories_in_its_place_are_never_written_through() {
-        let room = Room::new();
-        let path = room.left_of("one");
-        let victim = room.directory.path().join("victim");
+        let fixture = Fixture::new();
+        let path = fixture.left_of("one");
+        let victim = fixture.directory.path().join("victim");
         fs::write(&victim, "precious").unwrap();
         for leave in [
             fs::hard_link as fn(PathBuf, PathBuf) -> std::io::Result<()>,
@@ -229,7 +227,7 @@ mod tests {
         ] {
             let _ = fs::remove_file(&path);
             leave(victim.clone(), path.clone()).unwrap();
-            let new = room.open("one");
+            let new = fixture.open("one");
             assert!(!new.is_old);
             disk_write(&new);
             assert_eq!(fs::read(&victim).unwrap(), b"precious");

@@ -18,7 +18,7 @@ use mcrdma::Counter;
 use rdmc::{Algorithm, InsertError, Inserted, Secret, Switches};
 use testing_switch::hosts::{OneSwitch, Plane, address, run, skipped};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const RECEIVERS: usize = 3;
 
 fn contents(bytes: usize) -> Vec<u8> {
@@ -83,7 +83,7 @@ impl World {
             stop: Arc::new(AtomicBool::new(false)),
         };
         let port = *self.port.wait();
-        let channel = receiver::call(&[root], port, &self.secret, PATIENCE).unwrap();
+        let channel = receiver::call(&[root], port, &self.secret, TIMEOUT).unwrap();
         receiver::serve(channel, &settings).unwrap();
     }
 
@@ -152,7 +152,7 @@ fn receivers_relay_the_rest_if_a_switch_forgets() {
     }
     let world = World::with(32 << 20);
     let forget = |switch: &OneSwitch| {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while switch.counters().counted(Counter::Request) < 1_000 {
             assert!(Instant::now() < deadline, "nothing was sent");
             thread::sleep(Duration::from_millis(1));

@@ -20,12 +20,12 @@ use transport_contract::CountingAllocator;
 #[global_allocator]
 static MEMORY: CountingAllocator = CountingAllocator::new();
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const HOSTS: usize = 2;
 const BYTES: usize = 300_000;
 const WARM_UP: usize = 10;
 const PUSHES: usize = 50;
-/// What tables keep as room: less than a leak of every push would be, however small.
+/// Spare capacity that tables keep: less than the smallest leak of every push.
 const SLACK_BYTES: usize = 8 << 10;
 const SLACK_ALLOCATIONS: usize = (PUSHES - WARM_UP) / 2;
 
@@ -92,7 +92,7 @@ fn push(directory: &Path, number: usize) {
             let secret = secret.clone();
             thread::spawn(move || {
                 let own = [Ipv4Addr::LOCALHOST.into()];
-                let channel = receiver::call(&own, port, &secret, PATIENCE).unwrap();
+                let channel = receiver::call(&own, port, &secret, TIMEOUT).unwrap();
                 receiver::serve(channel, &settings)
             })
         })
@@ -114,12 +114,17 @@ fn nothing_is_left_of_pushes_and_receivers() {
     let directory = tempfile::tempdir().unwrap();
     let contents: Vec<u8> = (0..BYTES).map(|index| (index % 253) as u8).collect();
     fs::write(directory.path().join("object"), contents).unwrap();
+    let threads = Held::now().threads;
     (0..WARM_UP).for_each(|number| push(directory.path(), number));
     // Threads that have answered a connection end a moment later.
-    thread::sleep(Duration::from_millis(200));
+    let deadline = Instant::now() + TIMEOUT;
+    while Held::now().threads > threads {
+        assert!(Instant::now() < deadline, "{threads} threads at the start, {:?} now", Held::now());
+        thread::sleep(Duration::from_millis(10));
+    }
     let before = Held::now();
     (WARM_UP..PUSHES).for_each(|number| push(directory.path(), number));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !Held::now().is_no_more_than(&before) {
         assert!(Instant::now() < deadline, "{before:?} before, {:?} now", Held::now());
         thread::sleep(Duration::from_millis(10));

@@ -19,7 +19,7 @@ use files::{
 };
 use rdmc::Secret;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A directory with a file to send, and receivers' settings.
 struct World {
@@ -97,7 +97,7 @@ impl World {
             let secret = self.secret.clone();
             thread::spawn(move || {
                 let own = [Ipv4Addr::LOCALHOST.into()];
-                let channel = receiver::call(&own, port, &secret, PATIENCE).unwrap();
+                let channel = receiver::call(&own, port, &secret, TIMEOUT).unwrap();
                 receiver::serve(channel, &settings)
             })
         };
@@ -154,7 +154,7 @@ fn any_length_arrives_and_the_events_tell_the_story() {
 }
 
 #[test]
-fn strangers_and_doubles_are_turned_away() {
+fn unknown_and_duplicate_receivers_are_rejected() {
     let world = World::with(b"contents");
     let push = world.open(1, |_| {});
     let receptions = world.receive(&push, &["nobody", "host-0", "host-0"]);
@@ -162,8 +162,8 @@ fn strangers_and_doubles_are_turned_away() {
     assert_eq!(report.published(), 1, "{report:?}");
     let outcomes = joined(receptions);
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
-    let stranger = outcomes[0].as_ref().unwrap_err().to_string();
-    assert!(stranger.contains("nobody is not one of this push's hosts"), "{stranger}");
+    let unknown = outcomes[0].as_ref().unwrap_err().to_string();
+    assert!(unknown.contains("nobody is not one of this push's hosts"), "{unknown}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn hosts_that_stay_away_are_named_and_the_others_go_on() {
     let receptions = world.receive(&push, &["host-0", "host-3"]);
     let report = push.run(&mut |_| {});
     assert_eq!((report.published(), report.members), (2, 3));
-    assert_eq!(failure(&report, 1), "did not call back within 1 s");
+    assert_eq!(failure(&report, 1), "did not connect within 1 s");
     assert_eq!(failure(&report, 2), "no route to it");
     assert!(joined(receptions).into_iter().all(|outcome| outcome.is_ok()));
 }
@@ -346,7 +346,7 @@ fn a_file_that_only_looks_like_the_copy_is_replaced_and_what_is_right_of_it_not_
     assert_ne!(fs::metadata(&copy).unwrap().ino(), old.ino());
     let mut read = Vec::new();
     open.read_to_end(&mut read).unwrap();
-    assert!(read == other, "whoever has the old file open still has it");
+    assert!(read == other, "an open descriptor of the old file still reads it");
 }
 
 #[test]
@@ -537,7 +537,7 @@ fn settings_out_of_range_are_refused_at_the_start() {
     let listens = |settings: &mut PushSettings| {
         settings.hosts[0].reach = Reach::Listens("a:7000".into());
     };
-    assert!(refused(listens).contains("no credentials for it"));
+    assert!(refused(listens).contains("listens, which needs credentials"));
 }
 
 #[test]
@@ -595,7 +595,7 @@ fn a_bench_names_hosts_that_are_lost_and_measures_the_others() {
     let receptions = world.receive_at(bench.control_port(), &["host-0", "host-2"]);
     let report = bench.run(&mut |_| {});
     assert!(report.error.is_none(), "{report:?}");
-    assert_eq!(report.failures[1].as_deref(), Some("did not call back within 2 s"));
+    assert_eq!(report.failures[1].as_deref(), Some("did not connect within 2 s"));
     assert_eq!(report.measurements.len(), 7);
     assert!(joined(receptions).into_iter().all(|outcome| outcome.is_ok()));
 }

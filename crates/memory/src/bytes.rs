@@ -1,4 +1,4 @@
-//! The bytes of a region: where they are, who keeps them alive, which leases of them are out.
+//! The bytes of a region: where they are, their owner, and which leases of them are out.
 
 use std::{
     any::Any,

@@ -57,7 +57,7 @@ impl FutureRead {
 
     /// Reads now.
     ///
-    /// Errors: somebody holds a write lease of a part.
+    /// Errors: there is a write lease of a part.
     pub fn read_now(&self) -> Result<ReadLease, LeaseError> {
         let bytes = self.region.bytes();
         self.region.leases().take_read(self.range.clone(), bytes)?;
@@ -114,7 +114,7 @@ impl Deref for ReadLease {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: in range; initialised (regions are made of initialised memory); while this
-        // lease is out nobody is given a write lease of any part.
+        // lease is out no write lease of any part is given.
         unsafe { slice::from_raw_parts(self.as_ptr(), self.range.len()) }
     }
 }
@@ -123,7 +123,7 @@ impl Deref for WriteLease {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: as for `ReadLease`; this lease excludes everybody else, and `&self` excludes
+        // SAFETY: as for `ReadLease`; this lease excludes all others, and `&self` excludes
         // `deref_mut`.
         unsafe {
             slice::from_raw_parts(self.region.start().add(self.range.start), self.range.len())

@@ -32,7 +32,7 @@ pub enum LeaseError {
     /// A lease of a file of a region that is memory.
     #[error("the region is memory")]
     NotStored,
-    /// Somebody else holds a lease that excludes this one.
+    /// There is a lease that excludes this one.
     #[error("bytes {}..{} are in use", range.start, range.end)]
     InUse {
         /// What was asked for.
@@ -59,7 +59,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A reader for later: whoever writes now is not in its way, but no new writer may come.
+    /// A reader for later: present writers do not exclude it, and it excludes new ones.
     pub(crate) fn take_future_read(
         &mut self,
         range: Range<usize>,

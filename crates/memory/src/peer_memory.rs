@@ -61,7 +61,7 @@ impl PeerMemory {
         self.0.bytes == 0
     }
 
-    /// First byte, for a network that is told of the memory; valid while a clone of this lives.
+    /// First byte, for registration with a network; valid while there is a clone of this.
     pub fn start(&self) -> *mut u8 {
         self.0.start
     }

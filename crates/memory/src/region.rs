@@ -10,16 +10,16 @@ use crate::{
     ledger::LeaseError,
     storage::{Part, Storage},
     stored::{StoredRead, StoredWrite},
-    zeros::zeros,
+    zeros::{try_zeros, zeros},
 };
 
 /// A piece of memory that the application, the library and the network share by turns; or a part of
 /// a file that stands in its place.
 ///
-/// A `Region` is a cheap handle (clones share the memory). Nobody reads or writes the memory
-/// but through leases of byte ranges ([`ReadLease`], [`WriteLease`]), which are checked when they
-/// are taken: writers exclude everybody, readers share. That makes "nobody can touch it" a fact
-/// instead of a promise, for some 50 ns a lease against the microseconds that a block takes.
+/// A `Region` is a cheap handle (clones share the memory). The memory is read and written only
+/// through leases of byte ranges ([`ReadLease`], [`WriteLease`]), which are checked when they
+/// are taken: a writer excludes all others, readers share. A lease takes some 50 ns, against the
+/// microseconds that a block takes.
 ///
 /// What is in a file ([`Region::from_file`], [`Region::is_stored`]) can be changed by others at any
 /// time, so it has leases of its own ([`StoredRead`], [`StoredWrite`]), which copy and
@@ -41,6 +41,9 @@ pub enum RegionError {
     /// The object does not fit into this machine's address space.
     #[error("{0} bytes do not fit into this machine's address space")]
     TooLarge(u64),
+    /// The system does not give so much memory.
+    #[error("{0} bytes of memory cannot be allocated")]
+    OutOfMemory(u64),
 }
 
 impl Region {
@@ -53,6 +56,15 @@ impl Region {
 
     /// Fresh memory, all zeros, given by the system page by page as it is first touched: by huge
     /// pages where it has them to give, which makes copies between processes a fifth faster.
+    ///
+    /// Errors: [`RegionError::OutOfMemory`], [`RegionError::TooLarge`].
+    pub fn allocate(bytes: u64) -> Result<Self, RegionError> {
+        let length = usize::try_from(bytes).map_err(|_| RegionError::TooLarge(bytes))?;
+        try_zeros(length).map(Self::from_vec).ok_or(RegionError::OutOfMemory(bytes))
+    }
+
+    /// As [`Region::allocate`], but ends the process where there is not so much memory: for lengths
+    /// that no peer can choose.
     pub fn zeroed(bytes: usize) -> Self {
         Self::from_vec(zeros(bytes))
     }
@@ -62,8 +74,8 @@ impl Region {
     where
         O: AsRef<[u8]> + Send + Sync + 'static,
     {
-        // A slice inside `owner` must not move once its address is taken. Not in a box: that says,
-        // each time that it is moved, that nobody else has its contents.
+        // A slice inside `owner` must not move once its address is taken. Not in a box: moving
+        // one asserts that there is no other reference to its contents.
         let owner = Arc::new(owner);
         let slice: &[u8] = (*owner).as_ref();
         let (start, bytes) = (slice.as_ptr().cast_mut(), slice.len());
@@ -74,7 +86,7 @@ impl Region {
     ///
     /// # Safety
     /// `start` is valid for reads (and for writes, if `writable`) of `bytes` bytes until `owner`
-    /// is dropped, and nobody else writes it (or, if `writable`, reads it) in that time. It is not
+    /// is dropped, and it is not written elsewhere (or, if `writable`, read) in that time. It is not
     /// inside of the box `owner`, which would claim it for itself.
     pub unsafe fn from_raw(
         start: *mut u8,
@@ -158,7 +170,7 @@ impl Region {
         self.inner.is_writable()
     }
 
-    /// A part of the same memory as a region of its own. Leases of both know of each other.
+    /// A part of the same memory as a region of its own. Leases of both exclude each other.
     ///
     /// Errors: out of range.
     pub fn slice(&self, range: Range<usize>) -> Result<Self, LeaseError> {
@@ -176,7 +188,7 @@ impl Region {
 
     /// Leases a range for reading; shared with other readers.
     ///
-    /// Errors: out of range, somebody holds a write lease of a part, or the bytes are in a file.
+    /// Errors: out of range, there is a write lease of a part, or the bytes are in a file.
     pub fn read(&self, range: Range<usize>) -> Result<ReadLease, LeaseError> {
         self.check_memory()?;
         let range = self.locate(range)?;
@@ -194,9 +206,9 @@ impl Region {
         Ok(FutureRead::new(Arc::clone(&self.inner), range))
     }
 
-    /// Leases a range for writing; excludes everybody else.
+    /// Leases a range for writing; excludes all other leases.
     ///
-    /// Errors: out of range, read-only, somebody holds a lease of a part, or the bytes are in a file.
+    /// Errors: out of range, read-only, there is a lease of a part, or the bytes are in a file.
     pub fn write(&self, range: Range<usize>) -> Result<WriteLease, LeaseError> {
         self.check_memory()?;
         if !self.inner.is_writable() {
@@ -220,7 +232,7 @@ impl Region {
         Ok(StoredRead::new(region, range))
     }
 
-    /// Leases a range of a stored region for writing; excludes everybody else.
+    /// Leases a range of a stored region for writing; excludes all other leases.
     ///
     /// Errors: out of range, read-only, in use, or the region is memory.
     pub fn write_stored(&self, range: Range<usize>) -> Result<StoredWrite, LeaseError> {
@@ -228,7 +240,7 @@ impl Region {
         Ok(StoredWrite::new(region, range))
     }
 
-    /// Gives back the vector of [`Region::from_vec`] (or the zeros of [`Region::zeroed`]).
+    /// Gives back the vector of [`Region::from_vec`] (or the zeros of [`Region::allocate`]).
     ///
     /// Gives back the region itself if it was not made of a vector or is a part of one, or if a
     /// clone, part or lease of it still exists.
@@ -287,6 +299,14 @@ mod tests {
         region.write(2..4).unwrap().copy_from_slice(&[7, 9]);
         assert_eq!(&*region.read(0..8).unwrap(), &[0, 0, 7, 9, 0, 0, 0, 0]);
         assert_eq!(region.try_into_vec().unwrap(), [0, 0, 7, 9, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn memory_that_cannot_be_had_is_an_error() {
+        assert_eq!(Region::allocate(0).unwrap().try_into_vec().unwrap(), [0_u8; 0]);
+        assert_eq!(Region::allocate(5).unwrap().try_into_vec().unwrap(), [0; 5]);
+        let error = Region::allocate(u64::MAX).unwrap_err();
+        assert!(matches!(error, RegionError::OutOfMemory(u64::MAX)), "{error}");
     }
 
     #[test]

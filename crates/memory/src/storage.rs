@@ -51,7 +51,7 @@ impl Storage for Part {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.check_length()?;
         self.file.write_all_at(bytes, offset)?;
-        // It may have shrunk since; of the last block alone this cannot tell.
+        // It may have shrunk since; within its last block that cannot be detected.
         self.check_length()
     }
 

@@ -1,14 +1,40 @@
 //! Fresh memory.
 
+use std::alloc::{Layout, alloc_zeroed};
+
 use rustix::mm::{Advice, madvise};
 
-/// Of x86-64, and of arm64 with pages of 4 KiB; where they are larger, asking does no harm.
+/// Of x86-64, and of arm64 with pages of 4 KiB; where they are larger, the advice has no effect.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Zeros that nobody has touched, in huge pages if the system has them to give: fewer page faults,
-/// and fewer pages to walk for whoever pins or registers them.
+/// Zeros in pages that are not populated yet, huge ones if the system has them: fewer page faults,
+/// and fewer pages to pin when the memory is registered.
 pub(crate) fn zeros(bytes: usize) -> Vec<u8> {
     let mut vector = vec![0; bytes];
+    ask_for_huge_pages(&mut vector);
+    vector
+}
+
+/// The same, or `None` where the system does not give so much.
+pub(crate) fn try_zeros(bytes: usize) -> Option<Vec<u8>> {
+    if bytes == 0 {
+        return Some(Vec::new());
+    }
+    let layout = Layout::array::<u8>(bytes).ok()?;
+    // SAFETY: the layout is not empty.
+    let start = unsafe { alloc_zeroed(layout) };
+    if start.is_null() {
+        return None;
+    }
+    // SAFETY: the global allocator has given `bytes` bytes, with the alignment of a byte, that are
+    // all initialized.
+    let mut vector = unsafe { Vec::from_raw_parts(start, bytes, bytes) };
+    ask_for_huge_pages(&mut vector);
+    Some(vector)
+}
+
+fn ask_for_huge_pages(vector: &mut [u8]) {
+    let bytes = vector.len();
     let page_bytes = rustix::param::page_size();
     let skip = vector.as_ptr().align_offset(page_bytes);
     let whole_bytes = bytes.saturating_sub(skip) / page_bytes * page_bytes;
@@ -18,5 +44,4 @@ pub(crate) fn zeros(bytes: usize) -> Vec<u8> {
         // who may use them. A system without huge pages refuses, which changes nothing either.
         let _ = unsafe { madvise(start, whole_bytes, Advice::LinuxHugepage) };
     }
-    vector
 }

@@ -1,11 +1,10 @@
-//! How to replicate a message fastest, and who holds a group up.
+//! How to replicate a message fastest, and which member delays a group.
 //!
-//! - [`choice`]: which algorithm and which block size are fastest, by a cost model.
-//! - [`size`]: sizes and rates as people write and read them.
-//! - [`slowness`]: which member holds a group up, from what all members waited for.
+//! - [`choice`]: the fastest algorithm and block size, by a cost model.
+//! - [`size`]: sizes and rates in text.
+//! - [`slowness`]: the member that delays a group, from the waits of all members.
 //!
-//! Above the library, which does as it is told. Pure functions, but for a look at how many processors
-//! there are.
+//! Pure functions, except that [`choice`] reads the number of processors.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Sizes in bytes as people write and read them: for command lines, settings and reports.
+//! Sizes in bytes and rates in bits per second as text: for command lines, settings and reports.
 
 use rdmc::BLOCK_BYTES_MAX;
 
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let unit = unit.trim().to_ascii_lowercase();
     let number: u64 = number
         .parse()
-        .map_err(|_| format!("\"{text}\" is not a size; write for example 64KiB or 4096"))?;
+        .map_err(|_| format!("\"{text}\" is not a size; use for example 64KiB or 4096"))?;
     let factor =
         UNITS.into_iter().find_map(|(name, factor)| (name == unit).then_some(factor)).ok_or_else(
             || format!("unknown unit \"{unit}\"; use B, KiB, MiB, GiB, TiB, KB, MB, ..."),
@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
 /// Parses a size of at least 1 byte. Errors: as [`parse`].
 pub fn parse_nonzero(text: &str) -> Result<u64, String> {
     match parse(text)? {
-        0 => Err("a size of at least 1 byte is needed".into()),
+        0 => Err("must be at least 1 byte".into()),
         bytes => Ok(bytes),
     }
 }
@@ -50,13 +50,13 @@ pub fn parse_block(text: &str) -> Result<u64, String> {
     if (1..=BLOCK_BYTES_MAX).contains(&bytes) {
         Ok(bytes)
     } else {
-        Err(format!("a block has 1 byte to {}", show(BLOCK_BYTES_MAX)))
+        Err(format!("a block must have 1 byte to {}", show(BLOCK_BYTES_MAX)))
     }
 }
 
 /// Parses a rate in bits per second: `250mbit`, `10gbit`. Errors: no whole number, unknown unit, too large, 0.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
-    let wrong = || format!("\"{text}\" is not a rate; write for example 250mbit or 10gbit");
+    let wrong = || format!("\"{text}\" is not a rate; use for example 250mbit or 10gbit");
     let trimmed = text.trim().to_ascii_lowercase();
     let end = trimmed.find(|character: char| !character.is_ascii_digit()).ok_or_else(wrong)?;
     let (number, unit) = trimmed.split_at(end);
@@ -70,7 +70,7 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).filter(|&rate| rate > 0).ok_or_else(wrong)
 }
 
-/// Shows a size with a binary unit and three digits or so: `64 KiB`, `1.25 GiB`.
+/// A size in binary units with about three digits: `64 KiB`, `1.25 GiB`.
 pub fn show(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = bytes as f64;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_with_and_without_units() {
+    fn sizes_parse_with_and_without_units() {
         assert_eq!(parse("4096"), Ok(4096));
         assert_eq!(parse("64KiB"), Ok(65_536));
         assert_eq!(parse(" 64 k "), Ok(65_536));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_may_be_refused() {
+    fn zero_is_refused_where_a_size_must_be_positive() {
         assert!(parse_nonzero("0KiB").is_err());
         assert_eq!(parse_nonzero("1"), Ok(1));
     }
@@ -119,13 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_a_least_and_a_greatest_size() {
+    fn block_sizes_are_limited() {
         assert!(parse_block("0").is_err() && parse_block("1").is_ok());
         assert!(parse_block("2GiB").is_ok() && parse_block("2147483649").is_err());
     }
 
     #[test]
-    fn sizes_are_shown_briefly() {
+    fn sizes_are_formatted_with_three_digits() {
         let shown = [0, 1023, 1024, 65_536, 1_342_177_280, u64::MAX].map(show);
         assert_eq!(shown, ["0 B", "1023 B", "1 KiB", "64 KiB", "1.25 GiB", "16 EiB"]);
     }

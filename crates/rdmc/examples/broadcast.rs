@@ -1,88 +1,58 @@
-//! One buffer from one member to all others, in one process, so that it can be read in one sitting.
+//! One file from one process to others, which write what they receive to files of their own.
 //!
-//! `cargo run --release -p rdmc --example broadcast -- [MEMBERS] [MIB] [BLOCK_KIB] [ALGORITHM]`
+//! `cargo run --release -p rdmc --example broadcast -- receive RANK OUTPUT MEMBER...`, once for each
+//! RANK from 1 on, and then
+//! `cargo run --release -p rdmc --example broadcast -- send FILE MEMBER...`
 //!
-//! In real use each member is a process on a host of its own, and calls what `join` calls here.
+//! MEMBER... are the addresses of all members by rank, such as `127.0.0.1:7000 127.0.0.1:7001`. All
+//! members take the secret from the environment variable `RDMC_SECRET`: 64 hexadecimal digits.
 
-use std::{
-    env,
-    error::Error,
-    net::{Ipv4Addr, SocketAddr},
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{env, error::Error, fs::File, io, net::SocketAddr, time::Duration};
 
-use rdmc::{
-    Algorithm, Context, ContextSettings, Group, GroupSettings, Memory, Region, Schedule, Secret,
-};
+use rdmc::{Context, ContextSettings, GroupSettings, Region, Secret};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Receives messages into a file, one after another, while they arrive.
+fn receive(rank: u32, output: &str, members: Vec<SocketAddr>) -> Result<(), Box<dyn Error>> {
+    let mut output = File::create(output)?;
+    let context = Context::start(ContextSettings::new(members[rank as usize], secret()?))?;
+    let group = context.create_group(GroupSettings::new(1, members, rank))?;
+    while let Some(mut message) = group.receive(TIMEOUT)? {
+        let bytes = io::copy(&mut message, &mut output)?;
+        println!("member {rank}: message {} with {bytes} bytes", message.number());
+    }
+    context.close(TIMEOUT)?;
+    Ok(())
+}
+
+/// Sends a file. Success means that every member has all of it.
+fn send(file: &str, members: Vec<SocketAddr>) -> Result<(), Box<dyn Error>> {
+    let file = File::open(file)?;
+    let region = Region::from_file(&file, file.metadata()?.len())?;
+    let context = Context::start(ContextSettings::new(members[0], secret()?))?;
+    let group = context.create_group(GroupSettings::new(1, members, 0))?;
+    group.send(region, TIMEOUT)?;
+    group.close(TIMEOUT)?;
+    context.close(TIMEOUT)?;
+    Ok(())
+}
+
+fn secret() -> Result<Secret, Box<dyn Error>> {
+    let text = env::var("RDMC_SECRET").map_err(|_| "set RDMC_SECRET to 64 hexadecimal digits")?;
+    Ok(Secret::from_hex(&text)?)
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = env::args().skip(1);
-    let members: u32 = arguments.next().map_or(Ok(8), |text| text.parse())?;
-    let mib: usize = arguments.next().map_or(Ok(256), |text| text.parse())?;
-    let block_kib: u64 = arguments.next().map_or(Ok(64), |text| text.parse())?;
-    let algorithm: Algorithm =
-        arguments.next().map_or(Ok(Algorithm::BinomialPipeline), |text| text.parse())?;
-
-    // What all members must agree on: a secret, who they are, and the group's settings.
-    let secret = Secret::random()?;
-    let contexts = (0..members)
-        .map(|_| {
-            Context::start(ContextSettings::new((Ipv4Addr::LOCALHOST, 0).into(), secret.clone()))
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let addresses: Vec<SocketAddr> = contexts.iter().map(Context::address).collect();
-    let schedule = Schedule::new(algorithm, members, 0)?;
-
-    let (done, received) = mpsc::channel();
-    let join = |rank: u32, done: mpsc::Sender<u32>| {
-        let mut settings = GroupSettings::new(1, rank, schedule.clone());
-        settings.block_bytes = block_kib << 10;
-        contexts[rank as usize].create_group_with(
-            settings,
-            &addresses,
-            |_message, bytes| Memory::Region(Region::zeroed(bytes as usize)),
-            move |_message, _region| {
-                let _ = done.send(rank);
-            },
-        )
-    };
-    let groups = thread::scope(|scope| {
-        let joining: Vec<_> = (0..members)
-            .map(|rank| {
-                let (join, done) = (&join, done.clone());
-                scope.spawn(move || join(rank, done))
-            })
-            .collect();
-        let joined = joining.into_iter().map(|thread| thread.join().expect("no panic"));
-        joined.collect::<Result<Vec<Group>, _>>()
-    })?;
-
-    let object = Region::from_vec(vec![7; mib << 20]);
-    for round in 1..=3 {
-        let start = Instant::now();
-        groups[0].send(object.clone())?;
-        for _ in 0..members {
-            received.recv_timeout(PATIENCE)?;
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let addresses =
+        |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["receive", rank, output, ..] => {
+            receive(rank.parse()?, output, addresses(&arguments[3..])?)
         }
-        let seconds = start.elapsed().as_secs_f64();
-        let rate = mib as f64 / 1024.0 / seconds;
-        println!(
-            "round {round}: {members} members have {mib} MiB after {seconds:.3} s ({rate:.2} GiB/s each)"
-        );
+        ["send", file, ..] => send(file, addresses(&arguments[2..])?),
+        _ => Err("receive RANK OUTPUT MEMBER... or send FILE MEMBER...".into()),
     }
-
-    // Success means that every message has reached every member.
-    thread::scope(|scope| {
-        let closing: Vec<_> =
-            groups.iter().map(|group| scope.spawn(|| group.close(PATIENCE))).collect();
-        closing.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
-    })?;
-    for context in contexts {
-        context.close(PATIENCE)?;
-    }
-    Ok(())
 }

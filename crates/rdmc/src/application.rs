@@ -13,7 +13,7 @@ use crate::Failure;
 /// after it; other groups go on.
 pub trait Application: Send + 'static {
     /// A message of exactly `bytes` bytes is coming; says where to put it. At receivers only.
-    fn incoming(&mut self, message: u64, bytes: u64) -> Memory;
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming;
 
     /// These bytes of the message are in place and will not change; they may be read through a
     /// clone of the region that was given. Called only with
@@ -45,31 +45,32 @@ pub trait Application: Send + 'static {
 
 /// An application's answer to an incoming message.
 #[derive(Debug)]
-pub enum Memory {
+pub enum Incoming {
     /// Receive into this region, which is at least as long as the message.
-    Region(Region),
+    Into(Region),
     /// The application will call [`crate::Group::accept`]. Members that relay from here wait.
     Later,
     /// The message cannot be taken; the group fails with this reason.
     Refuse(String),
 }
 
-/// An application made of two functions, as in the paper's `create_group`.
-pub(crate) struct Functions<I, C> {
-    pub(crate) incoming: I,
-    pub(crate) complete: C,
-}
-
-impl<I, C> Application for Functions<I, C>
+/// An application made of functions, as in the paper's figure 1: the first gets a message's number
+/// and length and gives memory, the second gets the memory back, and the third gets the failure.
+impl<I, C, F> Application for (I, C, F)
 where
-    I: FnMut(u64, u64) -> Memory + Send + 'static,
+    I: FnMut(u64, u64) -> Incoming + Send + 'static,
     C: FnMut(u64, Region) + Send + 'static,
+    F: FnMut(&Failure) + Send + 'static,
 {
-    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
-        (self.incoming)(message, bytes)
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
+        self.0(message, bytes)
     }
 
     fn complete(&mut self, message: u64, region: Region) {
-        (self.complete)(message, region);
+        self.1(message, region);
+    }
+
+    fn failed(&mut self, failure: &Failure, _: Vec<(u64, Region)>) {
+        self.2(failure);
     }
 }

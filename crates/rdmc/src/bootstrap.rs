@@ -1,5 +1,4 @@
-//! How members find each other and connect, before any block moves: [`session`], and what members of
-//! one group must have been told alike ([`Terms`]).
+//! How members find each other and connect, before any block moves: listeners, authenticated channels, rendezvous.
 //!
 //! Everything here blocks, always with a deadline, and runs on the caller's threads.
 
@@ -7,5 +6,3 @@ pub use session::{
     CertificateFiles, Certificates, Channel, Credentials, Deadline, Error as SessionError,
     Listener, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, is_certificate_for, rendezvous,
 };
-
-pub use crate::creation::terms::Terms;

@@ -13,10 +13,11 @@ use std::{
     time::Duration,
 };
 
+use engine::Event;
 use session::Deadline;
 
 use crate::{
-    Error, Event,
+    Error,
     commands::Commands,
     outlet::{Deliver, Due},
     worker::Worker,
@@ -99,7 +100,7 @@ impl Caller {
         &self,
         (call, instead): (&'static str, &'static str),
         deadline: Deadline,
-        done: impl Fn() -> bool,
+        mut done: impl FnMut() -> bool,
     ) -> Result<bool, Error> {
         let mut turns = 0;
         loop {

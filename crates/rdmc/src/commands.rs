@@ -9,12 +9,12 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use transport::{Region, Waker};
 
-use crate::{Counters, Error, GroupSettings, Waited, network::Link, outlet::Outlet};
+use crate::{Counters, Error, Waited, network::Link, outlet::Outlet};
 
 /// What handles ask of the worker.
 pub(crate) enum Command {
     Create {
-        settings: Box<GroupSettings>,
+        settings: Box<engine::GroupSettings>,
         links: Vec<(u32, Link)>,
         outlet: Outlet,
         reply: Sender<Result<(), Error>>,

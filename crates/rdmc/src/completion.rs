@@ -41,7 +41,7 @@ impl FromStr for CompletionMode {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|mode| mode.name() == text).ok_or_else(|| {
-            Error::Setting(format!("{text:?} is no completion mode; use event, hybrid or polling"))
+            Error::setting("completion", format!("{text:?}"), "event, hybrid or polling")
         })
     }
 }

@@ -8,18 +8,14 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use session::{Deadline, Secret, Threads};
-use transport::{Region, Transport};
-#[cfg(feature = "switch")]
-use transport_switch::Switches;
-use transport_tcp::TcpConfig;
+use session::{Deadline, Threads};
+use transport::Transport;
 
 #[cfg(feature = "switch")]
 use crate::creation::in_switch;
 use crate::{
-    Application, CompletionMode, Counters, Error, Fabric, Group, GroupSettings, Memory, Offload,
+    Application, ContextSettings, Counters, Error, Fabric, Group, GroupSettings, Offload, Progress,
     Protection, Waited,
-    application::Functions,
     caller::Caller,
     commands::{Command, Commands},
     creation::{
@@ -28,10 +24,12 @@ use crate::{
     },
     disks::DiskThreads,
     dispatcher::{Dispatcher, Registration},
-    group::Shared,
+    inbox::Inbox,
     network::{GroupEnd, Link, Network, Wire},
     outbox::events,
     outlet::Outlet,
+    receiving::Receiving,
+    shared::Shared,
     worker::Worker,
 };
 
@@ -44,68 +42,6 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long dropping a context may take.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Who moves transfers on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Progress {
-    /// A thread of the context's own; callbacks run on one thread for each group.
-    #[default]
-    Thread,
-    /// Whoever calls [`Context::progress`], or waits by [`Group::close`], [`Group::wait_complete`] or
-    /// [`crate::SendHandle::wait`]; callbacks run there. One thread at a time is at it, and others wait
-    /// for it.
-    Caller,
-}
-
-/// What a context is made of.
-#[derive(Clone, Debug)]
-pub struct ContextSettings {
-    /// Where other members connect to; port 0 takes a free one.
-    pub listen: SocketAddr,
-    /// What members prove to each other that they know; it also keeps what they say to find each
-    /// other from everybody else.
-    pub secret: Secret,
-    /// Who moves transfers on.
-    pub progress: Progress,
-    /// How the progress thread waits.
-    pub completion: CompletionMode,
-    /// TCP connections to each neighbour, 1 to 8; the same at all members. More than one helps
-    /// where a single flow cannot fill a fast link.
-    pub streams: u8,
-    /// How long creating a group may take: all members have to show up in this time.
-    pub connect_timeout: Duration,
-    /// The network that blocks move over; the same at all members. Members find each other, prove
-    /// who they are and notice each other's end over TCP in any case.
-    pub fabric: Fabric,
-    /// How blocks are protected on their way; the same at all members. Over another fabric than
-    /// TCP it is only what members tell each other about their lives that travels by TCP.
-    pub protection: Protection,
-    /// The settings of TCP.
-    pub tcp: TcpConfig,
-    /// What puts groups of [`crate::Algorithm::InSwitch`] into switches: needed at their roots. Blocks of
-    /// such groups are neither encrypted nor authenticated on their way, as over RDMA fabrics.
-    #[cfg(feature = "switch")]
-    pub switches: Option<Arc<dyn Switches>>,
-}
-
-impl ContextSettings {
-    /// Defaults with this address and secret.
-    pub fn new(listen: SocketAddr, secret: Secret) -> Self {
-        Self {
-            listen,
-            secret,
-            progress: Progress::default(),
-            completion: CompletionMode::default(),
-            streams: 1,
-            connect_timeout: Duration::from_secs(30),
-            fabric: Fabric::default(),
-            protection: Protection::default(),
-            tcp: TcpConfig::default(),
-            #[cfg(feature = "switch")]
-            switches: None,
-        }
-    }
-}
 
 /// One member's place in the network. Many can live in one process; nothing is global.
 ///
@@ -131,28 +67,13 @@ impl Context {
     /// Errors: the address cannot be listened on, this host does not have the fabric, the system
     /// refuses, a setting is out of range.
     pub fn start(settings: ContextSettings) -> Result<Self, Error> {
-        if !(1..=8).contains(&settings.streams) {
-            let streams = settings.streams;
-            return Err(Error::Setting(format!("{streams} streams per neighbour; use 1 to 8")));
-        }
-        if settings.fabric != Fabric::Tcp && settings.streams != 1 {
-            let fabric = settings.fabric.name();
-            let what =
-                format!("several streams per neighbour are for the fabric tcp, not {fabric}");
-            return Err(Error::Setting(what));
-        }
-        if settings.fabric != Fabric::Tcp && settings.protection == Protection::Encrypt {
-            let what = format!(
-                "the fabric {} does not encrypt; use the fabric tcp, or a network that is trusted",
-                settings.fabric.name()
-            );
-            return Err(Error::Setting(what));
-        }
+        settings.check()?;
         let system = |what: &str| {
             let what = what.to_owned();
             move |error| Error::System { what, error }
         };
-        let mut transport = Network::start(&settings.fabric, settings.listen.ip(), &settings.tcp)?;
+        let mut transport =
+            Network::start(&settings.fabric, settings.listen.ip(), &settings.tcp.config())?;
         let (offers, can_offload) = (transport.offers(), transport.triggered().is_some());
         let disks = Arc::new(DiskThreads::new(transport.waker()));
         let (worker, commands) = Worker::new(transport, settings.completion, Arc::clone(&disks));
@@ -189,51 +110,51 @@ impl Context {
     }
 
     /// Creates a group, together with all its other members, which must do the same with equal
-    /// settings (but for their rank) and equal `addresses` (each member's
-    /// [`Context::address`] as others reach it, by rank). Connects this member's neighbours in
-    /// the schedule; blocks until they are connected, or [`ContextSettings::connect_timeout`].
+    /// settings (but for what is each member's own). Connects this member's neighbours in the
+    /// schedule; blocks until they are connected, or [`ContextSettings::connect_timeout`].
     ///
     /// Of [`crate::Algorithm::InSwitch`] it blocks until switches know the group, too.
     ///
-    /// Errors: the number is in use; a member is not reachable, refuses, was told something else
-    /// (the error names the difference), or does not show up; [`Error::InSwitch`].
-    pub fn create_group(
-        &self,
-        settings: GroupSettings,
-        addresses: &[SocketAddr],
-        application: impl Application,
-    ) -> Result<Group, Error> {
-        settings.check()?;
-        self.commands.check()?;
-        self.check_in_switch(&settings)?;
-        if addresses.len() != settings.schedule.members() as usize {
-            return Err(Error::Setting(format!(
-                "{} addresses for {} members",
-                addresses.len(),
-                settings.schedule.members()
-            )));
-        }
-        let offload = Offload::of(&settings, self.can_offload);
-        let shared = Shared::new(settings, offload, self.commands.clone(), self.caller.clone());
-        self.reserve(&shared)?;
-        self.connect_and_create(&shared, addresses, Box::new(application)).inspect_err(|_| {
-            lock(&self.groups).remove(&shared.settings.number);
-        })?;
-        Ok(Group::new(shared))
+    /// Messages are received by [`Group::receive`].
+    ///
+    /// Errors: a setting is out of range; the number is in use; a member is not reachable, refuses,
+    /// was told something else (the error names the difference), or does not show up;
+    /// [`Error::InSwitch`].
+    pub fn create_group(&self, mut settings: GroupSettings) -> Result<Group, Error> {
+        settings.report_blocks = true;
+        let inbox = Inbox::new(settings.number, settings.receive_bytes_max);
+        self.create(settings, Some(inbox), |shared| Box::new(Receiving(Arc::clone(shared))))
     }
 
-    /// [`Context::create_group`] with two functions, as in the paper's figure 1: `incoming` gets
-    /// a message's number and length and gives memory; `complete` gets the memory back.
+    /// As [`Context::create_group`], with callbacks by which messages are received.
     ///
     /// Errors: as [`Context::create_group`].
     pub fn create_group_with(
         &self,
         settings: GroupSettings,
-        addresses: &[SocketAddr],
-        incoming: impl FnMut(u64, u64) -> Memory + Send + 'static,
-        complete: impl FnMut(u64, Region) + Send + 'static,
+        application: impl Application,
     ) -> Result<Group, Error> {
-        self.create_group(settings, addresses, Functions { incoming, complete })
+        self.create(settings, None, |_| Box::new(application))
+    }
+
+    fn create(
+        &self,
+        settings: GroupSettings,
+        inbox: Option<Inbox>,
+        application: impl FnOnce(&Arc<Shared>) -> Box<dyn Application>,
+    ) -> Result<Group, Error> {
+        let made = engine::GroupSettings::try_from(&settings)?;
+        self.commands.check()?;
+        self.check_in_switch(&made)?;
+        let offload = Offload::of(&made, self.can_offload);
+        let worker = (self.commands.clone(), self.caller.clone());
+        let shared = Shared::new(settings, made, offload, worker, inbox);
+        self.reserve(&shared)?;
+        let application = application(&shared);
+        self.connect_and_create(&shared, application).inspect_err(|_| {
+            lock(&self.groups).remove(&shared.settings.number);
+        })?;
+        Ok(Group::new(shared))
     }
 
     /// Moves transfers on and runs callbacks, with [`Progress::Caller`] only. Waits up to `wait`
@@ -243,7 +164,7 @@ impl Context {
     /// Errors: the context has a progress thread, is closed, or has failed; [`Error::InsideCallback`].
     pub fn progress(&self, wait: Duration) -> Result<bool, Error> {
         let Some(caller) = &self.caller else {
-            return Err(Error::Setting("this context has its own progress thread".into()));
+            return Err(Error::HasProgressThread);
         };
         caller.progress(wait)
     }
@@ -336,10 +257,9 @@ impl Context {
     fn connect_and_create(
         &self,
         shared: &Arc<Shared>,
-        addresses: &[SocketAddr],
         application: Box<dyn Application>,
     ) -> Result<(), Error> {
-        let settings = &shared.settings;
+        let (settings, addresses) = (&shared.made, &shared.settings.members);
         let deadline = Deadline::after(self.settings.connect_timeout);
         let terms = Terms::new(
             settings,
@@ -375,16 +295,17 @@ impl Context {
     }
 
     /// Whether this context can take part in the group, if switches are to copy its blocks.
-    fn check_in_switch(&self, settings: &GroupSettings) -> Result<(), Error> {
+    fn check_in_switch(&self, settings: &engine::GroupSettings) -> Result<(), Error> {
         if !settings.is_in_switch() {
             return Ok(());
         }
-        let refuse = |what: &str| Err(Error::Setting(what.to_owned()));
         if self.settings.fabric != Fabric::Tcp {
-            return refuse("switches copy blocks for groups of the fabric tcp alone");
+            let allowed = "tcp for groups that switches copy";
+            return Err(Error::setting("fabric", self.settings.fabric.name(), allowed));
         }
         if self.settings.protection == Protection::Encrypt {
-            return refuse("blocks that switches copy cannot be encrypted; let the members relay");
+            let allowed = "another, or let the members relay: switches copy blocks as they are";
+            return Err(Error::setting("protection", Protection::Encrypt, allowed));
         }
         #[cfg(not(feature = "switch"))]
         return Err(Error::InSwitch {
@@ -397,7 +318,8 @@ impl Context {
         #[cfg(feature = "switch")]
         {
             if settings.is_root() && self.settings.switches.is_none() {
-                return refuse("the root of an in-switch group needs ContextSettings::switches");
+                let allowed = "ContextSettings::switches at the root of a group that switches copy";
+                return Err(Error::setting("switches", "not set", allowed));
             }
             in_switch::check_size(settings)
         }
@@ -407,7 +329,7 @@ impl Context {
     #[cfg(feature = "switch")]
     fn join_switches(
         &self,
-        settings: &GroupSettings,
+        settings: &engine::GroupSettings,
         wires: &mut Wires,
         deadline: Deadline,
     ) -> Result<(Option<GroupEnd>, Option<Registration>), Error> {
@@ -416,8 +338,7 @@ impl Context {
             _ if !settings.is_in_switch() => Ok((None, None)),
             Some(switches) if settings.is_root() => {
                 // A member that is silent is found by its link first, and named.
-                let silence_ms = self.settings.tcp.silence_timeout_ms;
-                let patience = Duration::from_millis(silence_ms.saturating_mul(2));
+                let patience = self.settings.tcp.silence_timeout.saturating_mul(2);
                 in_switch::arrange(number, wires, switches.as_ref(), patience, deadline)
             }
             _ => Ok((in_switch::join(number, wires, deadline)?, None)),
@@ -428,7 +349,7 @@ impl Context {
     #[cfg(not(feature = "switch"))]
     fn join_switches(
         &self,
-        _: &GroupSettings,
+        _: &engine::GroupSettings,
         _: &mut Wires,
         _: Deadline,
     ) -> Result<(Option<GroupEnd>, Option<Registration>), Error> {

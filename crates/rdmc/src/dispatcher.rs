@@ -6,10 +6,11 @@ use std::{
     sync::Arc,
 };
 
+use engine::Event;
 use transport::Region;
 
 use crate::{
-    Application, Error, Event, Failure, FailureKind, Memory, group::Shared, outlet::Deliver,
+    Application, Error, Failure, FailureKind, Incoming, outlet::Deliver, shared::Shared,
     worker::panic_text,
 };
 
@@ -107,9 +108,9 @@ fn call(application: &mut dyn Application, shared: &Shared, event: Event) {
     match event {
         Event::Incoming { message, bytes, .. } => {
             let outcome = match application.incoming(message, bytes) {
-                Memory::Region(region) => shared.accept(message, region),
-                Memory::Later => Ok(()),
-                Memory::Refuse(reason) => {
+                Incoming::Into(region) => shared.accept(message, region),
+                Incoming::Later => Ok(()),
+                Incoming::Refuse(reason) => {
                     shared.abort(&format!("message {message} refused: {reason}"));
                     Ok(())
                 }

@@ -1,10 +1,11 @@
 //! What calls into the library can answer.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
 use engine::Failure;
 use relay::RelayError;
-use transport::RegionError;
+use schedule::ScheduleError;
+use transport::{Region, RegionError};
 
 /// What calls into the library can answer.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,9 @@ pub enum Error {
     /// The call does not fit the group's rules or state; nothing has changed.
     #[error(transparent)]
     Relay(#[from] RelayError),
+    /// No schedule can be made of the group's settings.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// This host cannot use the network that was asked for.
     #[error("the fabric {fabric} cannot be used here: {cause}")]
     Fabric {
@@ -25,13 +29,13 @@ pub enum Error {
         cause: String,
     },
     /// A group with this number exists in this context.
-    #[error("group number {0} is in use in this context; choose another or close that group")]
+    #[error("{}", engine::Error::NumberInUse(*.0))]
     NumberInUse(u64),
     /// No such group, or it has ended.
-    #[error("there is no group {0} in this context")]
+    #[error("{}", engine::Error::NoSuchGroup(*.0))]
     NoSuchGroup(u64),
     /// The group is closing or closed.
-    #[error("group {0} is closed")]
+    #[error("{}", engine::Error::Closed(*.0))]
     Closed(u64),
     /// The context is closed.
     #[error("the context is closed")]
@@ -41,9 +45,7 @@ pub enum Error {
     #[error("the context has failed, start another: {0}")]
     ContextFailed(String),
     /// The memory is smaller than the message; another region may be given.
-    #[error(
-        "message {message} of group {group} has {bytes} bytes, but the region only {region_bytes}"
-    )]
+    #[error("{}", too_small(*group, *message, *bytes, region))]
     RegionTooSmall {
         /// The group's number.
         group: u64,
@@ -51,31 +53,60 @@ pub enum Error {
         message: u64,
         /// Length of the message.
         bytes: u64,
-        /// Length of the region.
-        region_bytes: u64,
+        /// The memory.
+        region: Region,
     },
     /// The memory is read-only; another region may be given.
-    #[error("message {message} of group {group} cannot be received into a read-only region")]
+    #[error("group {group} cannot receive into a read-only region")]
     RegionReadOnly {
         /// The group's number.
         group: u64,
-        /// Message number.
-        message: u64,
+        /// The memory.
+        region: Region,
     },
+    /// As many messages are queued as may be.
+    #[error("{messages} messages of group {group} are queued; wait until the first is complete")]
+    QueueFull {
+        /// The group's number.
+        group: u64,
+        /// The limit, [`crate::GroupSettings::send_queue_max`].
+        messages: u32,
+        /// The message that was not queued.
+        region: Region,
+    },
+    /// The group has callbacks, which get what this call asks for.
+    #[error("group {0} receives by callbacks; create it without to use this call")]
+    HasCallbacks(u64),
     /// Memory could not be had.
     #[error(transparent)]
     Region(#[from] RegionError),
     /// Something did not happen in time.
-    #[error("{what} took longer than {timeout_ms} ms")]
+    #[error("{}", timeout_text(what, *timeout))]
     Timeout {
         /// What was waited for.
         what: String,
         /// How long.
-        timeout_ms: u64,
+        timeout: Duration,
     },
-    /// A setting is out of range; says which and what would do.
+    /// A setting is out of range, or does not go with another.
+    #[error("{name} is {value}; use {allowed}")]
+    Setting {
+        /// The field of [`crate::GroupSettings`] or [`crate::ContextSettings`].
+        name: &'static str,
+        /// As it was given.
+        value: String,
+        /// What it may be.
+        allowed: String,
+    },
+    /// The network refuses a link, or memory: which, and why.
     #[error("{0}")]
-    Setting(String),
+    Transport(String),
+    /// Files of certificates cannot be used.
+    #[error(transparent)]
+    Certificates(certificates::Error),
+    /// The call is for contexts that their callers drive ([`crate::Progress::Caller`]).
+    #[error("this context has its own progress thread")]
+    HasProgressThread,
     /// A blocking call from inside a callback that it would wait for: which, and what to do there.
     #[error("{0} waits for callbacks and was called from one; {1}")]
     InsideCallback(&'static str, &'static str),
@@ -115,13 +146,37 @@ pub enum Error {
     },
 }
 
+impl Error {
+    pub(crate) fn setting(
+        name: &'static str,
+        value: impl ToString,
+        allowed: impl Into<String>,
+    ) -> Self {
+        Self::Setting { name, value: value.to_string(), allowed: allowed.into() }
+    }
+}
+
+fn too_small(group: u64, message: u64, bytes: u64, region: &Region) -> engine::Error {
+    let region_bytes = region.len() as u64;
+    engine::Error::RegionTooSmall { group, message, bytes, region_bytes }
+}
+
+fn timeout_text(what: &str, timeout: Duration) -> session::Error {
+    session::Error::Timeout { what: what.to_owned(), timeout_ms: session::millis(timeout) }
+}
+
 impl From<session::Error> for Error {
     fn from(error: session::Error) -> Self {
         match error {
             session::Error::Peer { address, cause } => Self::Peer { address, cause },
-            session::Error::Timeout { what, timeout_ms } => Self::Timeout { what, timeout_ms },
+            session::Error::Timeout { what, timeout_ms: u64::MAX } => {
+                Self::Timeout { what, timeout: Duration::MAX }
+            }
+            session::Error::Timeout { what, timeout_ms } => {
+                Self::Timeout { what, timeout: Duration::from_millis(timeout_ms) }
+            }
             session::Error::System { what, error } => Self::System { what, error },
-            other => Self::Setting(other.to_string()),
+            other => Self::Transport(other.to_string()),
         }
     }
 }
@@ -132,7 +187,7 @@ impl From<certificates::Error> for Error {
             certificates::Error::Unreadable { path, error } => {
                 Self::System { what: path.display().to_string(), error }
             }
-            other => Self::Setting(other.to_string()),
+            other => Self::Certificates(other),
         }
     }
 }
@@ -145,13 +200,11 @@ impl From<engine::Error> for Error {
             engine::Error::NumberInUse(group) => Self::NumberInUse(group),
             engine::Error::NoSuchGroup(group) => Self::NoSuchGroup(group),
             engine::Error::Closed(group) => Self::Closed(group),
-            engine::Error::RegionTooSmall { group, message, bytes, region_bytes } => {
-                Self::RegionTooSmall { group, message, bytes, region_bytes }
+            engine::Error::OutOfRange { setting, value, range } => {
+                Self::setting(setting, value, format!("{} to {}", range.start(), range.end()))
             }
-            engine::Error::RegionReadOnly { group, message } => {
-                Self::RegionReadOnly { group, message }
-            }
-            other => Self::Setting(other.to_string()),
+            // About memory, which whoever has it attaches to the error.
+            other => Self::Transport(other.to_string()),
         }
     }
 }

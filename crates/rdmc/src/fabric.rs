@@ -15,14 +15,14 @@ pub enum Fabric {
     Tcp,
     /// A provider of libfabric.
     Libfabric {
-        /// The provider's name, as libfabric calls it.
+        /// The provider's name in libfabric.
         provider: String,
         /// The devices (libfabric calls them domains) to use, several as rails; none for the best.
         devices: Vec<String>,
     },
 }
 
-/// Marks libfabric's providers whose name would be taken for the embedded transport.
+/// Prefix of libfabric's providers whose name is that of the embedded transport.
 const LIBFABRIC_PREFIX: &str = "ofi-";
 
 impl Fabric {
@@ -31,7 +31,7 @@ impl Fabric {
         Self::Libfabric { provider: provider.into(), devices: Vec::new() }
     }
 
-    /// What this host could use without being told, best first; the last is always
+    /// What this host could use by default, best first; the last is always
     /// [`Fabric::Tcp`]. Looks at the devices that are there, which may take some milliseconds.
     pub fn candidates() -> Vec<Self> {
         let mut candidates = hardware();
@@ -51,7 +51,7 @@ impl Fabric {
     }
 }
 
-/// Fabrics of libfabric that are worth more than TCP on this host, best first.
+/// Fabrics of libfabric that are preferred to TCP on this host, best first.
 #[cfg(feature = "fabric")]
 fn hardware() -> Vec<Fabric> {
     let discovery = transport_fabric::discover();
@@ -88,15 +88,19 @@ impl FromStr for Fabric {
             !text.is_empty() && text.len() <= 64 && text.chars().all(lawful)
         };
         if !word(name) || !devices.iter().all(|device| word(device)) {
-            return Err(Error::Setting(format!(
-                "{text:?} names no fabric; use tcp, or a libfabric provider such as verbs or shm, \
-                 with devices as in verbs:mlx5_0,mlx5_1"
-            )));
+            return Err(Error::setting(
+                "fabric",
+                format!("{text:?}"),
+                "tcp, or a libfabric provider such as verbs or shm, with devices as in \
+                 verbs:mlx5_0,mlx5_1",
+            ));
         }
         match (name, devices.is_empty()) {
             ("tcp", true) => Ok(Self::Tcp),
-            ("tcp", false) => Err(Error::Setting(
-                "the fabric tcp has no devices; choose the way by addresses and routes".into(),
+            ("tcp", false) => Err(Error::setting(
+                "fabric",
+                format!("{text:?}"),
+                "tcp without devices; addresses and routes choose the interface",
             )),
             (name, _) => {
                 let provider = name.strip_prefix(LIBFABRIC_PREFIX).unwrap_or(name).to_owned();

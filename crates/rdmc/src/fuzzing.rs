@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 
+use engine::GroupSettings;
 use schedule::{Algorithm, Schedule};
 use serde::{Serialize, de::DeserializeOwned};
 
 #[cfg(feature = "switch")]
 use crate::creation::in_switch::{FromReceiver, FromRoot};
 use crate::{
-    GroupSettings, Offload,
+    Offload,
     creation::{
         links::{Request, Response},
         terms::Terms,

@@ -1,66 +1,26 @@
 //! A group as its application holds it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
-    thread::{self, ThreadId},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use engine::check_region;
-use relay::Blocks;
 use session::Deadline;
 use transport::Region;
 
 use crate::{
-    Error, Event, Failure, GroupSettings, Offload, RelayError,
-    caller::Caller,
-    commands::{Command, Commands},
+    Error, Failure, GroupSettings, Message, Offload, SendHandle,
+    inbox::Given,
+    shared::{Call, Shared, Status},
 };
 
-/// One group at one member. Made by [`crate::Context::create_group`].
+/// What waits for a message, and what to do in callbacks instead.
+const RECEIVE: Call = ("receive", "receive on another thread");
+
+/// One group at one member. Made by [`crate::Context::create_group`], to receive by
+/// [`Group::receive`], or by [`crate::Context::create_group_with`], to receive by callbacks.
 ///
 /// Any thread may call. Dropping a group that is not closed makes it fail at all members.
 #[derive(Debug)]
 pub struct Group {
     shared: Arc<Shared>,
-}
-
-/// A message that the root has queued.
-#[derive(Clone, Debug)]
-pub struct SendHandle {
-    shared: Arc<Shared>,
-    message: u64,
-}
-
-/// What the group's handles, callbacks and the progress thread know in common.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) settings: GroupSettings,
-    pub(crate) offload: Offload,
-    commands: Commands,
-    /// With [`crate::Progress::Caller`]: whoever waits drives.
-    caller: Option<Arc<Caller>>,
-    status: Mutex<Status>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Status {
-    sent: u64,
-    received: u64,
-    completed: u64,
-    /// Messages that wait for memory, with their lengths.
-    awaited: BTreeMap<u64, u64>,
-    closing: bool,
-    closed: bool,
-    failure: Option<Failure>,
-    /// The last callback has returned.
-    finished: bool,
-    /// Creating the group has failed: its application is not called.
-    abandoned: bool,
-    /// Of its own, if it has one.
-    callback_thread: Option<ThreadId>,
 }
 
 impl Group {
@@ -78,41 +38,167 @@ impl Group {
         self.shared.offload
     }
 
-    /// Queues a message for all members: the whole region. Returns at once; messages are
-    /// delivered in the order of these calls. The region comes back in
-    /// [`crate::Application::complete`].
+    /// Queues a message for all members: the whole region. Waits while
+    /// [`GroupSettings::send_queue_max`] messages are queued that are not complete at this member.
+    /// Messages are delivered in the order of these calls. The region comes back by
+    /// [`SendHandle::into_region`], or in [`crate::Application::complete`] of a group with callbacks.
     ///
-    /// Errors: not the root, too many blocks for the block size, group closed or failed; nothing
-    /// is queued then.
-    pub fn send(&self, region: Region) -> Result<SendHandle, Error> {
-        let settings = &self.shared.settings;
-        if !settings.is_root() {
-            let (root, rank) = (settings.schedule.root(), settings.rank);
-            return Err(RelayError::NotRoot { root, rank }.into());
+    /// With [`crate::Progress::Caller`] it drives while it waits, as [`Group::close`] does.
+    ///
+    /// Errors: [`Error::QueueFull`] at the deadline, with the region; in a callback that it would wait
+    /// for, at once. As [`Group::try_send`] otherwise.
+    pub fn send(&self, region: Region, timeout: Duration) -> Result<SendHandle, Error> {
+        let deadline = Deadline::after(timeout);
+        let mut region = region;
+        loop {
+            let (group, messages) = match self.try_send(region) {
+                Err(Error::QueueFull { group, messages, region: back }) => {
+                    region = back;
+                    (group, messages)
+                }
+                sent => return sent,
+            };
+            match self.shared.wait_for_room(deadline) {
+                Ok(true) => {}
+                Ok(false) | Err(Error::InsideCallback(..)) => {
+                    return Err(Error::QueueFull { group, messages, region });
+                }
+                Err(error) => return Err(error),
+            }
         }
-        let blocks = Blocks::new(region.len() as u64, settings.block_bytes)?;
-        if self.shared.offload.is_used() {
-            blocks.check_offload(settings.messages_in_flight)?;
-        }
-        // The lock keeps numbers and commands in the same order.
-        let mut status = self.shared.status();
-        status.check_open(settings.number)?;
-        let message = status.sent;
-        self.shared.commands.give(Command::Send { group: settings.number, region })?;
-        status.sent += 1;
-        Ok(SendHandle { shared: Arc::clone(&self.shared), message })
     }
 
-    /// Gives memory for a message after [`crate::Memory::Later`].
+    /// As [`Group::send`], as a future, for any executor. Dropping it before it is ready queues
+    /// nothing.
     ///
-    /// Errors: too small or read-only (another region may be given), not asked for, group failed.
+    /// With [`crate::Progress::Caller`] it is ready only when something else drives; so are all
+    /// futures of this library.
+    ///
+    /// Errors: as [`Group::try_send`], but [`Error::QueueFull`].
+    #[cfg(feature = "async")]
+    pub async fn send_async(&self, region: Region) -> Result<SendHandle, Error> {
+        let mut region = region;
+        loop {
+            match self.try_send(region) {
+                Err(Error::QueueFull { region: back, .. }) => region = back,
+                sent => return sent,
+            }
+            self.shared.until(|status| self.shared.check_room(status)).await;
+        }
+    }
+
+    /// As [`Group::send`], but never waits.
+    ///
+    /// Errors: [`Error::QueueFull`], with the region; not the root, too many blocks for the block
+    /// size, group closed or failed. Nothing is queued then.
+    pub fn try_send(&self, region: Region) -> Result<SendHandle, Error> {
+        let message = self.shared.send(region)?;
+        Ok(SendHandle::new(Arc::clone(&self.shared), message))
+    }
+
+    /// Receives the next message, from its announcement on: its bytes may still be arriving, and
+    /// [`Message`] reads them as they do. `None` once the group is closed and all messages were
+    /// received; at the root there are none. Messages that were whole before the group failed are
+    /// received before the failure is reported.
+    ///
+    /// Memory: what [`Group::post_receive_buffer`] has given, or else the library allocates it; for
+    /// messages that were not received yet [`GroupSettings::receive_bytes_max`] at most, beyond which
+    /// the root waits.
+    ///
+    /// With [`crate::Progress::Caller`] it drives, as [`Group::close`] does.
+    ///
+    /// Errors: [`Error::Failed`]; [`Error::Timeout`]; [`Error::RegionTooSmall`], with the region that
+    /// was posted, and [`Error::Region`] if there is no memory (the message is still the next one, and
+    /// gets what is posted next, or else memory is allocated); [`Error::HasCallbacks`];
+    /// [`Error::InsideCallback`]; the context is closed or has failed.
+    pub fn receive(&self, timeout: Duration) -> Result<Option<Message>, Error> {
+        let deadline = Deadline::after(timeout);
+        let step = |status: &mut Status| self.try_receive(status);
+        self.shared.wait(RECEIVE, deadline, step)?.unwrap_or_else(|| {
+            let what = format!("the next message of group {}", self.shared.settings.number);
+            Err(deadline.missed(what).into())
+        })
+    }
+
+    /// As [`Group::receive`], as a future, for any executor. Dropping it before it is ready receives
+    /// nothing.
+    ///
+    /// Errors: as [`Group::receive`], but those of waiting.
+    #[cfg(feature = "async")]
+    pub async fn receive_async(&self) -> Result<Option<Message>, Error> {
+        self.shared.until(|status| self.try_receive(status)).await
+    }
+
+    /// Iterates over messages by [`Group::receive`], with this timeout for each. Ends when the group
+    /// does, and after an error.
+    pub fn messages(&self, timeout: Duration) -> impl Iterator<Item = Result<Message, Error>> {
+        let mut has_ended = false;
+        std::iter::from_fn(move || {
+            if has_ended {
+                return None;
+            }
+            let next = self.receive(timeout).transpose();
+            has_ended = !matches!(next, Some(Ok(_)));
+            next
+        })
+    }
+
+    /// The next message; `None` if it has to be waited for.
+    fn try_receive(&self, status: &mut Status) -> Option<Result<Option<Message>, Error>> {
+        let number = self.shared.settings.number;
+        let has_ended = status.has_ended();
+        let Some(inbox) = &mut status.inbox else { return Some(Err(Error::HasCallbacks(number))) };
+        if has_ended && !inbox.is_next_whole() {
+            let failure = status.failure.clone();
+            return Some(failure.map_or(Ok(None), |failure| Err(Error::Failed(failure))));
+        }
+        let mut given = Given::new();
+        let received = inbox.receive(&mut given);
+        let handed_on = self.shared.give(status, given);
+        match (received, handed_on) {
+            (Err(error), _) | (Ok(Some(_)), Err(error)) => Some(Err(error)),
+            (Ok(Some(received)), Ok(())) => {
+                Some(Ok(Some(Message::new(Arc::clone(&self.shared), received))))
+            }
+            (Ok(None), _) => None,
+        }
+    }
+
+    /// Gives memory ahead of a message (`post_receive_buffer` in DSN 2018 figure 1). Messages that have
+    /// no memory take posted regions in order, one each, whatever their lengths; it comes back by
+    /// [`Message::into_region`]. One that is too small is an error of [`Group::receive`].
+    ///
+    /// Errors: [`Error::RegionReadOnly`], with the region; [`Error::HasCallbacks`]; group failed or
+    /// closed.
+    pub fn post_receive_buffer(&self, region: Region) -> Result<(), Error> {
+        let group = self.shared.settings.number;
+        if !region.is_writable() {
+            return Err(Error::RegionReadOnly { group, region });
+        }
+        let mut status = self.shared.status();
+        if status.has_ended() {
+            return Err(status.ended(group));
+        }
+        let inbox = status.inbox.as_mut().ok_or(Error::HasCallbacks(group))?;
+        let given = inbox.post(region);
+        let handed_on = self.shared.give(&mut status, given);
+        // A message whose region was too small can be received now.
+        self.shared.changed(status);
+        handed_on
+    }
+
+    /// Gives memory for a message after [`crate::Incoming::Later`].
+    ///
+    /// Errors: [`Error::RegionTooSmall`] and [`Error::RegionReadOnly`], with the region (another may be
+    /// given); not asked for, group failed.
     pub fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
         self.shared.accept(message, region)
     }
 
     /// Closes the group and waits for it: at the root no more messages can be sent, elsewhere the
     /// root is awaited. Success means that every message reached every member, and that the last
-    /// callback has returned.
+    /// callback has returned. Messages that [`Group::receive`] has not given memory keep a group from
+    /// closing; receive them first.
     ///
     /// With [`crate::Progress::Caller`] it moves transfers on and runs callbacks, of all the context's
     /// groups, as [`crate::Context::progress`] does; it returns after the deadline only if a callback
@@ -128,8 +214,7 @@ impl Group {
         }
         self.start_close()?;
         let deadline = Deadline::after(timeout);
-        let is_over = |status: &Status| status.has_ended() && status.finished;
-        if self.shared.wait(call, deadline, is_over)? {
+        if self.shared.wait(call, deadline, Status::is_over)?.is_some() {
             return self.failure().map_or(Ok(()), |failure| Err(Error::Failed(failure)));
         }
         let what = format!("closing group {}", self.shared.settings.number);
@@ -137,24 +222,24 @@ impl Group {
         Err(deadline.missed(what).into())
     }
 
+    /// As [`Group::close`], as a future, for any executor.
+    ///
+    /// Errors: [`Error::Failed`]; [`Error::Closed`] if it was closed before; the context is closed or
+    /// has failed.
+    #[cfg(feature = "async")]
+    pub async fn close_async(&self) -> Result<(), Error> {
+        self.start_close()?;
+        self.shared.until(Status::is_over).await;
+        self.failure().map_or(Ok(()), |failure| Err(Error::Failed(failure)))
+    }
+
     /// Starts to close the group without waiting; [`crate::Application::closed`] or
-    /// [`crate::Application::failed`] tells the outcome. May be called in callbacks.
+    /// [`crate::Application::failed`] tells the outcome, or [`Group::receive`]. May be called in
+    /// callbacks.
     ///
     /// Errors: the group was closed before, or has failed.
     pub fn start_close(&self) -> Result<(), Error> {
-        let number = self.shared.settings.number;
-        let mut status = self.shared.status();
-        if std::mem::replace(&mut status.closing, true) {
-            return Err(status.failure.clone().map_or(Error::Closed(number), Error::Failed));
-        }
-        // A group that the root has closed already is closed with success.
-        if status.closed {
-            return Ok(());
-        }
-        if let Some(failure) = &status.failure {
-            return Err(Error::Failed(failure.clone()));
-        }
-        self.shared.commands.give(Command::Close { group: number })
+        self.shared.start_close()
     }
 
     /// Makes the group fail at all members, for this reason.
@@ -185,179 +270,5 @@ impl Drop for Group {
         if !ended {
             self.shared.abort("its application dropped the group");
         }
-    }
-}
-
-impl SendHandle {
-    /// The message's number: how many were sent before it.
-    pub fn message(&self) -> u64 {
-        self.message
-    }
-
-    /// Whether the root is done with the message.
-    pub fn is_complete(&self) -> bool {
-        self.shared.status().completed > self.message
-    }
-
-    /// Waits until the root is done with the message: its memory is free again. Members may still
-    /// be relaying it to each other; closing the group tells that all have it. With
-    /// [`crate::Progress::Caller`] it drives, as [`Group::close`] does.
-    ///
-    /// Errors: as [`Group::wait_complete`].
-    pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
-        self.shared.wait_complete(self.message + 1, timeout)
-    }
-}
-
-impl Shared {
-    pub(crate) fn new(
-        settings: GroupSettings,
-        offload: Offload,
-        commands: Commands,
-        caller: Option<Arc<Caller>>,
-    ) -> Arc<Self> {
-        let (status, changed) = (Mutex::default(), Condvar::new());
-        Arc::new(Self { settings, offload, commands, caller, status, changed })
-    }
-
-    fn status(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Takes note of an event before the application is told.
-    pub(crate) fn note(&self, event: &Event) {
-        let mut status = self.status();
-        match event {
-            Event::Incoming { message, bytes, .. } => {
-                status.awaited.insert(*message, *bytes);
-            }
-            Event::Received { .. } => status.received += 1,
-            Event::Complete { .. } => status.completed += 1,
-            Event::Failed { failure, .. } => status.failure = Some(failure.clone()),
-            Event::Closed { .. } => status.closed = true,
-            _ => return,
-        }
-        drop(status);
-        self.notify();
-    }
-
-    fn notify(&self) {
-        self.changed.notify_all();
-        if let Some(caller) = &self.caller {
-            caller.notify();
-        }
-    }
-
-    pub(crate) fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
-        let group = self.settings.number;
-        let mut status = self.status();
-        status.check_alive(group)?;
-        let Some(&bytes) = status.awaited.get(&message) else {
-            return Err(RelayError::Unknown { what: "message", number: message }.into());
-        };
-        check_region(group, message, bytes, &region)?;
-        status.awaited.remove(&message);
-        self.commands.give(Command::Accept { group, message, region })
-    }
-
-    pub(crate) fn abort(&self, reason: &str) {
-        let group = self.settings.number;
-        // A closed context has made the group fail already.
-        let _ = self.commands.give(Command::Abort { group, reason: reason.to_owned() });
-    }
-
-    pub(crate) fn set_callback_thread(&self) {
-        self.status().callback_thread = Some(thread::current().id());
-    }
-
-    /// Whether this group's callbacks wait for the calling thread.
-    fn is_inside_callback(&self) -> bool {
-        self.status().callback_thread == Some(thread::current().id())
-            || self.caller.as_ref().is_some_and(|caller| caller.is_driven_here())
-    }
-
-    /// Creating the group has failed: makes it end without a word to the application.
-    pub(crate) fn abandon(&self, reason: &str) {
-        self.status().abandoned = true;
-        self.abort(reason);
-    }
-
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.status().abandoned
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.status().has_ended()
-    }
-
-    /// Whether the last callback has returned.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.status().finished
-    }
-
-    pub(crate) fn set_finished(&self) {
-        self.status().finished = true;
-        self.notify();
-    }
-
-    fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
-        let deadline = Deadline::after(timeout);
-        let call = ("wait", "use is_complete there");
-        let is_over = |status: &Status| status.completed >= messages || status.has_ended();
-        let number = self.settings.number;
-        if !self.wait(call, deadline, is_over)? {
-            let last = messages.saturating_sub(1);
-            return Err(deadline.missed(format!("message {last} of group {number}")).into());
-        }
-        let status = self.status();
-        if status.completed >= messages {
-            return Ok(());
-        }
-        Err(status.failure.clone().map_or(Error::Closed(number), Error::Failed))
-    }
-
-    /// Waits until this holds; false at the deadline. `call`: what was called, and what to do in
-    /// callbacks instead.
-    ///
-    /// Errors: called from a callback that it would wait for; the context is closed or has failed.
-    fn wait(
-        &self,
-        call: (&'static str, &'static str),
-        deadline: Deadline,
-        done: impl Fn(&Status) -> bool,
-    ) -> Result<bool, Error> {
-        if let Some(caller) = &self.caller {
-            return caller.wait(call, deadline, || done(&self.status()));
-        }
-        let status = self.status();
-        if done(&status) {
-            return Ok(true);
-        }
-        if status.callback_thread == Some(thread::current().id()) {
-            return Err(Error::InsideCallback(call.0, call.1));
-        }
-        let (status, _) = self
-            .changed
-            .wait_timeout_while(status, deadline.left(), |status| !done(status))
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        Ok(done(&status))
-    }
-}
-
-impl Status {
-    fn has_ended(&self) -> bool {
-        self.closed || self.failure.is_some()
-    }
-
-    fn check_open(&self, group: u64) -> Result<(), Error> {
-        self.check_alive(group)?;
-        if self.closing { Err(Error::Closed(group)) } else { Ok(()) }
-    }
-
-    fn check_alive(&self, group: u64) -> Result<(), Error> {
-        if let Some(failure) = &self.failure {
-            return Err(Error::Failed(failure.clone()));
-        }
-        if self.closed { Err(Error::Closed(group)) } else { Ok(()) }
     }
 }

@@ -4,19 +4,55 @@
 //! them, and relays each block while it receives the next, along a deterministic schedule. All have
 //! the object in about the time that one copy takes (DSN 2018).
 //!
+//! A receiver, which writes each message to `output` while it arrives:
+//!
+//! ```no_run
+//! use std::{error::Error, io::Write, net::SocketAddr, time::Duration};
+//! use rdmc::{Context, ContextSettings, GroupSettings, Secret};
+//!
+//! fn receive(
+//!     members: Vec<SocketAddr>,
+//!     rank: u32,
+//!     secret: Secret,
+//!     output: &mut impl Write,
+//! ) -> Result<(), Box<dyn Error>> {
+//!     let timeout = Duration::from_secs(600);
+//!     let context = Context::start(ContextSettings::new(members[rank as usize], secret))?;
+//!     let group = context.create_group(GroupSettings::new(1, members, rank))?;
+//!     while let Some(mut message) = group.receive(timeout)? {
+//!         std::io::copy(&mut message, output)?;
+//!     }
+//!     context.close(timeout)?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! The root, rank 0, does the same with these calls in place of the loop:
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # fn send(group: rdmc::Group, object: Vec<u8>, timeout: Duration) -> Result<(), rdmc::Error> {
+//! group.send(rdmc::Region::from_vec(object), timeout)?;
+//! group.close(timeout)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! - [`Context`] is one member's place in the network. Start one with [`ContextSettings`].
-//! - [`Context::create_group`] joins a group, together with its other members; an [`Application`]
-//!   gets the callbacks.
+//! - [`Context::create_group`] joins a group, together with its other members. [`Group::receive`]
+//!   answers its messages; or else an [`Application`] gets callbacks
+//!   ([`Context::create_group_with`]).
 //! - [`Group::send`] queues a message at the root; [`Group::close`] returns success only if every
 //!   message has reached every member.
+//! - [`Region`] is memory that the network may use; [`Group::post_receive_buffer`] gives it ahead of a
+//!   message.
 //!
 //! With [`Algorithm::InSwitch`] receivers relay nothing: switches copy what the root sends once, which
 //! `Switches` tells them to (feature `switch`).
 //!
-//! [`Engine`] is the same without threads and sockets, over any [`transport::Transport`].
-//!
 //! # Features
-//! Both are off by default.
+//! All are off by default.
+//! - `async`: calls that wait as futures (`Group::receive_async` ...), for any executor.
 //! - `fabric`: fabrics of libfabric; its headers are needed to build it.
 //! - `switch`: groups whose blocks switches copy.
 //!
@@ -55,6 +91,7 @@ mod caller;
 mod commands;
 mod completion;
 mod context;
+mod context_settings;
 mod creation;
 pub mod discovery;
 mod disks;
@@ -64,27 +101,39 @@ mod fabric;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod group;
+mod group_settings;
+mod inbox;
+mod message;
 mod network;
 mod outbox;
 mod outlet;
 mod protection;
+mod ranges;
+mod receiving;
+mod send_handle;
+mod shared;
+mod tcp_settings;
 mod worker;
 
-pub use application::{Application, Memory};
+pub use application::{Application, Incoming};
 pub use completion::CompletionMode;
-pub use context::{Context, ContextSettings, Progress};
+pub use context::Context;
+pub use context_settings::{ContextSettings, Progress};
 pub use engine::{
-    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Counters, Engine, Error as EngineError, Event, Failure,
-    FailureKind, GroupSettings, Offload, SmallMessages, Waited,
+    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Counters, Failure, FailureKind, Offload, SmallMessages,
+    Waited,
 };
 pub use error::Error;
 pub use fabric::Fabric;
-pub use group::{Group, SendHandle};
+pub use group::Group;
+pub use group_settings::GroupSettings;
+pub use message::Message;
 pub use protection::Protection;
 pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError};
+pub use send_handle::SendHandle;
 pub use session::Secret;
+pub use tcp_settings::TcpSettings;
 pub use transport::{Region, RegionError, RegionPool, Storage};
 #[cfg(feature = "switch")]
 pub use transport_switch::{InsertError, Inserted, Switches};
-pub use transport_tcp::TcpConfig;

@@ -1,4 +1,5 @@
-//! The transports that a context can have, as one: what is chosen when it starts.
+//! The transports that a context can have, as one. What a block over TCP passes is [`TcpTransport`]
+//! alone, but while the context has groups that switches copy.
 
 use std::{
     net::{IpAddr, TcpStream},
@@ -6,27 +7,16 @@ use std::{
 };
 
 use session::{Channel, SessionKeys};
-use transport::{
-    Completion, EndpointId, OneSidedWrites, PostError, ReadLease, Token, Transport, TriggeredSends,
-    Waker, WriteLease,
-};
+use transport::{Completion, EndpointId, PostError, Transport};
 #[cfg(feature = "fabric")]
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
 #[cfg(feature = "switch")]
 pub(crate) use transport_switch::GroupEnd;
 #[cfg(feature = "switch")]
 use transport_switch::{SwitchLink, SwitchTransport};
-#[cfg(not(feature = "switch"))]
-use transport_tcp::TcpTransport;
-use transport_tcp::{LinkError, StreamKeys, TcpConfig, TcpLink};
+use transport_tcp::{LinkError, StreamKeys, TcpConfig, TcpLink, TcpTransport};
 
 use crate::{Error, Fabric, Protection};
-
-/// What blocks over TCP move by, and its links: that of groups that switches copy is TCP, too.
-#[cfg(feature = "switch")]
-type Tcp = SwitchTransport;
-#[cfg(not(feature = "switch"))]
-type Tcp = TcpTransport;
 
 /// This member's end of a group that switches copy; there are none.
 #[cfg(not(feature = "switch"))]
@@ -35,35 +25,42 @@ pub(crate) enum GroupEnd {}
 
 /// The transport of a context.
 pub(crate) enum Network {
-    Tcp(Box<Tcp>),
+    Tcp(Box<TcpTransport>),
+    /// From the first link of a group that switches copy until its last group of that kind has ended.
+    #[cfg(feature = "switch")]
+    Switch(Box<SwitchTransport>),
+    /// Only while one of the two above becomes the other.
+    #[cfg(feature = "switch")]
+    Changing,
     #[cfg(feature = "fabric")]
     Libfabric(Box<FabricTransport>),
 }
 
-/// A link of whichever transport.
+/// A link of a [`Network`].
 pub(crate) enum Link {
-    Tcp(<Tcp as Transport>::Link),
+    /// With this member's end of the group, if switches copy its blocks.
+    Tcp(TcpLink, Option<GroupEnd>),
     #[cfg(feature = "fabric")]
     Libfabric(Box<FabricLink>),
 }
 
-/// Makes what this end of a new link tells the other in the handshake.
+/// Makes what this end of a new link sends to the other in the handshake.
 #[derive(Clone)]
 pub(crate) enum Offers {
-    /// Nothing: the connection itself is the link.
+    /// Empty: the connection itself is the link.
     Tcp,
     #[cfg(feature = "fabric")]
     Libfabric(transport_fabric::Offers),
 }
 
-/// What this end of a link tells the other.
+/// What this end of a link sends to the other.
 pub(crate) enum Offer {
     Tcp,
     #[cfg(feature = "fabric")]
     Libfabric(transport_fabric::Offer),
 }
 
-/// An authenticated connection to a neighbour, with what both ends have told each other.
+/// An authenticated connection to a neighbour, with the offers of both ends.
 #[cfg_attr(not(feature = "fabric"), allow(dead_code, reason = "TCP needs no offers"))]
 pub(crate) struct Wire {
     pub(crate) channel: Channel,
@@ -73,7 +70,7 @@ pub(crate) struct Wire {
     pub(crate) connected_here: bool,
 }
 
-/// How long an ordered close waits for a peer that lives; one that does not ends it at once.
+/// How long an ordered close waits for a peer that is alive; a dead one ends it at once.
 #[cfg(feature = "fabric")]
 const LIBFABRIC_DRAIN_TIMEOUT_MS: u64 = 10_000;
 
@@ -84,7 +81,7 @@ impl Network {
     pub(crate) fn start(fabric: &Fabric, near: IpAddr, tcp: &TcpConfig) -> Result<Self, Error> {
         match fabric {
             Fabric::Tcp => {
-                let transport = Tcp::new(tcp.clone()).map_err(|error| Error::System {
+                let transport = TcpTransport::new(tcp.clone()).map_err(|error| Error::System {
                     what: "starting the transport".into(),
                     error,
                 })?;
@@ -128,9 +125,29 @@ impl Network {
 
     pub(crate) fn offers(&self) -> Offers {
         match self {
-            Self::Tcp(_) => Offers::Tcp,
             #[cfg(feature = "fabric")]
             Self::Libfabric(transport) => Offers::Libfabric(transport.offers()),
+            _ => Offers::Tcp,
+        }
+    }
+
+    /// Adds groups that switches copy. What TCP has stays as it is: endpoints, posts and wakers.
+    #[cfg(feature = "switch")]
+    fn add_switches(&mut self) {
+        *self = match std::mem::replace(self, Self::Changing) {
+            Self::Tcp(tcp) => Self::Switch(Box::new(SwitchTransport::over(*tcp))),
+            other => other,
+        };
+    }
+
+    /// Reverts [`Network::add_switches`] once the last of those groups has ended.
+    #[cfg(feature = "switch")]
+    fn remove_idle_switches(&mut self) {
+        if matches!(self, Self::Switch(transport) if transport.is_idle()) {
+            *self = match std::mem::replace(self, Self::Changing) {
+                Self::Switch(transport) => Self::Tcp(Box::new(transport.into_tcp())),
+                other => other,
+            };
         }
     }
 }
@@ -152,7 +169,7 @@ impl Offers {
 }
 
 impl Offer {
-    /// What the other end gets to see.
+    /// As it is sent to the other end.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Tcp => Vec::new(),
@@ -164,7 +181,7 @@ impl Offer {
 
 impl Link {
     /// Of the connections to one neighbour; with this member's end of the group, if switches copy
-    /// its blocks. Errors: what the neighbour has told makes no sense.
+    /// its blocks. Errors: the neighbour's offer is invalid.
     pub(crate) fn new(
         mut wires: Vec<Wire>,
         protection: Protection,
@@ -188,25 +205,9 @@ impl Link {
                     wires.drain(..).map(|wire| wire.channel.into_stream()).collect();
                 let lifeline = protected(streams.map_err(|error| error.to_string())?, protection)
                     .map_err(|error| error.to_string())?;
-                Ok(Self::Tcp(tcp_link(lifeline, end)))
+                Ok(Self::Tcp(lifeline, end))
             }
         }
-    }
-}
-
-#[cfg(feature = "switch")]
-fn tcp_link(lifeline: TcpLink, end: Option<GroupEnd>) -> SwitchLink {
-    match end {
-        Some(end) => SwitchLink::of_group(lifeline, end),
-        None => SwitchLink::plain(lifeline),
-    }
-}
-
-#[cfg(not(feature = "switch"))]
-fn tcp_link(link: TcpLink, end: Option<GroupEnd>) -> TcpLink {
-    match end {
-        Some(end) => match end {},
-        None => link,
     }
 }
 
@@ -224,11 +225,15 @@ fn protected(
     }
 }
 
-/// Calls the same method of whichever transport it is.
+/// Calls a method of the transport that it is.
 macro_rules! either {
     ($network:expr, $transport:ident => $call:expr) => {
         match $network {
             Network::Tcp($transport) => $call,
+            #[cfg(feature = "switch")]
+            Network::Switch($transport) => $call,
+            #[cfg(feature = "switch")]
+            Network::Changing => unreachable!("no call is made while it changes"),
             #[cfg(feature = "fabric")]
             Network::Libfabric($transport) => $call,
         }
@@ -238,68 +243,153 @@ macro_rules! either {
 impl Transport for Network {
     type Link = Link;
 
-    fn now(&self) -> Duration {
-        either!(self, transport => transport.now())
-    }
-
-    fn block_bytes_max(&self) -> u64 {
-        either!(self, transport => transport.block_bytes_max())
-    }
+    transport::forward!(
+        either!;
+        now, block_bytes_max, post_receive, post_send, write_control, one_sided, triggered, close,
+        waker, finish
+    );
 
     fn open(&mut self, link: Link) -> Result<EndpointId, PostError> {
+        #[cfg(feature = "switch")]
+        if let (Self::Tcp(_), Link::Tcp(_, Some(_))) = (&*self, &link) {
+            self.add_switches();
+        }
         match (self, link) {
-            (Self::Tcp(transport), Link::Tcp(link)) => transport.open(link),
+            (Self::Tcp(transport), Link::Tcp(link, None)) => transport.open(link),
+            #[cfg(feature = "switch")]
+            (Self::Switch(transport), Link::Tcp(link, end)) => transport.open(match end {
+                Some(end) => SwitchLink::of_group(link, end),
+                None => SwitchLink::plain(link),
+            }),
             #[cfg(feature = "fabric")]
             (Self::Libfabric(transport), Link::Libfabric(link)) => transport.open(*link),
-            #[cfg(feature = "fabric")]
+            #[cfg(any(feature = "fabric", feature = "switch"))]
             _ => Err(PostError::System("a link of another transport".into())),
         }
     }
 
-    fn post_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        token: Token,
-    ) -> Result<(), PostError> {
-        either!(self, transport => transport.post_receive(endpoint, into, token))
-    }
-
-    fn post_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        either!(self, transport => transport.post_send(endpoint, from, immediate, token))
-    }
-
-    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
-        either!(self, transport => transport.write_control(endpoint, word))
-    }
-
-    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
-        either!(self, transport => transport.one_sided())
-    }
-
-    fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
-        either!(self, transport => transport.triggered())
-    }
-
-    fn close(&mut self, endpoint: EndpointId) {
-        either!(self, transport => transport.close(endpoint));
-    }
-
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         either!(self, transport => transport.poll(completions, wait));
+        #[cfg(feature = "switch")]
+        self.remove_idle_switches();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use transport::{Region, Token};
+
+    use super::*;
+
+    fn start() -> Network {
+        Network::start(&Fabric::Tcp, IpAddr::from([127, 0, 0, 1]), &TcpConfig::default()).unwrap()
     }
 
-    fn waker(&self) -> Waker {
-        either!(self, transport => transport.waker())
+    fn links() -> [TcpLink; 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        [one, listener.accept().unwrap().0].map(TcpLink::from)
     }
 
-    fn finish(&mut self) {
-        either!(self, transport => transport.finish());
+    /// Two members with a link between them over which everything goes by TCP.
+    fn pair() -> [(Network, EndpointId); 2] {
+        links().map(|link| {
+            let mut network = start();
+            let endpoint = network.open(Link::Tcp(link, None)).unwrap();
+            (network, endpoint)
+        })
+    }
+
+    /// Polls both until one of the two has this to report.
+    fn wait_for(
+        [one, other]: &mut [(Network, EndpointId); 2],
+        is_expected: impl Fn(&Completion) -> bool,
+    ) {
+        let (mut completions, begin) = (Vec::new(), one.0.now());
+        while !completions.iter().any(&is_expected) {
+            assert!(one.0.now() < begin + Duration::from_secs(30), "{completions:?}");
+            one.0.poll(&mut completions, Duration::ZERO);
+            other.0.poll(&mut completions, Duration::from_millis(1));
+        }
+    }
+
+    fn send(members: &mut [(Network, EndpointId); 2], from: &Region, token: u64) {
+        let (network, endpoint) = &mut members[0];
+        let from = from.read(0..from.len()).unwrap();
+        network.post_send(*endpoint, from, 0, Token(token)).unwrap();
+    }
+
+    fn receive(members: &mut [(Network, EndpointId); 2], into: &Region, token: u64) {
+        let (network, endpoint) = &mut members[1];
+        let into = into.write(0..into.len()).unwrap();
+        network.post_receive(*endpoint, into, Token(token)).unwrap();
+    }
+
+    fn received(of: u64) -> impl Fn(&Completion) -> bool {
+        move |completion| matches!(completion, Completion::Received { token, .. } if token.0 == of)
+    }
+
+    #[test]
+    fn blocks_over_tcp_pass_the_tcp_transport_alone() {
+        let mut members = pair();
+        let (from, into) = (Region::from_vec(vec![7; 300_000]), Region::zeroed(300_000));
+        receive(&mut members, &into, 1);
+        send(&mut members, &from, 2);
+        wait_for(&mut members, received(1));
+        for (network, _) in &members {
+            assert!(matches!(network, Network::Tcp(_)));
+        }
+    }
+
+    /// A receiver's end, in a network namespace with one interface; `None` without root.
+    #[cfg(feature = "switch")]
+    fn group_end() -> Option<GroupEnd> {
+        use transport_switch::{Member, Unconnected};
+
+        if let Err(error) = lab::enter_own_network() {
+            println!("SKIPPED: needs root: {error}");
+            return None;
+        }
+        lab::ip("link add h0 type veth peer name h1").unwrap();
+        lab::ip("addr add 10.9.0.1/24 dev h0").unwrap();
+        lab::ip("link set lo up").unwrap();
+        lab::quiet("h0", 1500).unwrap();
+        lab::quiet("h1", 1500).unwrap();
+        let root = IpAddr::from([10, 9, 0, 2]);
+        let open = Unconnected::open(IpAddr::from([10, 9, 0, 1]), &[root]).unwrap();
+        let member = Member { root, qpn: 17, psn_first: 5, mtu_bytes: 1024 };
+        Some(GroupEnd::receiver(open.connect_member(&member).unwrap()))
+    }
+
+    #[cfg(feature = "switch")]
+    #[test]
+    fn a_block_goes_on_while_switches_are_added_and_removed() {
+        let Some(end) = group_end() else { return };
+        let mut members = pair();
+        let bytes = 8 << 20;
+        let (from, into) = (Region::from_vec(vec![7; bytes]), Region::zeroed(bytes));
+        let waker = members[1].0.waker();
+        receive(&mut members, &into, 1);
+        send(&mut members, &from, 2);
+        // What the socket takes is under way; the rest waits for the receiver.
+        members[0].0.poll(&mut Vec::new(), Duration::ZERO);
+        members[1].0.poll(&mut Vec::new(), Duration::ZERO);
+        let [lifeline, _peer] = links();
+        let of_group = members[1].0.open(Link::Tcp(lifeline, Some(end))).unwrap();
+        assert!(matches!(members[1].0, Network::Switch(_)));
+        waker();
+        members[1].0.poll(&mut Vec::new(), Duration::from_secs(30));
+        wait_for(&mut members, received(1));
+        assert!(into.read(0..bytes).unwrap().iter().all(|&byte| byte == 7));
+
+        receive(&mut members, &into, 3);
+        send(&mut members, &from, 4);
+        members[0].0.poll(&mut Vec::new(), Duration::ZERO);
+        members[1].0.close(of_group);
+        members[1].0.poll(&mut Vec::new(), Duration::ZERO);
+        assert!(matches!(members[1].0, Network::Tcp(_)));
+        wait_for(&mut members, received(3));
     }
 }

@@ -7,12 +7,15 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{Arc, Mutex, MutexGuard},
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use crate::Event;
+use engine::Event;
+
+use crate::ranges::Ranges;
 
 /// Where the progress thread puts events.
 pub(crate) struct EventSender {
@@ -35,9 +38,9 @@ enum Queued {
     },
 }
 
-/// What has come of each message and was not taken: ends by starts. A message is queued when it has
+/// What has come of each message and was not taken. A message is queued when it has
 /// an entry, and only then.
-type Blocks = BTreeMap<u64, BTreeMap<u64, u64>>;
+type Blocks = BTreeMap<u64, Ranges>;
 
 #[derive(Clone, Default)]
 struct SharedBlocks(Arc<Mutex<Blocks>>);
@@ -57,7 +60,7 @@ impl EventSender {
             Event::Block { group, message, offset, bytes } => {
                 let mut blocks = self.blocks.lock();
                 let is_queued = blocks.contains_key(&message);
-                add(blocks.entry(message).or_default(), offset, offset + bytes);
+                blocks.entry(message).or_default().add(offset..offset + bytes);
                 if is_queued {
                     return;
                 }
@@ -71,7 +74,7 @@ impl EventSender {
     /// How many events and ranges of blocks are kept.
     #[cfg(test)]
     fn kept(&self) -> usize {
-        let ranges: usize = self.blocks.lock().values().map(BTreeMap::len).sum();
+        let ranges: usize = self.blocks.lock().values().map(Ranges::len).sum();
         self.queue.len() + ranges
     }
 }
@@ -84,7 +87,7 @@ impl EventReceiver {
                 Queued::Event(event) => take(event),
                 Queued::Blocks { group, message } => {
                     let ranges = self.blocks.lock().remove(&message).unwrap_or_default();
-                    for (offset, end) in ranges {
+                    for Range { start: offset, end } in ranges {
                         take(Event::Block { group, message, offset, bytes: end - offset });
                     }
                 }
@@ -97,19 +100,6 @@ impl SharedBlocks {
     fn lock(&self) -> MutexGuard<'_, Blocks> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
-}
-
-/// Adds a range that overlaps none; one that touches others becomes a part of them.
-fn add(ranges: &mut BTreeMap<u64, u64>, mut start: u64, mut end: u64) {
-    if let Some((&before, &touches)) = ranges.range(..start).next_back()
-        && touches == start
-    {
-        start = before;
-    }
-    if let Some(last) = ranges.remove(&end) {
-        end = last;
-    }
-    ranges.insert(start, end);
 }
 
 #[cfg(test)]

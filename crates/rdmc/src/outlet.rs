@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::{Event, outbox::EventSender};
+use engine::Event;
+
+use crate::outbox::EventSender;
 
 /// Takes a group's events on the thread of whoever drives progress.
 pub(crate) trait Deliver: Send {

@@ -44,7 +44,7 @@ impl FromStr for Protection {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|protection| protection.name() == text).ok_or_else(|| {
-            Error::Setting(format!("{text:?} protects nothing; use none, authenticate or encrypt"))
+            Error::setting("protection", format!("{text:?}"), "none, authenticate or encrypt")
         })
     }
 }

@@ -10,11 +10,12 @@ use std::{
 };
 
 use crossbeam_channel::Receiver;
+use engine::{Engine, Event, GroupSettings};
 use session::Deadline;
 use transport::Transport;
 
 use crate::{
-    CompletionMode, Engine, Error, Event, Failure, FailureKind, GroupSettings,
+    CompletionMode, Error, Failure, FailureKind,
     commands::{Command, Commands},
     disks::DiskThreads,
     network::{Link, Network},

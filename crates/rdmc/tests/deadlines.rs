@@ -1,9 +1,8 @@
 //! Every wait of the library ends at its deadline, whoever is stuck or silent; and no duration is
 //! too long to wait for.
 
-mod common;
-
 use std::{
+    io::Read,
     net::{TcpListener, TcpStream},
     sync::{
         Arc, OnceLock,
@@ -14,9 +13,9 @@ use std::{
     time::Duration,
 };
 
-use common::{PATIENCE, Recorder, Told, World, group};
 use rdmc::{
-    Algorithm, Application, Context, Error, Group, GroupSettings, Memory, Progress, Region, Secret,
+    Algorithm, Application, Context, Error, Group, GroupSettings, Incoming, Progress, Region,
+    Secret,
     bootstrap::{Channel, Deadline, Listener, rendezvous},
 };
 use tracing::{
@@ -24,6 +23,8 @@ use tracing::{
     field::{Field, Visit},
     span,
 };
+
+use crate::common::{Gate, PATIENCE, Recorder, Told, World, among, group};
 
 /// A timeout of waits that are in vain. How long they really take depends on the machine; that they
 /// end is what counts.
@@ -56,10 +57,10 @@ struct Stuck {
 }
 
 impl Application for Stuck {
-    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, _: u64, bytes: u64) -> Incoming {
         let _ = self.called.send(());
         let _ = self.let_go.recv();
-        Memory::Region(Region::zeroed(bytes as usize))
+        Incoming::Into(Region::zeroed(bytes as usize))
     }
 
     fn complete(&mut self, _: u64, _: Region) {}
@@ -89,11 +90,12 @@ impl StuckGroup {
         let [zero, one] = [0, 1].map(|rank| (&world.contexts[rank], chain(7, 2)(rank as u32)));
         let (root, receiver) = thread::scope(|scope| {
             let addresses = &world.addresses;
-            let root = scope.spawn(|| zero.0.create_group(zero.1, addresses, Recorder(recorder)));
-            let receiver = one.0.create_group(one.1, addresses, stuck);
+            let root = scope
+                .spawn(|| zero.0.create_group_with(among(zero.1, addresses), Recorder(recorder)));
+            let receiver = one.0.create_group_with(among(one.1, addresses), stuck);
             (root.join().unwrap().unwrap(), receiver.unwrap())
         });
-        root.send(Region::zeroed(5_000)).unwrap();
+        root.try_send(Region::zeroed(5_000)).unwrap();
         is_called.recv_timeout(PATIENCE).expect("a call");
         Self { world, root, receiver, _let_go }
     }
@@ -131,17 +133,18 @@ fn a_callback_is_refused_what_would_wait_for_it() {
         let (context, handles) = (Arc::new(context), Arc::new(OnceLock::new()));
         let (asked, outcomes) = channel();
         let asks = Asks { handles: Arc::clone(&handles), asked };
-        let group = context.create_group(chain(1, 1)(0), &world.addresses, asks).unwrap();
+        let group =
+            context.create_group_with(among(chain(1, 1)(0), &world.addresses), asks).unwrap();
         let group = Arc::new(group);
         handles.set((Arc::clone(&context), Arc::clone(&group))).ok().unwrap();
-        group.send(Region::zeroed(10)).unwrap();
+        group.try_send(Region::zeroed(10)).unwrap();
         group.wait_complete(1, PATIENCE).unwrap();
         let [close, wait, progress, counters] =
             outcomes.recv_timeout(PATIENCE).expect("a call of `complete`");
         for outcome in [close, wait] {
             assert!(matches!(outcome, Err(Error::InsideCallback(..))), "{outcome:?}");
         }
-        assert!(matches!(progress, Err(Error::InsideCallback(..) | Error::Setting(_))));
+        assert!(matches!(progress, Err(Error::InsideCallback(..) | Error::HasProgressThread)));
         counters.unwrap();
         group.close(PATIENCE).unwrap();
         // The application, which has them, is gone by now.
@@ -158,8 +161,8 @@ struct Asks {
 }
 
 impl Application for Asks {
-    fn incoming(&mut self, _: u64, _: u64) -> Memory {
-        Memory::Later
+    fn incoming(&mut self, _: u64, _: u64) -> Incoming {
+        Incoming::Later
     }
 
     fn complete(&mut self, _: u64, _: Region) {
@@ -245,7 +248,7 @@ fn a_panic_where_transfers_are_moved_on_fails_all_groups_with_the_cause() {
             }
         });
         let (doomed, other) = (world.join(chain(number, 3)), world.join(chain(1, 3)));
-        let sent = doomed[0].0.send(Region::zeroed(5_000)).unwrap();
+        let sent = doomed[0].0.try_send(Region::zeroed(5_000)).unwrap();
         let cause = "panicked: on purpose";
         let waits = [
             sent.wait(PATIENCE),
@@ -268,7 +271,8 @@ fn a_panic_where_transfers_are_moved_on_fails_all_groups_with_the_cause() {
         }
         let (recorder, _) = channel();
         let context = &world.contexts[0];
-        let created = context.create_group(chain(2, 3)(0), &world.addresses, Recorder(recorder));
+        let created =
+            context.create_group_with(among(chain(2, 3)(0), &world.addresses), Recorder(recorder));
         for outcome in [created.map(drop), context.counters().map(drop), context.waited().map(drop)]
         {
             let error = outcome.unwrap_err();
@@ -284,7 +288,7 @@ fn a_stuck_progress_thread_holds_up_nobody_beyond_the_deadline() {
     sabotage();
     let world = World::start_with(1, |settings| settings.connect_timeout = Duration::from_secs(4));
     let groups = world.join(chain(IS_STUCK, 1));
-    let sent = groups[0].0.send(Region::zeroed(10)).unwrap();
+    let sent = groups[0].0.try_send(Region::zeroed(10)).unwrap();
     let [context] = <[Context; 1]>::try_from(world.contexts).ok().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| assert_timeout(context.counters(), "is busy"));
@@ -292,7 +296,8 @@ fn a_stuck_progress_thread_holds_up_nobody_beyond_the_deadline() {
         scope.spawn(|| {
             let (recorder, _) = channel();
             let settings = chain(1, 1)(0);
-            let created = context.create_group(settings, &world.addresses, Recorder(recorder));
+            let created =
+                context.create_group_with(among(settings, &world.addresses), Recorder(recorder));
             assert_timeout(created, "is busy");
         });
         for timeout in [Duration::ZERO, SHORT] {
@@ -359,8 +364,8 @@ fn a_silent_or_absent_peer_holds_up_nobody_beyond_the_deadline() {
                 let addresses = [world.addresses[0], at];
                 let addresses = if rank == 0 { addresses } else { [at, world.addresses[0]] };
                 let context = &world.contexts[0];
-                let created =
-                    context.create_group(chain(1, 2)(rank), &addresses, Recorder(recorder));
+                let created = context
+                    .create_group_with(among(chain(1, 2)(rank), &addresses), Recorder(recorder));
                 created.unwrap_err()
             };
             ends("Context::create_group", Box::new(create), timeout);
@@ -398,13 +403,123 @@ fn a_caller_that_drives_ends_at_its_deadline() {
     for timeout in [Duration::ZERO, SHORT] {
         let world = World::start_with(2, |settings| settings.progress = Progress::Caller);
         let groups = world.join(chain(3, 2));
-        let sent = groups[0].0.send(Region::zeroed(50_000)).unwrap();
+        let sent = groups[0].0.try_send(Region::zeroed(50_000)).unwrap();
         // The other member does nothing.
         world.contexts[0].progress(timeout).unwrap();
         assert_timeout(sent.wait(timeout), "message 0 of group 3");
         assert_timeout(groups[0].0.close(timeout), "closing group 3");
         let close = move || world.contexts.into_iter().for_each(|it| drop(it.close(SHORT)));
         returns("Context::close", close);
+    }
+}
+
+/// Calls of groups without callbacks that wait in vain, by name.
+#[test]
+fn receiving_and_sending_end_at_their_deadlines() {
+    for (progress, timeout) in [Progress::Thread, Progress::Caller]
+        .into_iter()
+        .flat_map(|it| [(it, Duration::ZERO), (it, SHORT)])
+    {
+        let ranks = AtomicUsize::new(0);
+        let mut world = World::start_with(2, |settings| {
+            if ranks.fetch_add(1, Ordering::Relaxed) == 1 {
+                settings.progress = progress;
+            }
+        });
+        let settings = |rank| chain(1, 2)(rank).send_queue_max(1);
+        let mut groups = world.join_to_receive(settings);
+        let outcome = groups[1].receive(timeout);
+        assert_timeout(outcome, "the next message of group 1");
+        let gate = Arc::new(Gate::default());
+        let handle = groups[0].try_send(gate.region(100_000)).unwrap();
+        let more = groups[0].send(Region::zeroed(10), timeout);
+        assert!(matches!(more, Err(Error::QueueFull { messages: 1, .. })), "{more:?}");
+        let mut message = groups[1].receive(PATIENCE).unwrap().expect("a message");
+        let what = "message 0 of group 1";
+        assert_timeout(message.wait(timeout), what);
+        let in_vain = std::iter::repeat_with(|| message.next_block(timeout)).find(Result::is_err);
+        assert_timeout(in_vain.expect("no end"), what);
+        assert_timeout(message.into_region(timeout), what);
+        assert_timeout(handle.into_region(timeout), what);
+        gate.open();
+        let (context, group) = (world.contexts.remove(1), groups.remove(1));
+        drop(group);
+        drop(groups);
+        let _ = returns("Context::close", move || context.close(SHORT));
+        world.close();
+    }
+}
+
+#[test]
+fn reading_ends_at_the_stall_timeout() {
+    let world = World::start(2);
+    let groups = world.join_to_receive(|rank| match rank {
+        // Its reads end, but not the group.
+        1 => chain(1, 2)(rank).stall_timeout(SHORT),
+        _ => chain(1, 2)(rank).stall_timeout(Duration::MAX),
+    });
+    let gate = Arc::new(Gate::default());
+    groups[0].try_send(gate.region(100_000)).unwrap();
+    let mut message = groups[1].receive(PATIENCE).unwrap().expect("a message");
+    let error = returns("reading", move || message.read_to_end(&mut Vec::new()).unwrap_err());
+    let is_named = error.to_string().contains("group 1");
+    assert!(error.get_ref().is_some_and(|cause| cause.is::<Error>()) && is_named, "{error}");
+    gate.open();
+    drop(groups);
+    world.close();
+}
+
+/// What a callback finds that calls waits of another group, which has no callbacks.
+struct Waits {
+    other: Arc<OnceLock<Arc<Group>>>,
+    outcome: Sender<Result<(), Error>>,
+}
+
+impl Application for Waits {
+    fn incoming(&mut self, _: u64, _: u64) -> Incoming {
+        Incoming::Later
+    }
+
+    fn complete(&mut self, _: u64, _: Region) {
+        let other = self.other.wait();
+        let sent = other.send(Region::zeroed(10), Duration::MAX);
+        let _ = self.outcome.send(sent.map(drop));
+        let _ = self.outcome.send(other.receive(SHORT).map(drop));
+    }
+}
+
+#[test]
+fn callbacks_that_the_caller_runs_are_refused_waits_of_every_group() {
+    for progress in [Progress::Thread, Progress::Caller] {
+        let world = World::start_with(1, |settings| settings.progress = progress);
+        let other = Arc::new(OnceLock::new());
+        let (outcome, outcomes) = channel();
+        let waits = Waits { other: Arc::clone(&other), outcome };
+        let settings = among(chain(1, 1)(0), &world.addresses);
+        let group = world.contexts[0].create_group_with(settings, waits).unwrap();
+        let settings = among(chain(2, 1)(0), &world.addresses).send_queue_max(1);
+        let receiving = Arc::new(world.contexts[0].create_group(settings).unwrap());
+        if progress == Progress::Caller {
+            // Nothing moves it on, but for this thread.
+            receiving.try_send(Region::zeroed(10)).unwrap();
+        }
+        other.set(Arc::clone(&receiving)).unwrap();
+        group.try_send(Region::zeroed(10)).unwrap();
+        group.wait_complete(1, PATIENCE).unwrap();
+        let [sent, received] = [0, 1].map(|_| outcomes.recv_timeout(PATIENCE).expect("an outcome"));
+        match progress {
+            // They may wait for a group whose events are another thread's.
+            Progress::Thread => {
+                sent.unwrap();
+                assert_timeout(received, "the next message of group 2");
+            }
+            _ => {
+                assert!(matches!(sent, Ok(()) | Err(Error::QueueFull { .. })), "{sent:?}");
+                assert!(matches!(received, Err(Error::InsideCallback(..))), "{received:?}");
+            }
+        }
+        drop((group, receiving, other));
+        world.close();
     }
 }
 
@@ -420,12 +535,13 @@ fn closing_a_context_waits_for_callbacks_that_other_threads_run() {
     let (recorder, _) = channel();
     let (root, receiver) = thread::scope(|scope| {
         let (contexts, addresses) = (&world.contexts, &world.addresses);
-        let root = || contexts[0].create_group(chain(1, 2)(0), addresses, Recorder(recorder));
+        let root =
+            || contexts[0].create_group_with(among(chain(1, 2)(0), addresses), Recorder(recorder));
         let root = scope.spawn(root);
-        let receiver = contexts[1].create_group(chain(1, 2)(1), addresses, stuck);
+        let receiver = contexts[1].create_group_with(among(chain(1, 2)(1), addresses), stuck);
         (root.join().unwrap().unwrap(), receiver.unwrap())
     });
-    root.send(Region::zeroed(5_000)).unwrap();
+    root.try_send(Region::zeroed(5_000)).unwrap();
     let context = world.contexts.remove(1);
     thread::scope(|scope| {
         let driving = scope.spawn(|| receiver.wait_complete(1, PATIENCE));
@@ -444,7 +560,7 @@ fn closing_a_context_waits_for_callbacks_that_other_threads_run() {
 fn no_duration_is_too_long_to_wait_for() {
     let world = World::start_with(2, |settings| settings.connect_timeout = Duration::MAX);
     let groups = world.join(chain(1, 2));
-    let sent = groups[0].0.send(Region::zeroed(5_000)).unwrap();
+    let sent = groups[0].0.try_send(Region::zeroed(5_000)).unwrap();
     sent.wait(Duration::MAX).unwrap();
     groups[0].0.wait_complete(1, Duration::MAX).unwrap();
     let [root, receiver] = [0, 1].map(|rank| &groups[rank].0);
@@ -455,6 +571,7 @@ fn no_duration_is_too_long_to_wait_for() {
     for context in world.contexts {
         context.close(Duration::MAX).unwrap();
     }
+    receive_without_deadlines(Progress::Thread);
     let (secret, listener) =
         (Secret::from_bytes([1; 32]), TcpListener::bind("127.0.0.1:0").unwrap());
     let (address, never) = (listener.local_addr().unwrap(), Deadline::after(Duration::MAX));
@@ -464,11 +581,32 @@ fn no_duration_is_too_long_to_wait_for() {
     });
 }
 
+fn receive_without_deadlines(progress: Progress) {
+    let world = World::start_with(2, |settings| settings.progress = progress);
+    let groups = world.join_to_receive(|rank| chain(1, 2)(rank).stall_timeout(Duration::MAX));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let sent = groups[0].send(Region::zeroed(5_000), Duration::MAX).unwrap();
+            sent.into_region(Duration::MAX).unwrap();
+            groups[0].close(Duration::MAX).unwrap();
+        });
+        for message in groups[1].messages(Duration::MAX) {
+            let mut message = message.unwrap();
+            message.read_to_end(&mut Vec::new()).unwrap();
+            assert!(message.next_block(Duration::MAX).unwrap().is_some());
+            message.wait(Duration::MAX).unwrap();
+            message.into_region(Duration::MAX).unwrap();
+        }
+    });
+    world.close();
+}
+
 #[test]
 fn a_caller_that_drives_may_wait_for_ever() {
+    receive_without_deadlines(Progress::Caller);
     let world = World::start_with(1, |settings| settings.progress = Progress::Caller);
     let groups = world.join(chain(1, 1));
-    groups[0].0.send(Region::zeroed(10)).unwrap();
+    groups[0].0.try_send(Region::zeroed(10)).unwrap();
     assert!(world.contexts[0].progress(Duration::MAX).unwrap(), "the message is complete");
     groups[0].0.wait_complete(1, Duration::MAX).unwrap();
     groups[0].0.close(Duration::MAX).unwrap();

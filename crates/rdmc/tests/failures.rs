@@ -1,7 +1,5 @@
 //! What bad input and failing members get, over any fabric (see `common`).
 
-mod common;
-
 use std::{
     io::Read,
     sync::mpsc::{Sender, channel},
@@ -9,10 +7,13 @@ use std::{
     time::Duration,
 };
 
-use common::{PATIENCE, Recorder, Told, World, close_all, contents, context_settings, group};
 use rdmc::{
-    Algorithm, Application, Context, Error, FailureKind, GroupSettings, Memory, Region, RelayError,
-    Schedule, Secret,
+    Algorithm, Application, Context, Error, FailureKind, GroupSettings, Incoming, Region,
+    RelayError, Secret,
+};
+
+use crate::common::{
+    PATIENCE, Recorder, Told, World, among, close_all, contents, context_settings, group,
 };
 
 fn pipeline(number: u64, members: u32) -> impl Fn(u32) -> GroupSettings + Sync {
@@ -38,16 +39,16 @@ fn a_member_that_gives_up_is_named_once_at_everybody_and_other_groups_go_on() {
     let world = World::start(8);
     let doomed = world.join(pipeline(1, 8));
     let other = world.join(group(2, Algorithm::Chain, 8, 3));
-    doomed[0].0.send(Region::zeroed(50_000)).unwrap();
+    doomed[0].0.try_send(Region::zeroed(50_000)).unwrap();
     doomed[5].0.abort("the disk is full");
     for (_, told) in &doomed {
         let failure = failure_of(told);
         assert_eq!((failure.member, failure.kind), (Some(5), FailureKind::Application));
         assert!(failure.detail.contains("the disk is full"), "{failure}");
     }
-    assert!(matches!(doomed[0].0.send(Region::zeroed(1)), Err(Error::Failed(_))));
+    assert!(matches!(doomed[0].0.try_send(Region::zeroed(1)), Err(Error::Failed(_))));
     assert!(matches!(doomed[2].0.close(PATIENCE), Err(Error::Failed(_))));
-    other[3].0.send(Region::from_vec(contents(0, 50_000))).unwrap();
+    other[3].0.try_send(Region::from_vec(contents(0, 50_000))).unwrap();
     close_all(&other).into_iter().for_each(|closed| closed.unwrap());
     world.close();
 }
@@ -91,7 +92,7 @@ fn a_context_that_closes_right_after_a_failure_lets_others_hear_the_cause() {
         // Shorter than it says: nothing is posted by the time that this is noticed.
         let file = tempfile::tempfile().unwrap();
         let (root, told) = groups.remove(0);
-        root.send(Region::from_file(&file, 50_000).unwrap()).unwrap();
+        root.try_send(Region::from_file(&file, 50_000).unwrap()).unwrap();
         while !matches!(told.recv_timeout(PATIENCE).expect("a failure"), Told::Failed(..)) {}
         drop(root);
         world.contexts.remove(0).close(PATIENCE).unwrap();
@@ -119,12 +120,8 @@ fn different_ideas_of_a_group_are_named_at_both_ends() {
     type Change = fn(&mut GroupSettings);
     let changes: [(&str, Change); 3] = [
         ("block size", |settings| settings.block_bytes = 77),
-        ("root", |settings| {
-            settings.schedule = Schedule::new(Algorithm::BinomialPipeline, 2, 1).unwrap();
-        }),
-        ("algorithm", |settings| {
-            settings.schedule = Schedule::new(Algorithm::Sequential, 2, 0).unwrap();
-        }),
+        ("root", |settings| settings.root = 1),
+        ("algorithm", |settings| settings.algorithm = Some(Algorithm::Sequential)),
     ];
     let world = World::start(2);
     for (number, (what, change)) in (0..).zip(changes) {
@@ -149,7 +146,8 @@ fn another_secret_is_refused_and_says_so() {
         .map(|byte| Context::start(context_settings(&Secret::from_bytes([byte; 32]))).unwrap());
     let addresses = [contexts[0].address(), contexts[1].address()];
     let (sender, _told) = channel();
-    let refused = contexts[1].create_group(pipeline(1, 2)(1), &addresses, Recorder(sender));
+    let refused =
+        contexts[1].create_group_with(among(pipeline(1, 2)(1), &addresses), Recorder(sender));
     let error = refused.unwrap_err().to_string();
     assert!(error.contains("member 0") && error.contains("secret"), "{error}");
 }
@@ -160,8 +158,8 @@ fn members_that_do_not_show_up_are_named() {
         settings.connect_timeout = Duration::from_millis(200);
     });
     let (sender, _told) = channel();
-    let group =
-        world.contexts[0].create_group(pipeline(1, 3)(0), &world.addresses, Recorder(sender));
+    let group = world.contexts[0]
+        .create_group_with(among(pipeline(1, 3)(0), &world.addresses), Recorder(sender));
     let error = group.unwrap_err().to_string();
     let missing = format!("members 1 ({}), 2 (", world.addresses[1]);
     assert!(error.contains(&missing), "{error}");
@@ -175,8 +173,8 @@ fn an_unreachable_member_is_named() {
     });
     drop(world.contexts.remove(0));
     let (sender, _told) = channel();
-    let group =
-        world.contexts[0].create_group(pipeline(1, 2)(1), &world.addresses, Recorder(sender));
+    let group = world.contexts[0]
+        .create_group_with(among(pipeline(1, 2)(1), &world.addresses), Recorder(sender));
     let error = group.unwrap_err().to_string();
     assert!(error.contains(&world.addresses[0].to_string()), "{error}");
     world.close();
@@ -189,7 +187,8 @@ fn impossible_settings_are_refused_with_the_remedy() {
         let mut settings = pipeline(1, 1)(0);
         change(&mut settings);
         let (sender, _told) = channel();
-        let group = world.contexts[0].create_group(settings, &world.addresses, Recorder(sender));
+        let group = world.contexts[0]
+            .create_group_with(among(settings, &world.addresses), Recorder(sender));
         group.map(drop).unwrap_err().to_string()
     };
     assert!(create(|settings| settings.block_bytes = 0).contains("block_bytes is 0"));
@@ -205,8 +204,8 @@ fn a_number_that_is_in_use_is_refused() {
     let world = World::start(1);
     let groups = world.join(pipeline(1, 1));
     let (sender, _told) = channel();
-    let again =
-        world.contexts[0].create_group(pipeline(1, 1)(0), &world.addresses, Recorder(sender));
+    let again = world.contexts[0]
+        .create_group_with(among(pipeline(1, 1)(0), &world.addresses), Recorder(sender));
     assert!(matches!(again, Err(Error::NumberInUse(1))));
     close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
     world.close();
@@ -216,11 +215,11 @@ fn a_number_that_is_in_use_is_refused() {
 fn only_the_root_sends_and_nobody_closes_twice() {
     let world = World::start(2);
     let groups = world.join(pipeline(1, 2));
-    let refused = groups[1].0.send(Region::zeroed(1)).unwrap_err();
+    let refused = groups[1].0.try_send(Region::zeroed(1)).unwrap_err();
     assert!(matches!(refused, Error::Relay(RelayError::NotRoot { root: 0, rank: 1 })));
     close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
     assert!(matches!(groups[0].0.close(PATIENCE), Err(Error::Closed(1))));
-    assert!(matches!(groups[0].0.send(Region::zeroed(1)), Err(Error::Closed(1))));
+    assert!(matches!(groups[0].0.try_send(Region::zeroed(1)), Err(Error::Closed(1))));
     world.close();
 }
 
@@ -236,10 +235,10 @@ fn closing_in_vain_ends_at_the_deadline_and_fails_everywhere() {
 }
 
 /// Answers each message by the function it is given.
-struct Answer(Sender<Told>, fn(u64) -> Memory);
+struct Answer(Sender<Told>, fn(u64) -> Incoming);
 
 impl Application for Answer {
-    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, _: u64, bytes: u64) -> Incoming {
         (self.1)(bytes)
     }
 
@@ -257,11 +256,11 @@ fn receiver_answers(answer: fn(Sender<Told>) -> Answer) -> Vec<rdmc::Failure> {
         if rank == 2 {
             answer
         } else {
-            |told| Answer(told, |n| Memory::Region(Region::zeroed(n as usize)))
+            |told| Answer(told, |n| Incoming::Into(Region::zeroed(n as usize)))
         }
     });
     let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
-    groups[0].0.send(Region::zeroed(5_000)).unwrap();
+    groups[0].0.try_send(Region::zeroed(5_000)).unwrap();
     let failures = groups.iter().map(|(_, told)| failure_of(told)).collect();
     world.close();
     failures
@@ -269,7 +268,7 @@ fn receiver_answers(answer: fn(Sender<Told>) -> Answer) -> Vec<rdmc::Failure> {
 
 #[test]
 fn a_region_that_is_too_small_fails_the_group_and_is_named() {
-    for failure in receiver_answers(|told| Answer(told, |_| Memory::Region(Region::zeroed(10)))) {
+    for failure in receiver_answers(|told| Answer(told, |_| Incoming::Into(Region::zeroed(10)))) {
         assert_eq!(failure.member, Some(2));
         assert!(failure.detail.contains("message 0 of group 1 has 5000 bytes"), "{failure}");
     }
@@ -277,7 +276,7 @@ fn a_region_that_is_too_small_fails_the_group_and_is_named() {
 
 #[test]
 fn a_read_only_region_fails_the_group_and_is_named() {
-    let answer = |told| Answer(told, |n| Memory::Region(Region::from_shared(vec![0; n as usize])));
+    let answer = |told| Answer(told, |n| Incoming::Into(Region::from_shared(vec![0; n as usize])));
     for failure in receiver_answers(answer) {
         assert_eq!(failure.member, Some(2));
     }
@@ -285,7 +284,7 @@ fn a_read_only_region_fails_the_group_and_is_named() {
 
 #[test]
 fn a_refusal_fails_the_group_with_its_reason() {
-    for failure in receiver_answers(|told| Answer(told, |_| Memory::Refuse("no room".into()))) {
+    for failure in receiver_answers(|told| Answer(told, |_| Incoming::Refuse("no room".into()))) {
         assert_eq!((failure.member, failure.kind), (Some(2), FailureKind::Application));
         assert!(failure.detail.contains("no room"), "{failure}");
     }
@@ -306,8 +305,8 @@ struct PanicsOnce {
 }
 
 impl Application for PanicsOnce {
-    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
-        Memory::Region(Region::zeroed(bytes as usize))
+    fn incoming(&mut self, _: u64, bytes: u64) -> Incoming {
+        Incoming::Into(Region::zeroed(bytes as usize))
     }
 
     fn received(&mut self, message: u64) {
@@ -338,13 +337,14 @@ fn after_a_panic_an_application_is_told_of_the_failure_alone_and_gets_its_memory
     let (root, receiver) = thread::scope(|scope| {
         let (contexts, addresses) = (&world.contexts, &world.addresses);
         let (sender, _) = channel();
-        let root = scope.spawn(|| contexts[0].create_group(root, addresses, Recorder(sender)));
-        let receiver =
-            contexts[1].create_group(receiver, addresses, PanicsOnce { told, all_is_here });
+        let root =
+            scope.spawn(|| contexts[0].create_group_with(among(root, addresses), Recorder(sender)));
+        let receiver = contexts[1]
+            .create_group_with(among(receiver, addresses), PanicsOnce { told, all_is_here });
         (root.join().unwrap().unwrap(), receiver.unwrap())
     });
     for _ in 0..2 {
-        root.send(Region::zeroed(5_000)).unwrap();
+        root.try_send(Region::zeroed(5_000)).unwrap();
     }
     let deadline = std::time::Instant::now() + PATIENCE;
     while world.contexts[1].counters().unwrap().blocks_received < 10 {
@@ -368,9 +368,9 @@ fn after_a_panic_an_application_is_told_of_the_failure_alone_and_gets_its_memory
 #[test]
 fn memory_may_come_later_and_a_wrong_region_may_be_replaced() {
     let world = World::start(2);
-    let results = world.join_results(pipeline(1, 2), |_| |told| Answer(told, |_| Memory::Later));
+    let results = world.join_results(pipeline(1, 2), |_| |told| Answer(told, |_| Incoming::Later));
     let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
-    groups[0].0.send(Region::from_vec(contents(0, 2_500))).unwrap();
+    groups[0].0.try_send(Region::from_vec(contents(0, 2_500))).unwrap();
     let deadline = std::time::Instant::now() + PATIENCE;
     let too_small = loop {
         match groups[1].0.accept(0, Region::zeroed(1)) {
@@ -395,9 +395,9 @@ fn memory_may_come_later_and_a_wrong_region_may_be_replaced() {
 struct Slow(std::sync::mpsc::Receiver<()>);
 
 impl Application for Slow {
-    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, _: u64, bytes: u64) -> Incoming {
         let _ = self.0.recv_timeout(PATIENCE);
-        Memory::Region(Region::zeroed(bytes as usize))
+        Incoming::Into(Region::zeroed(bytes as usize))
     }
 
     fn complete(&mut self, _: u64, _: Region) {}
@@ -407,19 +407,18 @@ impl Application for Slow {
 fn a_slow_callback_holds_up_its_own_group_only() {
     let world = World::start(2);
     let (go_on, slow) = channel();
-    let schedule = Schedule::new(Algorithm::Chain, 2, 0).unwrap();
     let (one, two) = thread::scope(|scope| {
-        let settings = |rank| GroupSettings::new(1, rank, schedule.clone());
         let (addresses, contexts) = (&world.addresses, &world.contexts);
+        let settings = |rank| GroupSettings::new(1, addresses.clone(), rank);
         let (sender, _told) = channel();
         let root = settings(0);
-        let root = scope.spawn(|| contexts[0].create_group(root, addresses, Recorder(sender)));
-        let receiver = contexts[1].create_group(settings(1), addresses, Slow(slow)).unwrap();
+        let root = scope.spawn(|| contexts[0].create_group_with(root, Recorder(sender)));
+        let receiver = contexts[1].create_group_with(settings(1), Slow(slow)).unwrap();
         (root.join().unwrap().unwrap(), receiver)
     });
-    let handle = one.send(Region::zeroed(1_000_000)).unwrap();
+    let handle = one.try_send(Region::zeroed(1_000_000)).unwrap();
     let other = world.join(pipeline(2, 2));
-    other[0].0.send(Region::from_vec(contents(0, 9_000))).unwrap();
+    other[0].0.try_send(Region::from_vec(contents(0, 9_000))).unwrap();
     close_all(&other).into_iter().for_each(|closed| closed.unwrap());
     assert!(!handle.is_complete(), "the slow one is still held");
     go_on.send(()).unwrap();
@@ -438,8 +437,8 @@ struct StuckInBlock {
 }
 
 impl Application for StuckInBlock {
-    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
-        Memory::Region(Region::zeroed(bytes as usize))
+    fn incoming(&mut self, _: u64, bytes: u64) -> Incoming {
+        Incoming::Into(Region::zeroed(bytes as usize))
     }
 
     fn block(&mut self, _: u64, offset: u64, bytes: u64) {
@@ -463,13 +462,14 @@ fn blocks_that_come_while_a_callback_is_stuck_are_told_of_in_few_calls() {
     let (root, receiver) = thread::scope(|scope| {
         let (contexts, addresses) = (&world.contexts, &world.addresses);
         let (recorder, _) = channel();
-        let root =
-            scope.spawn(|| contexts[0].create_group(settings(0), addresses, Recorder(recorder)));
+        let root = scope.spawn(|| {
+            contexts[0].create_group_with(among(settings(0), addresses), Recorder(recorder))
+        });
         let stuck = StuckInBlock { go_on: is_let_go, told: sender };
-        let receiver = contexts[1].create_group(settings(1), addresses, stuck);
+        let receiver = contexts[1].create_group_with(among(settings(1), addresses), stuck);
         (root.join().unwrap().unwrap(), receiver.unwrap())
     });
-    root.send(Region::zeroed(10 * BLOCKS as usize)).unwrap();
+    root.try_send(Region::zeroed(10 * BLOCKS as usize)).unwrap();
     let deadline = std::time::Instant::now() + PATIENCE;
     while world.contexts[1].counters().unwrap().blocks_received < BLOCKS {
         assert!(std::time::Instant::now() < deadline);
@@ -496,12 +496,12 @@ fn nothing_that_moves_for_too_long_is_a_failure_that_names_the_member() {
     let world = World::start(2);
     let settings = |rank| {
         let mut settings = pipeline(1, 2)(rank);
-        settings.stall_timeout = Some(Duration::from_millis(100));
+        settings.stall_timeout = Duration::from_millis(100);
         settings
     };
-    let results = world.join_results(settings, |_| |told| Answer(told, |_| Memory::Later));
+    let results = world.join_results(settings, |_| |told| Answer(told, |_| Incoming::Later));
     let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
-    groups[0].0.send(Region::zeroed(50_000)).unwrap();
+    groups[0].0.try_send(Region::zeroed(50_000)).unwrap();
     for (_, told) in &groups {
         let failure = failure_of(told);
         assert_eq!((failure.member, failure.kind), (Some(1), FailureKind::Stalled), "{failure}");
@@ -514,13 +514,13 @@ fn a_group_that_was_idle_for_long_has_not_stalled() {
     let world = World::start(2);
     let settings = |rank| {
         let mut settings = pipeline(1, 2)(rank);
-        settings.stall_timeout = Some(Duration::from_millis(200));
+        settings.stall_timeout = Duration::from_millis(200);
         settings
     };
     let groups = world.join(settings);
     for message in 0..2 {
         thread::sleep(Duration::from_millis(300));
-        let sent = groups[0].0.send(Region::from_vec(contents(message, 5_000))).unwrap();
+        let sent = groups[0].0.try_send(Region::from_vec(contents(message, 5_000))).unwrap();
         sent.wait(PATIENCE).unwrap();
     }
     thread::sleep(Duration::from_millis(300));

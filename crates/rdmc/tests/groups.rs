@@ -1,23 +1,22 @@
 //! What the library promises when nobody fails, over any fabric (see `common`).
 
-mod common;
-
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
-use common::{PATIENCE, Told, World, close_all, contents, fabric, group, ipv6};
-use rdmc::{Algorithm, CompletionMode, Fabric, Progress, Region};
+use rdmc::{Algorithm, CompletionMode, Fabric, Progress, Region, Secret};
+
+use crate::common::{self, PATIENCE, Told, World, close_all, contents, fabric, group, ipv6};
 
 /// Sends messages of these sizes, closes, and checks what everybody was told.
 fn deliver(world: &World, settings: impl Fn(u32) -> rdmc::GroupSettings + Sync, sizes: &[usize]) {
     let groups = world.join(&settings);
-    let root = settings(0).schedule.root() as usize;
+    let root = settings(0).root as usize;
     for (message, &bytes) in sizes.iter().enumerate() {
         let region = Region::from_vec(contents(message as u64, bytes));
-        assert_eq!(groups[root].0.send(region).unwrap().message(), message as u64);
+        assert_eq!(groups[root].0.try_send(region).unwrap().message(), message as u64);
     }
     for (rank, closed) in close_all(&groups).into_iter().enumerate() {
         closed.unwrap_or_else(|error| panic!("member {rank}: {error}"));
@@ -114,7 +113,7 @@ fn all_completion_modes_deliver() {
 fn the_caller_can_drive_progress() {
     let world = World::start_with(3, |settings| settings.progress = Progress::Caller);
     let groups = world.join(group(1, Algorithm::BinomialPipeline, 3, 0));
-    let sent = groups[0].0.send(Region::from_vec(contents(0, 12_345))).unwrap();
+    let sent = groups[0].0.try_send(Region::from_vec(contents(0, 12_345))).unwrap();
     groups.iter().for_each(|(group, _)| group.start_close().unwrap());
     let mut ended = [false; 3];
     while ended.contains(&false) {
@@ -147,8 +146,8 @@ fn closing_and_waiting_make_progress_where_no_thread_does() {
                 two.wait_complete(2, PATIENCE).unwrap();
                 two.close(PATIENCE).unwrap();
             });
-            root.send(Region::from_vec(contents(0, 12_345))).unwrap().wait(PATIENCE).unwrap();
-            root.send(Region::from_vec(contents(1, 7))).unwrap();
+            root.try_send(Region::from_vec(contents(0, 12_345))).unwrap().wait(PATIENCE).unwrap();
+            root.try_send(Region::from_vec(contents(1, 7))).unwrap();
             root.close(PATIENCE).unwrap();
         });
         check_told(told.try_iter().collect(), &[12_345, 7], false, false);
@@ -162,7 +161,7 @@ fn callbacks_come_in_order_whichever_thread_drives() {
     let sizes = [1_700; 200];
     let groups = world.join(group(1, Algorithm::Chain, 2, 0));
     for message in 0..sizes.len() as u64 {
-        groups[0].0.send(Region::from_vec(contents(message, 1_700))).unwrap();
+        groups[0].0.try_send(Region::from_vec(contents(message, 1_700))).unwrap();
     }
     let [root, receiver] = [0, 1].map(|rank| &groups[rank].0);
     let closed = AtomicBool::new(false);
@@ -231,9 +230,18 @@ fn a_group_number_is_free_again_after_close() {
 fn the_root_learns_when_its_memory_is_free() {
     let world = World::start(3);
     let groups = world.join(group(1, Algorithm::BinomialPipeline, 3, 0));
-    let sent = groups[0].0.send(Region::from_vec(contents(0, 30_000))).unwrap();
+    let sent = groups[0].0.try_send(Region::from_vec(contents(0, 30_000))).unwrap();
     sent.wait(PATIENCE).unwrap();
     groups[2].0.wait_complete(1, PATIENCE).unwrap();
     close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
     world.close();
+}
+
+#[test]
+fn contexts_listen_on_ipv6_too() {
+    let mut settings = common::context_settings(&Secret::from_bytes([1; 32]));
+    settings.listen = (std::net::Ipv6Addr::LOCALHOST, 0).into();
+    let context = rdmc::Context::start(settings).unwrap();
+    assert!(context.address().is_ipv6() && context.address().port() != 0);
+    context.close(PATIENCE).unwrap();
 }

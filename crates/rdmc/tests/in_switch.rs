@@ -15,7 +15,7 @@ use std::{
 use mcrdma::Counter;
 use rdmc::{
     Algorithm, Application, Context, ContextSettings, Error, Failure, FailureKind, Group,
-    GroupSettings, Memory, Region, Schedule, Secret,
+    GroupSettings, Incoming, Region, Secret,
 };
 use testing_switch::hosts::{MTU_BYTES, OneSwitch, Plane, address, run, skipped};
 
@@ -40,7 +40,7 @@ fn packets(bytes: u64) -> u64 {
 fn start(host: usize, switch: &OneSwitch) -> Context {
     let listen = SocketAddr::new(address(host), PORT);
     let mut settings = ContextSettings::new(listen, Secret::from_bytes([3; 32]));
-    settings.tcp.silence_timeout_ms = SILENCE_MS;
+    settings.tcp.silence_timeout = Duration::from_millis(SILENCE_MS);
     settings.connect_timeout = Duration::from_secs(20);
     if host == 0 {
         settings.switches = Some(Arc::new(switch.clone()));
@@ -59,8 +59,8 @@ enum Told {
 struct Recorder(Sender<Told>, Option<Region>);
 
 impl Application for Recorder {
-    fn incoming(&mut self, _: u64, bytes: u64) -> Memory {
-        Memory::Region(self.1.take().unwrap_or_else(|| Region::zeroed(bytes as usize)))
+    fn incoming(&mut self, _: u64, bytes: u64) -> Incoming {
+        Incoming::Into(self.1.take().unwrap_or_else(|| Region::zeroed(bytes as usize)))
     }
 
     fn complete(&mut self, message: u64, region: Region) {
@@ -99,16 +99,17 @@ fn join_into(
     (number, root): (u64, usize),
     memory: Option<Region>,
 ) -> Result<(Group, Receiver<Told>), Error> {
-    let schedule = Schedule::new(Algorithm::InSwitch, members as u32, root as u32).unwrap();
     let rank = (host + root) % members;
-    let mut settings = GroupSettings::new(number, rank as u32, schedule);
-    settings.block_bytes = BLOCK_BYTES;
-    settings.messages_in_flight = 3;
     let host_of = |rank: usize| (rank + members - root) % members;
     let addresses: Vec<SocketAddr> =
         (0..members).map(|rank| SocketAddr::new(address(host_of(rank)), PORT)).collect();
+    let settings = GroupSettings::new(number, addresses, rank as u32)
+        .algorithm(Algorithm::InSwitch)
+        .root(root as u32)
+        .block_bytes(BLOCK_BYTES)
+        .messages_in_flight(3);
     let (tell, told) = channel();
-    Ok((context.create_group(settings, &addresses, Recorder(tell, memory))?, told))
+    Ok((context.create_group_with(settings, Recorder(tell, memory))?, told))
 }
 
 /// Messages of these lengths arrive at so many receivers, in order and whole, and each block of them
@@ -129,7 +130,7 @@ fn deliver(plane: Plane, receivers: usize, lengths: &[u64]) {
             if host == 0 {
                 assert_eq!(switch.groups().len(), 1);
                 for (message, &bytes) in (0..).zip(lengths) {
-                    group.send(Region::from_vec(contents(message, bytes))).unwrap();
+                    group.try_send(Region::from_vec(contents(message, bytes))).unwrap();
                 }
             }
             for (message, &bytes) in (0..).zip(lengths) {
@@ -207,7 +208,7 @@ fn groups_of_the_same_hosts_do_not_mix() {
                 for message in 0..MESSAGES {
                     for (number, (group, _)) in (1..).zip(&groups) {
                         let bytes = contents(1000 * number + message, 200_000 + number);
-                        group.send(Region::from_vec(bytes)).unwrap();
+                        group.try_send(Region::from_vec(bytes)).unwrap();
                     }
                 }
             }
@@ -224,6 +225,88 @@ fn groups_of_the_same_hosts_do_not_mix() {
             context.close(PATIENCE).unwrap();
         },
     );
+}
+
+/// In the middle of one message the first group that switches copy is created, in the middle of the next
+/// the last of them ends.
+#[test]
+fn a_relayed_message_goes_on_while_a_group_in_switches_comes_and_goes() {
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    const BYTES: u64 = 20 * BLOCK_BYTES + 17;
+    const HOSTS: usize = 3;
+    run(
+        Plane::Userspace,
+        HOSTS,
+        |_| {},
+        |host, switch| {
+            let context = start(host, switch);
+            let addresses = (0..HOSTS).map(|host| (address(host), PORT).into()).collect();
+            let settings = GroupSettings::new(7, addresses, host as u32)
+                .algorithm(Algorithm::Chain)
+                .block_bytes(BLOCK_BYTES);
+            let (tell, told) = channel();
+            let (ask, asked) = channel();
+            let (allow, allowed) = channel();
+            let application = Hesitant { ask, allowed, recorder: Recorder(tell, None) };
+            let relayed = context.create_group_with(settings, application).unwrap();
+            let expect = |message| {
+                let Told::Complete(number, region) = told.recv_timeout(PATIENCE).unwrap() else {
+                    panic!("message {message} was not completed at host {host}");
+                };
+                let found = region.read(0..region.len()).unwrap();
+                assert_eq!(number, message);
+                assert!(found[..] == contents(message, BYTES), "message {message} at host {host}");
+            };
+            let begin = |message| {
+                if host == 0 {
+                    relayed.send(Region::from_vec(contents(message, BYTES)), PATIENCE).unwrap();
+                } else {
+                    // Its first block is here, and the others come when it is given memory.
+                    asked.recv_timeout(PATIENCE).unwrap();
+                }
+            };
+            begin(0);
+            let (copied, copied_told) = join(&context, host, HOSTS).unwrap();
+            allow.send(()).unwrap();
+            if host == 0 {
+                copied.send(Region::from_vec(contents(100, BYTES)), PATIENCE).unwrap();
+            }
+            expect(0);
+            let first = copied_told.recv_timeout(PATIENCE).unwrap();
+            assert!(matches!(first, Told::Complete(0, _)), "{first:?}");
+            begin(1);
+            copied.close(PATIENCE).unwrap();
+            allow.send(()).unwrap();
+            expect(1);
+            relayed.close(PATIENCE).unwrap();
+            context.close(PATIENCE).unwrap();
+        },
+    );
+}
+
+/// Gives memory for a message when it is allowed to.
+struct Hesitant {
+    ask: Sender<()>,
+    allowed: Receiver<()>,
+    recorder: Recorder,
+}
+
+impl Application for Hesitant {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
+        let _ = self.ask.send(());
+        let _ = self.allowed.recv_timeout(PATIENCE);
+        self.recorder.incoming(message, bytes)
+    }
+
+    fn complete(&mut self, message: u64, region: Region) {
+        self.recorder.complete(message, region);
+    }
+
+    fn failed(&mut self, failure: &Failure, regions: Vec<(u64, Region)>) {
+        self.recorder.failed(failure, regions);
+    }
 }
 
 /// At the root or at a receiver, at any length.
@@ -251,7 +334,7 @@ fn a_file_that_shrinks_is_an_error_that_names_the_member() {
                 if host == 0 {
                     file.set_len(left).unwrap();
                     let memory = || Region::zeroed(BYTES as usize);
-                    group.send(region.unwrap_or_else(memory)).unwrap();
+                    group.try_send(region.unwrap_or_else(memory)).unwrap();
                 }
                 let Told::Failed(failure) = told.recv_timeout(PATIENCE).unwrap() else {
                     panic!("it was delivered");
@@ -288,7 +371,7 @@ fn files_pass_through_the_switch() {
             let (group, _told) =
                 join_into(&context, host, 3, (1, 0), Some(region.clone())).unwrap();
             if host == 0 {
-                group.send(region).unwrap();
+                group.try_send(region).unwrap();
             }
             group.close(PATIENCE).unwrap();
             context.close(PATIENCE).unwrap();
@@ -345,7 +428,7 @@ fn fail(host: usize, group: &Group, told: &Receiver<Told>) -> Failure {
     loop {
         if host == 0 {
             // Refused once it has failed, which is told below.
-            let _ = group.send(Region::zeroed(300_000));
+            let _ = group.try_send(Region::zeroed(300_000));
         }
         match told.recv_timeout(PATIENCE).unwrap() {
             Told::Complete(..) => {}
@@ -366,7 +449,7 @@ fn break_by(after: impl Fn(&OneSwitch) + Sync) -> Vec<Failure> {
         let context = start(host, switch);
         let (group, told) = join(&context, host, 4).unwrap();
         if host == 0 {
-            group.send(Region::zeroed(1_000_000)).unwrap();
+            group.try_send(Region::zeroed(1_000_000)).unwrap();
             assert!(matches!(told.recv_timeout(PATIENCE).unwrap(), Told::Complete(0, _)));
             under_way.wait();
         }
@@ -451,12 +534,10 @@ fn members_of_one_machine_have_no_switch() {
             .zip(&contexts)
             .map(|(rank, context)| {
                 scope.spawn(move || {
-                    let schedule = Schedule::new(Algorithm::InSwitch, 2, 0).unwrap();
-                    let settings = GroupSettings::new(1, rank, schedule);
+                    let settings = GroupSettings::new(1, addresses.to_vec(), rank)
+                        .algorithm(Algorithm::InSwitch);
                     let (tell, _told) = channel();
-                    context
-                        .create_group(settings, &addresses, Recorder(tell, Option::None))
-                        .map(drop)
+                    context.create_group_with(settings, Recorder(tell, Option::None)).map(drop)
                 })
             })
             .collect();
@@ -475,11 +556,10 @@ fn what_no_switch_could_do_is_refused_before_anybody_is_asked() {
     let context =
         Context::start(ContextSettings::new(listen, Secret::from_bytes([3; 32]))).unwrap();
     let create = |rank, members: u32| {
-        let schedule = Schedule::new(Algorithm::InSwitch, members, 0).unwrap();
         let addresses = vec![context.address(); members as usize];
         let (tell, _told) = channel();
-        let settings = GroupSettings::new(1, rank, schedule);
-        context.create_group(settings, &addresses, Recorder(tell, None)).map(drop).unwrap_err()
+        let settings = GroupSettings::new(1, addresses, rank).algorithm(Algorithm::InSwitch);
+        context.create_group_with(settings, Recorder(tell, None)).map(drop).unwrap_err()
     };
     let error = create(0, 3);
     assert!(error.to_string().contains("ContextSettings::switches"), "{error}");

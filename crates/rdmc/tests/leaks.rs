@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{PATIENCE, Recorder, Told, World, close_all, contents, group};
+use common::{PATIENCE, Recorder, Told, World, among, close_all, contents, group};
 use rdmc::{Algorithm, GroupSettings, Region};
 use transport_contract::CountingAllocator;
 
@@ -81,7 +81,7 @@ fn chain(number: u64) -> impl Fn(u32) -> GroupSettings + Sync {
 fn use_groups(world: &World, numbers: Range<u64>) {
     for number in numbers {
         let groups = world.join(chain(number));
-        groups[0].0.send(Region::from_vec(contents(0, 3_000))).unwrap();
+        groups[0].0.try_send(Region::from_vec(contents(0, 3_000))).unwrap();
         close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
     }
 }
@@ -90,7 +90,7 @@ fn use_groups(world: &World, numbers: Range<u64>) {
 fn fail_groups(world: &World, numbers: Range<u64>) {
     for number in numbers {
         let mut groups = world.join(chain(number));
-        groups[0].0.send(Region::from_vec(contents(0, 300_000))).unwrap();
+        groups[0].0.try_send(Region::from_vec(contents(0, 300_000))).unwrap();
         let culprit = (number % 3) as usize;
         if number % 2 == 0 {
             groups[culprit].0.abort("enough");
@@ -112,7 +112,8 @@ fn miss_members(world: &World, numbers: Range<u64>) {
     for number in numbers {
         let context = &world.contexts[2];
         let (sender, _told) = std::sync::mpsc::channel();
-        let missed = context.create_group(chain(number)(2), &world.addresses, Recorder(sender));
+        let missed =
+            context.create_group_with(among(chain(number)(2), &world.addresses), Recorder(sender));
         assert!(missed.is_err());
     }
 }
@@ -122,7 +123,7 @@ fn use_contexts(numbers: Range<u64>) {
     for number in numbers {
         let mut world = World::start(3);
         let groups = world.join(chain(number));
-        groups[0].0.send(Region::from_vec(contents(0, 3_000))).unwrap();
+        groups[0].0.try_send(Region::from_vec(contents(0, 3_000))).unwrap();
         if number % 2 == 0 {
             close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
         } else {

@@ -1,14 +1,13 @@
 //! Groups whose blocks the simulated network relays by itself.
 
-#[path = "common/world.rs"]
-mod world;
-
 use std::time::Duration;
 
+use engine::GroupSettings;
 use proptest::prelude::*;
-use rdmc::{Algorithm, GroupSettings, Offload, Window};
+use rdmc::{Algorithm, Offload, Window};
 use transport_sim::SimConfig;
-use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
+
+use crate::world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
 
 fn with_offload(settings: &mut GroupSettings) {
     settings.offload = true;

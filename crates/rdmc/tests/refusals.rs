@@ -2,10 +2,10 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use rdmc::{Algorithm, Engine, Event, Failure, FailureKind, GroupSettings, Region, Schedule};
+use engine::{Engine, Event, GroupSettings};
+use rdmc::{Algorithm, Failure, FailureKind, Region, Schedule};
 use transport::{
-    Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease, Token, Transport,
-    Waker, WriteLease,
+    EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease, Token, Transport, WriteLease,
 };
 use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
 
@@ -43,17 +43,7 @@ impl Refusing {
 impl Transport for Refusing {
     type Link = SimLink;
 
-    fn now(&self) -> Duration {
-        self.inner.now()
-    }
-
-    fn block_bytes_max(&self) -> u64 {
-        self.inner.block_bytes_max()
-    }
-
-    fn open(&mut self, link: SimLink) -> Result<EndpointId, PostError> {
-        self.inner.open(link)
-    }
+    transport::forward!(inner; now, block_bytes_max, open, close, poll, waker);
 
     fn post_receive(
         &mut self,
@@ -83,18 +73,6 @@ impl Transport for Refusing {
 
     fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
         Some(self)
-    }
-
-    fn close(&mut self, endpoint: EndpointId) {
-        self.inner.close(endpoint);
-    }
-
-    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
-        self.inner.poll(completions, wait);
-    }
-
-    fn waker(&self) -> Waker {
-        self.inner.waker()
     }
 }
 

@@ -1,15 +1,13 @@
 //! Whole groups of real engines on the simulated network, in virtual time.
 
-#[path = "common/world.rs"]
-mod world;
-
 use std::time::Duration;
 
-use plan::slowness::worst;
+use plan::slowness::{shares, straggler};
 use proptest::prelude::*;
 use rdmc::{Algorithm, FailureKind, Region, SmallMessages, Waited, Window};
 use transport_sim::{Jitter, LinkConfig, SimConfig};
-use world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
+
+use crate::world::{BLOCK_BYTES, BLOCK_TIME, World, contents, disturbed, schedule, time_taken};
 
 #[test]
 fn undisturbed_schedules_take_exactly_their_steps() {
@@ -325,7 +323,7 @@ fn worst_of(algorithm: Algorithm, members: u32, slow: Option<(u32, u64)>) -> (u3
     let engines = world.members.iter_mut().map(|member| member.engine.waited());
     let waited: Vec<Vec<Waited>> =
         engines.map(|mut groups| groups.pop().map_or(Vec::new(), |(_, waited)| waited)).collect();
-    worst(&waited, &|_| 0).unwrap()
+    straggler(&shares(&waited), &waited, &|_| 0).unwrap()
 }
 
 #[test]

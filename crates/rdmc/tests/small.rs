@@ -1,9 +1,8 @@
 //! Small messages, between contexts of this process.
 
-mod common;
-
-use common::{PATIENCE, Told, World, close_all, contents, group};
 use rdmc::{Algorithm, Region, SmallMessages};
+
+use crate::common::{PATIENCE, Told, World, close_all, contents, group};
 
 #[test]
 fn small_and_large_messages_arrive_in_order_over_a_real_network() {
@@ -18,7 +17,9 @@ fn small_and_large_messages_arrive_in_order_over_a_real_network() {
     });
     let (root, _) = &groups[1];
     let handles: Vec<_> = (0..COUNT)
-        .map(|message| root.send(Region::from_vec(contents(message, bytes_of(message)))).unwrap())
+        .map(|message| {
+            root.try_send(Region::from_vec(contents(message, bytes_of(message)))).unwrap()
+        })
         .collect();
     drop(handles);
     assert!(close_all(&groups).into_iter().all(|closed| closed.is_ok()));

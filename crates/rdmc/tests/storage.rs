@@ -1,8 +1,6 @@
 //! Messages in files: whole, once and in order; and what happens when a file shrinks or its disk
 //! stalls. The process that a signal ends is this one.
 
-mod common;
-
 use std::{
     fs::File,
     io::{self, Read, Seek, Write},
@@ -13,11 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{PATIENCE, World, contents};
 use rdmc::{
-    Algorithm, Application, Error, Fabric, Failure, FailureKind, Group, GroupSettings, Memory,
+    Algorithm, Application, Error, Fabric, Failure, FailureKind, Group, GroupSettings, Incoming,
     Protection, Region, SmallMessages, Storage,
 };
+
+use crate::common::{self, PATIENCE, World, among, contents};
 
 const MEMBERS: u32 = 3;
 
@@ -49,8 +48,8 @@ struct Receiving<M> {
 }
 
 impl<M: FnMut(u64, u64) -> Region + Send + 'static> Application for Receiving<M> {
-    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
-        Memory::Region((self.memory)(message, bytes))
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
+        Incoming::Into((self.memory)(message, bytes))
     }
 
     fn block(&mut self, _: u64, offset: u64, _: u64) {
@@ -86,7 +85,8 @@ where
                 scope.spawn(move || {
                     let (told, heard) = channel();
                     let application = Receiving { memory: memory(rank), told };
-                    let group = context.create_group(settings(rank), &world.addresses, application);
+                    let group = context
+                        .create_group_with(among(settings(rank), &world.addresses), application);
                     (group.unwrap(), heard)
                 })
             })
@@ -176,7 +176,7 @@ fn files_arrive_whole_in_every_algorithm_over_every_network() {
                     } else {
                         Region::from_file(&file_of(message), message.len() as u64).unwrap()
                     };
-                    groups[0].0.send(region).unwrap();
+                    groups[0].0.try_send(region).unwrap();
                 }
                 let case = format!("{network:?} {algorithm} offload {offload} {small:?}");
                 close_all(&groups, &case);
@@ -215,7 +215,11 @@ fn assert_shrinking_is_named(
     let shrink = || file.set_len(left).unwrap();
     let groups = join(
         world,
-        |rank| GroupSettings { report_blocks: true, number, ..settings(rank) },
+        |rank| {
+            let mut settings = settings(rank).report_blocks(true);
+            settings.number = number;
+            settings
+        },
         |rank| {
             let file = file.try_clone().unwrap();
             move |message, bytes| {
@@ -237,7 +241,7 @@ fn assert_shrinking_is_named(
     if culprit == 0 && at.is_none() {
         shrink();
     }
-    groups[0].0.send(source).unwrap();
+    groups[0].0.try_send(source).unwrap();
     if let Some(at) = at {
         // What member 1 has is far from all: windows are some blocks.
         while !matches!(groups[1].1.recv_timeout(PATIENCE).unwrap(), Told::Block(offset) if offset >= at)
@@ -279,9 +283,9 @@ fn a_file_that_shrinks_before_a_small_message_is_an_error_too() {
     for network in networks() {
         let world = world_over(&network);
         for (number, culprit) in [(1, 0), (2, 1)] {
-            let settings = |rank| GroupSettings {
-                small: Some(SmallMessages::default()),
-                ..common::group(number, Algorithm::Chain, MEMBERS, 0)(rank)
+            let settings = |rank| {
+                common::group(number, Algorithm::Chain, MEMBERS, 0)(rank)
+                    .small(Some(SmallMessages::default()))
             };
             let shrink = ("before a small message", None, 10);
             assert_shrinking_is_named(&world, (number, &settings), 300, culprit, shrink);
@@ -354,15 +358,15 @@ fn join_behind(
     gate: &Arc<Gate>,
     culprit: u32,
     bytes: usize,
-    stall_timeout: Option<Duration>,
+    stall_timeout: Duration,
 ) -> Joined {
     let region = Region::from_storage(Arc::clone(gate) as Arc<dyn Storage>, bytes as u64, true);
     let region = region.unwrap();
     let groups = join(
         world,
-        |rank| GroupSettings {
-            stall_timeout,
-            ..common::group(1, Algorithm::BinomialPipeline, MEMBERS, 0)(rank)
+        |rank| {
+            common::group(1, Algorithm::BinomialPipeline, MEMBERS, 0)(rank)
+                .stall_timeout(stall_timeout)
         },
         |rank| {
             let region = region.clone();
@@ -372,7 +376,7 @@ fn join_behind(
         },
     );
     let source = if culprit == 0 { region } else { Region::from_vec(contents(1, bytes)) };
-    groups[0].0.send(source).unwrap();
+    groups[0].0.try_send(source).unwrap();
     groups
 }
 
@@ -384,15 +388,15 @@ fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
     const SILENCE_MS: u64 = 400;
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |settings| {
-            settings.tcp.silence_timeout_ms = SILENCE_MS;
+            settings.tcp.silence_timeout = Duration::from_millis(SILENCE_MS);
         });
         let gate = Gate::closed(if culprit == 0 { contents(1, BYTES) } else { vec![0; BYTES] });
-        let groups = join_behind(&world, &gate, culprit, BYTES, Some(Duration::from_secs(600)));
+        let groups = join_behind(&world, &gate, culprit, BYTES, Duration::from_secs(600));
         gate.wait_for_somebody();
         let others = join(&world, common::group(2, Algorithm::Chain, MEMBERS, 2), |_| in_heap);
         let (since, mut message) = (Instant::now(), 0);
         while since.elapsed() < Duration::from_millis(4 * SILENCE_MS) {
-            others[2].0.send(Region::from_vec(contents(2, 5_000))).unwrap();
+            others[2].0.try_send(Region::from_vec(contents(2, 5_000))).unwrap();
             message += 1;
             for (group, _) in &others {
                 group.wait_complete(message, PATIENCE).unwrap();
@@ -415,7 +419,7 @@ fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |_| {});
         let gate = Gate::closed(vec![1; BYTES]);
-        let groups = join_behind(&world, &gate, culprit, BYTES, Some(Duration::from_secs(4)));
+        let groups = join_behind(&world, &gate, culprit, BYTES, Duration::from_secs(4));
         let access = if culprit == 0 { "read" } else { "write" };
         for (rank, (_, told)) in (0..).zip(&groups) {
             let (failure, regions) = failure_of(told);
@@ -424,7 +428,7 @@ fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
             if rank == culprit {
                 let words = format!("it waits for its storage: {access} of 1000 bytes of the disk");
                 assert!(failure.detail.contains(&words), "{failure}");
-                assert_eq!(regions, [], "memory was handed back that the disk uses");
+                assert!(regions.is_empty(), "memory was handed back that the disk uses");
             }
         }
         drop(groups);
@@ -449,7 +453,7 @@ fn a_group_that_is_given_up_ends_without_its_disk() {
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |_| {});
         let gate = Gate::closed(vec![1; BYTES]);
-        let groups = join_behind(&world, &gate, culprit, BYTES, None);
+        let groups = join_behind(&world, &gate, culprit, BYTES, Duration::MAX);
         gate.wait_for_somebody();
         groups[2].0.abort("enough");
         for (_, told) in &groups {

@@ -28,19 +28,18 @@ pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// How much of a message is encrypted at a time.
 const PART_BYTES: usize = 16 << 10;
 
-/// What a crowded listener's end of a connection looks like here.
+/// Causes that a connection ends with when a listener has closed it for a newer one.
 const CROWDED: [&str; 3] =
     [refusal::HUNG_UP, "instead of sending its greeting", "connection was lost"];
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// How often somebody who is hung up on tries.
+/// Attempts to connect to a listener that closes the connection.
 const TRIES_MAX: u32 = 5;
 
-/// A TCP connection whose two ends have proved to each other who they are, and that nobody else can
-/// read or change: TLS 1.3, in which both ends are known by the key pair that follows from a secret,
-/// or by their certificates.
+/// A TCP connection that is authenticated in both directions and encrypted: TLS 1.3, in which both
+/// ends are identified by the key pair that follows from a secret, or by their certificates.
 ///
-/// Before that each greets the other in clear, with the version of the protocol. One message is a
-/// length and a value in the postcard format.
+/// Before the handshake each end sends a greeting in clear, with the version of the protocol. One
+/// message is a length and a value in the postcard format.
 #[derive(Debug)]
 pub struct Channel {
     /// Shared by the handles.
@@ -48,13 +47,13 @@ pub struct Channel {
     peer: SocketAddr,
     /// Shared by the handles; locked for computing only, never while waiting.
     tls: Arc<Mutex<Connection>>,
-    /// Room for a TLS record. Records are read one by one, so that nothing that follows the last
+    /// The TLS record being read. Records are read one by one, so that nothing that follows the last
     /// message is taken from the stream.
     record: Vec<u8>,
     connected_here: bool,
 }
 
-/// Secrets for what follows on a connection, of which both ends have the same, and nobody else has.
+/// Secrets for what follows on a connection, which its two ends share.
 pub struct SessionKeys {
     /// Protects what this end sends.
     pub sending: Zeroizing<[u8; 32]>,
@@ -75,9 +74,9 @@ impl Channel {
     }
 
     /// Connects to a listener of `host`, which was found at this address, and authenticates. With
-    /// certificates the other end's has to be for that host; the name or IP address that a person
-    /// has given. The listener may refuse this end's certificate only later: then the first receive
-    /// says why.
+    /// certificates the other end's has to be for that host: the name or IP address that a person
+    /// has given. The listener may refuse this end's certificate only later: then the error of the
+    /// first receive has the reason.
     ///
     /// Errors: unreachable, no rdmc, another version, not the credentials that it should have,
     /// deadline.
@@ -106,8 +105,8 @@ impl Channel {
         Self::new(stream, address, tls).authenticate(Vec::new(), deadline)
     }
 
-    /// As [`Channel::connect`], but tries again until somebody listens there, and some times if a
-    /// crowded listener hangs up.
+    /// As [`Channel::connect`], but tries again while nothing listens there, and a few times if a
+    /// crowded listener closes the connection.
     pub fn connect_patiently(
         address: SocketAddr,
         secret: &Secret,
@@ -171,7 +170,7 @@ impl Channel {
             .map_err(|error| Error::System { what: "accepting a connection".into(), error })?;
         // No key is made for a peer that sends no hello.
         let (line, mut hello) = (Line { stream: &stream, peer: address }, Vec::new());
-        line.hear_greeting(deadline)?;
+        line.read_greeting(deadline)?;
         line.read_record(&mut hello, deadline, "handshake").map_err(hung_up)?;
         let tls = tls().map_err(refused_by(address))?;
         Self::new(stream, address, tls).authenticate(hello, deadline)
@@ -183,10 +182,10 @@ impl Channel {
         Self { stream: Arc::new(stream), peer, tls, record: Vec::new(), connected_here }
     }
 
-    /// Proves each end to the other, given what the peer has said so far.
-    fn authenticate(mut self, said: Vec<u8>, deadline: Deadline) -> Result<Self, Error> {
-        if !said.is_empty() {
-            self.take(&said, deadline, "handshake").map_err(hung_up)?;
+    /// Completes the handshake, given what the peer has sent so far.
+    fn authenticate(mut self, sent: Vec<u8>, deadline: Deadline) -> Result<Self, Error> {
+        if !sent.is_empty() {
+            self.take(&sent, deadline, "handshake").map_err(hung_up)?;
         }
         loop {
             self.flush(deadline).map_err(hung_up)?;
@@ -212,8 +211,7 @@ impl Channel {
         self.send_by(message, &|| deadline)
     }
 
-    /// The same for a message that may be long and a peer that may be slow: each 16 KiB of it may take so
-    /// long.
+    /// The same for a long message or a slow peer: `patience` is for each 16 KiB of it.
     pub fn send_steadily<M: Serialize>(
         &mut self,
         message: &M,
@@ -252,8 +250,7 @@ impl Channel {
         self.receive_by(&|| deadline)
     }
 
-    /// The same for a message that may be long and a peer that may be slow: the first part of it, and
-    /// each after another, may take so long; parts are 16 KiB at most.
+    /// The same for a long message or a slow peer: `patience` is for each part of it, of 16 KiB at most.
     pub fn receive_steadily<M: DeserializeOwned>(
         &mut self,
         patience: Duration,
@@ -306,7 +303,7 @@ impl Channel {
     /// The connection itself, still blocking, with nothing unread by this side, and keys for what
     /// follows on it: its ends must protect that themselves.
     ///
-    /// Errors: the peer has said more than it should.
+    /// Errors: the peer has sent more than was asked of it.
     pub fn into_stream(self) -> Result<(TcpStream, SessionKeys), Error> {
         let to_listener = self.export(b"from the connector to the listener")?;
         let to_connector = self.export(b"from the listener to the connector")?;
@@ -316,7 +313,7 @@ impl Channel {
         };
         let unread = self.tls().reader().read(&mut [0]);
         if unread.is_ok() {
-            return Err(peer_error(self.peer, "said more than it was asked for".into()));
+            return Err(peer_error(self.peer, "sent more than was asked of it".into()));
         }
         let _ = self.stream.set_read_timeout(None);
         let _ = self.stream.set_write_timeout(None);
@@ -355,7 +352,7 @@ impl Channel {
         self.tls.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Writes what TLS has to say.
+    /// Writes what TLS has to send.
     fn flush(&mut self, deadline: Deadline) -> Result<(), Error> {
         let mut bytes = Vec::new();
         {
@@ -383,7 +380,7 @@ impl Channel {
 
     fn take(&mut self, record: &[u8], deadline: Deadline, what: &str) -> Result<(), Error> {
         self.process(record).map_err(|error| {
-            // Tells the peer why, if it listens.
+            // The alert that TLS has for the peer.
             let _ = self.flush(deadline);
             peer_error(self.peer, refusal::explain(&error, what))
         })
@@ -439,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_length_is_not_believed() {
+    fn a_message_announced_too_long_is_refused() {
         let deadline = Deadline::after(Duration::from_secs(20));
         let (mut one, mut other) = pair();
         other.send_bytes(&(MESSAGE_BYTES_MAX as u32 + 1).to_le_bytes(), &|| deadline).unwrap();
@@ -493,6 +490,6 @@ mod tests {
         other.send_bytes(&[1, 0, 0, 0, 7, 9], &|| deadline).unwrap();
         assert_eq!(one.receive::<u8>(deadline).unwrap(), 7);
         let error = one.into_stream().map(drop).unwrap_err();
-        assert!(error.to_string().contains("said more"), "{error}");
+        assert!(error.to_string().contains("sent more"), "{error}");
     }
 }

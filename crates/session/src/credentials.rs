@@ -1,5 +1,5 @@
-//! How a root and a receiver that listens prove to each other who they are: by a secret that both
-//! know, or by certificates of an authority that both trust.
+//! How a root and a receiver that listens authenticate each other: by a secret that both have, or by
+//! certificates of an authority that both trust.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use crate::{secret::Secret, tls};
 /// What one end of a [`crate::Channel`] proves, and asks the other to prove.
 #[derive(Clone, Debug)]
 pub enum Credentials {
-    /// Both know it.
+    /// Both have it.
     Secret(Secret),
     /// Each shows a certificate that the other accepts.
     Certificates(Certificates),

@@ -7,7 +7,7 @@ use crate::error::Error;
 /// A moment by which something must have happened, and what for.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
-    /// `None` lies beyond what the clock can tell: it never comes.
+    /// `None` is beyond the clock's range: it never comes.
     at: Option<Instant>,
     timeout: Duration,
 }

@@ -6,7 +6,7 @@ use std::{io, net::SocketAddr};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A peer does not belong here, or is lost; it is named by its address.
+    /// A peer was refused, refused this end, or is lost; it is named by its address.
     #[error("{address}: {cause}")]
     Peer {
         /// Where the peer is.
@@ -27,7 +27,7 @@ pub enum Error {
     System {
         /// What was asked of it.
         what: String,
-        /// Its answer.
+        /// Its error.
         error: io::Error,
     },
 }

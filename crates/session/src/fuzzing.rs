@@ -1,4 +1,4 @@
-//! What fuzzers feed (`./dev fuzz`): what strangers may send, and what is said at a rendezvous.
+//! What fuzzers feed (`./dev fuzz`): what unauthenticated peers send, and messages of a rendezvous.
 
 use std::{
     io::Write,
@@ -31,27 +31,27 @@ fn is_message<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
     true
 }
 
-/// A listener that a stranger calls, who says this and then no more: it must refuse, long before
-/// the deadline. True if the stranger got as far as a whole greeting.
-pub fn strangers(bytes: &[u8]) -> bool {
+/// A listener to which an unauthenticated peer sends these bytes and then no more: it must refuse, long
+/// before the deadline. True if the peer got as far as a whole greeting.
+pub fn handshake(bytes: &[u8]) -> bool {
     const DEADLINE: Duration = Duration::from_secs(20);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it is bound");
-    let mut stranger = TcpStream::connect(address).expect("the listener's queue is empty");
-    let (accepted, _) = listener.accept().expect("somebody has connected");
-    // Kept open until the stranger has gone by a reset: ports that wait would soon be used up.
+    let mut peer = TcpStream::connect(address).expect("the listener's queue is empty");
+    let (accepted, _) = listener.accept().expect("the peer has connected");
+    // Kept open until the peer has sent a reset: ports in TIME_WAIT would soon be used up.
     let _open = accepted.try_clone();
-    let _ = SockRef::from(&stranger).set_linger(Some(Duration::ZERO));
+    let _ = SockRef::from(&peer).set_linger(Some(Duration::ZERO));
     // Longer inputs than the system buffers would wait for a reader.
-    let _ = stranger.set_nonblocking(true);
-    let _ = stranger.write(bytes);
-    let _ = stranger.shutdown(Shutdown::Write);
+    let _ = peer.set_nonblocking(true);
+    let _ = peer.write(bytes);
+    let _ = peer.shutdown(Shutdown::Write);
     let deadline = Deadline::after(DEADLINE);
     let secret = Secret::from_bytes([7; 32]);
-    let error = Channel::accept(accepted, &secret, deadline).expect_err("nobody knows the secret");
+    let error = Channel::accept(accepted, &secret, deadline).expect_err("the peer has no secret");
     assert!(!deadline.left().is_zero(), "took too long: {error}");
-    drop(stranger);
-    !error.to_string().contains("does not speak rdmc") && bytes.len() >= 38
+    drop(peer);
+    !error.to_string().contains("does not use rdmc") && bytes.len() >= 38
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
         testing::replay("rdmc_messages", &seeds, super::messages);
     }
 
-    /// What somebody says first who knows another secret: a greeting, and a hello of TLS.
+    /// What a peer with another secret sends first: a greeting, and a hello of TLS.
     fn another_secret() -> Vec<u8> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -87,24 +87,24 @@ mod tests {
         });
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(&[&b"RDMC"[..], &PROTOCOL_VERSION.to_le_bytes()].concat()).unwrap();
-        let mut said = vec![0; 6 + 5];
-        stream.read_exact(&mut said).unwrap();
-        let hello_bytes = usize::from(u16::from_be_bytes([said[9], said[10]]));
-        said.resize(11 + hello_bytes, 0);
-        stream.read_exact(&mut said[11..]).unwrap();
+        let mut sent = vec![0; 6 + 5];
+        stream.read_exact(&mut sent).unwrap();
+        let hello_bytes = usize::from(u16::from_be_bytes([sent[9], sent[10]]));
+        sent.resize(11 + hello_bytes, 0);
+        stream.read_exact(&mut sent[11..]).unwrap();
         drop(stream);
         caller.join().unwrap();
-        said
+        sent
     }
 
     #[test]
-    fn the_corpus_of_strangers_passes() {
+    fn the_corpus_of_handshakes_passes() {
         let greeting = |version: u16| [&b"RDMC"[..], &version.to_le_bytes(), &[5; 64]].concat();
         let seeds = [
             ("this-version", greeting(PROTOCOL_VERSION)),
             ("another-version", greeting(99)),
             ("another-secret", another_secret()),
         ];
-        testing::replay("rdmc_strangers", &seeds, strangers);
+        testing::replay("session_handshakes", &seeds, handshake);
     }
 }

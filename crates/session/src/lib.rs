@@ -1,12 +1,12 @@
-//! How processes meet and prove to each other who they are, before any block moves.
+//! How processes find and authenticate each other, before any block moves.
 //!
-//! - [`Channel`]: an encrypted connection between two processes that know the same [`Secret`], or have
+//! - [`Channel`]: an encrypted connection between two processes that have the same [`Secret`], or
 //!   certificates ([`Credentials`]), for small typed messages with deadlines.
 //! - [`Listener`]: accepts such connections, with limits on those that have not authenticated.
 //! - [`rendezvous`]: members meet at one address and get the list of all.
 //!
 //! Everything blocks, always with a deadline. A [`Listener`] has threads of its own; all else runs on
-//! the caller's. Nothing here knows of groups.
+//! the caller's. Groups are not a matter of this crate.
 
 #![forbid(unsafe_code)]
 

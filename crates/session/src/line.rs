@@ -27,10 +27,10 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Tells other protocols and other versions apart from members with another secret.
+    /// Exchanges greetings: another protocol or version is an error of its own, apart from another secret.
     pub(crate) fn greet(&self, deadline: Deadline) -> Result<(), Error> {
         self.write_greeting(deadline)?;
-        self.hear_greeting(deadline)
+        self.read_greeting(deadline)
     }
 
     /// One half of [`Line::greet`].
@@ -40,16 +40,16 @@ impl Line<'_> {
     }
 
     /// The other half of [`Line::greet`].
-    pub(crate) fn hear_greeting(&self, deadline: Deadline) -> Result<(), Error> {
+    pub(crate) fn read_greeting(&self, deadline: Deadline) -> Result<(), Error> {
         let mut greeted = [0; GREETING_BYTES];
         self.read(&mut greeted, deadline, "greeting")?;
         if greeted[..4] != MAGIC {
-            return Err(peer_error(self.peer, "does not speak rdmc's protocol".into()));
+            return Err(peer_error(self.peer, "does not use rdmc's protocol".into()));
         }
         let version = u16::from_le_bytes([greeted[4], greeted[5]]);
         if version != PROTOCOL_VERSION {
             let cause = format!(
-                "speaks version {version} of the protocol, this is version {PROTOCOL_VERSION}; \
+                "uses version {version} of the protocol, this is version {PROTOCOL_VERSION}; \
                  install the same rdmc on all hosts"
             );
             return Err(peer_error(self.peer, cause));
@@ -130,41 +130,41 @@ pub(crate) fn greet_at_once(stream: &mut impl Write) -> bool {
 
 /// What a peer has sent before its handshake starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Said {
+pub(crate) enum Sent {
     /// A part of what is expected.
     Part,
     /// What is to be answered: a greeting and a whole hello, or the greeting of another version.
     Hello,
     /// Something else, or the end of the connection.
-    Nonsense,
+    Invalid,
 }
 
-/// Judges what has come, of which `peek` takes nothing.
-pub(crate) fn said_so_far(peek: impl Fn(&mut [u8]) -> io::Result<usize>) -> Said {
+/// Classifies what has come, without consuming it (`peek`).
+pub(crate) fn sent_so_far(peek: impl Fn(&mut [u8]) -> io::Result<usize>) -> Sent {
     let mut bytes = [0; HELLO_BYTES_MAX];
-    let said = match peek(&mut bytes) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Said::Part,
+    let sent = match peek(&mut bytes) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Part,
         Ok(count) if count > 0 => &bytes[..count],
-        _ => return Said::Nonsense,
+        _ => return Sent::Invalid,
     };
     let greeting = greeting();
-    let greeted = said.len().min(MAGIC.len());
-    if said[..greeted] != greeting[..greeted] {
-        return Said::Nonsense;
+    let greeted = sent.len().min(MAGIC.len());
+    if sent[..greeted] != greeting[..greeted] {
+        return Sent::Invalid;
     }
-    let Some((version, record)) = said.split_at_checked(GREETING_BYTES) else { return Said::Part };
+    let Some((version, record)) = sent.split_at_checked(GREETING_BYTES) else { return Sent::Part };
     if *version != greeting {
-        return Said::Hello;
+        return Sent::Hello;
     }
     match *record {
         [HANDSHAKE, _, _, high, low, ref body @ ..] => {
             let whole = usize::from(u16::from_be_bytes([high, low]));
             // What is longer than any hello is read on a thread of its own.
             let expected = whole.min(HELLO_BYTES_MAX - GREETING_BYTES - RECORD_HEAD_BYTES);
-            if body.len() >= expected { Said::Hello } else { Said::Part }
+            if body.len() >= expected { Sent::Hello } else { Sent::Part }
         }
-        [] | [HANDSHAKE, ..] => Said::Part,
-        _ => Said::Nonsense,
+        [] | [HANDSHAKE, ..] => Sent::Part,
+        _ => Sent::Invalid,
     }
 }
 
@@ -187,38 +187,38 @@ pub(crate) fn peer_error(address: SocketAddr, cause: String) -> Error {
 mod tests {
     use super::*;
 
-    fn judged(said: &[u8]) -> Said {
-        said_so_far(|into| {
-            let count = said.len().min(into.len());
-            into[..count].copy_from_slice(&said[..count]);
+    fn judged(sent: &[u8]) -> Sent {
+        sent_so_far(|into| {
+            let count = sent.len().min(into.len());
+            into[..count].copy_from_slice(&sent[..count]);
             Ok(count)
         })
     }
 
     #[test]
-    fn a_hello_is_told_from_its_parts_and_from_nonsense() {
+    fn a_hello_is_distinguished_from_its_parts_and_from_invalid_bytes() {
         let hello = [&greeting()[..], &[HANDSHAKE, 3, 1, 0, 3, 1, 2, 3]].concat();
-        assert_eq!(judged(&hello), Said::Hello);
-        assert_eq!(judged(&[&hello[..], &[7]].concat()), Said::Hello);
+        assert_eq!(judged(&hello), Sent::Hello);
+        assert_eq!(judged(&[&hello[..], &[7]].concat()), Sent::Hello);
         for length in 1..hello.len() {
-            assert_eq!(judged(&hello[..length]), Said::Part, "{length}");
+            assert_eq!(judged(&hello[..length]), Sent::Part, "{length}");
         }
         for place in [0, 3, GREETING_BYTES] {
             let mut other = hello.clone();
             other[place] ^= 1;
-            assert_eq!(judged(&other), Said::Nonsense, "{place}");
+            assert_eq!(judged(&other), Sent::Invalid, "{place}");
         }
-        assert_eq!(judged(&[]), Said::Nonsense);
+        assert_eq!(judged(&[]), Sent::Invalid);
     }
 
     #[test]
     fn other_versions_and_lengths_that_no_hello_has_are_answered() {
         let mut other = greeting();
         other[4] ^= 1;
-        assert_eq!(judged(&other), Said::Hello);
+        assert_eq!(judged(&other), Sent::Hello);
         let mut long = [&greeting()[..], &[HANDSHAKE, 3, 1, 255, 255]].concat();
-        assert_eq!(judged(&long), Said::Part);
+        assert_eq!(judged(&long), Sent::Part);
         long.resize(HELLO_BYTES_MAX, 0);
-        assert_eq!(judged(&long), Said::Hello);
+        assert_eq!(judged(&long), Sent::Hello);
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 
 /// How long a connection may take to authenticate.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Out of descriptors or threads: that passes.
+/// The pause when the system is out of descriptors or threads.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts connections until it is closed or dropped, each authenticated on a thread of its own.
@@ -70,7 +70,7 @@ impl Listener {
         })
     }
 
-    /// Starts to accept, for a listener that is done with each connection when `answer` returns. That
+    /// Starts to accept, for a listener that is done with each connection when `answer` returns. `answer`
     /// gets each authenticated connection on its own thread (of 256 KiB of stack), and may block. As
     /// long as it keeps the [`Handshake`], [`Listener::close`] shuts the connection down and waits for
     /// it. Errors are logged.
@@ -113,7 +113,7 @@ impl Listener {
     }
 
     /// Stops accepting, shuts down connections in their handshake, and those of which a [`Handshake`]
-    /// is kept, and waits for them. Answers what has not ended by the deadline; asked again, nothing.
+    /// is kept, and waits for them. Returns what has not ended by the deadline; the second call, nothing.
     pub fn close(&mut self, deadline: Deadline) -> Vec<String> {
         if self.shared.closed.load(Ordering::Acquire) {
             return Vec::new();
@@ -153,7 +153,7 @@ where
         if shared.closed.load(Ordering::Acquire) {
             return;
         }
-        // Out of descriptors or threads: that passes. The peer tries again, or finds out.
+        // Out of descriptors or threads. The connection is closed; the peer may try again.
         let started = accepted.and_then(|stream| authenticate(stream, shared, serve));
         if started.is_err() {
             thread::sleep(PAUSE);

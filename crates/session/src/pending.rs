@@ -121,7 +121,7 @@ impl PendingConnections {
         let _ = stream.set_nodelay(true);
         let number = self.accepted;
         self.accepted += 1;
-        // An empty connection has room for a greeting; without one the connection could not go on.
+        // The send buffer of a new connection takes a greeting; without one it could not go on.
         let greeted = line::greet_at_once(&mut stream);
         let interest = Interest::READABLE;
         let registered = self.poll.registry().register(&mut stream, Token(number), interest);
@@ -133,10 +133,10 @@ impl PendingConnections {
     /// Looks at what a peer has sent, without taking it.
     fn look_at(&mut self, number: usize) {
         let Some(connection) = self.pending.get(&number) else { return };
-        let sent = line::said_so_far(|into| connection.stream.peek(into));
-        if sent == line::Said::Nonsense {
+        let sent = line::sent_so_far(|into| connection.stream.peek(into));
+        if sent == line::Sent::Invalid {
             self.pending.remove(&number);
-        } else if sent == line::Said::Hello
+        } else if sent == line::Sent::Hello
             && let Some(Pending { mut stream, .. }) = self.pending.remove(&number)
         {
             let gone = self.poll.registry().deregister(&mut stream);

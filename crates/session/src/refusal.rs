@@ -1,4 +1,4 @@
-//! Why a handshake did not work out, in words that say what to do.
+//! Why a handshake failed, with the remedy.
 
 use certificates::NotAllowed;
 use rustls::{AlertDescription as Alert, CertificateError, Error, OtherError, PeerIncompatible};
@@ -74,9 +74,7 @@ fn refused(alert: Alert) -> String {
         Alert::CertificateExpired => "it has expired, or is not valid yet; issue a new one",
         Alert::BadCertificate => "it is not for the name by which that host calls this one",
         Alert::UnsupportedCertificate => "it is for something else (extended key usage)",
-        Alert::CertificateUnknown => {
-            "that host says why (`rdmc receive --allow` names others, perhaps)"
-        }
+        Alert::CertificateUnknown => "that host reports why; it may allow other names alone",
         other => return format!("{other:?}"),
     };
     format!("it does not accept this host's certificate: {why}")

@@ -1,7 +1,7 @@
-//! Members meet at one address and learn of each other.
+//! Members meet at one address and exchange theirs.
 //!
 //! One process (usually the root's) calls [`host`] with a listener; every other calls [`join`]
-//! with that address. Each says under which address its context listens; all get the same list.
+//! with that address. Each sends the address on which its context listens; all get the same list.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -16,7 +16,8 @@ use crate::{
     listener::Listener, secret::Secret,
 };
 
-/// How long one that joins may take to say so, and how long hanging up on others may take in the end.
+/// How long a member that joins may take to send its address, and how long closing the other
+/// connections may take in the end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ pub(crate) enum Answer {
     Refused(String),
 }
 
-/// Waits until `members - 1` others have joined, and returns everybody's address by rank. The
+/// Waits until `members - 1` others have joined, and returns all addresses by rank. The
 /// caller has rank 0 and listens on `own`. Connections that do not authenticate are ignored.
 ///
 /// Errors: deadline (names how many are missing), the system refuses.
@@ -85,7 +86,7 @@ impl Meeting {
         self.joined.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits for all, at most until the deadline. Answers how many are missing.
+    /// Waits for all, at most until the deadline. Returns how many are missing.
     fn wait(&self, deadline: Deadline) -> usize {
         let joined = self
             .changed
@@ -105,7 +106,7 @@ impl Meeting {
         if address.ip().is_unspecified() {
             address.set_ip(channel.peer().ip());
         }
-        // Who has a place is not hung up on when the rendezvous is over.
+        // The connection of a member with a place stays open when the rendezvous is over.
         drop(handshake);
         let mut joined = self.joined();
         let free = |place: &Option<_>| place.is_none();
@@ -135,7 +136,7 @@ fn missing(joined: &Joined) -> usize {
     joined.iter().skip(1).filter(|member| member.is_none()).count()
 }
 
-/// Joins at a rendezvous: says where this context listens, and returns this member's rank and
+/// Joins at a rendezvous: sends where this context listens, and returns this member's rank and
 /// everybody's address. An unspecified IP in `own` (`0.0.0.0` or `::`) means the one by which
 /// this process reaches the rendezvous.
 ///

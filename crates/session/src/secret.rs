@@ -4,7 +4,7 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// 32 random bytes that whoever may take part knows. Wiped from memory when dropped; never shown
+/// 32 random bytes that all members share. Wiped from memory when dropped; never shown
 /// by `Debug`. Hand it over on a protected channel, not in arguments or environment variables.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; 32]>);
@@ -40,7 +40,7 @@ impl Secret {
         self.0.clone()
     }
 
-    /// What the key pair is made of by which those who know the secret know each other.
+    /// The seed of the key pair by which members identify each other.
     pub(crate) fn identity_seed(&self) -> Zeroizing<[u8; 32]> {
         Zeroizing::new(blake3::derive_key("rdmc 2026-11-21 identity of a session", &*self.0))
     }

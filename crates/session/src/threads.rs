@@ -16,7 +16,7 @@ pub struct Threads(Mutex<Vec<Running>>);
 
 #[derive(Debug)]
 struct Running {
-    /// What a wait for it waits for, in words.
+    /// What has not ended as long as it runs, in words.
     what: String,
     handle: JoinHandle<()>,
     /// Disconnected once the thread's body is over: nothing is ever sent.
@@ -24,7 +24,7 @@ struct Running {
 }
 
 impl Threads {
-    /// Starts a thread of this name; `what` is what somebody who waits for it in vain is told.
+    /// Starts a thread of this name; `what` stands for it in what [`Threads::join`] returns.
     ///
     /// Errors: the system has no thread to give.
     pub fn spawn(
@@ -45,8 +45,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until all have ended, but for the calling thread. Answers what those do that have not by
-    /// the deadline: they are left to themselves, and end when what they wait for happens.
+    /// Waits until all have ended, but for the calling thread. Returns what has not by the deadline: those
+    /// threads are detached, and end when what they wait for happens.
     pub fn join(&self, deadline: Deadline) -> Vec<String> {
         let own = thread::current().id();
         let threads = std::mem::take(&mut *self.lock());

@@ -1,9 +1,9 @@
-//! TLS 1.3 between members that know the same secret (docs/decisions/links.md).
+//! TLS 1.3 between members that have the same secret (docs/decisions/links.md).
 //!
 //! Both ends have the one key pair that follows from the secret, show its public half as a raw
-//! public key (RFC 7250), and accept that key and no other. So who gets past the handshake knows
-//! the secret; nothing of it crosses the wire; and what is said later is kept from everybody,
-//! whoever learns the secret afterwards.
+//! public key (RFC 7250), and accept that key and no other. So a completed handshake proves
+//! possession of the secret; nothing of the secret crosses the wire; and what is sent later stays
+//! confidential if the secret leaks afterwards (forward secrecy).
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -64,7 +64,7 @@ pub(crate) fn listener(secret: &Secret) -> Result<Connection, Error> {
     ServerConnection::new(Arc::new(config)).map(Connection::Server)
 }
 
-/// Accepts whoever has the same key.
+/// Accepts peers with the same key.
 #[derive(Debug)]
 struct Twin {
     own: Arc<CertifiedKey>,
@@ -90,22 +90,39 @@ impl Twin {
         }
         Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
     }
-
-    fn verify(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.recognise(shown)?;
-        let key = SubjectPublicKeyInfoDer::from(shown.as_ref());
-        verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms)
-    }
 }
 
-/// Only for a version of TLS that is not offered.
-fn refused() -> Result<HandshakeSignatureValid, Error> {
-    Err(Error::General("TLS 1.3 only".into()))
+/// What the verifiers of both sides have in common: raw public keys, in TLS 1.3 only.
+macro_rules! verify_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(Error::General("TLS 1.3 only".into()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            shown: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.recognise(shown)?;
+            let key = SubjectPublicKeyInfoDer::from(shown.as_ref());
+            verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
 }
 
 impl ServerCertVerifier for Twin {
@@ -120,31 +137,7 @@ impl ServerCertVerifier for Twin {
         self.recognise(shown).map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        refused()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify(message, shown, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    verify_signatures!();
 }
 
 impl ClientCertVerifier for Twin {
@@ -161,29 +154,5 @@ impl ClientCertVerifier for Twin {
         self.recognise(shown).map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        refused()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify(message, shown, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    verify_signatures!();
 }

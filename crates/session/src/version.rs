@@ -1,4 +1,4 @@
-//! Which protocol members speak.
+//! The version of the protocol between members.
 
-/// The version of everything that members say to each other. Different versions refuse each other.
+/// The version of all messages between members. Different versions refuse each other.
 pub const PROTOCOL_VERSION: u16 = 6;

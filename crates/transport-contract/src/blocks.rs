@@ -10,7 +10,7 @@ use crate::{
     rig::Rig,
 };
 
-/// Bytes before and after posted memory, which nobody may write.
+/// Bytes before and after posted memory, which may not be written.
 const MARGIN_BYTES: usize = 64;
 
 #[track_caller]
@@ -191,7 +191,7 @@ pub fn one_block_to_several_peers_at_once<H: Harness>(harness: &mut H) {
     assert!(source.write(0..BYTES).is_ok(), "all sends are reported, but a lease is out");
 }
 
-/// Endpoints of one member are told apart.
+/// Endpoints of one member are distinguished.
 pub fn everybody_sends_to_everybody<H: Harness>(harness: &mut H) {
     const MEMBERS: usize = 5;
     const BYTES: usize = 40_000;
@@ -225,7 +225,7 @@ pub fn everybody_sends_to_everybody<H: Harness>(harness: &mut H) {
     }
 }
 
-/// Handing back: a posted receive excludes everybody until it completes. (Of a send only the last
+/// Handing back: a posted receive excludes all other leases until it completes. (Of a send only the last
 /// moment is known: a transport may copy a small block and need the memory no more.)
 pub fn memory_is_held_until_it_is_handed_back<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
@@ -240,7 +240,7 @@ pub fn memory_is_held_until_it_is_handed_back<H: Harness>(harness: &mut H) {
     assert_pattern(&into, 10..90, 2);
 }
 
-/// More than [`Transport::block_bytes_max`] is refused, by name, and harms nothing.
+/// More than [`Transport::block_bytes_max`] is refused, by name, and affects nothing else.
 pub fn a_block_over_the_limit_is_refused<H: Harness>(harness: &mut H) {
     /// A limit above this cannot be reached by memory that a test can have.
     const TESTABLE_BYTES_MAX: u64 = 1 << 36;
@@ -250,7 +250,7 @@ pub fn a_block_over_the_limit_is_refused<H: Harness>(harness: &mut H) {
     if bytes > TESTABLE_BYTES_MAX || usize::try_from(bytes).is_err() {
         return;
     }
-    // Address space alone: nobody touches it.
+    // Address space alone: it is never accessed.
     let region = Region::zeroed(bytes as usize);
     let whole = 0..region.len();
     let expected = PostError::TooLarge { bytes, bytes_max };

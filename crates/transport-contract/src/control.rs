@@ -32,7 +32,7 @@ pub fn control_words_arrive_whole_and_in_order<H: Harness>(harness: &mut H) {
     }
 }
 
-/// A word that is empty or too long is refused where it is written; the peer never hears of it.
+/// A word that is empty or too long is refused where it is written, and never sent.
 pub fn control_words_of_a_wrong_length_are_refused<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
     for bytes in [0, CONTROL_BYTES_MAX + 1, 70_000] {

@@ -47,7 +47,7 @@ pub(crate) fn exchange<H: Harness>(rig: &mut Rig<'_, H>, from: usize, to: usize,
 }
 
 /// Posted receives, and sends that were not begun, are cancelled on both sides; then each side
-/// hears of the end once, and other endpoints know nothing of it.
+/// reports the end once, and other endpoints are not affected.
 pub fn a_close_cancels_what_is_posted<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 3);
     let into = poisoned(500);
@@ -71,7 +71,7 @@ pub fn a_close_cancels_what_is_posted<H: Harness>(harness: &mut H) {
     rig.pump_for(SETTLE);
 }
 
-/// What was written before the close is delivered before the peer hears of the close.
+/// What was written before the close is delivered before the peer reports the close.
 pub fn control_words_before_a_close_arrive<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
     let words: Vec<[u8; 3]> = (0..200).map(|index| [1, 2, index]).collect();
@@ -97,7 +97,7 @@ pub fn closing_twice_is_harmless<H: Harness>(harness: &mut H) {
     assert_closed_by_peer(&rig, 1, 0);
 }
 
-/// When both sides close, both are told that it went as they asked.
+/// When both sides close, both report that the endpoint was closed.
 pub fn both_sides_may_close_at_once<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
     let into = poisoned(20);

@@ -81,7 +81,7 @@ pub fn a_death_in_the_middle_of_blocks<H: Harness>(harness: &mut H) {
     }
 }
 
-/// A transport that is dropped leaves nobody behind who could touch memory.
+/// A transport that is dropped leaves nothing behind that could access memory.
 pub fn a_dropped_transport_hands_back_its_memory<H: Harness>(harness: &mut H) {
     const BYTES: usize = 3 << 20;
     let mut rig = Rig::new(harness, 2);
@@ -95,7 +95,7 @@ pub fn a_dropped_transport_hands_back_its_memory<H: Harness>(harness: &mut H) {
     rig.kill(1);
     assert!(source.write(0..BYTES).is_ok(), "a send of a dropped transport keeps its lease");
     assert!(into.write(0..BYTES).is_ok(), "a receive of a dropped transport keeps its lease");
-    // The survivor, which knows nothing yet, writes to memory that is not the dead one's any more.
+    // The survivor, which has not noticed yet, sends to memory that is not the killed one's any more.
     into.write(0..BYTES).expect("just seen").fill(crate::patterns::POISON);
     rig.pump("the survivor's end", |rig| rig.end(0, 1).is_some());
     assert_poison(&into, 0..BYTES);

@@ -13,13 +13,15 @@ pub trait Harness {
     /// member i's endpoint to member j (`None` for i = j).
     fn network(&mut self, members: usize) -> Network<Self::Transport>;
 
-    /// Kills member `index` the way a crashed process dies: connections are lost without a word.
-    /// Leaves `None` in its place.
-    fn kill(&mut self, network: &mut Network<Self::Transport>, index: usize);
+    /// Kills member `index` the way a crashed process dies: connections are lost without a close.
+    /// Leaves `None` in its place. By default, drops the transport.
+    fn kill(&mut self, network: &mut Network<Self::Transport>, index: usize) {
+        network.members[index] = None;
+    }
 
-    /// Makes member `index` stop answering while its connections stay, and tells within which time
+    /// Makes member `index` stop answering while its connections stay, and returns within which time
     /// its peers must report [`transport::Cause::Silent`]. The suite does not poll it from then on;
-    /// where that is enough, there is nothing left to do here but to tell the time.
+    /// where that is enough, there is nothing left to do here but to return the time.
     ///
     /// `None` (the default) skips the clause, for networks that cannot do this to a member.
     fn silence(
@@ -54,4 +56,23 @@ pub struct Network<T> {
     pub members: Vec<Option<T>>,
     /// `endpoints[i][j]`: member i's endpoint to member j.
     pub endpoints: Vec<Vec<Option<EndpointId>>>,
+}
+
+impl<T: Transport> Network<T> {
+    /// Connects each pair of members once, by the two links that `links` makes for them.
+    pub fn connected(
+        mut transports: Vec<T>,
+        mut links: impl FnMut((usize, &T), (usize, &T)) -> (T::Link, T::Link),
+    ) -> Self {
+        let members = transports.len();
+        let mut endpoints = vec![vec![None; members]; members];
+        for left in 0..members {
+            for right in left + 1..members {
+                let (one, other) = links((left, &transports[left]), (right, &transports[right]));
+                endpoints[left][right] = Some(transports[left].open(one).expect("a link"));
+                endpoints[right][left] = Some(transports[right].open(other).expect("a link"));
+            }
+        }
+        Self { members: transports.into_iter().map(Some).collect(), endpoints }
+    }
 }

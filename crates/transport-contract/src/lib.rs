@@ -1,6 +1,6 @@
 //! The one contract test suite that every transport passes.
 //!
-//! A transport's `tests/contract.rs` implements [`Harness`] and then says
+//! A transport's `tests/contract.rs` implements [`Harness`] and then has
 //! `transport_contract::contract_tests!(MyHarness::new());`, which makes one `#[test]` of each clause of the
 //! contract at [`transport::Transport`]. To test several shapes of one transport, put one invocation into
 //! each of several modules.

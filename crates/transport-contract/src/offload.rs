@@ -73,7 +73,7 @@ pub fn offloaded_sends_start_with_nobody_polling<H: Harness>(harness: &mut H) {
 }
 
 /// Blocks that are sent in another order than their receives were posted in, and sends that were
-/// posted in another order than they start in, end where their immediates say.
+/// posted in another order than they start in, end where their immediates direct them.
 pub fn offloaded_blocks_match_by_their_immediates<H: Harness>(harness: &mut H) {
     const COUNT: usize = 6;
     let Some(mut rig) = offloading_rig(harness, 3) else { return };
@@ -95,7 +95,7 @@ pub fn offloaded_blocks_match_by_their_immediates<H: Harness>(harness: &mut H) {
         rig.offloaded_send(0, 1, &source, 0..source.len(), immediate_of(block), &[]);
         exchange(&mut rig, 1, 2, 3);
     }
-    // The last member may know before the middle one has looked.
+    // The last member's completion may come before the middle one has polled.
     rig.pump("all blocks", |rig| {
         hops.iter()
             .all(|&(_, _, received, end)| rig.succeeded(1, received) && rig.succeeded(2, end))
@@ -256,7 +256,7 @@ pub fn a_dropped_transport_hands_back_offloaded_memory<H: Harness>(harness: &mut
     assert!(middle.write(0..BYTES).is_ok(), "dropped, but a lease is out");
 }
 
-/// An immediate names one open receive of an endpoint; a receive that nobody posted releases
+/// An immediate names one open receive of an endpoint; a receive that was not posted releases
 /// nothing.
 pub fn offloaded_posts_that_make_no_sense_are_refused<H: Harness>(harness: &mut H) {
     let Some(mut rig) = offloading_rig(harness, 2) else { return };

@@ -7,7 +7,7 @@ use transport::{PeerMemory, Region};
 /// What memory is filled with before anything is received into it.
 pub(crate) const POISON: u8 = 0xA7;
 
-/// Bytes that tell blocks, and places in blocks, apart.
+/// Bytes that differ between blocks, and between places in blocks.
 pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..bytes)

@@ -1,4 +1,4 @@
-//! The bench on which clauses are tried: posts, turns of polling, and what must hold always.
+//! What clauses run on: posts, turns of polling, and what must hold always.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -17,7 +17,7 @@ use crate::harness::{Harness, Network};
 /// No clause waits longer than this, by the clock of a transport, for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a member waits in `poll` when nobody had anything to report.
+/// How long a member waits in `poll` when no member had anything to report.
 const TURN: Duration = Duration::from_millis(1);
 
 /// So many of the last posts and completions are printed when a clause fails.
@@ -36,7 +36,7 @@ struct Post {
     kind: Kind,
     region: Region,
     range: Range<usize>,
-    /// Nobody else has a lease of the range, so it must be free when the post completes.
+    /// There is no other lease of the range, so it must be free when the post completes.
     alone: bool,
 }
 
@@ -362,7 +362,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         }
     }
 
-    /// Polls one member, and takes in what it reports. Answers how much that was.
+    /// Polls one member, and takes in what it reports. Returns how much that was.
     pub(crate) fn poll(&mut self, member: usize, wait: Duration) -> usize {
         let mut completions = Vec::new();
         self.transport(member).poll(&mut completions, wait);
@@ -495,7 +495,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         (0..self.network.members.len()).filter(alive).filter(polled).collect()
     }
 
-    /// One turn: everybody is polled, and if nobody has anything to report, one waits a little.
+    /// One turn: all members are polled, and if none has anything to report, one waits a little.
     fn turn(&mut self) {
         let members = self.polled_members();
         let reported: usize = members.iter().map(|&member| self.poll(member, Duration::ZERO)).sum();
@@ -511,7 +511,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.network.members[first].as_ref().expect("it is alive").now()
     }
 
-    /// Polls all members by turns until `enough`. `what` says what is waited for.
+    /// Polls all members by turns until `enough`. `what` names what is waited for.
     pub(crate) fn pump(&mut self, what: &str, enough: impl Fn(&Self) -> bool) {
         let deadline = self.now() + PATIENCE;
         while !enough(self) {

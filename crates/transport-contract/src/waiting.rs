@@ -1,4 +1,4 @@
-//! Clauses about who waits for whom, and how a wait ends.
+//! Clauses about what delays a member, and how a wait ends.
 
 use std::{
     sync::Arc,
@@ -18,7 +18,7 @@ use crate::{
 /// What a call that does not wait takes at the most, on a machine that is busy with other tests.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// Far longer than [`AT_ONCE`]; nobody should sit it out.
+/// Far longer than [`AT_ONCE`]: no wait should take so long.
 const LONG: Duration = Duration::from_secs(15);
 
 /// Back-pressure stays where it is: traffic to a member that does not poll waits, all other
@@ -108,8 +108,8 @@ pub fn the_waker_ends_a_wait<H: Harness>(harness: &mut H) {
     assert!(other.join().is_ok());
 }
 
-/// A waker that was used between two polls is not forgotten: otherwise whoever checks for work and
-/// then waits could miss what came in between.
+/// A waker that was used between two polls is not forgotten: otherwise a caller that checks for work
+/// and then waits could miss what came in between.
 pub fn a_wake_before_the_wait_counts<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
     let waker = rig.transport(0).waker();

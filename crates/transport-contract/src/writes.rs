@@ -1,4 +1,4 @@
-//! Clauses about one-sided writes. Where a transport has none, each says so and passes.
+//! Clauses about one-sided writes. Where a transport has none, each prints so and passes.
 
 use transport::{Cause, Completion, PostError, Transport};
 
@@ -8,7 +8,7 @@ use crate::{
     rig::Rig,
 };
 
-/// A rig of members that can write, or `None` and a line that says so.
+/// A rig of members that can write; `None`, with a line printed, where they cannot.
 fn rig<H: Harness>(harness: &mut H, members: usize) -> Option<Rig<'_, H>> {
     let mut rig = Rig::new(harness, members);
     if rig.transport(0).one_sided().is_none() {
@@ -130,7 +130,7 @@ pub fn writes_blocks_and_words_interleave<H: Harness>(harness: &mut H) {
 }
 
 /// A write that does not fit, or to a key that was not exposed, breaks the connection, writes
-/// nothing, and disturbs no other. Which of the two ends is told why depends on the network.
+/// nothing, and disturbs no other. Which of the two ends reports why depends on the network.
 pub fn a_write_outside_breaks_the_endpoint<H: Harness>(harness: &mut H) {
     for (key, offset, bytes) in
         [(7, 1, 100), (7, 101, 0), (7, u64::MAX, 1), (7, 50, 3 << 20), (8, 0, 10)]

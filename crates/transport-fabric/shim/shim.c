@@ -322,10 +322,10 @@ long rdmc_cq_read(void *cq, struct rdmc_completion *out, size_t count) {
 }
 
 int rdmc_eq_read(void *eq, struct rdmc_event *out) {
-    /* Room for the parameter behind the entry; providers cut it to what fits. */
+    /* With space for the parameter behind the entry; providers cut it to what fits. */
     union {
         struct fi_eq_cm_entry entry;
-        uint8_t room[sizeof(struct fi_eq_cm_entry) + 256];
+        uint8_t bytes[sizeof(struct fi_eq_cm_entry) + 256];
     } event;
     uint32_t kind = 0;
     memset(out, 0, sizeof *out);

@@ -27,7 +27,7 @@ pub struct Offers(Infallible);
 #[derive(Debug)]
 pub struct Offer(Infallible);
 
-/// Two ends that know of each other.
+/// The offers of both ends.
 #[derive(Debug)]
 pub struct FabricLink(Infallible);
 
@@ -63,7 +63,7 @@ impl Offer {
 }
 
 impl FabricLink {
-    /// Joins what both ends have told.
+    /// Joins the offers of both ends.
     pub fn new(_: TcpLink, _: Role, ours: Offer, _: &[u8]) -> Result<Self, FabricError> {
         match ours.0 {}
     }

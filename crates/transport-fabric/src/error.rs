@@ -29,7 +29,7 @@ pub enum FabricError {
         /// In libfabric's words.
         why: String,
     },
-    /// What the peer has told about its end makes no sense.
+    /// The peer's offer is invalid.
     #[error("the peer's offer cannot be used: {0}")]
     Offer(String),
 }

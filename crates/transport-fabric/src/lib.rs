@@ -1,15 +1,15 @@
 //! [`Transport`](transport::Transport) over libfabric: RDMA where there is RDMA.
 //!
 //! Works with the providers `verbs`, `tcp` and `sockets` by connected message endpoints and with
-//! `shm`, `efa` and `cxi` by reliable datagrams; docs/fabrics.md in the repository tells which of
+//! `shm`, `efa` and `cxi` by reliable datagrams; docs/fabrics.md in the repository lists which of
 //! them were run, on what, and what each cannot. `shm` joins processes: a link with both ends in one
 //! is refused. libfabric is opened when a fabric is started, not linked: without it
-//! (or where its headers were missing at build time) starting says so in [`FabricError`], and TCP
+//! (or where its headers were missing at build time) starting fails with [`FabricError`], and TCP
 //! still works.
 //!
 //! # How a link works
 //! Both ends exchange [`Offer`]s over the authenticated connection that bootstrap has made, and keep
-//! that connection: the *lifeline*, a TCP endpoint that tells within seconds when a peer is dead or
+//! that connection: the *lifeline*, a TCP endpoint that reports within seconds when a peer is dead or
 //! silent, which queue pairs that retry for ever do not, and over which a close is agreed.
 //!
 //! - Blocks are two-sided sends with 32 bits of immediate data, spread over the *rails* (one
@@ -25,17 +25,16 @@
 //!   copy of the piece ([`Copies`]).
 //! - Offloaded blocks are deferred work of the provider, with a counter for each operation, on the
 //!   first rail; `sockets` and `cxi` have that.
-//! - A fabric over which nothing completes for [`FabricSettings::answer_timeout`] is given up, though
-//!   the lifeline lives.
+//! - A link over whose fabric nothing completes for [`FabricSettings::answer_timeout`] breaks, even if
+//!   its lifeline is up.
 //!
 //! # Threads
 //! The transport has no thread of its own (some providers have); all work is done in `poll`, by the
 //! thread that calls it. [`Offers`] may be used from any thread.
 //!
 //! # Trust
-//! A link number and a cookie of 128 random bits tell whom a connection belongs to; nobody else's is
-//! accepted. What peers write lands in slots and in memory that was exposed to them, and is checked
-//! before it is used. RDMA itself knows neither encryption nor authentication: whoever can send
+//! A link number and a cookie of 128 random bits assign a connection to its link; others are refused. What peers write lands in slots and in memory that was exposed to them, and is checked
+//! before it is used. RDMA itself has neither encryption nor authentication: any host that can send
 //! packets with a queue pair's number on the network can disturb it.
 
 mod discovery;

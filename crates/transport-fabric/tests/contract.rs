@@ -4,17 +4,13 @@
 //! Without libfabric there is nothing to test. RDMC_TEST_VERBS=10.0.0.1,10.0.0.2 names addresses of
 //! RDMA devices of this host, which the members of the verbs tests take by turns;
 //! RDMC_TEST_RAILS=rxe1,rxe2/rxe3,rxe4 the devices themselves, for members with several.
-#![cfg(libfabric)]
-
-mod common;
 
 use std::time::Duration;
 
-use transport::EndpointId;
 use transport_contract::{Harness, Network};
 use transport_fabric::FabricTransport;
 
-use common::{Place, connect, start};
+use crate::common::{self, Place, links, start};
 
 /// Transports of this process, each pair connected.
 struct Fabric {
@@ -60,22 +56,9 @@ impl Harness for Fabric {
     type Transport = FabricTransport;
 
     fn network(&mut self, members: usize) -> Network<FabricTransport> {
-        let mut transports: Vec<FabricTransport> =
-            (0..members).map(|member| start(&self.places[member % self.places.len()])).collect();
-        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
-        let pairs = (0..members).flat_map(|right| (0..right).map(move |left| (left, right)));
-        for (left, right) in pairs {
-            let (head, tail) = transports.split_at_mut(right);
-            let (one, other) = connect(&mut head[left], &mut tail[0]);
-            endpoints[left][right] = Some(one);
-            endpoints[right][left] = Some(other);
-        }
-        Network { members: transports.into_iter().map(Some).collect(), endpoints }
-    }
-
-    /// Dropping a transport closes everything without a goodbye, as the end of a process does.
-    fn kill(&mut self, network: &mut Network<FabricTransport>, index: usize) {
-        network.members[index] = None;
+        let place = |member: usize| &self.places[member % self.places.len()];
+        let transports = (0..members).map(|member| start(place(member))).collect();
+        Network::connected(transports, |(_, one), (_, other)| links(one, other))
     }
 
     /// Not to be polled is enough: nobody answers, and the connections stay.

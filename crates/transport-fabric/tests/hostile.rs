@@ -1,8 +1,5 @@
 //! A peer that breaks the rules before or beside the fabric's own connection breaks its own link,
-//! with a cause that says how, and no other.
-#![cfg(libfabric)]
-
-mod common;
+//! with a cause that names the violation, and no other.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +7,11 @@ use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
 use transport_tcp::{TcpConfig, TcpTransport};
 
-use common::{Place, connect, start, stream_pair};
+use crate::common::{Place, connect, start, stream_pair};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Polls until this endpoint has ended; answers why, and how many posts were handed back.
+/// Polls until this endpoint has ended; returns why, and how many posts were handed back.
 #[track_caller]
 fn end_of(transport: &mut FabricTransport, endpoint: EndpointId) -> (Cause, usize) {
     let deadline = Instant::now() + PATIENCE;
@@ -36,17 +33,17 @@ fn end_of(transport: &mut FabricTransport, endpoint: EndpointId) -> (Cause, usiz
 
 /// Polls both until the first of them has something to report.
 #[track_caller]
-fn hear(listener: &mut FabricTransport, speaker: &mut FabricTransport) -> Vec<Completion> {
-    let (deadline, mut heard) = (Instant::now() + PATIENCE, Vec::new());
-    while heard.is_empty() {
+fn poll_both(receiver: &mut FabricTransport, sender: &mut FabricTransport) -> Vec<Completion> {
+    let (deadline, mut completions) = (Instant::now() + PATIENCE, Vec::new());
+    while completions.is_empty() {
         assert!(Instant::now() < deadline, "no word came");
-        speaker.poll(&mut Vec::new(), Duration::from_millis(1));
-        listener.poll(&mut heard, Duration::from_millis(1));
+        sender.poll(&mut Vec::new(), Duration::from_millis(1));
+        receiver.poll(&mut completions, Duration::from_millis(1));
     }
-    heard
+    completions
 }
 
-/// A transport with a link whose peer has said these words on its lifeline, and never connects.
+/// A transport with a link whose peer has sent these words on its lifeline, and never connects.
 fn after(words: &[&[u8]]) -> (FabricTransport, EndpointId, TcpTransport) {
     let mut settings = FabricSettings::new("tcp");
     settings.near = Some([127, 0, 0, 1].into());
@@ -85,16 +82,16 @@ fn word(code: u8, numbers: &[u64]) -> Vec<u8> {
 
 #[test]
 fn words_that_make_no_sense() {
-    assert_protocol(&[b"?"], "wrong on the lifeline");
-    assert_protocol(&[&word(1, &[1, 2, 3])], "wrong on the lifeline");
+    assert_protocol(&[b"?"], "invalid word on the lifeline");
+    assert_protocol(&[&word(1, &[1, 2, 3])], "invalid word on the lifeline");
     let hello = word(1, &[0, 0]);
-    assert_protocol(&[&hello, &hello], "wrong on the lifeline");
+    assert_protocol(&[&hello, &hello], "invalid word on the lifeline");
 }
 
 #[test]
 fn addresses_that_do_not_exist() {
-    assert_protocol(&[&word(1, &[0, u64::MAX])], "wrong on the lifeline");
-    assert_protocol(&[&word(2, &[1, 0, u64::MAX, 2])], "wrong on the lifeline");
+    assert_protocol(&[&word(1, &[0, u64::MAX])], "invalid word on the lifeline");
+    assert_protocol(&[&word(2, &[1, 0, u64::MAX, 2])], "invalid word on the lifeline");
 }
 
 #[test]
@@ -152,46 +149,47 @@ fn a_fabric_that_carries_nothing() {
     let start = || FabricTransport::start(settings.clone(), tcp.clone()).unwrap();
     let (mut sender, mut receiver) = (start(), start());
     let (to_receiver, to_sender) = connect(&mut sender, &mut receiver);
-    // More than sockets hold, so that it is not done before somebody reads it.
+    // More than sockets hold, so that it is not done before it is read.
     let bytes = 48 << 20;
     let (from, into) = (Region::zeroed(bytes), Region::zeroed(bytes));
     receiver.post_receive(to_sender, into.write(0..bytes).unwrap(), Token(1)).unwrap();
     sender.post_send(to_receiver, from.read(0..bytes).unwrap(), 0, Token(1)).unwrap();
-    // The word tells of the receive as well; from then on the receiver's program stands still.
+    // The word announces the receive as well; from then on the receiver is not polled.
     receiver.write_control(to_sender, b"go").unwrap();
-    hear(&mut sender, &mut receiver);
+    poll_both(&mut sender, &mut receiver);
     let (cause, cancelled) = end_of(&mut sender, to_receiver);
     assert!(matches!(&cause, Cause::Lost(text) if text.contains("carried nothing")), "{cause:?}");
     assert_eq!(cancelled, 1);
 }
 
-/// Somebody who has seen where connections come in, but not the secret of a link.
+/// Of a peer that has the address where connections are accepted, but not the cookie of a link.
 #[test]
 fn a_connection_with_a_wrong_cookie_is_turned_away() {
     let mut host = start(&Place::here("tcp"));
-    let mut stranger = start(&Place::here("tcp"));
+    let mut intruder = start(&Place::here("tcp"));
     let (near, far) = stream_pair();
     let ours = host.offers().make().unwrap();
     let mut seen = ours.bytes().to_vec();
     // The version, the provider's name and its length come before the cookie.
     seen[1 + 1 + "tcp".len()] ^= 1;
-    let guess = stranger.offers().make().unwrap();
+    let guess = intruder.offers().make().unwrap();
     let shown = guess.bytes().to_vec();
     let endpoint =
-        stranger.open(FabricLink::new(far.into(), Role::Connect, guess, &seen).unwrap()).unwrap();
+        intruder.open(FabricLink::new(far.into(), Role::Connect, guess, &seen).unwrap()).unwrap();
     let honest =
         host.open(FabricLink::new(near.into(), Role::Accept, ours, &shown).unwrap()).unwrap();
     let turning = std::thread::spawn(move || {
-        let (cause, _) = end_of(&mut stranger, endpoint);
+        let (cause, _) = end_of(&mut intruder, endpoint);
         assert!(matches!(cause, Cause::Lost(_)), "{cause:?}");
     });
-    // The host learns it by the lifeline, and goes on with others.
+    // The host gets the end of the lifeline, and goes on with others.
     let (cause, _) = end_of(&mut host, honest);
     assert!(matches!(cause, Cause::Lost(_) | Cause::ClosedByPeer), "{cause:?}");
     turning.join().unwrap();
     let mut friend = start(&Place::here("tcp"));
     let (to_friend, to_host) = connect(&mut host, &mut friend);
     host.write_control(to_friend, b"still here").unwrap();
-    let heard = hear(&mut friend, &mut host);
-    assert_eq!(heard, [Completion::Control { endpoint: to_host, word: b"still here"[..].into() }]);
+    let completions = poll_both(&mut friend, &mut host);
+    let endpoint = to_host;
+    assert_eq!(completions, [Completion::Control { endpoint, word: b"still here"[..].into() }]);
 }

@@ -2,10 +2,6 @@
 //! which joins nothing else, and for members that die and fall silent as hosts do.
 //!
 //! Environment: as for the tests of one process (`contract.rs`).
-#![cfg(libfabric)]
-
-mod common;
-mod remote;
 
 use std::{thread, time::Duration};
 
@@ -13,8 +9,8 @@ use transport::EndpointId;
 use transport_contract::{Harness, Network};
 use transport_fabric::{FabricLink, Role};
 
-use common::Place;
-use remote::Remote;
+use crate::common::{self, Place};
+use crate::remote::{self, Remote};
 
 /// Members that are processes, each pair connected; they take the places by turns.
 struct Processes {

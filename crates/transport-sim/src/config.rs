@@ -18,7 +18,7 @@ pub struct SimConfig {
     /// Random delay of a control word, uniform between 0 and this; words of one endpoint stay in
     /// order.
     pub control_jitter_ns_max: u64,
-    /// After this time a killed member's peers hear that their connections are lost.
+    /// After this time a killed member's peers report that their connections are lost.
     pub loss_detection_ns: u64,
     /// A member that is stalled for this long is reported as silent by its peers. `None`: never.
     pub silence_timeout_ms: Option<u64>,

@@ -18,7 +18,7 @@ pub(crate) struct Connection {
     sides: [Side; 2],
 }
 
-/// Nothing passes a connection for some time, and neither end is told.
+/// Nothing passes a connection for some time, and neither end is notified.
 #[derive(Default)]
 pub(crate) struct Cut {
     pub(crate) since_ns: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Cut {
     pub(crate) held: Vec<Event>,
 }
 
-/// How far a side is in its life.
+/// The state of a side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     /// Its link has not been opened.
@@ -45,7 +45,7 @@ pub(crate) struct Side {
     pub(crate) receives: VecDeque<Target>,
     /// Offloaded receives that are posted and not matched, by their immediate.
     pub(crate) offloaded: BTreeMap<u32, Target>,
-    /// Posts that can only be cancelled, when this side hears of the end.
+    /// Posts that can only be cancelled, when the end arrives at this side.
     pub(crate) orphans: Vec<Orphan>,
     /// Slots of transfers from this side that have not arrived, in posting order.
     pub(crate) outgoing: VecDeque<usize>,
@@ -54,7 +54,7 @@ pub(crate) struct Side {
     /// What the peer may write, by key.
     pub(crate) exposed: HashMap<u32, PeerMemory>,
     /// This side has sent a block without credit: what it sends from then on is not looked at.
-    pub(crate) in_disgrace: bool,
+    pub(crate) broke_protocol: bool,
     /// When what this side has written last, or sent last, arrives at the peer.
     pub(crate) last_word_arrival_ns: u64,
     pub(crate) last_block_arrival_ns: u64,
@@ -79,7 +79,7 @@ impl Connection {
             outgoing: VecDeque::new(),
             writes: VecDeque::new(),
             exposed: HashMap::new(),
-            in_disgrace: false,
+            broke_protocol: false,
             last_word_arrival_ns: 0,
             last_block_arrival_ns: 0,
             last_write_left_ns: 0,

@@ -23,21 +23,21 @@ pub(crate) enum Event {
     WriteLeft(SideId),
     /// A write arrives at this side.
     Write(SideId, Arrival),
-    /// The peer's goodbye arrives at this side.
+    /// The peer's ordered close arrives at this side.
     Bye(SideId),
-    /// This side ends, if it has not; a closing one as it wished.
+    /// This side ends, if it has not; a closing one as closed.
     Break(SideId, Cause),
-    /// As [`Event::Break`], but of its own accord: no news has to arrive for it.
+    /// As [`Event::Break`], by this side's own timeout: nothing has to arrive for it.
     GiveUp(SideId, Cause),
     /// Something that the test has planned.
     Fault(Fault),
     /// A stall may be over.
     Resume(usize),
-    /// A stalled member's peers lose patience, if this is still the same stall.
+    /// The silence timeout of a stalled member's peers, if this is still the same stall.
     Silence { member: usize, stalled_since_ns: u64 },
     /// A cut may be over.
     Heal(SideId),
-    /// Both ends of a connection lose patience, if this is still the same cut.
+    /// The silence timeout of both ends of a connection, if this is still the same cut.
     CutSilence { side: SideId, since_ns: u64 },
     /// Free ports are given out.
     Arbitrate,

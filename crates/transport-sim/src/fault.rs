@@ -7,22 +7,22 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The member dies. Its memory is handed back without a word; its peers hear
+    /// The member dies. Its memory is handed back without completions; its peers report
     /// [`transport::Cause::Lost`] after [`crate::SimConfig::loss_detection_ns`]. Again: nothing.
     Kill(usize),
-    /// All connections between two members are lost; both are told at once.
+    /// All connections between two members are lost; both report it at once.
     Reset(usize, usize),
     /// The member freezes: its blocks neither start nor finish, and nothing reaches or leaves it
     /// until the time is over. If that is longer than
     /// [`crate::SimConfig::silence_timeout_ms`], its peers report [`transport::Cause::Silent`].
-    /// [`Duration::MAX`] is for ever: a member that is gone without any sign.
+    /// [`Duration::MAX`] is for ever: a member that fails without a reset.
     Stall {
         /// Who.
         member: usize,
         /// For how long from now on; of overlapping stalls the one that ends last counts.
         lasting: Duration,
     },
-    /// Nothing passes between two members, and neither is told: a partition is several of these.
+    /// Nothing passes between two members, and neither is notified: a partition is several of these.
     /// What was on its way arrives when the time is over. If that is longer than
     /// [`crate::SimConfig::silence_timeout_ms`], both report [`transport::Cause::Silent`].
     Cut {

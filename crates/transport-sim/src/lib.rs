@@ -1,6 +1,6 @@
 //! A simulated network in virtual time, which keeps the contract of [`transport::Transport`].
 //!
-//! A [`SimNet`] holds any number of members in one thread. Nothing in it knows a real clock: time
+//! A [`SimNet`] holds any number of members in one thread. It uses no real clock: time
 //! passes from event to event, so an hour of transfers takes as long as its events take to
 //! compute. The same seed and the same calls give the same run, event by event; a failing test
 //! prints [`SimNet::trace`], which begins with the seed.
@@ -27,11 +27,11 @@
 //! same time as the transmit port. A slow link keeps both its ports for its own, longer time. The
 //! network card is separate from the program: it goes on while a member does not poll, and starts
 //! offloaded sends by itself as soon as their receives hold their blocks. Blocks
-//! without credit break the endpoint when they are posted, a latency earlier than a real receiver
-//! could know.
+//! without credit break the endpoint when they are posted, a latency earlier than at a real
+//! receiver.
 //!
 //! # Driving
-//! A test calls [`SimNet::step`], which answers whose transport has something to report, and polls
+//! A test calls [`SimNet::step`], which returns whose transport has something to report, and polls
 //! that one without a wait; or polls all by turns with a wait, as with any other transport:
 //! [`SimTransport`]'s `poll` computes events until its wait is over.
 //!

@@ -30,7 +30,7 @@ const WAIT_NS_MAX: u64 = 3_600_000_000_000;
 /// leaves its peer waiting; see [`crate::SimNet::discard`].
 #[derive(Debug)]
 pub struct SimLink {
-    /// Address of the network, to tell it from others.
+    /// Address of the network, which identifies it.
     pub(crate) network: usize,
     pub(crate) member: usize,
     pub(crate) side: SideId,
@@ -66,11 +66,6 @@ impl SimTransport {
     }
 }
 
-fn check_length(bytes: usize, bytes_max: u64) -> Result<(), PostError> {
-    let bytes = bytes as u64;
-    if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
-}
-
 impl Transport for SimTransport {
     type Link = SimLink;
 
@@ -102,7 +97,7 @@ impl Transport for SimTransport {
         into: WriteLease,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(into.bytes(), self.block_bytes_max())?;
+        PostError::check_length(into.bytes(), self.block_bytes_max())?;
         let (mut state, side) = self.open_side(endpoint)?;
         state.post_receive(side, into, token);
         Ok(())
@@ -115,7 +110,7 @@ impl Transport for SimTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
+        PostError::check_length(from.bytes(), self.block_bytes_max())?;
         let (mut state, side) = self.open_side(endpoint)?;
         state.post_send(side, from, immediate, token);
         Ok(())
@@ -123,7 +118,7 @@ impl Transport for SimTransport {
 
     /// Also refuses an empty word.
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
-        check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
+        PostError::check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
         if word.is_empty() {
             return Err(PostError::System("an empty control word".into()));
         }
@@ -194,7 +189,7 @@ impl OneSidedWrites for SimTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
+        PostError::check_length(from.bytes(), self.block_bytes_max())?;
         let (mut state, side) = self.open_side(endpoint)?;
         state.post_write(side, PostedWrite { from, token, key, offset, immediate });
         Ok(())
@@ -209,7 +204,7 @@ impl TriggeredSends for SimTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(into.bytes(), self.block_bytes_max())?;
+        PostError::check_length(into.bytes(), self.block_bytes_max())?;
         let (mut state, side) = self.open_side(endpoint)?;
         state.post_offloaded_receive(side, into, immediate, token)
     }
@@ -222,7 +217,7 @@ impl TriggeredSends for SimTransport {
         token: Token,
         after: &[(EndpointId, Token)],
     ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
+        PostError::check_length(from.bytes(), self.block_bytes_max())?;
         let (mut state, side) = self.open_side(endpoint)?;
         state.post_offloaded_send(side, from, immediate, token, after)
     }

@@ -27,7 +27,7 @@ impl SideId {
     }
 }
 
-/// A transfer, as events name it: its slot, a number that tells it from others that had the slot
+/// A transfer, as events name it: its slot, a number that distinguishes it from others that had the slot
 /// before, and which attempt it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TransferId {

@@ -1,4 +1,4 @@
-//! The network as a test holds it: making members, driving time, doing harm.
+//! The network as a test uses it: making members, driving time, injecting faults.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
@@ -51,7 +51,7 @@ impl SimNet {
         (end(one, near), end(other, far))
     }
 
-    /// Gives up an end that was not opened: its peer hears that the connection is lost.
+    /// Gives up an end that was not opened: its peer reports a lost connection.
     pub fn discard(&self, link: SimLink) {
         self.0.borrow_mut().vanish(link.side, 0);
     }
@@ -61,17 +61,17 @@ impl SimNet {
         Duration::from_nanos(self.0.borrow().now_ns)
     }
 
-    /// Lets events happen until a member has something to report, and answers which. Poll that
+    /// Lets events happen until a member has something to report, and returns which. Poll that
     /// member without a wait before the next step: a member that still has something from before
     /// is not named again until something new comes.
     ///
-    /// `None`: nothing will happen any more, unless somebody posts something.
+    /// `None`: nothing will happen any more, unless something is posted.
     pub fn step(&self) -> Option<usize> {
         self.step_until(None)
     }
 
     /// As [`SimNet::step`], but lets no event happen that is later than `at`; if there is none
-    /// until then, it is `at` afterwards (or now, if that is later), and the answer is `None`.
+    /// until then, it is `at` afterwards (or now, if that is later), and the result is `None`.
     pub fn run_until(&self, at: Duration) -> Option<usize> {
         self.step_until(Some(nanoseconds(at)))
     }
@@ -99,12 +99,12 @@ impl SimNet {
         state.agenda.next_at_ns().map(Duration::from_nanos)
     }
 
-    /// Does harm now.
+    /// Injects a fault now.
     pub fn inject(&self, fault: Fault) {
         self.0.borrow_mut().inject(fault);
     }
 
-    /// Does harm at a virtual time; now, if that is past.
+    /// Injects a fault at a virtual time; now, if that is past.
     pub fn inject_at(&self, at: Duration, fault: Fault) {
         let mut state = self.0.borrow_mut();
         let at_ns = nanoseconds(at).max(state.now_ns);

@@ -199,7 +199,7 @@ impl State {
         self.reporting.iter().any(|&member| !self.members[member].completions.is_empty())
     }
 
-    /// Lets the next event happen, if it is not later than `until_ns`. Answers whether it was.
+    /// Lets the next event happen, if it is not later than `until_ns`. Returns whether it was.
     pub(crate) fn advance(&mut self, until_ns: u64) -> bool {
         if self.agenda.next_at_ns().is_none_or(|at_ns| at_ns > until_ns) {
             return false;
@@ -250,7 +250,7 @@ impl State {
             Event::Fault(fault) => self.inject(fault),
             Event::Resume(member) => self.resume(member),
             Event::Silence { member, stalled_since_ns } => {
-                self.lose_patience(member, stalled_since_ns);
+                self.report_silence(member, stalled_since_ns);
             }
             Event::Heal(side) => self.heal(side),
             Event::CutSilence { side, since_ns } => self.lose_patience_of_cut(side, since_ns),

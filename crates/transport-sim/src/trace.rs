@@ -23,9 +23,9 @@ pub(crate) enum What {
     Write { from: usize, to: usize, bytes: u64 },
     /// A side has ended.
     End { member: usize, peer: usize, end: Completion },
-    /// The test has done something.
+    /// A fault that the test has injected.
     Fault(Fault),
-    /// The test has something to say.
+    /// A line of the test's own.
     Remark(String),
 }
 

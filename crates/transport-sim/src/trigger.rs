@@ -54,7 +54,7 @@ impl Triggers {
         self.known.insert(name, Trigger::Armed(Vec::new()));
     }
 
-    /// Answers who has waited for it.
+    /// Returns the operations that have waited for it.
     pub(crate) fn settle(&mut self, name: Name, outcome: Trigger) -> Vec<u64> {
         let Some(trigger @ Trigger::Armed(_)) = self.known.get_mut(&name) else {
             return Vec::new();

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use transport::{EndpointId, Transport};
 use transport_contract::{Harness, Network};
 use transport_sim::{Fault, Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
 
@@ -23,21 +22,11 @@ impl Harness for Simulated {
 
     fn network(&mut self, members: usize) -> Network<SimTransport> {
         let net = SimNet::new(self.config.clone(), self.seed);
-        let mut transports = net.members(members);
-        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
-        for left in 0..members {
-            for right in left + 1..members {
-                let (one, other) = net.connect(left, right);
-                endpoints[left][right] = Some(transports[left].open(one).unwrap());
-                endpoints[right][left] = Some(transports[right].open(other).unwrap());
-            }
-        }
+        let connected = Network::connected(net.members(members), |(left, _), (right, _)| {
+            net.connect(left, right)
+        });
         self.net = Some(net);
-        Network { members: transports.into_iter().map(Some).collect(), endpoints }
-    }
-
-    fn kill(&mut self, network: &mut Network<SimTransport>, index: usize) {
-        network.members[index] = None;
+        connected
     }
 
     fn silence(&mut self, _network: &mut Network<SimTransport>, index: usize) -> Option<Duration> {

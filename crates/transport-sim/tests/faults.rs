@@ -1,12 +1,11 @@
 //! What members see of deaths, resets and stalls, and when.
 
-mod common;
-
 use std::time::Duration;
 
-use common::World;
 use transport::{Cause, Completion, Transport};
 use transport_sim::{Fault, SimConfig};
+
+use crate::common::World;
 
 fn cause(world: &World, member: usize, peer: usize) -> (u64, &Cause) {
     match world.end(member, peer) {

@@ -1,12 +1,11 @@
 //! Exact times of the port model, and that a seed decides everything.
 
-mod common;
-
 use std::time::Duration;
 
-use common::World;
 use transport::{Completion, Transport};
 use transport_sim::{Jitter, LinkConfig, SimConfig};
+
+use crate::common::World;
 
 #[test]
 fn senders_to_one_receiver_take_turns() {

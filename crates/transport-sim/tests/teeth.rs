@@ -83,36 +83,7 @@ impl Flawed {
 impl Transport for Flawed {
     type Link = SimLink;
 
-    fn now(&self) -> Duration {
-        self.inner.now()
-    }
-
-    fn block_bytes_max(&self) -> u64 {
-        self.inner.block_bytes_max()
-    }
-
-    fn open(&mut self, link: SimLink) -> Result<EndpointId, PostError> {
-        self.inner.open(link)
-    }
-
-    fn post_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        token: Token,
-    ) -> Result<(), PostError> {
-        self.inner.post_receive(endpoint, into, token)
-    }
-
-    fn post_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        self.inner.post_send(endpoint, from, immediate, token)
-    }
+    transport::forward!(inner; now, block_bytes_max, open, post_receive, post_send, close);
 
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
         match self.flaw {
@@ -137,10 +108,6 @@ impl Transport for Flawed {
 
     fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
         Some(self)
-    }
-
-    fn close(&mut self, endpoint: EndpointId) {
-        self.inner.close(endpoint);
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
@@ -224,7 +191,7 @@ impl Harness for FlawedNetwork {
 
     fn network(&mut self, members: usize) -> Network<Flawed> {
         let net = SimNet::new(SimConfig::default(), 0);
-        let mut transports: Vec<Flawed> = net
+        let transports: Vec<Flawed> = net
             .members(members)
             .into_iter()
             .map(|inner| Flawed {
@@ -235,19 +202,7 @@ impl Harness for FlawedNetwork {
                 kept: Vec::new(),
             })
             .collect();
-        let mut endpoints = vec![vec![None; members]; members];
-        for left in 0..members {
-            for right in left + 1..members {
-                let (one, other) = net.connect(left, right);
-                endpoints[left][right] = Some(transports[left].open(one).unwrap());
-                endpoints[right][left] = Some(transports[right].open(other).unwrap());
-            }
-        }
-        Network { members: transports.into_iter().map(Some).collect(), endpoints }
-    }
-
-    fn kill(&mut self, network: &mut Network<Flawed>, index: usize) {
-        network.members[index] = None;
+        Network::connected(transports, |(left, _), (right, _)| net.connect(left, right))
     }
 
     fn has_real_time(&self) -> bool {

@@ -11,7 +11,7 @@ const TIMEOUT_MS_MAX: u64 = 365 * 24 * 3600 * 1000;
 /// How a [`crate::TcpTransport`] behaves. The defaults are meant to be left alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TcpConfig {
-    /// An endpoint of whose peer nothing was heard for this long breaks with
+    /// An endpoint that has received nothing for this long breaks with
     /// [`transport::Cause::Silent`]. Heartbeats go out every quarter of it. The peer must use a
     /// value that is at most twice as large, or else its heartbeats come too late. At least 4.
     pub silence_timeout_ms: u64,

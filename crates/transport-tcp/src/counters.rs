@@ -8,7 +8,7 @@ pub struct TcpCounters {
     pub read_calls: u64,
     /// System calls that wrote to a socket.
     pub write_calls: u64,
-    /// Reads that found nothing, and writes that found no room.
+    /// Reads of an empty socket, and writes to a full one.
     pub fruitless_calls: u64,
     /// Bytes read from sockets, headers included.
     pub bytes_in: u64,

@@ -29,17 +29,17 @@ const EVENTS_MAX: usize = 256;
 /// event queue whether others have become ready.
 const POLLS_WITHOUT_WAIT_MAX: u32 = 4;
 
-/// Into how many parts of a heartbeat's interval looks at the clock fall. Each look is at all
-/// endpoints, so that many idle ones whose times lie apart must not each have their own.
+/// Ticks in each heartbeat interval. A tick visits all endpoints, so that many idle ones whose times
+/// lie apart must not each have their own.
 const TICKS_PER_INTERVAL: u32 = 8;
 
 const WAKER: mio::Token = mio::Token(usize::MAX);
 
 /// [`Transport`] over TCP: one event queue and no thread. All work is done in `poll`, by the thread
-/// that calls it; the posting methods only take notes.
+/// that calls it; the posting methods only queue.
 ///
 /// Endpoints are served in turns of at most half a megabyte in each direction, so none starves
-/// another. Dropping the transport closes all sockets at once, without a goodbye: peers see
+/// another. Dropping the transport closes all sockets at once, without an ordered close: peers see
 /// [`transport::Cause::Lost`].
 pub struct TcpTransport {
     config: TcpConfig,
@@ -53,9 +53,11 @@ pub struct TcpTransport {
     ready: VecDeque<EndpointId>,
     /// Not yet reported.
     completed: Vec<Completion>,
-    /// No endpoint needs a look at the clock before this.
+    /// No endpoint has anything to do by the clock before this.
     next_tick: Option<Instant>,
     polls_without_wait: u32,
+    /// The waker has ended a wait, and [`TcpTransport::take_woken`] was not called since.
+    woken: bool,
     counters: TcpCounters,
 }
 
@@ -78,6 +80,7 @@ impl TcpTransport {
             completed: Vec::new(),
             next_tick: None,
             polls_without_wait: 0,
+            woken: false,
             counters: TcpCounters::default(),
         })
     }
@@ -87,8 +90,8 @@ impl TcpTransport {
         self.counters
     }
 
-    /// For whoever waits for this transport among others: readable when there is something that
-    /// [`Transport::poll`] would report, or bytes that it would move.
+    /// For a wait for this transport among others: readable when there is something that
+    /// [`Transport::poll`] would report, when it could move bytes, or when the waker was used.
     pub fn event_queue(&self) -> BorrowedFd<'_> {
         self.queue.registry().as_fd()
     }
@@ -100,6 +103,12 @@ impl TcpTransport {
         } else {
             Some(self.origin)
         }
+    }
+
+    /// Whether a poll has consumed a use of the waker since the last call. For a transport that waits
+    /// for this one among others, and polls it without a wait.
+    pub fn take_woken(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
     }
 
     /// The endpoint, if posts to it are still accepted.
@@ -147,14 +156,14 @@ impl TcpTransport {
         }
     }
 
-    /// Asks the event queue, waiting up to `timeout`. Answers whether the waker was used.
+    /// Polls the event queue, waiting up to `timeout`. Returns whether the waker was used.
     fn wait(&mut self, timeout: Option<Duration>) -> bool {
         self.counters.waits += 1;
         self.polls_without_wait = 0;
         if let Err(error) = self.queue.poll(&mut self.events, timeout) {
             if error.kind() != io::ErrorKind::Interrupted {
-                // The queue is ours and open, so this does not happen. If it does, nothing would
-                // ever be heard again: better to end everything than to wait in vain.
+                // The queue is ours and open, so this does not happen. If it does, no event would
+                // ever come again: end everything rather than wait for ever.
                 self.break_all(&format!("the event queue failed: {error}"));
             }
             return false;
@@ -176,12 +185,13 @@ impl TcpTransport {
             }
         }
         self.counters.wakeups += u64::from(woken);
+        self.woken |= woken;
         woken
     }
 
-    /// Lets every endpoint look at the clock, if it is time.
+    /// Ticks every endpoint, if it is time.
     fn tick(&mut self, now: Instant) {
-        // With a full batch of events there may be more: somebody may seem silent who is not.
+        // With a full batch of events there may be more: a peer could seem silent that is not.
         let batch_full = self.events.iter().count() >= EVENTS_MAX;
         if batch_full || self.next_tick.is_none_or(|next| now < next) {
             return;
@@ -209,12 +219,12 @@ impl TcpTransport {
         }
     }
 
-    /// Cancels what is posted, drops the sockets, and reports the end as the last word.
+    /// Cancels what is posted, drops the sockets, and reports the end last.
     fn end(&mut self, id: EndpointId, end: End) {
         let Some(mut endpoint) = self.endpoints.remove(&id) else { return };
         endpoint.abandon(&mut self.completed);
         for stream in &mut endpoint.streams {
-            // Closing the descriptor would do, unless somebody else holds a copy of it.
+            // Closing the descriptor would do, unless there is a duplicate of it.
             let _ = self.queue.registry().deregister(&mut stream.socket);
         }
         self.completed.push(match end {
@@ -289,7 +299,7 @@ impl Transport for TcpTransport {
         into: WriteLease,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(into.bytes(), self.block_bytes_max())?;
+        PostError::check_length(into.bytes(), self.block_bytes_max())?;
         self.open_endpoint(endpoint)?.post_receive(into, token);
         Ok(())
     }
@@ -301,7 +311,7 @@ impl Transport for TcpTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
+        PostError::check_length(from.bytes(), self.block_bytes_max())?;
         self.open_endpoint(endpoint)?.post_send(from, immediate, token);
         self.enqueue(endpoint);
         Ok(())
@@ -309,7 +319,7 @@ impl Transport for TcpTransport {
 
     /// Also refuses an empty word, and, after some megabytes, words for a peer that does not read.
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
-        check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
+        PostError::check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
         if word.is_empty() {
             return Err(PostError::System("an empty control word".into()));
         }
@@ -333,7 +343,7 @@ impl Transport for TcpTransport {
         self.tick_by(deadline);
     }
 
-    /// Waits in steps of a millisecond, rounded up: the event queue knows no finer ones.
+    /// Waits in steps of a millisecond, rounded up: the event queue has no finer ones.
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         self.counters.polls += 1;
         let mut now = Instant::now();
@@ -361,7 +371,7 @@ impl Transport for TcpTransport {
 
     fn waker(&self) -> Waker {
         let waker = Arc::clone(&self.waker);
-        // It can only fail when the event queue is gone, and then nobody sleeps in it.
+        // It can only fail when the event queue is gone, and then no wait is left to end.
         Arc::new(move || drop(waker.wake()))
     }
 }
@@ -385,16 +395,11 @@ impl OneSidedWrites for TcpTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(from.bytes(), self.block_bytes_max())?;
+        PostError::check_length(from.bytes(), self.block_bytes_max())?;
         self.open_endpoint(endpoint)?.post_write(from, key, offset, immediate, token);
         self.enqueue(endpoint);
         Ok(())
     }
-}
-
-fn check_length(bytes: usize, bytes_max: u64) -> Result<(), PostError> {
-    let bytes = bytes as u64;
-    if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
 }
 
 /// The event queue's name of a stream.

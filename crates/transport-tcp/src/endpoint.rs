@@ -120,7 +120,7 @@ impl Endpoint {
         self.streams.iter().any(|stream| stream.can_read() || stream.can_write())
     }
 
-    /// One round: moves a bounded number of bytes. Answers how the endpoint ended, if it did.
+    /// One round: moves a bounded number of bytes. Returns how the endpoint ended, if it did.
     pub(crate) fn serve(&mut self, round: &mut Round<'_>) -> Option<End> {
         let budget_bytes = ROUND_BYTES / self.streams.len();
         for index in 0..self.streams.len() {
@@ -131,14 +131,14 @@ impl Endpoint {
             if self.is_open() {
                 return Some(End::Broken(self.truest(cause)));
             }
-            // The peer is gone or closing as well, or no use: this stream is done either way.
+            // The peer is gone or closing as well: this stream is done either way.
             let stream = &mut self.streams[index];
             stream.lost = true;
             stream.outgoing.abandon(self.id, round.completed);
         }
         match self.phase {
             Phase::Open => {
-                let over = self.streams.iter().all(|stream| stream.incoming.said_bye());
+                let over = self.streams.iter().all(|stream| stream.incoming.received_bye());
                 over.then_some(End::Broken(Cause::ClosedByPeer))
             }
             Phase::Closing(_) => {
@@ -152,18 +152,18 @@ impl Endpoint {
         }
     }
 
-    /// A peer that has said bye on one stream, and then could not bring the others to an end in
-    /// its drain time, has closed the connection.
+    /// A peer that has sent a bye on one stream, and then could not end the others in its drain time,
+    /// has closed the connection.
     fn truest(&self, cause: Cause) -> Cause {
-        let bye = self.streams.iter().any(|stream| stream.incoming.said_bye());
+        let bye = self.streams.iter().any(|stream| stream.incoming.received_bye());
         match cause {
             Cause::Lost(_) | Cause::Silent(_) if bye => Cause::ClosedByPeer,
             cause => cause,
         }
     }
 
-    /// Looks at the clock: breaks or ends the endpoint, or writes heartbeats. Otherwise answers
-    /// when to look again. All that has arrived by `now` must have been read, or be marked as
+    /// Breaks or ends the endpoint, or writes heartbeats, as the clock requires. Otherwise returns
+    /// when to call it again. All that has arrived by `now` must have been read, or be marked as
     /// readable.
     pub(crate) fn tick(
         &mut self,
@@ -178,11 +178,11 @@ impl Endpoint {
         let mut next = now + interval;
         let mut silent: Option<Duration> = None;
         for stream in &mut self.streams {
-            let quiet = now.saturating_duration_since(stream.last_heard);
+            let quiet = now.saturating_duration_since(stream.last_received);
             if quiet >= silence && !stream.can_read() {
                 silent = Some(quiet);
             }
-            next = next.min(stream.last_heard + silence).max(now);
+            next = next.min(stream.last_received + silence).max(now);
             if now.saturating_duration_since(stream.last_written) >= interval
                 && !stream.outgoing.is_pending()
             {

@@ -26,10 +26,10 @@ const EXPOSED: u8 = 1;
 const POSTED: u8 = 2;
 const PROTECTED: u8 = 4;
 const ENCRYPTED: u8 = 8;
-/// The peer makes no records: it is somebody on the way.
+/// The peer makes no records: it is an attacker on the path.
 const RAW: u8 = 16;
 
-/// A peer sends all bytes but the first, which says to what, and hangs up. True if it got as far as
+/// A peer sends all bytes but the first, which selects to what, and closes the connection. True if it got as far as
 /// a completion of anything.
 ///
 /// The endpoint ends once, hands back each post once, and nothing is left leased.

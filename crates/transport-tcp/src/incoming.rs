@@ -17,14 +17,14 @@ use crate::{
     wire::{CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, Place, WireError},
 };
 
-/// Room for frames that are not data. A heap of small control words is read by one system call.
+/// Buffer for frames that are not data: many small control words are read by one system call.
 const LOOKAHEAD_BYTES: usize = 512;
 
-/// The same where the peer may write: what it writes goes through here, a heap of small writes or a
-/// good part of a large one by each system call.
+/// The same where the peer may write: writes pass through it, many small ones or a large part of a
+/// long one by each system call.
 const LOOKAHEAD_OF_WRITES_BYTES: usize = 64 << 10;
 
-/// Where payload goes that nobody wants any more.
+/// Buffer for payload of endpoints that are closing.
 const DISCARD_BYTES: usize = 16 << 10;
 
 /// What is asked for at once even when the budget of the round is nearly used up.
@@ -47,45 +47,44 @@ struct Segment {
     into: Into,
 }
 
-/// Whose the payload is; nobody's once the endpoint is closing.
+/// Where the payload goes.
 enum Into {
-    /// The first posted receive's. The block ends with the `last` segment.
-    Receive {
-        last: bool,
-    },
-    /// Exposed memory's. The write ends here if there is an immediate to report.
+    /// The first posted receive. The block ends with the `last` segment.
+    Receive { last: bool },
+    /// Exposed memory. The write ends here if there is an immediate to report.
     Exposed {
         memory: PeerMemory,
         /// Where the rest of the payload goes.
         at: usize,
         ends: Option<u32>,
     },
-    Nobody,
+    /// Dropped: the endpoint is closing.
+    Discard,
 }
 
 /// The receiving half of one stream. Payload is read by the kernel straight into posted memory;
 /// headers and control words into a small buffer, the lookahead.
 ///
-/// The rule that keeps the payload of blocks out of the lookahead: it is only given as much room as
-/// frames other than data are known to fill, unless no memory is posted, when no data can come (a
-/// peer that sends it all the same breaks the protocol). Where memory is exposed the lookahead is
+/// The rule that keeps the payload of blocks out of the lookahead: no more is read into it than
+/// frames other than data are known to fill, unless no memory is posted, when no data may come (a
+/// peer that sends some breaks the protocol). Where memory is exposed the lookahead is
 /// longer, and always used whole: small writes are many, and what payload it holds is copied. The
 /// payload of writes always is, since nothing gives a reference to exposed memory.
 ///
-/// With `records` it is they that are read, and the lookahead stays empty: payload is copied to its
-/// place once its record is known to be what the peer sent.
+/// With `records` the records are read, and the lookahead stays empty: payload is copied to its
+/// place once its record is authenticated.
 pub(crate) struct Incoming {
     receives: VecDeque<PostedReceive>,
     segment: Option<Segment>,
     exposed: HashMap<u32, PeerMemory>,
     records: Option<Opener>,
     lookahead: Box<[u8]>,
-    /// Bytes of `lookahead` that are read and not yet understood: always less than one frame
-    /// between calls.
+    /// Bytes of `lookahead` that are read and not yet parsed: always less than one frame between
+    /// calls.
     ahead_bytes: usize,
     /// The endpoint is closing: blocks are read and dropped.
     discarding: bool,
-    said_bye: bool,
+    received_bye: bool,
 }
 
 impl Incoming {
@@ -98,7 +97,7 @@ impl Incoming {
             lookahead: Box::new([0; LOOKAHEAD_BYTES]),
             ahead_bytes: 0,
             discarding: false,
-            said_bye: false,
+            received_bye: false,
         }
     }
 
@@ -126,9 +125,9 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether the peer has said that nothing more comes.
-    pub(crate) fn said_bye(&self) -> bool {
-        self.said_bye
+    /// Whether the peer has sent its last frame.
+    pub(crate) fn received_bye(&self) -> bool {
+        self.received_bye
     }
 
     /// Hands back all memory; blocks that still arrive are dropped from now on.
@@ -136,7 +135,7 @@ impl Incoming {
         self.discarding = true;
         self.exposed.clear();
         if let Some(segment) = &mut self.segment {
-            segment.into = Into::Nobody;
+            segment.into = Into::Discard;
         }
         for PostedReceive { lease, token, .. } in self.receives.drain(..) {
             drop(lease);
@@ -151,13 +150,13 @@ impl Incoming {
         if let Some(records) = &mut self.records {
             return records.read(socket);
         }
-        let ahead_room = self.ahead_room();
+        let ahead_free = self.ahead_free();
         let is_direct = |segment: &&mut Segment| !matches!(segment.into, Into::Exposed { .. });
         let Some(segment) = self.segment.as_mut().filter(is_direct) else {
-            let room = &mut self.lookahead[self.ahead_bytes..][..ahead_room];
-            let bytes = readv(socket, &mut [IoSliceMut::new(room)])?;
+            let ahead = &mut self.lookahead[self.ahead_bytes..][..ahead_free];
+            let bytes = readv(socket, &mut [IoSliceMut::new(ahead)])?;
             self.ahead_bytes += bytes;
-            return Ok(Moved { bytes, wanted: ahead_room });
+            return Ok(Moved { bytes, wanted: ahead_free });
         };
         let rest_bytes = segment.rest_bytes;
         let part_bytes = rest_bytes.min(budget_bytes.max(READ_BYTES_MIN));
@@ -173,7 +172,7 @@ impl Incoming {
         };
         let part_bytes = payload.len();
         // The header behind the payload comes with it: one system call per segment, not two.
-        let ahead_wanted = if part_bytes == rest_bytes { ahead_room } else { 0 };
+        let ahead_wanted = if part_bytes == rest_bytes { ahead_free } else { 0 };
         let ahead = &mut self.lookahead[self.ahead_bytes..][..ahead_wanted];
         let bytes = readv(socket, &mut [IoSliceMut::new(payload), IoSliceMut::new(ahead)])?;
         self.ahead_bytes += bytes.saturating_sub(part_bytes);
@@ -183,7 +182,7 @@ impl Incoming {
 
     /// How many bytes may be read into the lookahead behind the current segment, if any, and
     /// cannot be payload that has a place to go. At least one.
-    fn ahead_room(&self) -> usize {
+    fn ahead_free(&self) -> usize {
         let capacity = self.lookahead.len() - self.ahead_bytes;
         let (in_block, block_goes_on) = match &self.segment {
             Some(Segment { into: Into::Receive { last }, .. }) => (true, !last),
@@ -214,8 +213,7 @@ impl Incoming {
         }
     }
 
-    /// Understands what was read. The error says what the peer did wrong, what was done to its bytes
-    /// on the way, or which memory failed.
+    /// Parses what was read. Errors: the peer broke the protocol, a record is corrupt, or memory failed.
     pub(crate) fn parse(
         &mut self,
         endpoint: EndpointId,
@@ -233,7 +231,7 @@ impl Incoming {
         self.lookahead = lookahead;
         self.ahead_bytes -= at;
         debug_assert!(
-            self.said_bye || outcome.is_err() || self.ahead_bytes < CONTROL_FRAME_BYTES_MAX
+            self.received_bye || outcome.is_err() || self.ahead_bytes < CONTROL_FRAME_BYTES_MAX
         );
         outcome.map(drop)
     }
@@ -244,19 +242,19 @@ impl Incoming {
         endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> Result<(), Cause> {
-        while !self.said_bye
+        while !self.received_bye
             && let Some(frames) =
-                records.next().map_err(|damaged| Cause::Corrupt(damaged.to_string()))?
+                records.next().map_err(|bad_tag| Cause::Corrupt(bad_tag.to_string()))?
         {
             let parsed_bytes = self.parse_frames(frames, endpoint, completed)?;
-            if !self.said_bye && (parsed_bytes < frames.len() || self.segment.is_some()) {
+            if !self.received_bye && (parsed_bytes < frames.len() || self.segment.is_some()) {
                 return Err(Cause::Protocol("a frame that does not end with its record".into()));
             }
         }
         Ok(())
     }
 
-    /// Answers how many bytes were understood; the rest is the beginning of a frame.
+    /// Returns how many bytes were parsed; the rest is the beginning of a frame.
     fn parse_frames(
         &mut self,
         frames: &[u8],
@@ -265,7 +263,7 @@ impl Incoming {
     ) -> Result<usize, Cause> {
         let wrong = |error: WireError| Cause::Protocol(error.to_string());
         let mut at = 0;
-        while !self.said_bye {
+        while !self.received_bye {
             at += self.end_segment(&frames[at..], endpoint, completed)?;
             if self.segment.is_some() {
                 break;
@@ -289,8 +287,8 @@ impl Incoming {
                     at += PLACE_BYTES;
                 }
                 Header::Heartbeat => {}
-                Header::Bye => self.said_bye = true,
-                Header::Damaged => return Err(Cause::Corrupt("as the peer says".into())),
+                Header::Bye => self.received_bye = true,
+                Header::Corrupt => return Err(Cause::Corrupt("as the peer reports".into())),
             }
             at += HEADER_BYTES;
         }
@@ -313,15 +311,14 @@ impl Incoming {
             if *receive.immediate.get_or_insert(immediate) != immediate {
                 return Err("the immediate changed inside a block".into());
             }
-            let room_bytes = receive.lease.bytes() - receive.filled_bytes;
-            if bytes > room_bytes {
+            if bytes > receive.lease.bytes() - receive.filled_bytes {
                 return Err(format!(
                     "a block longer than the {} bytes posted",
                     receive.lease.bytes()
                 ));
             }
         }
-        let into = if self.discarding { Into::Nobody } else { Into::Receive { last } };
+        let into = if self.discarding { Into::Discard } else { Into::Receive { last } };
         self.segment = Some(Segment { rest_bytes: bytes, into });
         Ok(())
     }
@@ -333,7 +330,7 @@ impl Incoming {
         immediate: u32,
         key: u32,
     ) -> Result<(), String> {
-        let mut into = Into::Nobody;
+        let mut into = Into::Discard;
         if !self.discarding {
             let memory = self
                 .exposed
@@ -353,7 +350,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Takes the payload that stands at the start of `ahead`, and answers how many bytes that was.
+    /// Takes the payload at the start of `ahead`, and returns how many bytes that was.
     /// Ends the segment, and its block or write, if all of it is there.
     fn end_segment(
         &mut self,

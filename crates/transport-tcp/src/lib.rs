@@ -4,7 +4,7 @@
 //! event queue. It starts no thread: bytes move while the caller is in `poll`. Without protection,
 //! payload goes from the leased memory to the kernel and from the kernel to the leased memory. With
 //! it ([`StreamKeys`]) it is copied into a record, which is checked as a whole before anything of it
-//! is believed (`record`).
+//! is used (`record`).
 //!
 //! The path of a block through the files: [`transport::Transport::post_send`] (`driver`) -> a
 //! stream of the endpoint (`endpoint`) -> cut into segments and written (`outgoing`, `wire`) -> read

@@ -18,9 +18,8 @@ pub struct TcpLink {
     pub(crate) streams: Vec<(TcpStream, Option<StreamKeys>)>,
 }
 
-/// What protects one stream: nobody who does not have these keys can change, repeat or leave out
-/// what is sent on it unnoticed (an endpoint to which that happens breaks with
-/// [`transport::Cause::Corrupt`]). Wiped from memory when dropped.
+/// What protects one stream: without these keys, changing, repeating or leaving out what is sent on
+/// it is detected (the endpoint breaks with [`transport::Cause::Corrupt`]). Wiped from memory when dropped.
 pub struct StreamKeys {
     sending: Zeroizing<[u8; 32]>,
     receiving: Zeroizing<[u8; 32]>,
@@ -29,8 +28,8 @@ pub struct StreamKeys {
 
 impl StreamKeys {
     /// Keys of which each protects one direction of one stream, and is never used again; the peer
-    /// has them the other way round, with the same `encrypted`: whether nobody else can read what
-    /// is sent, too.
+    /// has them the other way round, with the same `encrypted`: whether what is sent is confidential,
+    /// too.
     pub fn new(sending: [u8; 32], receiving: [u8; 32], encrypted: bool) -> Self {
         let (sending, receiving) = (Zeroizing::new(sending), Zeroizing::new(receiving));
         Self { sending, receiving, encrypted }
@@ -61,7 +60,7 @@ impl TcpLink {
     /// A link of 1 to [`STREAMS_MAX`] streams. One is enough unless a single TCP stream cannot
     /// fill the path (many lossy or policed long paths, some virtual networks).
     ///
-    /// Nothing protects it: whoever is on the way can change what is sent.
+    /// Nothing protects it: an attacker on the path can change what is sent.
     pub fn new(streams: Vec<TcpStream>) -> Result<Self, LinkError> {
         Self::with_keys(streams.into_iter().map(|stream| (stream, None)).collect())
     }

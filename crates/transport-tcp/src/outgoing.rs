@@ -101,7 +101,7 @@ pub(crate) struct Outgoing {
     sends: VecDeque<PostedSend>,
     segment_bytes: usize,
     records: Option<Sealer>,
-    /// Bytes that have begun to go out, of which `staged_done` are gone.
+    /// Bytes that are being written, of which `staged_done` have been.
     staged: Vec<u8>,
     staged_done: usize,
     /// Bytes left of the begun segment of the first send.
@@ -155,7 +155,7 @@ impl Outgoing {
             || !self.sends.is_empty()
     }
 
-    /// Cancels what has not begun and says bye behind the rest. Nothing may be posted afterwards.
+    /// Cancels what has not begun and appends a bye to the rest. Nothing may be posted afterwards.
     pub(crate) fn finish(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         let begun = usize::from(self.segment_rest.is_some());
         for send in self.sends.drain(begun..) {
@@ -187,9 +187,9 @@ impl Outgoing {
         if self.records.is_some() {
             return self.write_record(socket, endpoint, completed);
         }
-        let mut room = budget_bytes.max(WRITE_BYTES_MIN);
-        let rest = self.rest_of_segment(&mut room);
-        let (planned, count) = self.plan(room);
+        let mut left_bytes = budget_bytes.max(WRITE_BYTES_MIN);
+        let rest = self.rest_of_segment(&mut left_bytes);
+        let (planned, count) = self.plan(left_bytes);
         let mut slices = [IoSlice::new(&[]); 3 + 2 * SEGMENTS_PER_CALL];
         slices[0] = IoSlice::new(&self.staged[self.staged_done..]);
         slices[1] = IoSlice::new(rest);
@@ -242,8 +242,8 @@ impl Outgoing {
         self.staged.extend(self.control.drain(..control_bytes));
         while let Some(send) = self.sends.front_mut() {
             let from = send.sent_bytes;
-            let room = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
-            let piece_bytes = room.saturating_sub(HEADER_BYTES + PLACE_BYTES);
+            let free_bytes = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
+            let piece_bytes = free_bytes.saturating_sub(HEADER_BYTES + PLACE_BYTES);
             let rest_bytes = (send.lease.bytes() - from).min(self.segment_bytes);
             if piece_bytes < rest_bytes.min(PIECE_BYTES_MIN) {
                 break;
@@ -266,33 +266,33 @@ impl Outgoing {
         }
     }
 
-    /// The last word of a stream that breaks because what came on it was damaged, so that the peer
-    /// does not think that this end has died. Said if there is room for it.
-    pub(crate) fn say_damaged(&mut self, socket: &TcpStream) {
+    /// Reports to the peer that this stream breaks because what came on it was corrupt, so that the peer
+    /// does not report a lost connection. Skipped if the socket's buffer is full.
+    pub(crate) fn send_corrupt(&mut self, socket: &TcpStream) {
         let Some(records) = &mut self.records else { return };
         let mut record = vec![0; RECORD_HEAD_BYTES];
-        record.extend_from_slice(&Header::Damaged.encode());
+        record.extend_from_slice(&Header::Corrupt.encode());
         if records.seal(&mut record).is_ok() {
             let rest = IoSlice::new(&self.staged[self.staged_done..]);
             let _ = send(socket, &[rest, IoSlice::new(&record)]);
         }
     }
 
-    /// The payload left of the begun segment, at most `room` bytes of it, which it uses up.
-    fn rest_of_segment(&self, room: &mut usize) -> &[u8] {
+    /// The payload left of the begun segment, at most `left_bytes` of it, which are subtracted.
+    fn rest_of_segment(&self, left_bytes: &mut usize) -> &[u8] {
         match (self.segment_rest, self.sends.front()) {
             (Some(rest_bytes), Some(send)) => {
-                let part_bytes = rest_bytes.min(*room);
-                *room -= part_bytes;
+                let part_bytes = rest_bytes.min(*left_bytes);
+                *left_bytes -= part_bytes;
                 &send.lease[send.sent_bytes..][..part_bytes]
             }
             _ => &[],
         }
     }
 
-    /// Chooses the segments that follow the begun one, as many as `room` bytes allow. Only the last
+    /// Chooses the segments that follow the begun one, as many as `left_bytes` allow. Only the last
     /// of them may be offered in part.
-    fn plan(&self, mut room: usize) -> Plan {
+    fn plan(&self, mut left_bytes: usize) -> Plan {
         let mut planned = std::array::from_fn(|_| (Head::EMPTY, 0, 0..0));
         let mut count = 0;
         let (mut index, mut from) = match (self.segment_rest, self.sends.front()) {
@@ -300,7 +300,7 @@ impl Outgoing {
             (_, front) => (0, front.map_or(0, |send| send.sent_bytes)),
         };
         let begun = self.segment_rest.is_some();
-        while !self.cut && count < SEGMENTS_PER_CALL && room > 0 {
+        while !self.cut && count < SEGMENTS_PER_CALL && left_bytes > 0 {
             let Some(send) = self.sends.get(index) else { break };
             // A block of 0 bytes also has a segment; it is begun at most once.
             if from == send.lease.bytes() && (from > 0 || (begun && index == 0)) {
@@ -308,8 +308,8 @@ impl Outgoing {
                 continue;
             }
             let (head, range) = send.segment(from, self.segment_bytes);
-            let part = range.start..range.end.min(range.start.saturating_add(room));
-            room -= part.len();
+            let part = range.start..range.end.min(range.start.saturating_add(left_bytes));
+            left_bytes -= part.len();
             planned[count] = (head, index, part);
             count += 1;
             from = range.end;

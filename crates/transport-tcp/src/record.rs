@@ -1,5 +1,5 @@
-//! Records: how the frames of a protected stream are kept from being changed, and from being read
-//! where that was asked for (docs/decisions/links.md).
+//! Records: how the frames of a protected stream are authenticated, and encrypted where that was
+//! asked for (docs/decisions/links.md).
 //!
 //! A protected stream is a sequence of records, in each direction with a key of its own; a record
 //! holds whole frames.
@@ -14,7 +14,7 @@
 //! Both sides count records from 0; the number is not sent. Keyed BLAKE3 of number and length gives
 //! 48 bytes: the first tag, and the record's own key. With that key the second tag is keyed BLAKE3
 //! of the body, or AES-128-GCM's. So a record that is changed, repeated, left out or in another
-//! place is noticed before any of it is believed, and its length before it is waited for. A key is
+//! place is detected before any of it is used, and its length before it is waited for. A key is
 //! used for one record only, so nonces cannot repeat.
 
 use std::hint::black_box;
@@ -32,7 +32,7 @@ pub(crate) const RECORD_BYTES_MAX: usize = (64 << 10) + 1024;
 pub(crate) const RECORD_HEAD_BYTES: usize = 4 + TAG_BYTES;
 const TAG_BYTES: usize = 16;
 
-/// A peer that sends nothing but control words needs no more room.
+/// Enough for a peer that sends nothing but control words.
 const BUFFER_BYTES_MIN: usize = 1 << 10;
 /// Two of the longest records, so that the end of one and the start of the next come together.
 const BUFFER_BYTES: usize = 2 * (RECORD_HEAD_BYTES + RECORD_BYTES_MAX + TAG_BYTES);
@@ -50,9 +50,9 @@ struct RecordKey {
     key: Zeroizing<[u8; 32]>,
 }
 
-/// What came is not what was sent.
+/// A record fails its check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Damaged {
+pub(crate) enum BadTag {
     #[error("the head of record {0} has a wrong tag")]
     Head(u64),
     #[error("record {0} has a wrong tag")]
@@ -117,7 +117,7 @@ impl RecordKey {
     }
 }
 
-/// Compares in a time that does not tell where the difference is.
+/// Compares in constant time.
 fn equal(one: &[u8; TAG_BYTES], other: &[u8; TAG_BYTES]) -> bool {
     let difference = one.iter().zip(other).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
     difference == 0
@@ -131,7 +131,7 @@ impl Sealer {
         Self(Numbered::new(key, encrypted))
     }
 
-    /// Turns frames behind [`RECORD_HEAD_BYTES`] of room into a record.
+    /// Makes a record of the frames that follow [`RECORD_HEAD_BYTES`] of unused space.
     pub(crate) fn seal(&mut self, record: &mut Vec<u8>) -> Result<(), Errno> {
         let (head, body) = record.split_at_mut(RECORD_HEAD_BYTES);
         debug_assert!((1..=RECORD_BYTES_MAX).contains(&body.len()));
@@ -146,11 +146,11 @@ impl Sealer {
     }
 }
 
-/// Reads records, and gives out the frames in them once they are checked.
+/// Reads records, and returns the frames in them once they are checked.
 pub(crate) struct Opener {
     records: Numbered,
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that are read and not yet given out.
+    /// Bytes of `buffer` that are read and not yet returned.
     start: usize,
     end: usize,
     /// Of a record whose head is checked, and how long its body is.
@@ -165,15 +165,15 @@ impl Opener {
 
     /// One system call. Call [`Opener::next`] afterwards, until it has no more.
     pub(crate) fn read(&mut self, socket: &TcpStream) -> Result<Moved, Errno> {
-        let room = &mut self.buffer[self.end..];
-        let wanted = room.len();
-        let bytes = read(socket, room)?;
+        let free = &mut self.buffer[self.end..];
+        let wanted = free.len();
+        let bytes = read(socket, free)?;
         self.end += bytes;
         Ok(Moved { bytes, wanted })
     }
 
     /// The frames of the next record that is there as a whole.
-    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Damaged> {
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, BadTag> {
         let number = self.records.number;
         let ahead = &self.buffer[self.start..self.end];
         if self.opened.is_none()
@@ -185,7 +185,7 @@ impl Opener {
             let mut tag = [0; TAG_BYTES];
             tag.copy_from_slice(&head[4..]);
             if !equal(&key.head_tag, &tag) || !(1..=RECORD_BYTES_MAX).contains(&bytes) {
-                return Err(Damaged::Head(number));
+                return Err(BadTag::Head(number));
             }
             self.opened = Some((key, bytes));
         }
@@ -194,7 +194,7 @@ impl Opener {
             None => RECORD_HEAD_BYTES,
         };
         let Some((key, bytes)) = self.opened.take_if(|_| whole_bytes <= ahead.len()) else {
-            self.make_room(whole_bytes);
+            self.make_space(whole_bytes);
             return Ok(None);
         };
         let record = &mut self.buffer[self.start..][..whole_bytes];
@@ -204,13 +204,13 @@ impl Opener {
         let mut expected = [0; TAG_BYTES];
         expected.copy_from_slice(tag);
         if !key.open(body, expected, self.records.encrypted) {
-            return Err(Damaged::Body(number));
+            return Err(BadTag::Body(number));
         }
         Ok(Some(body))
     }
 
-    /// Leaves room for the rest of a record of this length, and at least one byte.
-    fn make_room(&mut self, whole_bytes: usize) {
+    /// Makes space for the rest of a record of this length, and at least one byte.
+    fn make_space(&mut self, whole_bytes: usize) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }

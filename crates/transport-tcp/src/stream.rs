@@ -1,4 +1,4 @@
-//! One TCP stream of an endpoint: its two halves, its readiness, and when it was last heard.
+//! One TCP stream of an endpoint: its two halves, its readiness, and when it last moved bytes.
 
 use std::{net::Shutdown, time::Instant};
 
@@ -8,7 +8,7 @@ use transport::{Cause, Completion, EndpointId};
 
 use crate::{counters::TcpCounters, incoming::Incoming, link::StreamKeys, outgoing::Outgoing};
 
-/// What a system call costs against the budget of a round at least, so that a peer cannot buy many
+/// What a system call costs against the budget of a round at least, so that a peer cannot cause many
 /// of them with few bytes.
 const CALL_BYTES: usize = 4 << 10;
 
@@ -25,18 +25,18 @@ pub(crate) struct Stream {
     pub(crate) incoming: Incoming,
     pub(crate) outgoing: Outgoing,
     /// Readiness as far as known: set by events, cleared when a call moves less than it was asked
-    /// to. Events are edges, so whoever clears it must have emptied the socket (or filled it).
+    /// to. Events are edge-triggered: it is cleared only once the socket is empty (or full).
     readable: bool,
     writable: bool,
     /// The peer's end was seen by the event queue; no further edge will come for it.
     read_closed: bool,
-    /// Why writing failed. Reported only when reading has come to its end: what the peer said
-    /// before it went away is worth more than a broken pipe.
+    /// Why writing failed. Reported only when reading has come to its end: what the peer sent
+    /// before it ended is a better cause than a broken pipe.
     write_failed: Option<String>,
     write_shut: bool,
-    /// Closing only: this stream has nothing more to give or take.
+    /// Closing only: this stream moves no more bytes.
     pub(crate) lost: bool,
-    pub(crate) last_heard: Instant,
+    pub(crate) last_received: Instant,
     pub(crate) last_written: Instant,
 }
 
@@ -52,14 +52,14 @@ impl Stream {
             socket,
             incoming: Incoming::new(opener),
             outgoing: Outgoing::new(segment_bytes, sealer),
-            // The first event tells; until then nothing has come, and there is room.
+            // Until the first event: nothing has come, and the send buffer is empty.
             readable: false,
             writable: true,
             read_closed: false,
             write_failed: None,
             write_shut: false,
             lost: false,
-            last_heard: now,
+            last_received: now,
             last_written: now,
         }
     }
@@ -73,16 +73,16 @@ impl Stream {
 
     /// Whether bytes wait to be read, as far as known.
     pub(crate) fn can_read(&self) -> bool {
-        self.readable && !self.incoming.said_bye() && !self.lost
+        self.readable && !self.incoming.received_bye() && !self.lost
     }
 
-    /// Whether there are bytes to write and room for them, as far as known.
+    /// Whether there are bytes to write and the socket takes some, as far as known.
     pub(crate) fn can_write(&self) -> bool {
         self.writable && self.write_failed.is_none() && !self.lost && self.outgoing.is_pending()
     }
 
     /// Tries again what seems to be stuck. A call that moved only a part of what it was asked to
-    /// has filled or emptied the socket, or else met memory that fails: then no edge ever comes.
+    /// has filled or emptied the socket, or else memory has failed: then no edge ever comes.
     pub(crate) fn retry(&mut self) {
         self.writable = true;
         self.readable = true;
@@ -105,7 +105,7 @@ impl Stream {
                     left = left.saturating_sub(moved.bytes.max(CALL_BYTES));
                 }
                 Err(Errno::INTR) => {}
-                // `ENOBUFS` passes; the next retry finds out.
+                // `ENOBUFS` is temporary: tried again at the next event or tick.
                 Err(Errno::AGAIN | Errno::NOBUFS) => {
                     self.writable = false;
                     round.counters.fruitless_calls += 1;
@@ -122,7 +122,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads until the socket is empty, the peer has said bye, or the budget is used up.
+    /// Reads until the socket is empty, a bye has come, or the budget is used up.
     pub(crate) fn read(&mut self, round: &mut Round<'_>, budget_bytes: usize) -> Result<(), Cause> {
         let mut left = budget_bytes;
         while left > 0 && self.can_read() {
@@ -131,17 +131,17 @@ impl Stream {
                 Ok(moved) if moved.bytes == 0 => {
                     let words = self.write_failed.take();
                     return Err(Cause::Lost(
-                        words.unwrap_or_else(|| "connection closed without goodbye".into()),
+                        words.unwrap_or_else(|| "connection closed before its bye frame".into()),
                     ));
                 }
                 Ok(moved) => {
-                    self.last_heard = round.now;
+                    self.last_received = round.now;
                     self.readable = moved.bytes == moved.wanted || self.read_closed;
                     round.counters.bytes_in += moved.bytes as u64;
                     left = left.saturating_sub(moved.bytes.max(CALL_BYTES));
                     let parsed = self.incoming.parse(round.endpoint, round.completed);
                     if let Err(Cause::Corrupt(_)) = &parsed {
-                        self.outgoing.say_damaged(&self.socket);
+                        self.outgoing.send_corrupt(&self.socket);
                     }
                     parsed?;
                 }
@@ -160,7 +160,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Closing: whether all is written and the peer has nothing more to say. Shuts the sending
+    /// Closing: whether all is written and the peer's bye has come. Shuts the sending
     /// direction as soon as it is empty.
     pub(crate) fn is_finished(&mut self) -> bool {
         if self.lost {
@@ -171,10 +171,10 @@ impl Stream {
         }
         if !self.write_shut {
             self.write_shut = true;
-            // An error means that the connection is gone, which reading will tell.
+            // An error means that the connection is lost, which the next read reports.
             let _ = self.socket.shutdown(Shutdown::Write);
         }
-        self.incoming.said_bye()
+        self.incoming.received_bye()
     }
 }
 

@@ -4,17 +4,17 @@
 //!
 //! | bytes | meaning (numbers are little endian) |
 //! |---|---|
-//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 damaged |
+//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 corrupt |
 //! | 1 | flags: bit 0 = last segment of its block (data only); others 0 |
-//! | 2..4 | `RD`, so that a stream out of step is noticed at once |
+//! | 2..4 | `RD`, so that a stream out of step is detected at once |
 //! | 4..8 | length of the body in bytes |
 //! | 8..12 | data: the immediate of the block, the same in each segment; write: its immediate; otherwise 0 |
 //! | 12..16 | data: number of the block on its endpoint, modulo 2^32; write: the key; otherwise 0 |
 //!
 //! A block is one or more data frames in a row (control frames and heartbeats may stand between),
 //! of which only the last has the flag. Only a block of 0 bytes has an empty data frame. Heartbeat,
-//! bye and damaged have no body. Nothing follows a bye, nor a damaged: that the sender has received
-//! bytes that are not what was sent to it, and hangs up.
+//! bye and corrupt have no body. Nothing follows either. A corrupt reports that its sender has received
+//! a record that fails its check, and closes the connection.
 //!
 //! A one-sided write is one or more write frames. Between header and body stands the place, two
 //! numbers of 8 bytes: the offset of this body in the exposed memory, and how many bytes of the
@@ -49,8 +49,8 @@ pub(crate) enum Header {
     Heartbeat,
     /// The peer sends nothing more on this stream.
     Bye,
-    /// The peer has received something else than what was sent to it.
-    Damaged,
+    /// The peer has received a record that fails its check.
+    Corrupt,
 }
 
 /// Why a header was refused.
@@ -76,7 +76,7 @@ impl Header {
             Header::Write { bytes, immediate, key } => (5, 0, bytes, immediate, key),
             Header::Heartbeat => (3, 0, 0, 0, 0),
             Header::Bye => (4, 0, 0, 0, 0),
-            Header::Damaged => (6, 0, 0, 0, 0),
+            Header::Corrupt => (6, 0, 0, 0, 0),
         };
         debug_assert!(bytes <= SEGMENT_BYTES_MAX, "callers cut blocks, and the limit fits u32");
         let mut header = [0; HEADER_BYTES];
@@ -125,7 +125,7 @@ impl Header {
             _ if bytes != 0 => Err(WireError::StrayValue),
             3 => Ok(Header::Heartbeat),
             4 => Ok(Header::Bye),
-            _ => Ok(Header::Damaged),
+            _ => Ok(Header::Corrupt),
         }
     }
 }
@@ -236,7 +236,7 @@ mod tests {
                 .prop_map(|(bytes, immediate, key)| Header::Write { bytes, immediate, key }),
             Just(Header::Heartbeat),
             Just(Header::Bye),
-            Just(Header::Damaged),
+            Just(Header::Corrupt),
         ]
     }
 

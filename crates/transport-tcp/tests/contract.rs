@@ -1,14 +1,11 @@
 //! The contract of [`transport::Transport`], over loopback in every shape that the transport has.
 
-mod common;
-
 use std::time::Duration;
 
-use transport::{EndpointId, ErasedLink, ErasedTransport, PostError, Transport};
 use transport_contract::{Harness, Network};
-use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+use transport_tcp::{TcpConfig, TcpTransport};
 
-use common::{Protection, protected_pair};
+use crate::common::{self, Protection, protected_pair};
 
 /// Transports on this machine, each pair connected by `streams` streams.
 struct Loopback {
@@ -22,17 +19,16 @@ impl Harness for Loopback {
     type Transport = TcpTransport;
 
     fn network(&mut self, members: usize) -> Network<TcpTransport> {
-        self.connect(members, |transport| transport, |link| link)
-    }
-
-    /// Dropping a transport closes its sockets without a goodbye, as the end of a process does.
-    fn kill(&mut self, network: &mut Network<TcpTransport>, index: usize) {
-        network.members[index] = None;
+        let transports = (0..members).map(|_| common::transport(&self.config)).collect();
+        Network::connected(transports, |_, _| {
+            protected_pair(self.address, self.streams, self.protection).unwrap()
+        })
     }
 
     /// Not to be polled is enough: its sockets stay, and nothing comes out of them.
     fn silence(&mut self, _: &mut Network<TcpTransport>, _: usize) -> Option<Duration> {
-        Some(self.silence_within())
+        // A second more for a machine that is busy with other tests.
+        Some(Duration::from_millis(self.config.silence_timeout_ms + 1_000))
     }
 }
 
@@ -45,32 +41,6 @@ impl Loopback {
             ..config
         };
         Self { address, streams, config, protection: Protection::None }
-    }
-
-    /// Members whose transports and links are made of those of TCP.
-    fn connect<T: Transport>(
-        &self,
-        members: usize,
-        transport_of: impl Fn(TcpTransport) -> T,
-        link_of: impl Fn(TcpLink) -> T::Link,
-    ) -> Network<T> {
-        let mut transports: Vec<T> =
-            (0..members).map(|_| transport_of(common::transport(&self.config))).collect();
-        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
-        for left in 0..members {
-            for right in left + 1..members {
-                let (one, other) =
-                    protected_pair(self.address, self.streams, self.protection).unwrap();
-                endpoints[left][right] = Some(transports[left].open(link_of(one)).unwrap());
-                endpoints[right][left] = Some(transports[right].open(link_of(other)).unwrap());
-            }
-        }
-        Network { members: transports.into_iter().map(Some).collect(), endpoints }
-    }
-
-    /// A second more for a machine that is busy with other tests.
-    fn silence_within(&self) -> Duration {
-        Duration::from_millis(self.config.silence_timeout_ms + 1_000)
     }
 
     fn protected(streams: usize, config: TcpConfig, protection: Protection) -> Self {
@@ -131,40 +101,4 @@ mod encrypted_in_small_pieces {
     }
 
     transport_contract::contract_tests!(Loopback::protected(2, config(), Protection::Encrypted));
-}
-
-mod erased {
-    use std::time::Duration;
-
-    use super::{ErasedLink, ErasedTransport, Harness, Loopback, Network, PostError, Transport};
-
-    /// [`Loopback`] whose types nobody knows.
-    struct Erased(Loopback);
-
-    impl Harness for Erased {
-        type Transport = ErasedTransport;
-
-        fn network(&mut self, members: usize) -> Network<ErasedTransport> {
-            self.0.connect(members, ErasedTransport::new, ErasedLink::new)
-        }
-
-        fn kill(&mut self, network: &mut Network<ErasedTransport>, index: usize) {
-            network.members[index] = None;
-        }
-
-        fn silence(&mut self, _: &mut Network<ErasedTransport>, _: usize) -> Option<Duration> {
-            Some(self.0.silence_within())
-        }
-    }
-
-    transport_contract::contract_tests!(Erased(Loopback::new("127.0.0.1", 1, Default::default())));
-
-    #[test]
-    fn a_link_of_another_transport_is_refused() {
-        let mut transport = ErasedTransport::new(super::common::transport(&Default::default()));
-        let refused = transport.open(ErasedLink::new("something else"));
-        assert_eq!(refused, Err(PostError::System("a link of another transport".into())));
-        assert!(transport.one_sided().is_some() && transport.triggered().is_none());
-        transport.finish();
-    }
 }

@@ -1,19 +1,19 @@
-//! A peer that breaks the rules breaks its own endpoint, with a cause that says how.
-
-mod common;
+//! A peer that breaks the protocol breaks its own endpoint, with a cause that names the violation.
 
 use std::{io::Write, thread, time::Duration};
 
-use common::*;
 use proptest::prelude::*;
 use transport::{
     Cause, Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Token, Transport,
 };
 use transport_tcp::{SEGMENT_BYTES_MAX, TcpTransport};
 
+use crate::common;
+use crate::common::*;
+
 const POSTED_BYTES: usize = 100;
 
-/// Writes `bytes` to a transport that has posted `receives` receives of 100 bytes; answers all
+/// Writes `bytes` to a transport that has posted `receives` receives of 100 bytes; returns all
 /// that completed, up to the end.
 fn after(bytes: &[u8], receives: u64) -> Vec<Completion> {
     let (mut transport, endpoint, mut raw) = facing_raw(&patient());
@@ -133,7 +133,7 @@ fn writes_where_nothing_is_exposed() {
 }
 
 #[test]
-fn an_end_without_goodbye() {
+fn an_end_without_a_bye() {
     let mut middle_of_segment = frame(DATA, LAST, 50, 0, 0);
     middle_of_segment.extend([1; 20]);
     for bytes in [&[][..], &frame(HEARTBEAT, 0, 0, 0, 0)[..7], &middle_of_segment] {
@@ -143,7 +143,7 @@ fn an_end_without_goodbye() {
         raw.write_all(bytes).unwrap();
         drop(raw);
         let completions = poll_until(&mut transport, ended);
-        let words = "connection closed without goodbye".to_owned();
+        let words = "connection closed before its bye frame".to_owned();
         assert_eq!(
             completions,
             [
@@ -258,7 +258,7 @@ fn a_hostile_peer_breaks_only_its_own_endpoint() {
     assert_eq!(completions, [Completion::Control { endpoint: good, word: b"still here".into() }]);
 }
 
-/// What the peer can say next, right or wrong.
+/// What the peer can send next, right or wrong.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let framed = (0_u8..6, 0_u8..3, 0_u32..140, 0_u32..2, 0_u32..4, any::<bool>()).prop_map(
         |(kind, flags, length, immediate, block, whole)| {

@@ -1,7 +1,5 @@
 //! Time, memory and fairness: what happens when a peer, a file or a neighbour misbehaves quietly.
 
-mod common;
-
 use std::{
     io::{Read, Write},
     sync::atomic::{AtomicBool, Ordering},
@@ -9,9 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::*;
 use transport::{CONTROL_BYTES_MAX, Cause, Completion, PostError, Region, Token, Transport};
 use transport_tcp::TcpConfig;
+
+use crate::common;
+use crate::common::*;
 
 /// For tests of time themselves.
 const SHORT_MS: u64 = 400;
@@ -84,7 +84,7 @@ fn idle_endpoints_are_looked_at_together() {
     assert!(counters.waits < counters.heartbeats / 3, "{counters:?}");
 }
 
-/// Our own pause is not the peer's silence: what it said meanwhile is in the socket.
+/// This end's own pause is not the peer's silence: what it sent meanwhile is in the socket.
 #[test]
 fn a_pause_of_our_own_is_not_the_peers_silence() {
     let (mut transport, endpoint, mut raw) = facing_raw(&soon_silent());

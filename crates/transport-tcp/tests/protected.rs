@@ -1,8 +1,6 @@
 //! Whatever is done to a protected stream on its way: what was not touched arrives, and nothing
 //! after it does.
 
-mod common;
-
 use std::{
     io::{Read, Write},
     ops::Range,
@@ -10,10 +8,11 @@ use std::{
     time::Duration,
 };
 
-use common::*;
 use proptest::prelude::*;
 use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_tcp::{TcpConfig, TcpTransport};
+
+use crate::common::*;
 
 /// Of the head of a record, as the wire format says; also of the tag behind its body.
 const HEAD_BYTES: usize = 20;
@@ -33,13 +32,13 @@ fn protected_facing_raw(
     (transport, endpoint, raw)
 }
 
-/// All that one end sends: a word, blocks of these lengths, a word, and a goodbye.
+/// All that one end sends: a word, blocks of these lengths, a word, and a bye.
 fn recorded(protection: Protection, lengths: &[usize]) -> Vec<u8> {
     let (mut transport, endpoint, mut raw) = protected_facing_raw(&patient(), protection, true);
     let reader = thread::spawn(move || {
         let mut bytes = Vec::new();
         raw.read_to_end(&mut bytes).unwrap();
-        // Hanging up ends the other's wait for a goodbye.
+        // Closing the socket ends the other's wait for a bye.
         bytes
     });
     transport.write_control(endpoint, b"first").unwrap();
@@ -107,9 +106,9 @@ fn arrived(completions: &[Completion]) -> Vec<&Completion> {
     completions.iter().filter(came).collect()
 }
 
-/// Nothing but what comes before the damage arrives, and the end says what happened.
+/// Nothing but what comes before the corruption arrives, and the cause of the end is `Corrupt`.
 #[track_caller]
-fn assert_damaged(whole: &[Completion], completions: &[Completion], what: &str) {
+fn assert_corrupt(whole: &[Completion], completions: &[Completion], what: &str) {
     let (all, came) = (arrived(whole), arrived(completions));
     assert!(came.len() < all.len() && came == all[..came.len()], "{what}: {came:?} of {all:?}");
     let Some(Completion::Broken { cause: Cause::Corrupt(text), .. }) = completions.last() else {
@@ -151,7 +150,7 @@ fn any_bit_that_flips_is_noticed() {
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert_damaged(&whole, &played(protection, &bad, &lengths), &format!("bit {bit}"));
+            assert_corrupt(&whole, &played(protection, &bad, &lengths), &format!("bit {bit}"));
         }
     }
 }
@@ -175,12 +174,12 @@ fn records_stay_in_their_places() {
             orders[2].remove(index);
             for order in orders {
                 let completions = played(protection, &built_of(&order), &lengths);
-                assert_damaged(&whole, &completions, &format!("{order:?}"));
+                assert_corrupt(&whole, &completions, &format!("{order:?}"));
             }
         }
         let [again, twice] = [&good[records[0].clone()], &good[..]];
         let replayed = [again, twice].concat();
-        assert_damaged(&whole, &played(protection, &replayed, &lengths), "replayed from the start");
+        assert_corrupt(&whole, &played(protection, &replayed, &lengths), "replayed from the start");
     }
 }
 
@@ -253,7 +252,7 @@ proptest! {
 
     /// Any bits of any part of any record of a long conversation.
     #[test]
-    fn damage_anywhere_is_noticed(
+    fn corruption_anywhere_is_detected(
         encrypted: bool,
         flips in proptest::collection::vec((any::<prop::sample::Index>(), 0_usize..5, any::<usize>(), 0_u8..8), 1..3),
     ) {
@@ -267,10 +266,10 @@ proptest! {
             bad[position(&records[record.index(records.len())], part, at)] ^= 1 << bit;
         }
         prop_assume!(bad != good);
-        assert_damaged(&whole, &played(protection, &bad, &lengths), "flipped");
+        assert_corrupt(&whole, &played(protection, &bad, &lengths), "flipped");
     }
 
-    /// Whatever a stranger sends: no panic, every post handed back, one end.
+    /// Whatever an unauthenticated peer sends: no panic, every post handed back, one end.
     #[test]
     fn any_bytes_are_refused(encrypted: bool, bytes in proptest::collection::vec(any::<u8>(), 20..200)) {
         let protection = PROTECTED[usize::from(encrypted)];

@@ -1,13 +1,12 @@
 //! Blocks and words in both directions at once, cut in every awkward way, arrive as they were sent.
 
-mod common;
-
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use common::*;
 use transport::{Completion, EndpointId, Region, Token, Transport};
 use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+
+use crate::common::*;
 
 const WINDOW: usize = 3;
 

@@ -6,8 +6,8 @@ use crate::endpoint::{EndpointId, Token};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Completion {
-    /// A posted send is done: the transport no longer needs the memory. It does not say that the
-    /// peer has received the block.
+    /// A posted send is done: the transport no longer needs the memory. The peer may not have received
+    /// the block yet.
     Sent {
         /// Where it was posted.
         endpoint: EndpointId,
@@ -46,7 +46,7 @@ pub enum Completion {
         /// The token that it was posted with.
         token: Token,
     },
-    /// Blocks move over this endpoint no more, though the peer lives and control words still come
+    /// Blocks move over this endpoint no more, though the peer is alive and control words still come
     /// and go: what is posted stays open until the endpoint is closed, which is all that is left to
     /// do. At most once for an endpoint.
     Halted {
@@ -92,25 +92,25 @@ pub enum Cause {
     /// The peer closed the connection in order.
     #[error("the peer closed the connection")]
     ClosedByPeer,
-    /// The connection was reset or lost; the system's own words.
+    /// The connection was reset or lost; the system's error.
     #[error("the connection was lost ({0})")]
     Lost(String),
-    /// Nothing was heard of the peer for this long.
+    /// Nothing was received from the peer for this long.
     #[error("the peer was silent for {0} ms")]
     Silent(u64),
     /// The peer sent what it must not send.
     #[error("the peer broke the protocol: {0}")]
     Protocol(String),
-    /// What came over the connection, or reached the peer, is not what was sent: a bit flipped on
-    /// the way, or somebody else put it there. Nothing of it was believed.
-    #[error("bytes were damaged on their way ({0})")]
+    /// What was received, here or at the peer, fails its integrity check: a bit flipped in transit,
+    /// or an attacker on the path. Nothing of it was used.
+    #[error("data was corrupted in transit ({0})")]
     Corrupt(String),
     /// Local memory could not be read or written: a file that shrank, a disk that failed.
     #[error("local memory could not be {access} ({error})")]
     Memory {
         /// `"read"` or `"written"`.
         access: &'static str,
-        /// The system's own words.
+        /// The system's error.
         error: String,
     },
 }
@@ -133,7 +133,15 @@ pub enum PostError {
     /// This network cannot do that.
     #[error("this network has no {0}")]
     Unsupported(&'static str),
-    /// The system refused; its own words.
+    /// The system refused; its error.
     #[error("{0}")]
     System(String),
+}
+
+impl PostError {
+    /// Errors: [`PostError::TooLarge`], if it is.
+    pub fn check_length(bytes: usize, bytes_max: u64) -> Result<(), Self> {
+        let bytes = bytes as u64;
+        if bytes > bytes_max { Err(Self::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+    }
 }

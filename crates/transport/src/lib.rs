@@ -2,24 +2,23 @@
 //!
 //! A [`Transport`] is one member's view of a network: it owns every endpoint of a context and one
 //! completion queue (DSN 2018 section 4.2, "a single completion queue and thread"). It moves
-//! blocks between [`Region`]s and small control words between peers, and knows nothing of groups,
-//! schedules or messages. The vocabulary is that of RDMA verbs: post, complete, immediate.
+//! blocks between [`Region`]s and small control words between peers; groups, schedules and messages
+//! are the engine's. The vocabulary is that of RDMA verbs: post, complete, immediate.
 //!
-//! What every transport promises is written at [`Transport`] and checked by the tests of the crate
+//! The contract of every transport is at [`Transport`], and checked by the tests of the crate
 //! `transport-contract`.
 
 #![forbid(unsafe_code)]
 
 mod completion;
 mod endpoint;
-mod erased;
+mod forward;
 mod one_sided;
 mod transport;
 mod triggered;
 
 pub use completion::{Cause, Completion, PostError};
 pub use endpoint::{CONTROL_BYTES_MAX, EndpointId, Token};
-pub use erased::{ErasedLink, ErasedTransport};
 pub use memory::{
     Attachment, FutureRead, LeaseError, Memory, PeerMemory, ReadLease, Region, RegionError,
     RegionPool, Storage, StoredRead, StoredWrite, WriteLease,

@@ -16,8 +16,8 @@ use crate::{
 /// ([`crate::Cause::Protocol`]) and writes nothing.
 pub trait OneSidedWrites {
     /// Lets the peer of `endpoint` write into `memory` under the name `key`, until the endpoint
-    /// ends; then the memory is let go. It belongs to both sides by turns as they agree. A network
-    /// may write it without asking anybody: copy its bytes out once, then check the copy.
+    /// ends; then the memory is let go. It belongs to both sides by turns as they agree. The peer
+    /// may write it at any time: copy its bytes out once, then check the copy.
     ///
     /// Errors: the endpoint is gone, or the key is in use.
     fn expose(

@@ -31,8 +31,8 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 ///   completion is reported, and nothing touches the memory afterwards.
 /// - **Ends.** An endpoint ends exactly once, by [`Completion::Closed`] after [`Transport::close`]
 ///   or else by [`Completion::Broken`]; all its posts have completed by then, and nothing of that
-///   endpoint follows. Where blocks have a way of their own, that may end before:
-///   [`Completion::Halted`] then says so, and the endpoint stays until it is closed or breaks.
+///   endpoint follows. Where blocks have a path of their own, that may end before:
+///   [`Completion::Halted`] then reports it, and the endpoint stays until it is closed or breaks.
 /// - **No blocking.** Only [`Transport::poll`] waits. A peer that does not read or does not send
 ///   never delays another endpoint.
 /// - **Dropping** the transport hands back all memory at once; peers see [`crate::Cause::Lost`] or
@@ -55,7 +55,7 @@ pub trait Transport {
     fn open(&mut self, link: Self::Link) -> Result<EndpointId, PostError>;
 
     /// Offers memory for the next block that the peer sends. The block may be shorter than the
-    /// memory; [`Completion::Received`] tells its length.
+    /// memory; [`Completion::Received`] has its length.
     fn post_receive(
         &mut self,
         endpoint: EndpointId,
@@ -73,13 +73,12 @@ pub trait Transport {
     ) -> Result<(), PostError>;
 
     /// Writes a small word (at most [`crate::CONTROL_BYTES_MAX`] bytes) to the peer, where it
-    /// appears as [`Completion::Control`]: the one-sided write by which a receiver says that it is ready (DSN
-    /// 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local completion.
+    /// appears as [`Completion::Control`]: the one-sided write by which a receiver reports that it is ready
+    /// (DSN 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local completion.
     /// An empty word is refused.
     ///
-    /// Errors: as for a send; also [`PostError::System`] when so many words wait for the peer that there
-    /// is no room for another. The word is lost then, and the endpoint stays: it is for the caller to
-    /// give the peer up.
+    /// Errors: as for a send; also [`PostError::System`] when too many words wait for the peer. The word is
+    /// lost then, and the endpoint stays: it is for the caller to give the peer up.
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError>;
 
     /// One-sided writes, if this network has them: always or never.

@@ -22,18 +22,18 @@ pub trait TriggeredSends {
         token: Token,
     ) -> Result<(), PostError>;
 
-    /// Posts a send that the network starts by itself, with nobody polling, once all offloaded
+    /// Posts a send that the network starts by itself, without polling, once all offloaded
     /// operations `after` (at most two, each by the endpoint and the token that it was posted with)
     /// are done: receives hold their blocks, sends have been sent. At once if they are, or if there
     /// are none (DSN 2018 section 2, `CORE-Direct`). Completes as a send does. If one of `after` is
     /// cancelled, so is the send.
     ///
     /// The peer has posted the offloaded receive with this immediate before the send may be posted.
-    /// An operation can be named until the poll after the one that reported it; whoever has seen
-    /// its completion has no need to.
+    /// An operation can be named until the poll after the one that reported it; once its completion
+    /// was seen there is no need to.
     ///
-    /// Errors: as for a send; an operation that is not known; with nothing to wait for, somebody
-    /// writes to the memory.
+    /// Errors: as for a send; an operation that is not known; with nothing to wait for, the
+    /// memory is being written.
     fn post_offloaded_send(
         &mut self,
         endpoint: EndpointId,

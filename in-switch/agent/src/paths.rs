@@ -1,4 +1,4 @@
-//! Where packets for members, and those of senders, pass this switch.
+//! Paths of groups through this switch.
 
 use std::net::IpAddr;
 
@@ -11,64 +11,68 @@ use roce::Mac;
 use routes::Station;
 
 use crate::{
-    next::Behind,
-    sight::{self, Sight, Unseen},
+    downstream::Downstream,
+    forwarding::{self, Forwarding, Unresolved},
     split::{Split, Way, ports},
 };
 
-/// A switch's routes, and which agents are behind them.
+/// A switch's routes, and the downstream agents on them.
 pub(crate) struct Paths {
-    /// What the switch is called in what it says.
+    /// The switch's name, for messages.
     pub(crate) name: String,
-    pub(crate) behind: Behind,
-    pub(crate) sight: Sight,
+    pub(crate) downstream: Downstream,
+    pub(crate) forwarding: Forwarding,
 }
 
 impl Paths {
-    /// This switch's own refusals say whose they are.
+    /// An error of this switch, which names it.
     pub(crate) fn refused(&self, kind: ErrorKind, why: impl std::fmt::Display) -> ControlError {
         ControlError::new(kind, format!("switch {}: {why}", self.name))
     }
 
-    /// Where the members part here.
+    /// How the members' paths diverge here.
     pub(crate) async fn split(&self, members: &[Station]) -> Result<Split, ControlError> {
-        let ways = self.ways(members, sight::ATTEMPTS).await;
-        let ways = ways.map_err(|unseen| self.refused(ErrorKind::NoTree, unseen.why))?;
-        self.part(&ways)
+        let ways = self.ways(members, forwarding::ATTEMPTS).await;
+        let ways = ways.map_err(|unresolved| self.refused(ErrorKind::NoTree, unresolved.why))?;
+        self.split_ways(&ways)
     }
 
-    async fn ways(&self, members: &[Station], attempts: u32) -> Result<Vec<Way>, Unseen> {
+    async fn ways(&self, members: &[Station], attempts: u32) -> Result<Vec<Way>, Unresolved> {
         let mut ways = Vec::with_capacity(members.len());
         for &member in members {
-            let hops = self.sight.find(member, attempts).await?;
-            let agents = self.behind.agents(member.address, &hops);
+            let hops = self.forwarding.resolve(member, attempts).await?;
+            let agents = self.downstream.agents(member.address, &hops);
             ways.push(Way { hops, agents });
         }
         Ok(ways)
     }
 
-    /// Where a group's packets come in: where this switch would send packets for its sender.
-    async fn inputs(&self, group: &Group, attempts: u32) -> Result<Vec<Port>, Unseen> {
+    /// A group's ingress ports: those by which this switch forwards to its sender.
+    async fn inputs(&self, group: &Group, attempts: u32) -> Result<Vec<Port>, Unresolved> {
         let sender = Station { address: group.key.sender, mac: group.sender_mac };
-        let hops = self.sight.find(sender, attempts).await;
-        hops.map(|hops| ports(&hops)).map_err(|unseen| unseen.within("where its sender is"))
+        let hops = self.forwarding.resolve(sender, attempts).await;
+        hops.map(|hops| ports(&hops)).map_err(|unresolved| unresolved.within("where its sender is"))
     }
 
-    /// Where a group comes in, and parts.
-    pub(crate) async fn split_group(&self, group: &Group, attempts: u32) -> Result<Split, Lost> {
+    /// A group's ingress ports, and how its members' paths diverge here.
+    pub(crate) async fn split_group(
+        &self,
+        group: &Group,
+        attempts: u32,
+    ) -> Result<Split, SplitError> {
         let ways = self.ways(&stations(group), attempts).await?;
         let inputs = self.inputs(group, attempts).await?;
-        Ok(self.part(&ways)?.coming_in(inputs))
+        Ok(self.split_ways(&ways)?.with_inputs(inputs))
     }
 
-    pub(crate) fn no_tree(&self, lost: Lost) -> ControlError {
-        match lost {
-            Lost::Unseen(unseen) => self.refused(ErrorKind::NoTree, unseen.why),
-            Lost::Refused(error) => error,
+    pub(crate) fn no_tree(&self, error: SplitError) -> ControlError {
+        match error {
+            SplitError::Unresolved(unresolved) => self.refused(ErrorKind::NoTree, unresolved.why),
+            SplitError::Refused(error) => error,
         }
     }
 
-    fn part(&self, ways: &[Way]) -> Result<Split, ControlError> {
+    fn split_ways(&self, ways: &[Way]) -> Result<Split, ControlError> {
         Split::new(ways).map_err(|agent| {
             let why = format!(
                 "copies for different members of the group would meet at {agent}, which could not tell them apart; let the members relay instead"
@@ -77,16 +81,17 @@ impl Paths {
         })
     }
 
-    /// Answers have to pass the switch that merges them, and no other before it.
+    /// Checks that this is the sender's first switch: answers have to pass it last.
     pub(crate) async fn check_first(
         &self,
         sender: IpAddr,
         mac: Option<Mac>,
     ) -> Result<(), ControlError> {
-        let hops = self.sight.find(Station { address: sender, mac }, sight::ATTEMPTS).await;
-        // A bridge that knows stations by their Ethernet addresses alone cannot tell.
+        let hops =
+            self.forwarding.resolve(Station { address: sender, mac }, forwarding::ATTEMPTS).await;
+        // Not checked if the sender's next hop is unknown, as at a bridge without its Ethernet address.
         let agents =
-            hops.map_or_else(|_| Default::default(), |hops| self.behind.agents(sender, &hops));
+            hops.map_or_else(|_| Default::default(), |hops| self.downstream.agents(sender, &hops));
         match agents.first() {
             None => Ok(()),
             Some(agent) => {
@@ -103,19 +108,19 @@ fn stations(group: &Group) -> Vec<Station> {
     group.members.iter().map(station).collect()
 }
 
-/// Why it cannot be told where a group comes in and parts.
-pub(crate) enum Lost {
-    Unseen(Unseen),
+/// Why a group's paths are not known.
+pub(crate) enum SplitError {
+    Unresolved(Unresolved),
     Refused(ControlError),
 }
 
-impl From<Unseen> for Lost {
-    fn from(unseen: Unseen) -> Self {
-        Self::Unseen(unseen)
+impl From<Unresolved> for SplitError {
+    fn from(unresolved: Unresolved) -> Self {
+        Self::Unresolved(unresolved)
     }
 }
 
-impl From<ControlError> for Lost {
+impl From<ControlError> for SplitError {
     fn from(error: ControlError) -> Self {
         Self::Refused(error)
     }

@@ -1,4 +1,4 @@
-//! What agents answer.
+//! The gRPC service of an agent.
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
@@ -11,35 +11,35 @@ use tonic::{
 };
 
 use crate::{
-    held::Held,
     registry::Registry,
     split::{Copied, Split},
+    state::State,
 };
 use control::{
     Claim, ControlError, ErrorKind, HOPS_MAX,
-    convert::{self, address, key, key_told},
+    convert::{self, address, key, key_to_proto},
     proto::{self, switch_server::Switch},
     tls::Trusted,
 };
 
-/// A caller's name has at most this length.
+/// Longest name of a caller.
 const CALLER_BYTES_MAX: usize = 255;
 
-/// What a switch says of itself.
+/// The service.
 pub(crate) struct Service {
     pub(crate) registry: Arc<Registry>,
-    /// Ports by name, as they were given.
+    /// Names and indices of the ports.
     pub(crate) ports: Vec<(String, Port)>,
     pub(crate) plane: &'static str,
-    /// Who may ask for groups of any sender.
+    /// Callers that are authorized for groups of any sender.
     pub(crate) trusted: Trusted,
     pub(crate) started: Instant,
 }
 
 impl Service {
-    /// Hosts may ask for groups that they send to; switches before this one, for any.
+    /// Checks that the caller is authorized for this sender.
     fn check_caller<T>(&self, request: &Request<T>, sender: IpAddr) -> Result<(), ControlError> {
-        if self.trusted.lets(request, sender) {
+        if self.trusted.authorizes(request, sender) {
             return Ok(());
         }
         let why = format!(
@@ -91,30 +91,30 @@ impl Service {
         }
     }
 
-    fn report(&self, group: GroupKey, held: &Held) -> Option<proto::GroupReport> {
-        let told = held.group.as_ref()?;
-        let member = |index: usize| told.members.get(index).map(|member| member.address);
-        let heard = held.callers.values().map(|wanted| wanted.heard).max();
-        let members = self.registry.plane().members(group);
+    fn report(&self, key: GroupKey, state: &State) -> Option<proto::GroupReport> {
+        let group = state.group.as_ref()?;
+        let member = |index: usize| group.members.get(index).map(|member| member.address);
+        let renewed = state.leases.values().map(|lease| lease.renewed).max();
+        let members = self.registry.plane().members(key);
         Some(proto::GroupReport {
-            key: Some(key_told(group)),
-            sender_qpn: told.sender_qpn,
-            is_first: held.is_first,
-            copies: held.split.copies.iter().map(|copied| self.copy(copied, member)).collect(),
-            // Those that were taken out are no longer of interest.
+            key: Some(key_to_proto(key)),
+            sender_qpn: group.sender_qpn,
+            is_first: state.is_first,
+            copies: state.split.copies.iter().map(|copied| self.copy(copied, member)).collect(),
+            // Without removed members.
             members: members
                 .iter()
-                .filter(|state| told.members.iter().any(|member| member.address == state.address))
+                .filter(|state| group.members.iter().any(|member| member.address == state.address))
                 .map(member_state)
                 .collect(),
-            trouble: held.trouble(),
-            callers: held.callers.keys().cloned().collect(),
-            silent_ms: heard.map_or(0, |heard| heard.elapsed().as_millis() as u64),
-            virtual_address: told.virtual_address.to_string(),
+            trouble: state.trouble(),
+            callers: state.leases.keys().cloned().collect(),
+            since_renewal_ms: renewed.map_or(0, |renewed| renewed.elapsed().as_millis() as u64),
+            virtual_address: group.virtual_address.to_string(),
         })
     }
 
-    /// Of a group that an agent before has left, and nobody has asked for since.
+    /// Report of a group that a former agent has left, and that no caller has inserted since.
     fn orphan(&self, group: GroupKey, since: Instant) -> Option<proto::GroupReport> {
         let plane = self.registry.plane();
         let (replication, merging) = plane.get(group)?;
@@ -125,36 +125,35 @@ impl Service {
             agents: Vec::new(),
         };
         Some(proto::GroupReport {
-            key: Some(key_told(group)),
+            key: Some(key_to_proto(group)),
             sender_qpn: replication.sender_qpn,
             is_first: merging.is_some(),
             copies: replication.branches.iter().map(copy).collect(),
             members: plane.members(group).iter().map(member_state).collect(),
-            trouble: "nobody has asked for it since this agent has started".to_owned(),
+            trouble: "no caller has inserted it since this agent has started".to_owned(),
             callers: Vec::new(),
-            silent_ms: since.elapsed().as_millis() as u64,
+            since_renewal_ms: since.elapsed().as_millis() as u64,
             virtual_address: merging
                 .map(|merging| merging.virtual_address.to_string())
                 .unwrap_or_default(),
         })
     }
 
-    /// This switch's part of a plan; and whom to ask for the rest, with which members.
+    /// This switch's part of a plan.
     fn planned(&self, split: &Split, members: &[Member], is_first: bool) -> proto::PlannedSwitch {
         let member = |index: usize| members.get(index).map(|member| member.address);
         let copies = split.copies.iter().map(|copied| self.copy(copied, member));
-        let copies = if split.is_told(is_first) { copies.collect() } else { Vec::new() };
+        let copies = if split.needs_entry(is_first) { copies.collect() } else { Vec::new() };
         proto::PlannedSwitch { name: self.registry.paths.name.clone(), copies }
     }
 }
 
-/// Does something to its end, also when its asker hangs up or is out of time: half of it would be
-/// neither there nor forgotten.
-async fn whole<T: Send + 'static>(
+/// Runs a change to completion even if its call is cancelled, so that it is never left half done.
+async fn uncancelled<T: Send + 'static>(
     change: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Status> {
     let done = tokio::spawn(change).await;
-    done.map_err(|error| Status::internal(format!("it was not brought to its end: {error}")))
+    done.map_err(|error| Status::internal(format!("the change has failed: {error}")))
 }
 
 #[tonic::async_trait]
@@ -173,7 +172,7 @@ impl Switch for Service {
         }
         let (registry, is_first) = (Arc::clone(&self.registry), asked.is_first);
         let insert = async move { registry.insert(group, &claim, is_first, hops_left).await };
-        whole(insert).await??;
+        uncancelled(insert).await??;
         let stale_after_ms = self.registry.stale_after.as_millis() as u32;
         Ok(Response::new(proto::InsertReply { stale_after_ms }))
     }
@@ -197,7 +196,7 @@ impl Switch for Service {
         let claim = self.claim(&request, asked.key.as_ref(), &asked.caller, asked.instance)?;
         let (registry, member) = (Arc::clone(&self.registry), address(&asked.member)?);
         let remove = async move { registry.remove_member(&claim, member).await };
-        let was_removed = whole(remove).await??;
+        let was_removed = uncancelled(remove).await??;
         Ok(Response::new(proto::RemoveMemberReply { was_removed }))
     }
 
@@ -208,7 +207,7 @@ impl Switch for Service {
         let asked = request.get_ref();
         let claim = self.claim(&request, asked.key.as_ref(), &asked.caller, asked.instance)?;
         let registry = Arc::clone(&self.registry);
-        let was_there = whole(async move { registry.remove(&claim).await }).await?;
+        let was_there = uncancelled(async move { registry.remove(&claim).await }).await?;
         Ok(Response::new(proto::RemoveReply { was_there }))
     }
 
@@ -219,7 +218,7 @@ impl Switch for Service {
         let port = |(name, number): &(String, Port)| proto::Port {
             name: name.clone(),
             number: *number,
-            agents: self.registry.paths.behind.at_port(*number),
+            agents: self.registry.paths.downstream.at_port(*number),
         };
         let groups = self.registry.plane().count();
         Ok(Response::new(proto::ShowReply {
@@ -233,7 +232,7 @@ impl Switch for Service {
             regions_max: REGIONS_MAX as u32,
             stale_after_ms: self.registry.stale_after.as_millis() as u32,
             uptime_ms: self.started.elapsed().as_millis() as u64,
-            agents_by_prefix: self.registry.paths.behind.prefixes(),
+            agents_by_prefix: self.registry.paths.downstream.prefixes(),
         }))
     }
 
@@ -245,11 +244,11 @@ impl Switch for Service {
     ) -> Result<Response<Self::GroupsStream>, Status> {
         let mut reports = Vec::new();
         for (group, entry) in self.registry.all() {
-            // Changing one may take as long as its asker waits.
+            // A change may take as long as its call's deadline.
             let report = match entry.try_lock() {
-                Ok(held) => self.report(group, &held),
+                Ok(state) => self.report(group, &state),
                 Err(_) => Some(proto::GroupReport {
-                    key: Some(key_told(group)),
+                    key: Some(key_to_proto(group)),
                     trouble: "it is being changed".to_owned(),
                     ..Default::default()
                 }),
@@ -290,9 +289,9 @@ impl Switch for Service {
             .collect();
         let split = self.registry.paths.split(&stations).await?;
         let mut switches = vec![self.planned(&split, &members, asked.is_first)];
-        for (agent, places) in &split.behind {
+        for (agent, places) in &split.downstream {
             let part: Vec<Member> = places.iter().map(|&place| members[place].clone()).collect();
-            switches.extend(self.registry.plan_behind(agent, sender, &part, hops_left).await?);
+            switches.extend(self.registry.plan_downstream(agent, sender, &part, hops_left).await?);
         }
         Ok(Response::new(proto::PlanReply { switches }))
     }

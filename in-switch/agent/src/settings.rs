@@ -1,38 +1,38 @@
-//! What an agent is told.
+//! Settings of an agent.
 
 use std::time::Duration;
 
 use data_plane::{Groups, UserspaceTables};
 use mcrdma::Port;
 
-use crate::next::Next;
+use crate::downstream::NextAgent;
 
-/// Groups of which nothing is heard for so long are forgotten, unless something else is said.
+/// Default duration of leases.
 pub const STALE_AFTER: Duration = Duration::from_secs(60);
-/// Groups of one sender that a switch takes, unless something else is said: 1 in 64 of what it has room for.
+/// Default quota of groups of one sender's address: 1/64 of the table.
 pub const GROUPS_PER_HOST_MAX: usize = mcrdma::GROUPS_MAX / 64;
-/// What an agent is told.
+/// Settings of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentSettings {
-    /// What the switch is called, among others by the agents behind it: unique among them.
+    /// The switch's name, by which downstream agents identify it as a caller: unique among them.
     pub name: String,
-    /// Its ports, by the names of their interfaces.
+    /// Its ports: names and indices of interfaces.
     pub ports: Vec<(String, Port)>,
-    /// Which agents are behind it.
-    pub next: Vec<Next>,
-    /// Names (DNS names or IP addresses) whose certificates may ask for groups of any sender: switches
-    /// before this one. A host may ask for those that it sends to.
+    /// Downstream agents.
+    pub next: Vec<NextAgent>,
+    /// Names (DNS names or IP addresses) whose certificates are authorized for groups of any sender: upstream
+    /// switches. A host is authorized for its own address.
     pub trusted: Vec<String>,
-    /// Groups of which nothing is heard for so long are forgotten.
+    /// Duration of leases.
     pub stale_after: Duration,
-    /// Groups that there may be of one sender's address: others are to find room, too.
+    /// Quota of groups of one sender's address.
     pub groups_per_host_max: usize,
 }
 
-/// What copies the packets.
+/// The data plane.
 pub enum Plane {
-    /// The program in the kernel; its ports are bridged or routed by the kernel.
+    /// The program in the kernel, which bridges or routes between the ports.
     Kernel(Box<Groups>),
-    /// The bridge in userspace, that somebody runs meanwhile.
+    /// The bridge in userspace, which the caller runs on another thread.
     Userspace(UserspaceTables),
 }

@@ -1,4 +1,4 @@
-//! Where a group's members part at this switch (the paper's Algorithm 1, lines 2 to 15).
+//! How a group's paths diverge at this switch (the paper's Algorithm 1, lines 2 to 15).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,45 +11,44 @@ use mcrdma::{
 };
 use routes::Hop;
 
-/// A member's way on from here.
+/// A member's path from here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Way {
-    /// Equally good next hops.
+    /// Equal-cost next hops.
     pub(crate) hops: BTreeSet<Hop>,
-    /// The agents of which one is on each way.
+    /// The agents of which one is on each of these paths.
     pub(crate) agents: BTreeSet<String>,
 }
 
-/// A copy.
+/// A copy of a group's packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Copied {
-    /// Where it may leave; for several members the hops of the first.
+    /// Its equal-cost next hops; for several members those of the first.
     pub(crate) hops: Vec<Hop>,
-    /// For whom: places among the group's members.
+    /// Its members: indices of the group's.
     pub(crate) members: Vec<usize>,
-    /// Who copies it again, if it is for several.
+    /// The agents whose switches copy it again, if it is for several.
     pub(crate) agents: BTreeSet<String>,
 }
 
-/// What a switch makes of a group's packets, and what others behind it have to do.
+/// The copies that a switch makes, and the parts of downstream agents.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Split {
     /// At least one.
     pub(crate) copies: Vec<Copied>,
-    /// For each agent the members that it has to take care of.
-    pub(crate) behind: BTreeMap<String, Vec<usize>>,
-    /// By member: where its answers come in, which is where packets for it would leave.
+    /// For each downstream agent its members.
+    pub(crate) downstream: BTreeMap<String, Vec<usize>>,
+    /// Ingress ports of each member's answers: those by which this switch forwards to it.
     answers: Vec<Vec<Port>>,
-    /// Where the group's packets come in.
+    /// Ingress ports of the group's packets.
     inputs: Vec<Port>,
 }
 
 impl Split {
-    /// Members go on together where their sets of next hops, and of agents, are the same. Those on
-    /// whose way nobody copies part here.
+    /// Members share a copy where their sets of next hops and of agents are equal. Members without an agent on
+    /// their path get a copy each.
     ///
-    /// Errors: the agent to which copies for different members would come, that cannot be told apart
-    /// there.
+    /// Errors: the agent that copies for different members would reach, where they are indistinguishable.
     pub(crate) fn new(ways: &[Way]) -> Result<Self, String> {
         let way = |member: &usize| {
             let Way { hops, agents } = &ways[*member];
@@ -62,7 +61,7 @@ impl Split {
         for ((_, agents, _), members) in fork(0..ways.len(), way) {
             let agents = if members.len() > 1 { agents.clone() } else { BTreeSet::new() };
             for agent in &agents {
-                if split.behind.insert(agent.clone(), members.clone()).is_some() {
+                if split.downstream.insert(agent.clone(), members.clone()).is_some() {
                     return Err(agent.clone());
                 }
             }
@@ -72,18 +71,18 @@ impl Split {
         Ok(split)
     }
 
-    /// The same, for a group that comes in at these ports.
-    pub(crate) fn coming_in(self, inputs: Vec<Port>) -> Self {
+    /// The same, with the group's ingress ports.
+    pub(crate) fn with_inputs(self, inputs: Vec<Port>) -> Self {
         Self { inputs, ..self }
     }
 
-    /// Whether the data plane has to know: where nobody parts, plain forwarding is enough. But the
-    /// sender's first switch merges, and rewrites for a single member.
-    pub(crate) const fn is_told(&self, is_first: bool) -> bool {
+    /// Whether the data plane needs an entry: without a fork plain forwarding is enough. But the sender's first
+    /// switch merges, and rewrites even for a single member.
+    pub(crate) const fn needs_entry(&self, is_first: bool) -> bool {
         is_first || self.copies.len() > 1
     }
 
-    /// What the data plane is told. Groups take their turns at equally good ways.
+    /// The entry of the data plane. Groups are spread over equal-cost paths by their identifiers.
     pub(crate) fn replication(&self, group: &Group) -> Replication {
         let branch = |copied: &Copied| {
             let hop = &copied.hops[group.key.id as usize % copied.hops.len()];
@@ -93,7 +92,7 @@ impl Split {
         Replication { sender_qpn: group.sender_qpn, inputs: self.inputs.clone(), branches }
     }
 
-    /// What the data plane of the sender's first switch is told of its answers.
+    /// The merging entry of the sender's first switch.
     pub(crate) fn merging(&self, group: &Group, is_proven: bool) -> Merging {
         let mut merging = group.merging();
         merging.virtual_mac = merging.virtual_mac.filter(|_| is_proven);
@@ -104,7 +103,7 @@ impl Split {
     }
 }
 
-/// The ports of equally good hops, each once.
+/// The ports of equal-cost hops, each once.
 pub(crate) fn ports(hops: &BTreeSet<Hop>) -> Vec<Port> {
     hops.iter().map(|hop| hop.port).collect::<BTreeSet<_>>().into_iter().collect()
 }
@@ -131,27 +130,27 @@ mod tests {
         let ways = [way(&[1], &["s:1"], 1), way(&[2], &[], 2), way(&[1], &["s:1"], 3)];
         let split = Split::new(&ways).unwrap();
         assert_eq!(members(&split), [vec![0, 2], vec![1]]);
-        assert_eq!(split.behind, BTreeMap::from([("s:1".to_owned(), vec![0, 2])]));
-        assert!(split.is_told(false));
+        assert_eq!(split.downstream, BTreeMap::from([("s:1".to_owned(), vec![0, 2])]));
+        assert!(split.needs_entry(false));
     }
 
-    /// The last switch that can copy makes the copies for all that are behind plain ones.
+    /// The last switch that can copy makes the copies for all members behind plain ones.
     #[test]
     fn members_behind_plain_switches_part_here() {
         let split = Split::new(&[way(&[1], &[], 1), way(&[1], &[], 2)]).unwrap();
         assert_eq!(members(&split), [vec![0], vec![1]]);
-        assert!(split.behind.is_empty());
+        assert!(split.downstream.is_empty());
     }
 
     #[test]
-    fn a_single_member_needs_nobody_behind_and_the_first_switch() {
+    fn a_single_member_needs_no_agent_downstream_but_the_first_switch() {
         let split = Split::new(&[way(&[1, 2], &["s:1", "t:1"], 1)]).unwrap();
         assert_eq!(members(&split), [vec![0]]);
-        assert!(split.behind.is_empty() && split.copies[0].agents.is_empty());
-        assert!(split.is_told(true) && !split.is_told(false));
+        assert!(split.downstream.is_empty() && split.copies[0].agents.is_empty());
+        assert!(split.needs_entry(true) && !split.needs_entry(false));
     }
 
-    /// Equal paths that are the same in part only (docs/decisions/in-switch.md).
+    /// Equal-cost paths that overlap in part only (docs/decisions/in-switch.md).
     #[test]
     fn copies_that_would_meet_are_refused() {
         let ways = [

@@ -1,4 +1,4 @@
-//! The agent at a switch, as its callers see it.
+//! Client of the agent at a switch.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -12,41 +12,41 @@ use tonic::{Request, Response, Status, transport::Channel};
 
 use crate::{ControlError, ErrorKind, convert, proto, proto::switch_client::SwitchClient, tls};
 
-/// Switches that a group may pass one after another.
+/// Longest chain of switches of a group.
 pub const HOPS_MAX: u32 = 16;
-/// What is only asked for is there within this time.
+/// Deadline of calls that wait for no other switch.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An agent at a switch. Clones share a connection, which is made when it is needed, and again when it
-/// has broken. It belongs to the tokio runtime that it was made in.
+/// Client of an agent. Clones share a connection, which is made when it is needed, and again when it has
+/// broken. It belongs to the tokio runtime that it was made in.
 #[derive(Clone, Debug)]
 pub struct Agent {
     address: String,
     client: SwitchClient<Channel>,
 }
 
-/// Who wants a group in a switch.
+/// A lease of a group in a switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// The group.
     pub key: GroupKey,
-    /// The sender's host, or the switch before.
+    /// The lease's holder: the sender's host, or the upstream switch.
     pub caller: String,
-    /// Drawn by the sender for this group.
+    /// Random number, drawn by the sender for this group.
     pub instance: u64,
 }
 
-/// How a group is, as the agent of the sender's first switch sees it.
+/// State of a group, as the agent at its sender's first switch reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kept {
     /// Why packets may not reach all members.
     pub trouble: Option<String>,
-    /// How far each member is.
+    /// Each member's progress.
     pub members: Vec<proto::MemberState>,
 }
 
 impl Agent {
-    /// Of the agent at `HOST:PORT`. Nothing is connected yet.
+    /// Client of the agent at `HOST:PORT`. Does not connect yet.
     ///
     /// Errors: that is no such address.
     ///
@@ -57,16 +57,15 @@ impl Agent {
         Ok(Self { address: address.to_owned(), client })
     }
 
-    /// Where it is.
+    /// The agent's address.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Puts a group into the sender's first switch and those behind it. Answers after which time of
-    /// silence it will be forgotten.
+    /// Installs a group in the sender's first switch and those downstream. Returns the lease's duration.
     ///
-    /// Errors: it is nowhere then, or is forgotten after that time.
+    /// Errors: it is installed nowhere then, or its lease will expire.
     pub async fn insert(
         &self,
         group: &Group,
@@ -76,8 +75,8 @@ impl Agent {
         self.insert_at(group, claim, true, HOPS_MAX, wait).await
     }
 
-    /// What [`Agent::insert`] does; `is_first`: this is the sender's first switch. `hops_left`: switches
-    /// that the group may still pass behind this one.
+    /// As [`Agent::insert`]. `is_first`: this is the sender's first switch. `hops_left`: how many switches
+    /// may follow downstream.
     pub async fn insert_at(
         &self,
         group: &Group,
@@ -87,7 +86,7 @@ impl Agent {
         wait: Duration,
     ) -> Result<Duration, ControlError> {
         let request = proto::InsertRequest {
-            group: Some(convert::group_told(group)),
+            group: Some(convert::group_to_proto(group)),
             caller: claim.caller.clone(),
             instance: claim.instance,
             is_first,
@@ -99,12 +98,12 @@ impl Agent {
         Ok(Duration::from_millis(reply.stale_after_ms.into()))
     }
 
-    /// Says that a group is still wanted, and asks how it is.
+    /// Renews the lease of a group, and asks for its state.
     ///
     /// Errors: among others [`ErrorKind::Unknown`], after which it should be inserted again.
     pub async fn keep(&self, claim: &Claim) -> Result<Kept, ControlError> {
         let request = proto::KeepRequest {
-            key: Some(convert::key_told(claim.key)),
+            key: Some(convert::key_to_proto(claim.key)),
             caller: claim.caller.clone(),
             instance: claim.instance,
         };
@@ -115,10 +114,10 @@ impl Agent {
         Ok(Kept { trouble, members: kept.members })
     }
 
-    /// The group goes on without a member. Whether it was one, and not the last.
+    /// Removes a failed member; the group continues. Whether it was one, and not the last.
     pub async fn remove_member(&self, claim: &Claim, member: IpAddr) -> Result<bool, ControlError> {
         let request = proto::RemoveMemberRequest {
-            key: Some(convert::key_told(claim.key)),
+            key: Some(convert::key_to_proto(claim.key)),
             caller: claim.caller.clone(),
             instance: claim.instance,
             member: member.to_string(),
@@ -128,10 +127,10 @@ impl Agent {
         Ok(self.ask(request, ANSWER_TIMEOUT, ask).await?.was_removed)
     }
 
-    /// Takes a group out of this switch and those behind it. Whether it was there.
+    /// Removes a group from this switch and those downstream. Whether it was there.
     pub async fn remove(&self, claim: &Claim) -> Result<bool, ControlError> {
         let request = proto::RemoveRequest {
-            key: Some(convert::key_told(claim.key)),
+            key: Some(convert::key_to_proto(claim.key)),
             caller: claim.caller.clone(),
             instance: claim.instance,
         };
@@ -158,14 +157,14 @@ impl Agent {
         self.ask(proto::GroupsRequest {}, ANSWER_TIMEOUT, ask).await
     }
 
-    /// What it has counted, by name.
+    /// Its counters, by name.
     pub async fn counters(&self) -> Result<Vec<proto::Count>, ControlError> {
         let ask = async |mut client: SwitchClient<Channel>, request| client.counters(request).await;
         Ok(self.ask(proto::CountersRequest {}, ANSWER_TIMEOUT, ask).await?.counts)
     }
 
-    /// What would become of a group; only the members' addresses matter. This switch is the first
-    /// of the answer.
+    /// Where a group's paths would diverge; of members only addresses are used. This switch is the first of
+    /// the answer.
     pub async fn plan(
         &self,
         sender: IpAddr,
@@ -174,7 +173,7 @@ impl Agent {
         self.plan_at(sender, members, true, HOPS_MAX).await
     }
 
-    /// What [`Agent::plan`] does, at any switch: see [`Agent::insert_at`].
+    /// As [`Agent::plan`], at any switch: see [`Agent::insert_at`].
     pub async fn plan_at(
         &self,
         sender: IpAddr,
@@ -182,14 +181,14 @@ impl Agent {
         is_first: bool,
         hops_left: u32,
     ) -> Result<Vec<proto::PlannedSwitch>, ControlError> {
-        let members = members.iter().map(convert::member_told).collect();
+        let members = members.iter().map(convert::member_to_proto).collect();
         let request =
             proto::PlanRequest { sender: sender.to_string(), members, is_first, hops_left };
         let ask = async |mut client: SwitchClient<Channel>, request| client.plan(request).await;
         Ok(self.ask(request, ANSWER_TIMEOUT, ask).await?.switches)
     }
 
-    /// Asks, with a deadline here and there.
+    /// Calls with a deadline at both ends.
     async fn ask<Q, A>(
         &self,
         request: Q,
@@ -201,7 +200,7 @@ impl Agent {
         match timeout(wait, call(self.client.clone(), request)).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => {
-                Err(ControlError::of_status(&format!("the agent at {}", self.address), &status))
+                Err(ControlError::from_status(&format!("the agent at {}", self.address), &status))
             }
             Err(_) => {
                 let message = format!(

@@ -1,4 +1,4 @@
-//! What travels, from and to what switches know. What comes from others is checked here.
+//! Conversion of messages; received ones are validated here.
 
 use std::net::IpAddr;
 
@@ -24,17 +24,17 @@ pub fn mac(text: &str) -> Result<Mac, ControlError> {
     text.parse().map_err(|_| invalid("Ethernet address", format_args!("{text:?}")))
 }
 
-/// Empty if it is not known.
+/// An Ethernet address, or empty.
 pub fn optional_mac(text: &str) -> Result<Option<Mac>, ControlError> {
     if text.is_empty() { Ok(None) } else { mac(text).map(Some) }
 }
 
-/// Empty if it is not known.
-pub fn optional_mac_told(mac: Option<Mac>) -> String {
+/// An Ethernet address, or empty.
+pub fn optional_mac_to_proto(mac: Option<Mac>) -> String {
     mac.map(|mac| mac.to_string()).unwrap_or_default()
 }
 
-/// A number of 24 bits; `what` names it in the error.
+/// A 24-bit number; `what` names it in the error.
 pub fn serial(what: &str, number: u32) -> Result<u32, ControlError> {
     if number < Serial::COUNT {
         Ok(number)
@@ -50,12 +50,12 @@ pub fn key(key: Option<&proto::Key>) -> Result<GroupKey, ControlError> {
     Ok(GroupKey { sender: address(&key.sender)?, id: serial("queue pair number", key.id)? })
 }
 
-/// A group's key, as it travels.
-pub fn key_told(key: GroupKey) -> proto::Key {
+/// A group's key as a message.
+pub fn key_to_proto(key: GroupKey) -> proto::Key {
     proto::Key { sender: key.sender.to_string(), id: key.id }
 }
 
-/// A group as switches have to know it.
+/// A group.
 pub fn group(group: Option<&proto::Group>) -> Result<Group, ControlError> {
     let missing = || ControlError::new(ErrorKind::Invalid, "the request has no group");
     let group = group.ok_or_else(missing)?;
@@ -104,23 +104,23 @@ fn member(member: &proto::Member) -> Result<Member, ControlError> {
     })
 }
 
-/// A group, as it travels.
-pub fn group_told(group: &Group) -> proto::Group {
+/// A group as a message.
+pub fn group_to_proto(group: &Group) -> proto::Group {
     proto::Group {
-        key: Some(key_told(group.key)),
-        sender_mac: optional_mac_told(group.sender_mac),
+        key: Some(key_to_proto(group.key)),
+        sender_mac: optional_mac_to_proto(group.sender_mac),
         sender_qpn: group.sender_qpn,
         psn_first: group.psn_first.get(),
         virtual_address: group.virtual_address.to_string(),
         virtual_mac: group.virtual_mac.to_string(),
         proof: group.proof.clone(),
         all_notifications: group.all_notifications,
-        members: group.members.iter().map(member_told).collect(),
+        members: group.members.iter().map(member_to_proto).collect(),
     }
 }
 
-/// A member, as it travels.
-pub fn member_told(member: &Member) -> proto::Member {
+/// A member as a message.
+pub fn member_to_proto(member: &Member) -> proto::Member {
     let region = |region: &Region| proto::Region {
         start: region.start,
         bytes: region.bytes,
@@ -129,7 +129,7 @@ pub fn member_told(member: &Member) -> proto::Member {
     };
     proto::Member {
         address: member.address.to_string(),
-        mac: optional_mac_told(member.mac),
+        mac: optional_mac_to_proto(member.mac),
         qpn: member.qpn,
         psn_offset: member.psn_offset,
         regions: member.regions.iter().map(region).collect(),

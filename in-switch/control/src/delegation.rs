@@ -1,6 +1,6 @@
-//! A member's daemon signs that a sender may use the member's addresses as its peer's, and that the switch
-//! may answer ARP and neighbour discovery for them. It holds for one group: the sender's queue pair and
-//! first packet number are signed, too.
+//! Delegation: a member's daemon signs that a sender may use the member's addresses for its virtual peer,
+//! and that the switch may answer ARP and neighbour discovery for them. It is valid for one group: the
+//! sender's queue pair and first packet number are signed, too.
 
 use std::net::IpAddr;
 
@@ -17,10 +17,10 @@ use webpki::{EndEntityCert, KeyUsage};
 
 use crate::{host::Terms, proto};
 
-/// A proof is no longer than that: certificates have some 1 KiB each.
+/// Longest proof; a certificate has about 1 KiB.
 const PROOF_BYTES_MAX: usize = 16 * 1024;
 
-/// The group for which a member delegates its addresses.
+/// A group for which a member delegates its addresses.
 pub struct Delegation {
     sender: IpAddr,
     sender_qpn: u32,
@@ -28,19 +28,19 @@ pub struct Delegation {
 }
 
 impl Delegation {
-    /// For a group as its members are told of it.
-    pub const fn of(terms: &Terms) -> Self {
+    /// For a group as it is offered to members.
+    pub const fn for_terms(terms: &Terms) -> Self {
         let Terms { sender, sender_qpn, psn_first, .. } = *terms;
         Self { sender, sender_qpn, psn_first }
     }
 
-    /// For a group as switches are told of it.
-    pub const fn to(group: &Group) -> Self {
+    /// For a group as it is installed in switches.
+    pub const fn for_group(group: &Group) -> Self {
         let psn_first = group.psn_first.get();
         Self { sender: group.key.sender, sender_qpn: group.sender_qpn, psn_first }
     }
 
-    /// It cannot be taken for what TLS signs, which begins with 64 spaces.
+    /// Distinct from what TLS signs, which begins with 64 spaces.
     fn statement(&self, address: IpAddr, mac: Mac) -> String {
         let Self { sender, sender_qpn, psn_first } = self;
         format!(
@@ -63,9 +63,9 @@ impl Delegation {
         Some(proof.encode_to_vec()).filter(|bytes| bytes.len() <= PROOF_BYTES_MAX)
     }
 
-    /// Whether the host that has the group's virtual address has agreed to that.
+    /// Verifies the group's proof.
     ///
-    /// Errors: why not.
+    /// Errors: why it is not valid.
     pub fn check(&self, authorities: &RootCertStore, group: &Group) -> Result<(), String> {
         if group.proof.len() > PROOF_BYTES_MAX {
             return Err(format!("{} bytes; at most {PROOF_BYTES_MAX}", group.proof.len()));
@@ -146,11 +146,11 @@ mod tests {
     fn what_a_member_has_signed_holds_for_its_addresses_and_this_group_alone() {
         let authority = Authority::new("network");
         let member = certificates(&authority, "10.0.0.2,b");
-        let told = group(Vec::new());
-        let delegation = Delegation::to(&told);
-        let proof = delegation.prove(&member, told.virtual_address, MAC).unwrap();
+        let unsigned = group(Vec::new());
+        let delegation = Delegation::for_group(&unsigned);
+        let proof = delegation.prove(&member, unsigned.virtual_address, MAC).unwrap();
         let agent = certificates(&authority, "tor").authorities();
-        let check = |group: &Group| Delegation::to(group).check(&agent, group);
+        let check = |group: &Group| Delegation::for_group(group).check(&agent, group);
         assert_eq!(check(&group(proof.clone())), Ok(()));
 
         type Change = fn(&mut Group);
@@ -177,9 +177,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_delegates_what_its_certificate_is_not_for() {
+    fn addresses_of_other_certificates_are_not_delegated() {
         let authority = Authority::new("network");
-        let delegation = Delegation::to(&group(Vec::new()));
+        let delegation = Delegation::for_group(&group(Vec::new()));
         let other = certificates(&authority, "10.0.0.3,b");
         assert_eq!(delegation.prove(&other, IpAddr::from([10, 0, 0, 2]), MAC), None);
     }

@@ -1,42 +1,41 @@
-//! What can go wrong between who asks for a group and the switches.
+//! Errors of the control API.
 
 use tonic::{Code, Status};
 
-/// Why a group is not, or no longer, in the switches: a sentence that names the switch, and what kind
-/// of reason it is.
+/// Why a call failed: a sentence that names the switch, host or peer, and a kind.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct ControlError {
-    /// What can be done about it.
+    /// What the caller can do about it.
     pub kind: ErrorKind,
     /// For people.
     pub message: String,
 }
 
-/// Kinds of reasons, as callers have to tell them apart.
+/// Kinds of errors, as callers have to distinguish them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
-    /// The identifier or the sender's queue pair is another group's: another one may do.
+    /// The identifier or the sender's queue pair is in use by another group: try another one.
     Taken,
-    /// These members cannot be served by switches: they can relay instead.
+    /// Switches cannot copy for these members, who can relay instead.
     NoTree,
-    /// A limit of a switch.
+    /// A limit is exceeded.
     Limit,
-    /// Who asks may not.
+    /// The caller is not authorized.
     Denied,
     /// There is no such group; it can be inserted again.
     Unknown,
-    /// What was asked makes no sense.
+    /// The request is invalid.
     Invalid,
-    /// Nobody is there, or not now.
+    /// The peer cannot be reached, or is shutting down.
     Unavailable,
-    /// It took too long.
+    /// The deadline has passed.
     Late,
-    /// The switch itself has failed.
+    /// Internal error of the peer.
     Failed,
 }
 
-/// Each kind, and how it travels.
+/// Each kind's gRPC status code.
 const CODES: [(ErrorKind, Code); 9] = [
     (ErrorKind::Taken, Code::AlreadyExists),
     (ErrorKind::NoTree, Code::FailedPrecondition),
@@ -49,28 +48,28 @@ const CODES: [(ErrorKind, Code); 9] = [
     (ErrorKind::Failed, Code::Internal),
 ];
 
-/// What gRPC itself says when a deadline has passed.
+/// The message of tonic's own status when a deadline has passed.
 const EXPIRED: &str = "Timeout expired";
 
 impl ControlError {
-    /// Nothing was heard of whom was asked: it may or may not have done it.
-    pub const fn is_silence(&self) -> bool {
+    /// There was no answer: the call may or may not have been carried out.
+    pub const fn is_no_answer(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Late)
     }
 
-    /// Of this kind; the message names the switch, host or peer.
+    /// The message names the switch, host or peer.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// The same, with where or when it happened.
+    /// The same, with a prefix: where or when it happened.
     pub fn within(self, place: impl std::fmt::Display) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
 
-    /// What a peer, such as "the agent at a:1", has answered. What went wrong on the way is said by this
-    /// end, which names the peer.
-    pub fn of_status(peer: &str, status: &Status) -> Self {
+    /// The status that a call to a peer, such as "the agent at a:1", has returned. The message names the peer
+    /// if the status was made at this end.
+    pub fn from_status(peer: &str, status: &Status) -> Self {
         let known = CODES.iter().find(|(_, code)| *code == status.code());
         // A connection that breaks comes without a code of its own.
         let otherwise = match std::error::Error::source(status) {
@@ -80,7 +79,7 @@ impl ControlError {
         let kind = known.map_or(otherwise, |(kind, _)| *kind);
         let message = match (std::error::Error::source(status), kind) {
             (Some(error), _) => {
-                format!("{peer} cannot be reached: {}", deepest(error))
+                format!("{peer} cannot be reached: {}", root_cause(error))
             }
             (None, ErrorKind::Late) if ["", EXPIRED].contains(&status.message()) => {
                 format!("{peer} has not answered in time")
@@ -101,8 +100,8 @@ impl From<ControlError> for Status {
     }
 }
 
-/// The first cause, which says most.
-fn deepest<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a dyn std::error::Error {
+/// The root cause.
+fn root_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a dyn std::error::Error {
     let mut cause = error;
     while let Some(next) = cause.source() {
         cause = next;

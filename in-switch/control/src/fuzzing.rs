@@ -1,22 +1,22 @@
-//! What fuzzers feed (`./dev fuzz`): what hosts and other agents ask an agent for.
+//! Fuzz target (`./dev fuzz`): requests to an agent.
 
 use mcrdma::{Tables, plan::Group};
 use prost::Message;
 
 use crate::{convert, proto};
 
-/// Decodes a request for a group, and gives it to a switch's tables. What is taken for one means the same
-/// when it travels again. True if it is one.
+/// Decodes a request for a group, and inserts it into a switch's tables. Checks that a valid group is the
+/// same after another round trip. True if it is valid.
 pub fn requests(bytes: &[u8]) -> bool {
     let Ok(request) = proto::InsertRequest::decode(bytes) else { return false };
     let Ok(group) = convert::group(request.group.as_ref()) else { return false };
-    let again = convert::group(Some(&convert::group_told(&group)));
+    let again = convert::group(Some(&convert::group_to_proto(&group)));
     assert_eq!(again.as_ref(), Ok(&group));
     insert(&group);
     true
 }
 
-/// Each member by a port of its own, as a switch with that many would.
+/// Each member is at a port of its own.
 fn insert(group: &Group) {
     let hop = |member: usize| (member as u32 + 1, group.members[member].mac.unwrap_or_default());
     let branches = (0..group.members.len()).map(|member| group.branch(hop(member), &[member]));
@@ -59,7 +59,7 @@ mod tests {
             members: members.iter().map(member).collect(),
         };
         let request = proto::InsertRequest {
-            group: Some(convert::group_told(&group)),
+            group: Some(convert::group_to_proto(&group)),
             caller: "tor-a".to_owned(),
             instance: 1,
             is_first: true,

@@ -1,4 +1,4 @@
-//! At a sender: keeps a group in the switches, by the agent of the first of them.
+//! At a sender: renews a group's lease at the agent of its first switch.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -11,18 +11,18 @@ use tokio::{
 
 use crate::{Agent, Claim, ControlError, ErrorKind};
 
-/// Switches have taken a group within this time.
+/// Deadline for installing a group in all switches.
 pub const INSERT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Groups are kept at least as often, so that troubles are heard of.
+/// Longest interval between renewals, so that troubles are reported soon.
 const KEEP_AT_LEAST: Duration = Duration::from_secs(2);
-/// What holds others up is tried again after this time.
+/// Retry interval while the agent has not removed a failed member, for which the others wait.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// A group that has ended is taken out within this time, or collected by the agent.
+/// Deadline for removing a group; after it the lease expires.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Keeps a group in the switches.
+/// Keeps a group in the switches, until [`Keeper::end`].
 pub struct Keeper {
-    gone: mpsc::UnboundedSender<IpAddr>,
+    removed: mpsc::UnboundedSender<IpAddr>,
     /// Why packets may not reach all members, each time that this changes.
     pub troubles: mpsc::UnboundedReceiver<Option<String>>,
     task: JoinHandle<()>,
@@ -32,32 +32,32 @@ struct Keeping {
     agent: Agent,
     claim: Claim,
     group: Group,
-    /// The agent forgets it if it does not hear of it for so long.
+    /// The lease's duration.
     stale_after: Duration,
-    /// Members that the agent still has to hear of.
-    gone: Vec<IpAddr>,
+    /// Failed members that the agent has not removed yet.
+    to_remove: Vec<IpAddr>,
 }
 
 impl Keeper {
-    /// Keeps a group that has been inserted.
+    /// Starts renewing the lease of a group that has been inserted.
     pub fn start(agent: Agent, claim: Claim, group: Group, stale_after: Duration) -> Self {
-        let (gone, told) = mpsc::unbounded_channel();
-        let (tell, troubles) = mpsc::unbounded_channel();
-        let keeping = Keeping { agent, claim, group, stale_after, gone: Vec::new() };
-        let task = tokio::spawn(keeping.run(told, tell));
-        Self { gone, troubles, task }
+        let (removed, removals) = mpsc::unbounded_channel();
+        let (report, troubles) = mpsc::unbounded_channel();
+        let keeping = Keeping { agent, claim, group, stale_after, to_remove: Vec::new() };
+        let task = tokio::spawn(keeping.run(removals, report));
+        Self { removed, troubles, task }
     }
 
-    /// The group goes on without a member.
+    /// Removes a failed member; the group continues.
     pub fn remove_member(&self, member: IpAddr) {
-        // It is there until this is dropped.
-        let _ = self.gone.send(member);
+        // The task runs until this is dropped.
+        let _ = self.removed.send(member);
     }
 
-    /// Takes the group out of the switches. If that takes too long, they forget it by themselves.
+    /// Removes the group from the switches. If that takes too long, its lease expires.
     pub async fn end(self) {
-        let Self { gone, mut task, .. } = self;
-        drop(gone);
+        let Self { removed, mut task, .. } = self;
+        drop(removed);
         if timeout(REMOVE_TIMEOUT, &mut task).await.is_err() {
             task.abort();
         }
@@ -67,51 +67,51 @@ impl Keeper {
 impl Keeping {
     async fn run(
         mut self,
-        mut told: mpsc::UnboundedReceiver<IpAddr>,
-        tell: mpsc::UnboundedSender<Option<String>>,
+        mut removals: mpsc::UnboundedReceiver<IpAddr>,
+        report: mpsc::UnboundedSender<Option<String>>,
     ) {
         let interval = (self.stale_after / 3).min(KEEP_AT_LEAST);
-        let (mut said, mut heard) = (None, Instant::now());
+        let (mut reported, mut renewed) = (None, Instant::now());
         loop {
-            let wait = if self.gone.is_empty() { interval } else { interval.min(AGAIN_AFTER) };
+            let wait = if self.to_remove.is_empty() { interval } else { interval.min(AGAIN_AFTER) };
             tokio::select! {
-                gone = told.recv() => match gone {
-                    Some(member) => self.forget(member),
+                member = removals.recv() => match member {
+                    Some(member) => {
+                        self.group.members.retain(|known| known.address != member);
+                        self.to_remove.push(member);
+                    }
                     None => break,
                 },
                 () = sleep(wait) => {}
             }
             let trouble = match self.keep().await {
                 Ok(trouble) => {
-                    heard = Instant::now();
+                    renewed = Instant::now();
                     trouble
                 }
-                // Switches go on without their agents, for a time.
-                Err(error) if error.is_silence() && heard.elapsed() < self.stale_after => continue,
+                // The switch copies without its agent; the lease has not expired.
+                Err(error) if error.is_no_answer() && renewed.elapsed() < self.stale_after => {
+                    continue;
+                }
                 Err(error) => Some(error.message),
             };
-            if trouble != said {
-                said.clone_from(&trouble);
-                let _ = tell.send(trouble);
+            if trouble != reported {
+                reported.clone_from(&trouble);
+                let _ = report.send(trouble);
             }
         }
         if let Err(error) = self.agent.remove(&self.claim).await {
-            tracing::warn!(group = %self.claim.key, %error, "not removed: it is forgotten later");
+            tracing::warn!(group = %self.claim.key, %error, "not removed: its lease will expire");
         }
     }
 
-    fn forget(&mut self, member: IpAddr) {
-        self.group.members.retain(|known| known.address != member);
-        self.gone.push(member);
-    }
-
-    /// Answers why packets may not reach all members.
+    /// Renews the lease. Returns why packets may not reach all members.
     async fn keep(&mut self) -> Result<Option<String>, ControlError> {
         match self.ask().await {
             Err(error) if error.kind == ErrorKind::Unknown => {
                 tracing::info!(group = %self.claim.key, "is inserted again: {error}");
                 self.agent.insert(&self.group, &self.claim, INSERT_TIMEOUT).await?;
-                self.gone.clear();
+                self.to_remove.clear();
                 Ok(None)
             }
             asked => asked,
@@ -119,9 +119,9 @@ impl Keeping {
     }
 
     async fn ask(&mut self) -> Result<Option<String>, ControlError> {
-        while let Some(&member) = self.gone.last() {
+        while let Some(&member) = self.to_remove.last() {
             self.agent.remove_member(&self.claim, member).await?;
-            self.gone.pop();
+            self.to_remove.pop();
         }
         Ok(self.agent.keep(&self.claim).await?.trouble)
     }

@@ -1,13 +1,13 @@
-//! How groups in switches are asked for, by gRPC over TLS with certificates at both ends: the messages
-//! (`proto/`), their conversion, and the clients of agents and daemons.
+//! The control API of groups in switches: gRPC messages (`proto/`), their validation, and the clients of
+//! agents and daemons, over TLS with certificates at both ends.
 //!
-//! - [`Agent`] is the agent at a switch, as its callers see it; [`AgentSwitches`] is the same for the library,
-//!   and [`keeper`] keeps a group in the switches.
-//! - [`host`] is the daemon of a host, as its applications see it.
-//! - [`proto`], [`convert`], [`delegation`] and [`tls`] are what agents, daemons and clients share.
+//! - [`Agent`] is the client of the agent at a switch; [`AgentSwitches`] is that for the library, and
+//!   [`keeper`] renews a group's lease.
+//! - [`host`] has the client of a host's daemon.
+//! - [`proto`], [`convert`], [`delegation`] and [`tls`] are shared by agents, daemons and clients.
 //!
-//! The processes themselves are the crates `agent` and `host`. What agents do when routes change, and when
-//! nobody wants a group any more, is in `docs/decisions/in-switch.md`.
+//! The processes are the crates `agent` and `host`; their design is in
+//! `docs/decisions/in-switch-control.md`.
 
 #![forbid(unsafe_code)]
 
@@ -19,8 +19,8 @@ mod error;
 pub mod fuzzing;
 pub mod host;
 pub mod keeper;
-/// What travels, made of `proto/`.
-#[allow(missing_docs, clippy::all, reason = "made by a generator")]
+/// Messages and stubs, generated from `proto/`.
+#[allow(missing_docs, clippy::all, reason = "generated")]
 pub mod proto;
 mod switches;
 pub mod tls;
@@ -31,9 +31,9 @@ pub use switches::AgentSwitches;
 
 #[cfg(test)]
 mod tests {
-    /// Otherwise what travels is not what the files say: `./dev generate`.
+    /// `proto.rs` is older than `proto/`: `./dev generate`.
     #[test]
-    fn the_code_is_made_of_the_files() {
+    fn the_generated_code_is_up_to_date() {
         let mut files: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/proto"))
             .unwrap()
             .map(|entry| entry.unwrap().path())

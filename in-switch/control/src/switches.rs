@@ -1,4 +1,4 @@
-//! Groups of rdmc, put into switches by the agent of the sender's first one.
+//! Installs groups of rdmc in switches, by the agent of the sender's first one.
 
 use std::{
     fmt,
@@ -12,10 +12,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{Agent, Claim, ControlError, ErrorKind, keeper::Keeper};
 
-/// The switches that the agent at the sender's first one tells.
+/// Installs groups by the agent at the sender's first switch.
 ///
-/// It has a thread of its own, on which groups are kept alive; it ends when this and all groups have
-/// been dropped. Neither may be dropped on a thread of a tokio runtime.
+/// Has a thread of its own, which renews leases; it ends when this and all groups have been dropped.
+/// Neither may be dropped on a thread of a tokio runtime.
 pub struct AgentSwitches {
     agent: Agent,
     runtime: Arc<Runtime>,
@@ -28,9 +28,9 @@ impl fmt::Debug for AgentSwitches {
 }
 
 impl AgentSwitches {
-    /// Starts the thread. The agent at `HOST:PORT` is called with the first group.
+    /// Starts the thread. Connects to the agent at `HOST:PORT` with the first group.
     ///
-    /// Errors: that is no such address; there is no thread.
+    /// Errors: the address is invalid; the thread cannot be started.
     pub fn start(address: &str, certificates: &Certificates) -> Result<Self, ControlError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -40,7 +40,7 @@ impl AgentSwitches {
             .map_err(|error| {
                 ControlError::new(
                     ErrorKind::Failed,
-                    format!("no thread to ask switches on: {error}"),
+                    format!("starting the thread of the switches' client: {error}"),
                 )
             })?;
         let entered = runtime.enter();
@@ -62,28 +62,30 @@ impl Switches for AgentSwitches {
         let _entered = self.runtime.enter();
         let keeper = Keeper::start(self.agent.clone(), claim, group.clone(), stale_after);
         let runtime = Arc::clone(&self.runtime);
-        Ok(Box::new(Entered { kept: Mutex::new((Some(keeper), None)), runtime }))
+        Ok(Box::new(InSwitches { kept: Mutex::new((Some(keeper), None)), runtime }))
     }
 }
 
-/// A group in the switches.
-struct Entered {
-    /// With the trouble that was heard of last.
+/// A group that is installed in the switches.
+struct InSwitches {
+    /// With the last trouble that was reported.
     kept: Mutex<(Option<Keeper>, Option<String>)>,
     runtime: Arc<Runtime>,
 }
 
-impl Inserted for Entered {
+impl Inserted for InSwitches {
     fn trouble(&self) -> Option<String> {
         let (keeper, trouble) = &mut *lock(&self.kept);
-        while let Some(heard) = keeper.as_mut().and_then(|keeper| keeper.troubles.try_recv().ok()) {
-            *trouble = heard;
+        while let Some(reported) =
+            keeper.as_mut().and_then(|keeper| keeper.troubles.try_recv().ok())
+        {
+            *trouble = reported;
         }
         trouble.clone()
     }
 }
 
-impl Drop for Entered {
+impl Drop for InSwitches {
     fn drop(&mut self) {
         let keeper = lock(&self.kept).0.take();
         if let Some(keeper) = keeper {

@@ -32,30 +32,33 @@ use tonic::{
 
 use crate::{ControlError, ErrorKind};
 
-/// What gRPC is called in a handshake.
+/// ALPN protocol of gRPC.
 const PROTOCOL: &[u8] = b"h2";
-/// A handshake ends within this time.
+/// Handshake timeout.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Handshakes at the same time. Others wait.
+/// Pending handshakes. Further connections wait in the backlog.
 const HANDSHAKES_MAX: usize = 64;
-/// Who is silent is asked whether it lives, and has to answer within half of this time.
+/// HTTP/2 keepalive interval; its timeout is half of it.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// What cannot be accepted now, as for want of descriptors, is tried again after this time.
+/// Retry interval when accepting fails, as for lack of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// The certificate that who answers a channel has shown, once it is connected.
+/// The certificate of a channel's server, once it is connected.
 #[derive(Clone, Default)]
-pub struct Shown(Arc<Mutex<Option<CertificateDer<'static>>>>);
+pub struct ServerCertificate(Arc<Mutex<Option<CertificateDer<'static>>>>);
 
-impl Shown {
+impl ServerCertificate {
     fn lock(&self) -> MutexGuard<'_, Option<CertificateDer<'static>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A channel to an agent or a daemon at `HOST:PORT`. It is connected when it is used first, and again when it has
-/// broken. Who answers has to have a certificate for HOST.
-pub fn channel(peer: &str, certificates: &Certificates) -> Result<(Channel, Shown), ControlError> {
+/// A channel to an agent or a daemon at `HOST:PORT`, which has to have a certificate for HOST. It connects
+/// on first use, and again when it has broken.
+pub fn channel(
+    peer: &str,
+    certificates: &Certificates,
+) -> Result<(Channel, ServerCertificate), ControlError> {
     let no_peer = |why: &str| {
         ControlError::new(ErrorKind::Invalid, format!("\"{peer}\" is no HOST:PORT: {why}"))
     };
@@ -69,7 +72,7 @@ pub fn channel(peer: &str, certificates: &Certificates) -> Result<(Channel, Show
     let mut config = ClientConfig::clone(&certificates.connecting());
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     let connector = TlsConnector::from(Arc::new(config));
-    let shown = Shown::default();
+    let shown = ServerCertificate::default();
     let by_connection = shown.clone();
     let connect = move |_: Uri| {
         let (host, name, connector) = (host.clone(), name.clone(), connector.clone());
@@ -91,24 +94,23 @@ pub fn channel(peer: &str, certificates: &Certificates) -> Result<(Channel, Show
     Ok((channel, shown))
 }
 
-/// What serves callers that [`accept`] lets in, so many calls or streams of a connection at a time.
-/// Who is silent is hung up on.
-pub fn server(at_a_time_max: u32) -> Server {
+/// A server for connections of [`accept`], with a limit of concurrent streams of a connection. Connections
+/// without keepalives are closed.
+pub fn server(streams_max: u32) -> Server {
     Server::builder()
-        .max_concurrent_streams(at_a_time_max)
+        .max_concurrent_streams(streams_max)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE / 2))
 }
 
-/// Why serving has come to an end by itself.
+/// The error of a server that has stopped by itself.
 pub fn serving_failed(error: impl Display) -> ControlError {
     ControlError::new(ErrorKind::Failed, format!("serving: {error}"))
 }
 
-/// Callers that have shown a certificate. Who does not, or is slow to, is hung up on; nobody waits for
-/// others' handshakes.
+/// Accepts authenticated connections. Handshakes run concurrently, each with a timeout.
 ///
-/// Errors: the system does not give the listener to the runtime.
+/// Errors: the listener cannot be registered with the runtime.
 pub fn accept(
     listener: std::net::TcpListener,
     certificates: &Certificates,
@@ -136,8 +138,8 @@ pub fn accept(
                 let _ = stream.set_nodelay(true);
                 match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
                     Ok(Ok(stream)) => drop(admit.send(Ok(stream)).await),
-                    Ok(Err(error)) => tracing::debug!(%peer, %error, "turned away"),
-                    Err(_) => tracing::debug!(%peer, "turned away: no handshake"),
+                    Ok(Err(error)) => tracing::debug!(%peer, %error, "refused: handshake failed"),
+                    Err(_) => tracing::debug!(%peer, "refused: handshake timed out"),
                 }
                 drop(place);
             });
@@ -146,11 +148,11 @@ pub fn accept(
     Ok(ReceiverStream::new(admitted))
 }
 
-/// Who may speak for any address. Everybody else may for those that their certificate is for.
+/// Names that are authorized for any address. Other certificates are authorized for their own addresses.
 pub struct Trusted(Vec<ServerName<'static>>);
 
 impl Trusted {
-    /// Of names that certificates are for: DNS names or IP addresses. Errors: one is neither.
+    /// Parses DNS names and IP addresses. Errors: one is neither.
     pub fn parse(names: &[String]) -> Result<Self, ControlError> {
         let parse = |name: &String| {
             let why = || format!("\"{name}\" is not the name or address of a host");
@@ -160,16 +162,16 @@ impl Trusted {
         names.iter().map(parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether who asks has shown a certificate that lets it speak for this address.
-    pub fn lets<T>(&self, request: &Request<T>, address: IpAddr) -> bool {
+    /// Whether the caller's certificate is authorized for this address.
+    pub fn authorizes<T>(&self, request: &Request<T>, address: IpAddr) -> bool {
         let shown = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
         let certificates = shown.and_then(TlsConnectInfo::peer_certs);
         let own = certificates.as_ref().and_then(|chain| chain.first());
         own.is_some_and(|own| self.is_for(own, address))
     }
 
-    /// Whether who answers has.
-    pub fn lets_answer(&self, shown: &Shown, address: IpAddr) -> bool {
+    /// Whether a server's certificate is authorized for this address.
+    pub fn authorizes_server(&self, shown: &ServerCertificate, address: IpAddr) -> bool {
         shown.lock().as_ref().is_some_and(|own| self.is_for(own, address))
     }
 

@@ -1,18 +1,16 @@
-/* The invariant CRC (see in-switch/roce/src/icrc.rs): CRC-32, reflected, so that bits go in and out as
- * they lie in memory on a little-endian machine.
- */
+/* The invariant CRC (see in-switch/roce/src/icrc.rs): reflected CRC-32, over words in little-endian order. */
 #pragma once
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of packets go into the CRC as they are");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read in little-endian order");
 
-/* Moves a CRC on by a digit's worth of bytes: of base 16, 16 and 32. Filled in before loading. */
+/* Advance a CRC over zeros: digits of base 16, 16 and 32 of the distance in bytes. Set by the loader. */
 #define DIGITS 64
 const volatile __u32 shift_tables[DIGITS][4][256] = {};
 
-/* After the eight bytes of ones that stand for a local header. */
+/* The CRC after eight bytes of ones in place of a local route header. */
 #define CRC_BEGIN 0xdebb20e3
 
 static __always_inline __u32 crc_shift(__u32 digit, __u32 crc)
@@ -28,7 +26,7 @@ static __always_inline __u32 crc_word(__u32 crc, __u32 word)
 	return crc_shift(4, crc ^ word);
 }
 
-/* The CRC as if so many zeros followed. */
+/* The CRC followed by so many zeros. */
 static __always_inline __u32 crc_zeros(__u32 crc, __u32 bytes)
 {
 	crc = crc_shift(bytes & 15, crc);

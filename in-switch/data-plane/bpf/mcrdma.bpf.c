@@ -1,12 +1,12 @@
-/* A switch that copies, in the kernel: what in-switch/mcrdma/src/switch.rs does, for frames that come in
- * at a port (tc, clsact, ingress). Tests give both the same frames and compare what comes out.
+/* The switch in the kernel (tc, clsact, ingress): does what in-switch/mcrdma/src/switch.rs does. Tests
+ * compare the two frame by frame.
  */
 #include "merge.h"
 #include "packet.h"
 #include "resolve.h"
 #include "tables.h"
 
-/* The fields of a packet that a copy or an answer changes. */
+/* The fields that are rewritten in a copy or an answer. */
 struct change {
 	struct address target;
 	struct address source;
@@ -15,12 +15,12 @@ struct change {
 	__u32 extended[3];
 	__u8 has_target;
 	__u8 has_source;
-	/* It becomes a copy, which one router less may pass on. */
-	__u8 passes_on;
+	/* Set for copies. */
+	__u8 decrements_ttl;
 	__u8 unused;
 };
 
-/* What does not fit the stack; one packet at a time is looked at on a processor. */
+/* Too large for the stack; per processor, which handles one packet at a time. */
 struct scratch {
 	struct packet packet;
 	struct packet answer;
@@ -49,7 +49,7 @@ static __always_inline int store_address(struct __sk_buff *skb, const struct pac
 	return bpf_skb_store_bytes(skb, ETHERNET_BYTES + (is_target ? 16 : 12), &address->words[3], 4, 0);
 }
 
-/* One router less may pass it on; with IPv4's checksum. The CRC does not cover that. */
+/* Decrements TTL or hop limit, with IPv4's checksum. The ICRC does not cover them. */
 static __always_inline int store_hop_limit(struct __sk_buff *skb, const struct packet *packet, __u32 *checksum)
 {
 	__u8 left = hop_limit(packet) - 1;
@@ -63,7 +63,7 @@ static __always_inline int store_hop_limit(struct __sk_buff *skb, const struct p
 	return bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, &left, 1, 0);
 }
 
-/* What the CRC changes by when an address does. Both lie before the UDP header. */
+/* The CRC of the difference of the addresses, up to the UDP header. */
 static __always_inline __u32 crc_addresses(const struct packet *packet, const struct change *change)
 {
 	__u32 crc = 0, word;
@@ -83,7 +83,7 @@ static __always_inline __u32 crc_addresses(const struct packet *packet, const st
 	return crc;
 }
 
-/* Changes a packet where it lies, with its checksums; from what it was when it came. */
+/* Rewrites a packet in place, with its checksums. `packet` is as it was received. */
 static __noinline int apply(struct __sk_buff *skb, const struct packet *packet, const struct change *change)
 {
 	__u32 bth[2], crc, checksum, extended_words, i;
@@ -107,7 +107,7 @@ static __noinline int apply(struct __sk_buff *skb, const struct packet *packet, 
 	crc = crc_zeros(crc, packet->bytes_after) ^ packet->icrc;
 
 	checksum = packet->ip[2] >> 16;
-	if (change->passes_on && store_hop_limit(skb, packet, &checksum))
+	if (change->decrements_ttl && store_hop_limit(skb, packet, &checksum))
 		return -1;
 	if ((change->has_source && store_address(skb, packet, &checksum, 0, &change->source)) ||
 	    (change->has_target && store_address(skb, packet, &checksum, 1, &change->target)))
@@ -133,16 +133,16 @@ static __always_inline void unchanged(const struct packet *packet, struct change
 	__builtin_memcpy(change->extended, packet->extended, sizeof(change->extended));
 }
 
-/* What a copy loop needs to know. */
+/* Context of the loops over branches. */
 struct copying {
 	struct __sk_buff *skb;
 	struct scratch *scratch;
 	const struct group *group;
-	/* The first branch that does not know the memory of a WRITE; MEMBERS_MAX: all do. */
+	/* The first branch without the memory of a WRITE; MEMBERS_MAX: none. */
 	__u32 unknown;
 };
 
-/* Where a WRITE goes at a branch's member. Whether its memory is known. */
+/* Address and key of a WRITE at a branch's member. Whether its memory is known. */
 static __always_inline int translate(const struct copying *copying, __u32 index, const struct branch *branch,
 				     __u32 *extended)
 {
@@ -198,12 +198,12 @@ static long copy(__u32 index, void *context)
 	unchanged(packet, change);
 	change->has_source = 0;
 	change->has_target = 1;
-	change->passes_on = 1;
+	change->decrements_ttl = 1;
 	change->target = branch->target;
 	if (branch->rewrites) {
 		change->target_qpn = branch->qpn;
 		change->psn = packet->psn + branch->psn_offset;
-		/* It was found before the first copy. */
+		/* find_unknown has found it for all branches. */
 		if (!translate(copying, index, branch, change->extended)) {
 			count(COPY_FAILED);
 			return 0;
@@ -217,18 +217,18 @@ static long copy(__u32 index, void *context)
 	return 0;
 }
 
-/* A member's answer goes into its group's, under their lock. `member`: null if it is none. */
+/* Merges a member's answer, under the lock. `member`: null if it is none. */
 static __always_inline void merge_answer(const struct sender_key *key, const struct sender *sender,
 					 const struct member *member, struct merged *merged)
 {
 	__u64 now_ns = time_ns();
 	struct answers *state;
 
-	merged->counter = ANSWER_REFUSED;
+	merged->counter = ANSWER_DROPPED;
 	state = bpf_map_lookup_elem(&answers, key);
 	if (!member || !state || !(sender->present >> (member->index & 63) & 1))
 		return;
-	/* Reserved ones say nothing. A CNP has no syndrome. */
+	/* Reserved syndromes are dropped. A CNP has none. */
 	if (merged->syndrome != CNP << 8) {
 		__u32 kind = merged->syndrome & SYNDROME_KIND, value = merged->syndrome & 31;
 
@@ -244,7 +244,7 @@ static __always_inline void merge_answer(const struct sender_key *key, const str
 	bpf_spin_unlock(&state->lock);
 }
 
-/* The CRC over what is behind the headers, 16 bytes a time. */
+/* The CRC over payload and padding, 16 bytes per iteration. */
 struct checking {
 	struct __sk_buff *skb;
 	__u32 at;
@@ -283,7 +283,7 @@ static __always_inline int is_intact(struct __sk_buff *skb, const struct packet 
 	};
 	__u32 immediate = packet->extended_bytes & 4;
 
-	/* The immediate of a WRITE is not among the words that were read. */
+	/* The immediate of a WRITE has not been read with the headers. */
 	if (packet->extended_bytes == 20) {
 		checking.at -= immediate;
 		checking.bytes += immediate;
@@ -292,7 +292,7 @@ static __always_inline int is_intact(struct __sk_buff *skb, const struct packet 
 	return ~checking.crc == packet->icrc;
 }
 
-/* Answers a WRITE to unknown memory in the member's place. */
+/* Answers a WRITE to unknown memory for the member. */
 static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch, const struct group *group,
 				  __u32 unknown)
 {
@@ -308,14 +308,14 @@ static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch
 	__u8 *ip = (__u8 *)answer->ip;
 
 	if (!is_intact(skb, asked)) {
-		count(DAMAGED);
+		count(ICRC_ERROR);
 		return TC_ACT_SHOT;
 	}
 	sender = bpf_map_lookup_elem(&senders, &key);
 	if (sender) {
 		merge_answer(&key, sender, bpf_map_lookup_elem(&members, &member), &merged);
-		if (merged.counter == NAK_TOLD) {
-			count(NAK_TOLD);
+		if (merged.counter == NAK_FORWARDED) {
+			count(NAK_FORWARDED);
 			source = sender->virtual_address;
 		}
 	}
@@ -347,13 +347,13 @@ static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch
 	answer->bth[2] = bpf_htonl(merged.psn & NUMBERS);
 	answer->extended[0] = bpf_htonl(merged.syndrome << 24 | (merged.msn & NUMBERS));
 	answer->icrc = ~crc_headers(answer);
-	if (bpf_skb_change_tail(skb, ETHERNET_BYTES + answer->ip_bytes + bytes, 0) || turn_addresses(skb, 0) ||
+	if (bpf_skb_change_tail(skb, ETHERNET_BYTES + answer->ip_bytes + bytes, 0) || reflect_addresses(skb, 0) ||
 	    bpf_skb_store_bytes(skb, ETHERNET_BYTES, answer->ip, 20, 0) ||
 	    (answer->ip_bytes == 40 && bpf_skb_store_bytes(skb, ETHERNET_BYTES + 20, answer->ip + 5, 20, 0)) ||
 	    bpf_skb_store_bytes(skb, bth_at(answer) - UDP_BYTES, answer->udp, UDP_BYTES + BTH_BYTES + 4, 0) ||
 	    bpf_skb_store_bytes(skb, bth_at(answer) + BTH_BYTES + 4, &answer->icrc, ICRC_BYTES, 0))
 		return TC_ACT_SHOT;
-	return turn(skb);
+	return reflect(skb);
 }
 
 static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scratch)
@@ -410,32 +410,32 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 		count(FOREIGN);
 		return TC_ACT_UNSPEC;
 	}
-	/* Others' may be of a connection that has got the number of the sender's queue pair since. */
+	/* Others may belong to a later connection that reuses the queue pair number. */
 	found = bpf_map_lookup_elem(&members, &member);
 	if (!found && differ_addresses(&packet->source, &sender->virtual_address)) {
 		count(ANSWER_FOREIGN);
 		return TC_ACT_UNSPEC;
 	}
 	if (!found || !is_among(found->ports, skb->ifindex)) {
-		count(ANSWER_REFUSED);
+		count(ANSWER_DROPPED);
 		return TC_ACT_SHOT;
 	}
-	/* What is believed here has to be checked here. */
+	/* It changes state here, so its ICRC is checked here. */
 	if (~crc_headers(packet) != packet->icrc) {
-		count(DAMAGED);
+		count(ICRC_ERROR);
 		return TC_ACT_SHOT;
 	}
 	if (packet->opcode == CNP)
 		merged.syndrome = CNP << 8;
 	merge_answer(&key, sender, found, &merged);
 	count(merged.counter);
-	if (merged.counter == ANSWER_HELD || merged.counter == ANSWER_REFUSED ||
-	    merged.counter == NOTIFICATION_HELD)
+	if (merged.counter == ANSWER_SUPPRESSED || merged.counter == ANSWER_DROPPED ||
+	    merged.counter == CNP_SUPPRESSED)
 		return TC_ACT_STOLEN;
 	unchanged(packet, change);
 	change->has_source = 1;
 	change->has_target = 0;
-	change->passes_on = 0;
+	change->decrements_ttl = 0;
 	change->source = sender->virtual_address;
 	if (packet->opcode != CNP) {
 		change->psn = merged.psn;
@@ -479,5 +479,5 @@ int mcrdma(struct __sk_buff *skb)
 	return verdict;
 }
 
-/* No helper asks for another one. */
+/* No helper requires GPL. */
 char LICENSE[] SEC("license") = "Apache-2.0";

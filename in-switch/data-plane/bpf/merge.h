@@ -1,4 +1,4 @@
-/* Many members' answers as those of one peer: in-switch/mcrdma/src/merge.rs, line by line. */
+/* Merges the members' answers into those of one peer: in-switch/mcrdma/src/merge.rs, line by line. */
 #pragma once
 
 #include "packet.h"
@@ -12,7 +12,7 @@
 #define SYNDROME_NOT_READY 0x20
 #define SYNDROME_NAK 0x60
 
-/* The codes of times after which to try again, in units of 10 us (IBA table 46). */
+/* RNR timer codes, in units of 10 us (IBA table 46). */
 const __u16 not_ready_units[32] = {
 	0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
 	3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -24,13 +24,13 @@ static __always_inline __u64 not_ready_ns(__u32 timer)
 	return timer ? not_ready_units[timer] * 10000ULL : 655360000ULL;
 }
 
-/* How far a number of 24 bits is ahead of another. */
+/* Signed difference of two 24-bit serial numbers. */
 static __always_inline __s32 ahead_of(__u32 number, __u32 other)
 {
 	return (__s32)((number - other) << 8) >> 8;
 }
 
-/* What becomes of an answer: a counter says which. */
+/* What becomes of an answer: identified by its counter. */
 struct merged {
 	__u32 counter;
 	__u32 psn;
@@ -38,21 +38,21 @@ struct merged {
 	__u32 msn;
 };
 
-/* What all members together expect. */
+/* State of the group: over all members. */
 struct state {
 	__u32 expected;
 	__u32 slowest;
 	__u32 credits;
-	__u32 is_nak_held;
+	__u32 is_nak_pending;
 };
 
-/* The compiler is not to make a branch of it: the verifier would follow both ways, in each turn of a
- * loop. For the same reason loops have no other end than their last turn.
+/* Keeps the compiler from making a branch of it: the verifier would follow both ways in each iteration.
+ * For the same reason loops have no early exit.
  */
 #define NO_BRANCH(value) asm volatile("" : "+r"(value))
 #define FEW_MEMBERS 8
 
-/* All ones for a member whose answers count. */
+/* All ones for a member that has not been removed. */
 static __always_inline __u32 counts(const struct sender *sender, __u32 i)
 {
 	__u32 mask = (__s64)(sender->present << (63 - i)) >> 63;
@@ -78,8 +78,8 @@ static __always_inline __u32 differ(__u32 number, __u32 other)
 static __always_inline void look_at(struct answers *answers, const struct sender *sender, struct state *state,
 				    __u32 members)
 {
-	/* Far ahead of everybody. */
-	__u32 expected = answers->told + 0x3fffff, slowest = 0, credits = CREDITS_UNLIMITED, held = 0;
+	/* Ahead of every member. */
+	__u32 expected = answers->forwarded + 0x3fffff, slowest = 0, credits = CREDITS_UNLIMITED, held = 0;
 	__u32 i, mask;
 
 	for (i = 0; i < members; i++) {
@@ -95,12 +95,12 @@ static __always_inline void look_at(struct answers *answers, const struct sender
 	for (i = 0; i < members; i++) {
 		const struct record *record = &answers->records[i];
 
-		held |= record->is_nak_held & ~differ(record->expected, expected) & counts(sender, i);
+		held |= record->is_nak_pending & ~differ(record->expected, expected) & counts(sender, i);
 	}
 	state->expected = expected;
 	state->slowest = slowest;
 	state->credits = credits;
-	state->is_nak_held = held & 1;
+	state->is_nak_pending = held & 1;
 }
 
 static __always_inline void look(struct answers *answers, const struct sender *sender, struct state *state)
@@ -116,10 +116,10 @@ static __always_inline void release_held(struct answers *answers, __u32 expected
 	__u32 i;
 
 	for (i = 0; i < members; i++)
-		answers->records[i].is_nak_held &= differ(answers->records[i].expected, expected);
+		answers->records[i].is_nak_pending &= differ(answers->records[i].expected, expected);
 }
 
-static __always_inline void nak_is_told(struct answers *answers, const struct sender *sender, __u64 now_ns,
+static __always_inline void nak_is_forwarded(struct answers *answers, const struct sender *sender, __u64 now_ns,
 					__u32 expected)
 {
 	answers->nak_number = expected;
@@ -130,7 +130,7 @@ static __always_inline void nak_is_told(struct answers *answers, const struct se
 		release_held(answers, expected, MEMBERS_MAX);
 }
 
-/* Under the lock. `psn` and `syndrome` are as they came, but by the sender's numbers. */
+/* Under the lock. `psn` and `syndrome` are those of the packet. */
 static __always_inline void merge(struct answers *answers, const struct sender *sender, __u64 now_ns, __u32 index,
 				  struct merged *merged)
 {
@@ -151,49 +151,49 @@ static __always_inline void merge(struct answers *answers, const struct sender *
 			record->expected = number;
 			if (ahead_of(merged->msn, record->msn) > 0)
 				record->msn = merged->msn;
-			record->is_nak_held = 0;
+			record->is_nak_pending = 0;
 		}
 		is_nak = kind == SYNDROME_NAK && number == record->expected;
-		record->is_nak_held |= is_nak;
+		record->is_nak_pending |= is_nak;
 	}
 	look(answers, sender, &state);
 	if (is_other) {
-		merged->counter = NAK_TOLD;
+		merged->counter = NAK_FORWARDED;
 	} else if (kind == SYNDROME_NOT_READY) {
 		__u64 until_ns = now_ns + not_ready_ns(value);
 
 		if (answers->wait_number == state.expected && now_ns < answers->wait_until_ns &&
 		    until_ns <= answers->wait_until_ns + HOLD_NS) {
-			merged->counter = ANSWER_HELD;
+			merged->counter = ANSWER_SUPPRESSED;
 			return;
 		}
 		answers->wait_number = state.expected;
 		answers->wait_until_ns = until_ns;
-		merged->counter = NOT_READY_TOLD;
-	} else if (is_nak && (ahead_of(state.expected, answers->told) > 0 ||
+		merged->counter = RNR_NAK_FORWARDED;
+	} else if (is_nak && (ahead_of(state.expected, answers->forwarded) > 0 ||
 			      answers->nak_number != state.expected || now_ns >= answers->nak_until_ns)) {
-		merged->counter = NAK_TOLD;
-	} else if (ahead_of(state.expected, answers->told) > 0 ||
+		merged->counter = NAK_FORWARDED;
+	} else if (ahead_of(state.expected, answers->forwarded) > 0 ||
 		   (is_repeated && number == state.expected && !is_nak)) {
-		/* A NAK that was held is told when the group has come there. */
-		merged->counter = state.is_nak_held ? NAK_TOLD : ACK_TOLD;
+		/* A pending NAK is forwarded when the group's expected PSN has reached it. */
+		merged->counter = state.is_nak_pending ? NAK_FORWARDED : ACK_FORWARDED;
 	} else {
-		merged->counter = ANSWER_HELD;
+		merged->counter = ANSWER_SUPPRESSED;
 		return;
 	}
-	if (merged->counter == NAK_TOLD && !is_other) {
-		nak_is_told(answers, sender, now_ns, state.expected);
+	if (merged->counter == NAK_FORWARDED && !is_other) {
+		nak_is_forwarded(answers, sender, now_ns, state.expected);
 		merged->syndrome = SYNDROME_NAK;
 	}
-	if (merged->counter == ACK_TOLD)
+	if (merged->counter == ACK_FORWARDED)
 		merged->syndrome = state.credits;
-	if (ahead_of(state.expected, answers->told) > 0)
-		answers->told = state.expected;
+	if (ahead_of(state.expected, answers->forwarded) > 0)
+		answers->forwarded = state.expected;
 	merged->msn = answers->records[state.slowest & (MEMBERS_MAX - 1)].msn;
-	merged->psn = (state.expected - (merged->counter == ACK_TOLD)) & NUMBERS;
+	merged->psn = (state.expected - (merged->counter == ACK_FORWARDED)) & NUMBERS;
 }
 
-/* Under the lock: whether the sender hears of a member's congestion. */
+/* Under the lock: whether a member's CNP is forwarded. */
 static __always_inline __u32 notify(struct answers *answers, const struct sender *sender, __u64 now_ns, __u32 index)
 {
 	struct record *record = &answers->records[index & (MEMBERS_MAX - 1)];
@@ -212,5 +212,5 @@ static __always_inline __u32 notify(struct answers *answers, const struct sender
 	is_most = record->notified > answers->notified;
 	if (is_most)
 		answers->notified = record->notified;
-	return is_most || sender->tells_all ? NOTIFICATION_TOLD : NOTIFICATION_HELD;
+	return is_most || sender->forward_all ? CNP_FORWARDED : CNP_SUPPRESSED;
 }

@@ -19,7 +19,7 @@
 #define ACKNOWLEDGE 0x11
 #define CNP 0x81
 
-/* The headers, by themselves: words as they lie in the packet. */
+/* Parsed headers; words in network byte order. */
 struct packet {
 	__u32 ip[10];
 	__u32 udp[2];
@@ -63,7 +63,7 @@ static __always_inline int is_request(__u32 opcode)
 /* SEND and WRITE: first, middle, last, with immediate, only, with immediate. */
 const __s8 extended_of_requests[16] = { 0, 0, 0, 4, 0, 4, 16, 0, 0, 4, 16, 20, -1, -1, -1, -1 };
 
-/* Bytes of extended headers; -1: not known here. */
+/* Bytes of extended headers; -1: unknown opcode. */
 static __always_inline int extended_bytes(__u32 opcode)
 {
 	if (opcode < 16)
@@ -175,7 +175,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 	return parse_transport(skb, packet, datagram_bytes);
 }
 
-/* The CRC of all headers, with ones in place of what routers change: not finished. */
+/* The CRC over all headers, with variant fields masked by ones, before the final inversion. */
 static __noinline __u32 crc_headers(const struct packet *packet)
 {
 	__u32 crc = CRC_BEGIN, word;
@@ -210,13 +210,13 @@ static __noinline __u32 crc_headers(const struct packet *packet)
 	return crc;
 }
 
-/* Routers that may still pass it on. */
+/* TTL or hop limit. */
 static __always_inline __u32 hop_limit(const struct packet *packet)
 {
 	return packet->ip_bytes == 20 ? packet->ip[2] & 0xff : packet->ip[1] >> 24;
 }
 
-/* Whether what came in at this port came in where it should. */
+/* Whether `port` is among the ingress ports, which are unrestricted if there are none. */
 static __always_inline int is_among(const __u32 *ports, __u32 port)
 {
 	__u32 i;
@@ -227,7 +227,7 @@ static __always_inline int is_among(const __u32 *ports, __u32 port)
 	return !ports[0];
 }
 
-/* A checksum of IPv4 or UDP after a word has become another (RFC 1624); as it lies in the packet. */
+/* A checksum of IPv4 or UDP, in network byte order, after a word has changed (RFC 1624). */
 static __always_inline __u32 checksum_after(__u32 checksum, __u32 old, __u32 new)
 {
 	__u32 sum = (~checksum & 0xffff) + (~old & 0xffff) + (~old >> 16) + (new & 0xffff) + (new >> 16);

@@ -1,4 +1,4 @@
-/* Answers who asks for a group's virtual address: in-switch/mcrdma/src/resolve.rs. */
+/* Answers ARP and neighbour discovery for virtual addresses: in-switch/mcrdma/src/resolve.rs. */
 #pragma once
 
 #include "packet.h"
@@ -11,14 +11,14 @@
 #define ADVERTISEMENT 136
 #define ADVERTISEMENT_BYTES 32
 
-/* Sends the frame back through the port that it came from. */
-static __always_inline int turn(struct __sk_buff *skb)
+/* Sends the frame back out of its ingress port. */
+static __always_inline int reflect(struct __sk_buff *skb)
 {
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* Swaps the Ethernet addresses, or gives another one as the source. */
-static __always_inline int turn_addresses(struct __sk_buff *skb, const __u8 *source)
+/* Swaps the Ethernet addresses, with another source if given. */
+static __always_inline int reflect_addresses(struct __sk_buff *skb, const __u8 *source)
 {
 	__u8 both[12], turned[12];
 
@@ -32,7 +32,7 @@ static __always_inline int turn_addresses(struct __sk_buff *skb, const __u8 *sou
 /* Ethernet and IPv4, addresses of 6 and 4 bytes, a request. */
 const __u8 arp_request[8] = { 0, 1, 8, 0, 6, 4, 0, 1 };
 
-/* TC_ACT_UNSPEC: it was no such question. */
+/* TC_ACT_UNSPEC: no request for a virtual address. */
 static __always_inline int resolve_arp(struct __sk_buff *skb)
 {
 	struct address asked = {};
@@ -55,10 +55,10 @@ static __always_inline int resolve_arp(struct __sk_buff *skb)
 	__builtin_memcpy(answer + 8, mac, 6);
 	__builtin_memcpy(answer + 14, arp + 24, 4);
 	__builtin_memcpy(answer + 18, arp + 8, 10);
-	if (turn_addresses(skb, mac) || bpf_skb_store_bytes(skb, ETHERNET_BYTES, answer, ARP_BYTES, 0))
+	if (reflect_addresses(skb, mac) || bpf_skb_store_bytes(skb, ETHERNET_BYTES, answer, ARP_BYTES, 0))
 		return TC_ACT_SHOT;
 	count(RESOLVED);
-	return turn(skb);
+	return reflect(skb);
 }
 
 static __always_inline __u32 sum_words(__u32 sum, const __u32 *words, int number)
@@ -89,7 +89,7 @@ static __always_inline int resolve_neighbour(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	__builtin_memcpy(&asker, ip + 8, 16);
 	__builtin_memcpy(&asked, message + 8, 16);
-	/* Who has no address yet looks whether somebody else has this one. */
+	/* An unspecified source is duplicate address detection (RFC 4862): not answered. */
 	if (!(asker.words[0] | asker.words[1] | asker.words[2] | asker.words[3]))
 		return TC_ACT_UNSPEC;
 	mac = bpf_map_lookup_elem(&addresses, &asked);
@@ -99,7 +99,7 @@ static __always_inline int resolve_neighbour(struct __sk_buff *skb)
 	ip[5] = ADVERTISEMENT_BYTES;
 	__builtin_memcpy(ip + 8, &asked, 16);
 	__builtin_memcpy(ip + 24, &asker, 16);
-	/* Solicited, and counts more than what was known. */
+	/* Flags S and O: solicited, override. */
 	packet.message[0] = ADVERTISEMENT;
 	packet.message[1] = 0x60;
 	message[24] = 2;
@@ -112,8 +112,8 @@ static __always_inline int resolve_neighbour(struct __sk_buff *skb)
 	sum = (sum & 0xffff) + (sum >> 16);
 	packet.message[0] |= ~sum << 16;
 	if (bpf_skb_change_tail(skb, ETHERNET_BYTES + IPV6_BYTES + ADVERTISEMENT_BYTES, 0) ||
-	    turn_addresses(skb, mac) || bpf_skb_store_bytes(skb, ETHERNET_BYTES, &packet, sizeof(packet), 0))
+	    reflect_addresses(skb, mac) || bpf_skb_store_bytes(skb, ETHERNET_BYTES, &packet, sizeof(packet), 0))
 		return TC_ACT_SHOT;
 	count(RESOLVED);
-	return turn(skb);
+	return reflect(skb);
 }

@@ -1,7 +1,7 @@
-/* What the switch agent tells the program, and what the program keeps: the maps.
+/* Maps: written by the switch agent, or by the program itself.
  *
- * Layouts are those of src/kernel/entries.rs. Addresses are of 16 bytes, IPv4 as ::ffff:a.b.c.d; the
- * fields of packets are in the order of bytes of this machine.
+ * Layouts are those of src/kernel/entries.rs. Addresses have 16 bytes, IPv4 as ::ffff:a.b.c.d; numbers
+ * are in host byte order.
  */
 #pragma once
 
@@ -29,7 +29,7 @@ struct branch {
 	__u32 qpn;
 	__u32 psn_offset;
 	__u8 mac[6];
-	/* Behind the last fork: it becomes one member's. */
+	/* Behind the last fork: rewritten for one member. */
 	__u8 rewrites;
 	__u8 regions;
 	struct address target;
@@ -39,9 +39,9 @@ struct branch {
 struct group {
 	__u32 sender_qpn;
 	__u32 count;
-	/* Which of `regions` are its branches': no two groups have the same, nor one group twice. */
+	/* Key of its branches in `regions`; unique among all versions of all groups. */
 	__u64 generation;
-	/* Where its packets come in, zeros behind them; the first is 0: anywhere. */
+	/* Ingress ports, zero-terminated; none: any port. */
 	__u32 inputs[PORTS_MAX];
 	struct branch branches[MEMBERS_MAX];
 };
@@ -69,17 +69,19 @@ struct sender_key {
 	__u32 qpn;
 };
 
-/* Told by the agent alone. */
+/* Written by the agent alone. */
 struct sender {
 	struct address virtual_address;
 	/* A bit for each member whose answers count. */
 	__u64 present;
-	/* Members have had numbers below it. */
+	/* Members' indices are below it. */
 	__u32 count;
-	__u32 tells_all;
-	/* The group's, for the agent alone: others may have the same queue pair, and only be copied here. */
+	__u32 forward_all;
+	/* Read by the agent alone: identifier of the group that is merged. Others may have the same queue
+	 * pair and only be copied here.
+	 */
 	__u32 id;
-	/* Whether who asks for the virtual address is answered: for the agent alone. */
+	/* Read by the agent alone: whether ARP for the virtual address is answered. */
 	__u32 is_answered;
 };
 
@@ -90,27 +92,27 @@ struct member_key {
 };
 
 struct member {
-	/* Its record's place. */
+	/* Index of its record. */
 	__u32 index;
-	/* Where its answers come in, as `inputs`. */
+	/* Ingress ports of its answers, as `inputs`. */
 	__u32 ports[PORTS_MAX];
 };
 
-/* What a member has said. */
+/* State of a member. */
 struct record {
 	__u32 expected;
 	__u32 msn;
 	__u32 credits;
-	__u32 is_nak_held;
+	__u32 is_nak_pending;
 	__u32 psn_offset;
 	__u32 notified;
 	__u64 notified_window;
 };
 
-/* Kept by this program alone, all under the lock. */
+/* Written by this program alone, under the lock. */
 struct answers {
 	struct bpf_spin_lock lock;
-	__u32 told;
+	__u32 forwarded;
 	__u32 nak_number;
 	__u32 wait_number;
 	__u64 nak_until_ns;
@@ -163,7 +165,7 @@ SIZE(sender, 40);
 AT(sender, virtual_address, 0);
 AT(sender, present, 16);
 AT(sender, count, 24);
-AT(sender, tells_all, 28);
+AT(sender, forward_all, 28);
 AT(sender, id, 32);
 AT(sender, is_answered, 36);
 SIZE(member_key, 36);
@@ -177,13 +179,13 @@ SIZE(record, 32);
 AT(record, expected, 0);
 AT(record, msn, 4);
 AT(record, credits, 8);
-AT(record, is_nak_held, 12);
+AT(record, is_nak_pending, 12);
 AT(record, psn_offset, 16);
 AT(record, notified, 20);
 AT(record, notified_window, 24);
 SIZE(answers, 2096);
 AT(answers, lock, 0);
-AT(answers, told, 4);
+AT(answers, forwarded, 4);
 AT(answers, nak_number, 8);
 AT(answers, wait_number, 12);
 AT(answers, nak_until_ns, 16);
@@ -203,15 +205,15 @@ AT(answers, records, 48);
 	} name_ SEC(".maps")
 
 TABLE(groups, struct group_key, struct group, GROUPS_MAX);
-/* A group that changes has two versions for a time. */
+/* While a group changes it has two versions. */
 TABLE(regions, struct regions_key, struct regions, PLACES_MAX + MEMBERS_MAX);
 TABLE(senders, struct sender_key, struct sender, GROUPS_MAX);
 TABLE(members, struct member_key, struct member, PLACES_MAX);
 TABLE(answers, struct sender_key, struct answers, GROUPS_MAX);
 TABLE(addresses, struct address, __u64, GROUPS_MAX);
 
-/* Never looked up. The agent updates it to wait until no program runs any more that began before: the
- * kernel promises that of maps of maps (maybe_wait_bpf_programs in kernel/bpf/syscall.c).
+/* Never looked up. An update waits until all programs that were running have ended: the kernel does so
+ * for maps of maps (maybe_wait_bpf_programs in kernel/bpf/syscall.c).
  */
 struct grace {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -240,15 +242,15 @@ enum counter {
 	COPY,
 	COPY_FAILED,
 	REGION_UNKNOWN,
-	ACK_TOLD,
-	NAK_TOLD,
-	NOT_READY_TOLD,
-	ANSWER_HELD,
+	ACK_FORWARDED,
+	NAK_FORWARDED,
+	RNR_NAK_FORWARDED,
+	ANSWER_SUPPRESSED,
 	ANSWER_FOREIGN,
-	ANSWER_REFUSED,
-	DAMAGED,
-	NOTIFICATION_TOLD,
-	NOTIFICATION_HELD,
+	ANSWER_DROPPED,
+	ICRC_ERROR,
+	CNP_FORWARDED,
+	CNP_SUPPRESSED,
 	COUNTERS,
 };
 
@@ -267,23 +269,23 @@ static __always_inline void count(__u32 counter)
 		*place += 1;
 }
 
-/* Tests tell the time. Otherwise the loader leaves this at 0, and the verifier takes out what asks. */
-const volatile __u32 time_is_told = 0;
+/* Set by the loader for tests, whose clock is `test_time_ns`. If 0, the verifier removes that branch. */
+const volatile __u32 has_test_clock = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} told_time SEC(".maps");
+} test_time_ns SEC(".maps");
 
 static __always_inline __u64 time_ns(void)
 {
 	__u32 first = 0;
-	__u64 *told;
+	__u64 *now_ns;
 
-	if (!time_is_told)
+	if (!has_test_clock)
 		return bpf_ktime_get_ns();
-	told = bpf_map_lookup_elem(&told_time, &first);
-	return told ? *told : 0;
+	now_ns = bpf_map_lookup_elem(&test_time_ns, &first);
+	return now_ns ? *now_ns : 0;
 }

@@ -1,14 +1,14 @@
-//! What can go wrong with a data plane.
+//! Errors of a data plane.
 
 use std::path::PathBuf;
 
 use mcrdma::Refused;
 
-/// Why a data plane does not do what it was asked.
+/// Why an operation on a data plane failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaneError {
-    /// The group is none, or there is no room.
+    /// The group is invalid, or exceeds a limit.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// This build has no program for the kernel.
@@ -17,16 +17,16 @@ pub enum PlaneError {
          headers are (Debian: clang, libbpf-dev), or use the switch in userspace"
     )]
     NotBuilt,
-    /// The kernel has none, or does not let this process.
+    /// The kernel does not support it, or this process lacks capabilities.
     #[error(
-        "no switch in this kernel: {why}; it takes Linux 5.17, CAP_BPF and CAP_NET_ADMIN; the switch in userspace takes CAP_NET_RAW alone"
+        "no switch in this kernel: {why}; it takes Linux 5.17, CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; the switch in userspace takes CAP_NET_RAW alone"
     )]
     NotPossible {
         /// Why not.
         why: String,
     },
     /// The directory for pinned maps.
-    #[error("cannot use {} for what the kernel keeps: {source}; it has to be in a BPF file system: mount -t bpf bpf /sys/fs/bpf", directory.display())]
+    #[error("cannot pin maps in {}: {source}; it has to be in a BPF file system: mount -t bpf bpf /sys/fs/bpf", directory.display())]
     Directory {
         /// Which.
         directory: PathBuf,
@@ -57,10 +57,10 @@ pub enum PlaneError {
         /// Why.
         why: String,
     },
-    /// The program that was built is not what this needs.
+    /// The compiled program does not have what this build expects.
     #[error("the program for the kernel has no {missing}; build again")]
     Program {
-        /// What it has not.
+        /// What is missing.
         missing: &'static str,
     },
 }

@@ -1,9 +1,8 @@
-//! Data planes of a switch that copies: [`KernelPlane`], in the kernel, and [`UserspacePlane`], for places
-//! without eBPF.
+//! Data planes of a switch that copies: [`KernelPlane`] (eBPF on tc), and [`UserspacePlane`] for kernels
+//! without it.
 //!
-//! What they do is what `mcrdma` says. The second runs it as it is; the program for the kernel (`bpf/`)
-//! does the same, and tests compare the two. [`Groups`] is what an agent holds of either: it checks what
-//! the plane is told.
+//! Both implement `mcrdma`: the second calls it, the program in `bpf/` is written after it, and tests
+//! compare the two. [`Groups`] is an agent's handle of either, and checks every change first.
 
 mod error;
 mod groups;
@@ -17,27 +16,27 @@ pub use groups::{GroupState, Groups};
 pub use kernel::KernelPlane;
 pub use userspace::{Forwarded, UserspacePlane, UserspaceTables};
 
-/// Whether this build has the switch in the kernel. It takes clang to build it; without it opening
-/// one fails and says so.
+/// Whether this build has the switch in the kernel, which is compiled with clang. Without it opening one
+/// fails with [`PlaneError::NotBuilt`].
 pub const HAS_KERNEL_PLANE: bool = cfg!(ebpf);
 
-/// What the program in the kernel has cost, on all ports, while the kernel kept statistics
+/// Run-time statistics of the program in the kernel, over all ports, while they are enabled
 /// ([`KernelPlane::enable_statistics`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Frames that it was run for.
+    /// Number of runs: one per frame.
     pub frames: u64,
-    /// Time in the program, up to where copies wait at their ports' other ends.
+    /// Time in the program, including the transmission of copies.
     pub time: Duration,
 }
 
-/// What a member has answered.
+/// Progress of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemberState {
-    /// Who.
+    /// Its address.
     pub address: IpAddr,
-    /// The packet that it expects next, by the sender's numbers.
+    /// The PSN that it expects next, in the sender's numbering.
     pub expected: roce::Serial,
-    /// Messages that it has completed.
+    /// Its message sequence number: messages completed.
     pub msn: roce::Serial,
 }

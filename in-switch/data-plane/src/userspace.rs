@@ -1,5 +1,4 @@
-//! The data plane in userspace, for places without eBPF: a learning bridge with packet sockets, which
-//! copies groups' packets on the way.
+//! The data plane in userspace: a learning bridge on packet sockets that copies groups' packets.
 
 use std::{
     collections::HashMap,
@@ -16,27 +15,26 @@ use packet_socket::{Batch, Interface, InterfaceError, Offload};
 use roce::{ETHERNET_BYTES, Mac};
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Nobody who has been silent for longer is known to be at a port.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
-/// Stations that are known; beyond it frames for others go to all ports.
+/// Ageing time of learnt addresses (IEEE 802.1Q).
+const AGEING: Duration = Duration::from_secs(300);
+/// Learnt addresses; frames to others are flooded.
 const STATIONS_MAX: usize = 65_536;
-/// Room for frames that were not looked at yet at each port, if this process may have so much: what
-/// several senders have on their way.
-const ROOM_BYTES: usize = 8 << 20;
+/// Receive buffer of each port, if this process may have so much: the windows of several senders.
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// A stop is noticed within this time.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What a switch has done besides what its tables count.
+/// Counters of the bridge, besides those of the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Forwarded {
-    /// Frames that went on to one port or to all.
+    /// Frames that were sent by a port.
     pub frames: u64,
-    /// Frames that a port would not take.
+    /// Frames that a port did not take.
     pub refused: u64,
 }
 
-/// A switch in userspace. Its ports should have no addresses and be in no bridge: what comes in at
-/// them is forwarded here.
+/// A switch in userspace. Its ports should have no addresses and be in no bridge, so that the kernel does
+/// not forward their frames too.
 pub struct UserspacePlane {
     ports: Vec<Interface>,
     switch: Arc<Mutex<Switch>>,
@@ -45,11 +43,11 @@ pub struct UserspacePlane {
     started: Instant,
 }
 
-/// Who was heard at which port, and when.
+/// Learnt addresses: port, and time of the last frame.
 #[derive(Default)]
 struct Stations(HashMap<Mac, (Port, Instant)>);
 
-/// Puts groups into a switch while it runs, from other threads.
+/// Changes the groups of a running switch, from other threads.
 #[derive(Clone)]
 pub struct UserspaceTables {
     switch: Arc<Mutex<Switch>>,
@@ -57,12 +55,12 @@ pub struct UserspaceTables {
 }
 
 impl UserspaceTables {
-    /// The switch, which stands still as long as this is held.
+    /// Locks the switch, which forwards nothing meanwhile.
     pub fn lock(&self) -> MutexGuard<'_, Switch> {
         lock(&self.switch)
     }
 
-    /// The port at which a station was heard within the last minutes.
+    /// The port at which an address was learnt.
     #[must_use]
     pub fn station(&self, mac: Mac) -> Option<Port> {
         lock(&self.stations).find(mac, Instant::now())
@@ -71,23 +69,23 @@ impl UserspaceTables {
 
 impl Stations {
     fn find(&self, mac: Mac, now: Instant) -> Option<Port> {
-        let heard = self.0.get(&mac);
-        let (port, _) = heard.filter(|(_, at)| now.duration_since(*at) < FORGOTTEN_AFTER)?;
+        let learnt = self.0.get(&mac);
+        let (port, _) = learnt.filter(|(_, at)| now.duration_since(*at) < AGEING)?;
         Some(*port)
     }
 
-    fn hear(&mut self, mac: Mac, port: Port, now: Instant) {
+    fn learn(&mut self, mac: Mac, port: Port, now: Instant) {
         if self.0.len() >= STATIONS_MAX {
-            self.0.retain(|_, (_, heard)| now.duration_since(*heard) < FORGOTTEN_AFTER);
+            self.0.retain(|_, (_, at)| now.duration_since(*at) < AGEING);
         }
-        let has_room = self.0.len() < STATIONS_MAX || self.0.contains_key(&mac);
-        if !is_for_many(mac) && has_room {
+        let has_capacity = self.0.len() < STATIONS_MAX || self.0.contains_key(&mac);
+        if !is_multicast(mac) && has_capacity {
             self.0.insert(mac, (port, now));
         }
     }
 }
 
-const fn is_for_many(mac: Mac) -> bool {
+const fn is_multicast(mac: Mac) -> bool {
     mac.0[0] & 1 == 1
 }
 
@@ -102,10 +100,10 @@ impl UserspacePlane {
             let port = Interface::open(name, true)?;
             let failed = |source| InterfaceError {
                 name: name.to_owned(),
-                step: "make room for frames",
+                step: "set its receive buffer",
                 source,
             };
-            port.reserve(ROOM_BYTES).map_err(failed)?;
+            port.reserve(RECEIVE_BUFFER_BYTES).map_err(failed)?;
             Ok(port)
         };
         Ok(Self {
@@ -117,29 +115,28 @@ impl UserspacePlane {
         })
     }
 
-    /// What fills the tables.
+    /// A handle of the tables.
     #[must_use]
     pub fn tables(&self) -> UserspaceTables {
         UserspaceTables { switch: Arc::clone(&self.switch), stations: Arc::clone(&self.stations) }
     }
 
-    /// What it has forwarded.
+    /// Frames forwarded so far.
     #[must_use]
     pub const fn forwarded(&self) -> Forwarded {
         self.forwarded
     }
 
-    /// Forwards until it is told to stop. Blocks.
+    /// Forwards until `stop` is set. Blocks.
     ///
-    /// Errors: it cannot wait for its ports. A port that is down or gone is left out of account; it
-    /// is used again when it is back.
+    /// Errors: `poll` fails. A port that is down is skipped until it is up again.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
         let mut batch = Batch::new();
         let mut frame = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let mut has_moved = false;
             for port in 0..self.ports.len() {
-                // A port that is down says so once, and then has nothing.
+                // A port that is down reports an error once, and then has nothing.
                 let received = self.ports[port].receive(&mut batch, Duration::ZERO);
                 has_moved |= received.is_ok_and(|count| count > 0);
                 self.forward(port, &batch, &mut frame);
@@ -177,7 +174,7 @@ impl UserspacePlane {
             });
             match verdict {
                 Verdict::Drop => {}
-                Verdict::Turn => self.send(port, Offload::NONE, frame),
+                Verdict::Reflect => self.send(port, Offload::NONE, frame),
                 Verdict::Pass => self.bridge(port, offload, frame),
             }
         }
@@ -190,7 +187,7 @@ impl UserspacePlane {
         }
     }
 
-    /// Sends a frame on to where its station was last heard, or to all other ports.
+    /// Forwards a frame to the port where its destination was learnt, or floods it.
     fn bridge(&mut self, from: usize, offload: Offload, frame: &[u8]) {
         let address = |at: usize| {
             let mut mac = Mac::default();
@@ -198,15 +195,15 @@ impl UserspacePlane {
             mac
         };
         let (target, source) = (address(0), address(6));
-        // What bridges say to each other ends at each (IEEE 802.1Q, table 8-1).
+        // Reserved addresses, such as those of spanning tree, are not forwarded (IEEE 802.1Q, table 8-1).
         if target.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && target.0[5] < 16 {
             return;
         }
         let now = Instant::now();
         let known = {
             let mut stations = lock(&self.stations);
-            stations.hear(source, self.ports[from].index(), now);
-            stations.find(target, now).filter(|_| !is_for_many(target))
+            stations.learn(source, self.ports[from].index(), now);
+            stations.find(target, now).filter(|_| !is_multicast(target))
         };
         let place = known.and_then(|port| self.ports.iter().position(|p| p.index() == port));
         match place {
@@ -218,7 +215,7 @@ impl UserspacePlane {
         }
     }
 
-    /// Its ports' numbers, in the order in which they were opened.
+    /// Interface indices of its ports, in the order in which they were opened.
     pub fn ports(&self) -> impl Iterator<Item = Port> {
         self.ports.iter().map(Interface::index)
     }

@@ -1,5 +1,4 @@
-//! What an agent holds of a switch, with either data plane: checked before the plane is told, and found
-//! again by the next agent.
+//! `Groups` with either data plane: validated before the plane is written, and found by the next agent.
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -53,10 +52,10 @@ fn directory(name: &str) -> PathBuf {
     format!("/sys/fs/bpf/rdmc-test-groups-{name}-{}", std::process::id()).into()
 }
 
-/// A switch's groups with each plane that there can be here.
+/// A switch's groups with each plane that this machine supports.
 fn planes(name: &str) -> Vec<Groups> {
     let mut planes = Vec::new();
-    // Without ports it needs nothing of anybody.
+    // Without ports it needs no privilege.
     planes.push(Groups::in_userspace(UserspacePlane::open([]).unwrap().tables()));
     match KernelPlane::check() {
         Ok(()) => planes.push(Groups::in_kernel(&directory(name)).unwrap()),
@@ -83,7 +82,7 @@ fn both_planes_take_and_forget_the_same() {
         assert!(matches!(again, PlaneError::Refused(Refused::Duplicate { .. })), "{again}");
         let taken = groups.insert(key(10), replication.clone(), Some(merging.clone())).unwrap_err();
         assert!(matches!(taken, PlaneError::Refused(Refused::QueuePairTaken { .. })), "{taken}");
-        // The group that was refused has taken nothing from the one that is there.
+        // The refused group has not changed the installed one.
         let all = groups.all();
         assert_eq!((all.len(), &all[0].replication), (1, &replication));
         let expected: Vec<_> = all[0].members.iter().map(|m| (m.address, m.expected)).collect();
@@ -92,8 +91,8 @@ fn both_planes_take_and_forget_the_same() {
         let (other, _) = group(17, &[3]);
         assert!(groups.replace(key(9), other.clone()).unwrap());
         assert!(!groups.replace(key(11), other.clone()).unwrap());
-        let nobody = Replication { branches: vec![], ..other.clone() };
-        assert!(groups.replace(key(9), nobody).is_err());
+        let empty = Replication { branches: vec![], ..other.clone() };
+        assert!(groups.replace(key(9), empty).is_err());
         let moved = Source { ports: vec![8, 9], ..merging.members[1].clone() };
         assert!(groups.relocate(key(9), std::slice::from_ref(&moved)).unwrap());
         assert!(!groups.relocate(key(11), std::slice::from_ref(&moved)).unwrap());
@@ -132,7 +131,7 @@ fn the_next_agent_finds_the_groups_in_the_kernel() {
     let mut groups = Groups::in_kernel(&directory("next")).unwrap();
     assert_eq!(groups.all(), before);
     let taken = groups.insert(key(11), replication, None);
-    assert!(taken.is_ok(), "without answers to merge nobody has the queue pair");
+    assert!(taken.is_ok(), "without answers to merge the queue pair is not taken");
     assert!(!groups.remove_member(key(11), address(2)).unwrap(), "it is not merged");
     let with_both = groups.all();
     drop(groups);
@@ -157,7 +156,7 @@ fn what_an_agent_that_was_killed_has_left_of_a_group_is_removed_by_the_next() {
     plane.insert(key(9), &whole, Some(&whole_merging)).unwrap();
     let (half, half_merging) = group(18, &[2, 3]);
     plane.insert(key(10), &half, Some(&half_merging)).unwrap();
-    // Without its merging: as if the agent had not come further.
+    // Without its merging: as if the agent had been killed before.
     plane.remove(key(10), &half, None).unwrap();
     assert_eq!(plane.members(address(1), 18, &half_merging).len(), 2);
     drop(plane);
@@ -176,7 +175,7 @@ fn a_full_switch_refuses_the_next_group_with_the_limit_in_both_planes() {
     let full = |qpn: u32| {
         let (mut replication, merging) = group(qpn, &members);
         for branch in &mut replication.branches {
-            // Their regions would take much of this machine's memory.
+            // Regions would take too much memory.
             branch.rewriting = None;
         }
         (replication, merging)
@@ -191,11 +190,11 @@ fn a_full_switch_refuses_the_next_group_with_the_limit_in_both_planes() {
             let count = replication.branches.len();
             let refused = groups.insert(key(last), replication, Some(merging)).unwrap_err();
             let what = "copies";
-            let expected = Refused::NoRoom { key: key(last), what, count, free: 0 };
+            let expected = Refused::CapacityExceeded { key: key(last), what, count, free: 0 };
             assert!(matches!(&refused, PlaneError::Refused(why) if *why == expected), "{refused}");
         }
         assert!(groups.get(key(last)).is_none() && groups.members(key(last)).is_empty());
-        // A full one changes, and takes others when there is room.
+        // A full table can change, and takes others after a removal.
         let (replication, _) = group(7, &members);
         assert!(groups.replace(key(7), replication.clone()).unwrap());
         assert_eq!(groups.get(key(7)).unwrap().0, replication);

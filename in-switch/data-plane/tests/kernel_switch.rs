@@ -1,10 +1,7 @@
-//! The program in the kernel does what the pure logic says, frame by frame.
+//! The program in the kernel does what the pure logic does, frame by frame.
 //!
 //! Each test has a network namespace of its own: ports `s0` on, whose other ends `h0` on are read and
 //! written with packet sockets. Needs root, and a build with clang.
-
-#[path = "common/links.rs"]
-mod links;
 
 use std::{
     collections::BTreeMap,
@@ -23,6 +20,8 @@ use roce::{
     Aeth, Bth, ETHERNET_BYTES, Headers, IpHeader, Mac, NakCode, Opcode, Packet, Reth, Serial,
     Syndrome,
 };
+
+use crate::links;
 
 const PORTS: usize = 5;
 
@@ -71,7 +70,7 @@ fn directory(name: &str) -> PathBuf {
 impl Twins {
     fn new(name: &str) -> Self {
         own_network();
-        let mut kernel = KernelPlane::open_with_told_time(&directory(name)).unwrap();
+        let mut kernel = KernelPlane::open_with_test_clock(&directory(name)).unwrap();
         ip("link add name bridge0 type bridge mcast_snooping 0");
         quiet("bridge0");
         // Where bridges filter, they drop what is wrong in IP headers.
@@ -112,7 +111,7 @@ impl Twins {
         let mut own = frame.to_vec();
         let ports = &self.ports;
         if let Some(kernel) = &mut self.kernel {
-            kernel.tell_time(self.now_ns).unwrap();
+            kernel.set_test_time(self.now_ns).unwrap();
         }
         let verdict = self.pure.handle(self.now_ns, self.ports[port], &mut own, |to, copy| {
             let to = ports.iter().position(|&known| known == to).unwrap();
@@ -120,7 +119,7 @@ impl Twins {
             true
         });
         match verdict {
-            Verdict::Turn => expected.entry(port).or_default().push(own),
+            Verdict::Reflect => expected.entry(port).or_default().push(own),
             Verdict::Pass => {
                 for other in (0..PORTS).filter(|&other| other != port) {
                     expected.entry(other).or_default().push(own.clone());
@@ -282,7 +281,7 @@ fn copies_are_the_same() {
     twins.compare_counters();
 }
 
-/// What goes in circles ends, and nobody else's port will do.
+/// Loops end, and only ingress ports are accepted.
 #[test]
 fn ports_and_hop_limits_are_looked_at_in_the_same_way() {
     if skipped() {
@@ -324,7 +323,7 @@ fn ports_and_hop_limits_are_looked_at_in_the_same_way() {
     }
     let counted = |counter| twins.pure.tables.counters.counted(counter);
     assert!(counted(Counter::RequestMisplaced) > 0 && counted(Counter::RequestExpired) > 0);
-    assert!(counted(Counter::AnswerRefused) > 0 && counted(Counter::AckTold) > 0);
+    assert!(counted(Counter::AnswerDropped) > 0 && counted(Counter::AckForwarded) > 0);
     twins.compare_counters();
 }
 
@@ -360,7 +359,7 @@ fn unknown_memory_is_refused_in_the_same_way() {
                 assert!(nak.is_intact());
                 let refused = Syndrome::Nak(NakCode::RemoteAccess);
                 assert_eq!(nak.headers.aeth.unwrap().syndrome, refused);
-                // What is damaged is not believed.
+                // Answers with a wrong ICRC are dropped.
                 let last = sent.len() - 5;
                 sent[last] ^= 1;
                 assert!(twins.compare(0, &sent).is_empty());
@@ -398,7 +397,7 @@ fn answers_are_merged_in_the_same_way() {
                 9 => Syndrome::Nak(NakCode::RemoteOperational),
                 _ => Syndrome::Reserved(0x45),
             };
-            // One stranger, too, and somebody in the name of the virtual peer.
+            // Also from an address that is no member's, and from the virtual peer's.
             let member = [2, 3, 4, 5, 6, 2, 3, 4, 5, VIRTUAL][below(10) as usize];
             let aeth = Aeth { syndrome, msn: Serial::new(psn) };
             let mut sent = frame(&answer(is_v6, member, psn, Some(aeth)), &[]);
@@ -414,7 +413,7 @@ fn answers_are_merged_in_the_same_way() {
 }
 
 #[test]
-fn congestion_is_told_in_the_same_way() {
+fn cnps_are_forwarded_in_the_same_way() {
     if skipped() {
         return;
     }
@@ -507,10 +506,10 @@ fn groups_may_be_large_and_outlive_who_made_them() {
     twins.insert(key(false), replication.clone(), None);
     let sent = frame(&request(false, Opcode::SendOnly, 1, None), &[7; 100]);
     assert_eq!(twins.compare(0, &sent).values().map(Vec::len).sum::<usize>(), MEMBERS_MAX);
-    // Another agent finds what there is, and the ports go on all the while.
+    // Another agent finds the groups, and the ports go on meanwhile.
     twins.kernel = None;
     twins.compare(0, &sent);
-    let mut kernel = KernelPlane::open_with_told_time(&directory("large")).unwrap();
+    let mut kernel = KernelPlane::open_with_test_clock(&directory("large")).unwrap();
     assert_eq!(kernel.groups().unwrap(), [(key(false), replication.clone(), None)]);
     kernel.attach("s0").unwrap();
     twins.compare(0, &sent);

@@ -1,5 +1,5 @@
-//! Endpoints that nobody has changed: the kernel's RDMA devices in software, through the switch in the
-//! kernel. One device sends to what it takes for one peer, three receive.
+//! Unmodified endpoints: rdma_rxe devices, through the switch in the kernel. One device sends to one virtual
+//! peer, three receive.
 //!
 //! Runs in the virtual machine of `./dev test-rdma`.
 
@@ -127,7 +127,7 @@ impl Group {
         };
         let replication = Replication { sender_qpn, inputs: Vec::new(), branches };
         plane.insert(key, &replication, Some(&merging)).unwrap();
-        // Only now does anybody answer for the virtual address.
+        // The switch answers ARP for the virtual address from here on.
         sender.qp().connect(&connection(virtual_address, ID, 0)).unwrap();
         let (receivers, plane) = (ends, Some(plane));
         Some(Self { sender, receivers, plane, key, sender_qpn, members, number: 0 })
@@ -150,7 +150,7 @@ impl Group {
         let done = self.sender.completion(PATIENCE).expect("the sender's completion");
         let qpn = self.sender_qpn;
         assert_eq!(done, Completion { id, qpn, status: Status::Done, event: Some(Event::Sent) });
-        // All members have acknowledged: nobody is waited for.
+        // All members have acknowledged.
         for (number, receiver) in self.receivers.iter().enumerate() {
             if !is_write || immediate.is_some() {
                 let arrival = receiver.completion(PATIENCE).expect("a receiver's completion");
@@ -218,13 +218,15 @@ fn messages_of_all_kinds_reach_all_receivers() {
         assert_eq!(copies, requests * receivers as u64);
         println!("{receivers} receivers: {requests} packets, {copies} copies");
         assert_eq!(group.counted(Counter::CopyFailed), 0);
-        // Of each three answers one at most was told, but those to packets that came to a receiver
-        // again, since the sender asks for them.
-        let (told, held) = (group.counted(Counter::AckTold), group.counted(Counter::AnswerHeld));
+        // Of three answers at most one was forwarded, except those to retransmitted packets.
+        let (forwarded, suppressed) =
+            (group.counted(Counter::AckForwarded), group.counted(Counter::AnswerSuppressed));
         let repeated = group.repeated() - repeated_before;
-        println!("{told} ACKs told, {held} held, {repeated} packets came again");
+        println!(
+            "{forwarded} ACKs forwarded, {suppressed} suppressed, {repeated} packets retransmitted"
+        );
         let others = receivers as u64 - 1;
-        assert!(told > 0 && told.saturating_sub(repeated) * others <= held);
+        assert!(forwarded > 0 && forwarded.saturating_sub(repeated) * others <= suppressed);
     }
 }
 
@@ -233,10 +235,11 @@ fn messages_of_all_kinds_reach_all_receivers() {
 fn what_is_lost_is_sent_again() {
     let Some(mut group) = Group::new("loss", 3) else { return };
     group.all_messages(&[1, 65_536, 300_000]);
-    let told = [Counter::Request, Counter::AckTold, Counter::NakTold].map(|c| group.counted(c));
-    println!("requests, ACKs, NAKs: {told:?}");
+    let counts =
+        [Counter::Request, Counter::AckForwarded, Counter::NakForwarded].map(|c| group.counted(c));
+    println!("requests, ACKs, NAKs: {counts:?}");
     if std::env::var_os("RDMC_TEST_LOSS").is_some() {
-        assert!(told[2] > 0, "nothing was lost");
+        assert!(counts[2] > 0, "nothing was lost");
     }
 }
 
@@ -259,7 +262,7 @@ fn without_a_receiver_that_dies_the_group_goes_on() {
 }
 
 #[test]
-fn a_dead_receiver_that_nobody_removes_ends_the_connection() {
+fn a_dead_receiver_that_is_not_removed_ends_the_connection() {
     let Some(mut group) = Group::new("end", 2) else { return };
     group.receivers[0].queue_pair = None;
     group.number += 1;

@@ -1,9 +1,5 @@
-//! Groups that change a thousand times while their senders write: every packet that comes out is, byte
-//! by byte, what its member is to get, and who is a member all the time misses none and gets none
-//! twice. Over both data planes. Needs root.
-
-#[path = "common/links.rs"]
-mod links;
+//! Groups that change a thousand times while their senders write: every copy is correct, byte by byte, and a
+//! permanent member gets each packet exactly once. Over both data planes. Needs root.
 
 use std::{
     net::IpAddr,
@@ -20,6 +16,8 @@ use mcrdma::{Branch, Counter, GroupKey, Port, Region, Replication, Rewriting};
 use packet_socket::{Batch, Interface, Offload};
 use roce::{Bth, ETHERNET_BYTES, Headers, IpHeader, Mac, Opcode, Packet, Reth, Serial};
 
+use crate::links;
+
 const PORTS: usize = 4;
 /// Many, so that making the copies of one packet takes long.
 const MEMBERS: u32 = 24;
@@ -31,7 +29,7 @@ const BURST: u32 = 8;
 const PATIENCE: Duration = Duration::from_secs(60);
 const VIRTUAL_START: u64 = 0x5000_0000;
 
-/// Two groups, so that what one frees the other could get.
+/// Two groups, so that entries that one frees can be reused by the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Sender(u8);
 
@@ -208,7 +206,7 @@ fn change_under_traffic(groups: Groups, mut hosts: Hosts) {
         }
         (number, changing.join().unwrap())
     });
-    // What is in force in the end is what was told last.
+    // The last change is in force in the end.
     hosts.exchange(&senders, number..number + BURST);
     number += BURST;
     let counters = groups.counters().unwrap();

@@ -1,8 +1,5 @@
-//! The switch in userspace: bridges what is nobody's, with all that hosts leave to their cards, and
-//! copies what is a group's. Needs root: each host is a thread with a network namespace of its own.
-
-#[path = "common/links.rs"]
-mod links;
+//! The switch in userspace: bridges frames, with their offloads, and copies groups' packets. Needs root: each
+//! host is a thread with a network namespace of its own.
 
 use std::{
     io::{Read, Write},
@@ -19,6 +16,8 @@ use data_plane::{UserspacePlane, UserspaceTables};
 use mcrdma::{Branch, Counter, GroupKey, Replication, Rewriting};
 use packet_socket::{Batch, Interface, Offload};
 use roce::{Bth, Headers, IpHeader, Mac, Opcode, Packet, Serial};
+
+use crate::links;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -208,6 +207,6 @@ fn groups_are_copied_and_the_rest_is_learnt() {
 #[test]
 fn a_port_that_is_not_there_is_named() {
     let wrong = UserspacePlane::open(["no-such-port"]).map(|_| ()).unwrap_err().to_string();
-    // Without root nobody gets as far as looking for it.
+    // Without root the socket cannot be opened.
     assert!(wrong.starts_with("interface no-such-port: cannot "), "{wrong}");
 }

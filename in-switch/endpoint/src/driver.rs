@@ -1,4 +1,4 @@
-//! Frames in and out: what a network card does for its queue pairs.
+//! Sends and receives frames for queue pairs, as a network card does.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,21 +21,20 @@ use crate::{
     queue_pair::QueuePair,
 };
 
-/// Packets that a queue pair may send before others have their turn, and before answers are read.
+/// Packets that a queue pair sends before the next one's turn, and before received packets are read.
 const BURST: usize = 64;
-/// Time after which a peer should try again when no receive is posted: 0.64 ms (IBA table 46).
+/// RNR timer code: 0.64 ms (IBA table 46).
 const NOT_READY_TIMER: u8 = 12;
-/// Numbers of queue pairs are drawn from these. Those that devices hand out first are much smaller,
-/// virtual ones larger; and several endpoints of one host see the same packets.
+/// Range of queue pair numbers, drawn at random: several endpoints of a host receive the same packets.
+/// Devices assign smaller numbers first; virtual ones are larger.
 const QPNS: std::ops::Range<u32> = 0x4_0000..0x80_0000;
-/// What is due and does not get out is tried again after this time: there was no room, or nobody
-/// has said yet where to.
-const HELD: Duration = Duration::from_millis(1);
-/// Packets that nobody waits for gather until there are about so many: to wake up for one costs more
-/// than to take it.
-const GATHERED: u32 = 8;
-/// But not for longer than that, nor where it would be hardly worth it.
-const GATHERING_NS: std::ops::RangeInclusive<u64> = 20_000..=500_000;
+/// Retry interval when nothing could be sent: the socket's buffer was full, or neighbours are not resolved.
+const RETRY: Duration = Duration::from_millis(1);
+/// Interrupt coalescing: packets in the middle of messages are read about so many at a time, since a wake-up
+/// costs more than a packet.
+const COALESCED: u32 = 8;
+/// Shortest and longest time to coalesce.
+const COALESCING_NS: std::ops::RangeInclusive<u64> = 20_000..=500_000;
 
 /// A host's end, on one interface with one address.
 pub struct Endpoint {
@@ -43,8 +42,8 @@ pub struct Endpoint {
     interface: Interface,
     address: IpAddr,
     mac: Mac,
-    /// Nothing is read from it: without it the kernel would tell peers that nobody is there. Where
-    /// RDMA devices in software have the port already, the kernel says nothing.
+    /// Bound and never read, so that the kernel does not answer with ICMP port unreachable. `None` where
+    /// rdma_rxe has the port.
     _port: Option<OwnedFd>,
     queue_pairs: HashMap<u32, QueuePair>,
     memories: Vec<(MemoryRegion, Vec<u8>)>,
@@ -56,31 +55,31 @@ pub struct Endpoint {
     outgoing: Injector,
     batch: Batch,
     frame: Vec<u8>,
-    /// Nothing of what was due went out last.
+    /// Nothing that was due could be sent last time.
     is_held: bool,
-    gathering: Gathering,
+    coalescing: Coalescing,
     started: Instant,
 }
 
-/// How long packets in the middle of a message may gather.
+/// State of interrupt coalescing.
 #[derive(Default)]
-struct Gathering {
-    /// When the last packets were taken.
+struct Coalescing {
+    /// When packets were read last.
     taken_ns: u64,
     until_ns: u64,
-    /// Of those that were taken last, somebody waits for what followed from one.
+    /// A packet that was read last required an answer or ended a message.
     is_urgent: bool,
 }
 
-impl Gathering {
-    /// So many packets were taken now: others will come as fast.
+impl Coalescing {
+    /// Packets have been read: assumes the same rate from here on.
     fn took(&mut self, now_ns: u64, packets: usize) {
         let since_ns = now_ns - self.taken_ns;
-        let gather_ns = since_ns * u64::from(GATHERED) / packets as u64;
+        let wait_ns = since_ns * u64::from(COALESCED) / packets as u64;
         self.taken_ns = now_ns;
-        let is_worth_it = !self.is_urgent && gather_ns >= *GATHERING_NS.start();
-        let gather_ns = if is_worth_it { gather_ns.min(*GATHERING_NS.end()) } else { 0 };
-        self.until_ns = now_ns + gather_ns;
+        let is_worth_it = !self.is_urgent && wait_ns >= *COALESCING_NS.start();
+        let wait_ns = if is_worth_it { wait_ns.min(*COALESCING_NS.end()) } else { 0 };
+        self.until_ns = now_ns + wait_ns;
     }
 }
 
@@ -113,7 +112,7 @@ impl Endpoint {
             batch: Batch::new(),
             frame: Vec::new(),
             is_held: false,
-            gathering: Gathering::default(),
+            coalescing: Coalescing::default(),
             started: Instant::now(),
         })
     }
@@ -124,38 +123,36 @@ impl Endpoint {
         self.mac
     }
 
-    /// The most bytes that an IP packet may have on the interface.
+    /// The interface's MTU: longest IP packet.
     ///
     /// Errors: the interface is gone.
     pub fn mtu_bytes(&self) -> Result<u32, EndpointError> {
-        let failed = |source| EndpointError::Failed { name: self.name.clone(), source };
-        self.interface.mtu_bytes().map_err(failed)
+        self.interface.mtu_bytes().map_err(|source| self.failed(source))
     }
 
-    /// Makes room for packets that have come and were not looked at yet: for so many bytes, or as many
-    /// as this process may have. Answers for how many; the kernel counts its own notes, too.
+    /// Sets the receive buffer's size, or the largest that this process may have. Returns the size, in which
+    /// the kernel counts its bookkeeping, too.
     ///
     /// Errors: the interface is gone.
     pub fn reserve(&self, bytes: usize) -> Result<usize, EndpointError> {
-        let failed = |source| EndpointError::Failed { name: self.name.clone(), source };
-        self.interface.reserve(bytes).map_err(failed)
+        self.interface.reserve(bytes).map_err(|source| self.failed(source))
     }
 
-    /// The interface's number.
+    /// The interface's index.
     #[must_use]
     pub const fn interface(&self) -> u32 {
         self.interface.index()
     }
 
-    /// From now on faults are injected into packets, on their way in and out.
+    /// Injects faults from now on, into received and sent packets.
     pub fn inject(&mut self, faults: Faults) {
         self.incoming = Injector::new(faults);
         self.outgoing = Injector::new(Faults { seed: faults.seed.wrapping_add(1), ..faults });
     }
 
-    /// A queue pair that is connected to a peer, which nobody asks. Answers its number.
+    /// Makes a queue pair that is connected to a peer, without a handshake. Returns its number.
     ///
-    /// `send_psn`, `receive_psn`: numbers of the first packets of both directions.
+    /// `send_psn`, `receive_psn`: PSNs of the first packets of both directions.
     pub fn queue_pair(
         &mut self,
         peer: Peer,
@@ -168,7 +165,7 @@ impl Endpoint {
         number
     }
 
-    /// A number for a queue pair that is not connected yet, so that its peer can be told of it.
+    /// A number for a queue pair that will be connected later, to exchange with its peer before.
     #[must_use]
     pub fn draw_number(&self) -> u32 {
         loop {
@@ -179,8 +176,7 @@ impl Endpoint {
         }
     }
 
-    /// Makes the queue pair of a number that was drawn; as [`Endpoint::queue_pair`], with the
-    /// numbers of the first packets that are sent and received.
+    /// As [`Endpoint::queue_pair`], with a number that was drawn.
     pub fn connect(
         &mut self,
         number: u32,
@@ -194,16 +190,16 @@ impl Endpoint {
         self.memories.iter().for_each(|(memory, _)| responder.register(*memory));
         let queue_pair = QueuePair::new(number, peer, requester, responder);
         self.queue_pairs.insert(number, queue_pair);
-        // So that it is known when the first answer is due.
+        // Resolved now, so that the first answer is not delayed.
         let _ = self.resolve(&peer);
     }
 
-    /// Takes a queue pair away; its peer hears nothing more of it. Whether it was there.
+    /// Destroys a queue pair; its peer is not notified. Whether it was there.
     pub fn remove(&mut self, qpn: u32) -> bool {
         self.queue_pairs.remove(&qpn).is_some()
     }
 
-    /// Memory of so many bytes, all zeros, that peers of all queue pairs may write.
+    /// Registers zeroed memory that peers of all queue pairs may write.
     pub fn register(&mut self, bytes: usize) -> MemoryRegion {
         let key = self.memories.len() as u32 + 1;
         let memory = MemoryRegion { start: self.next_start, bytes: bytes as u64, key };
@@ -214,7 +210,7 @@ impl Endpoint {
         memory
     }
 
-    /// What peers have written to memory, by its key.
+    /// Registered memory, by its key.
     #[must_use]
     pub fn memory(&self, key: u32) -> Option<&[u8]> {
         let found = self.memories.iter().find(|(memory, _)| memory.key == key);
@@ -225,11 +221,10 @@ impl Endpoint {
         self.queue_pairs.get_mut(&qpn).ok_or(EndpointError::QueuePair { qpn })
     }
 
-    /// Sends a message. Its name has to differ from those that have not ended.
+    /// Posts a message. Its `id` has to differ from those that have not completed.
     pub fn send(&mut self, qpn: u32, work: Work, bytes: Arc<[u8]>) -> Result<(), EndpointError> {
-        let (said, given) = (work.bytes, bytes.len());
-        if said as usize != given {
-            return Err(EndpointError::Length { said, given });
+        if work.bytes as usize != bytes.len() {
+            return Err(EndpointError::Length { work: work.bytes, given: bytes.len() });
         }
         let queue_pair = self.get(qpn)?;
         queue_pair.requester.post(work)?;
@@ -237,31 +232,31 @@ impl Endpoint {
         Ok(())
     }
 
-    /// How fast a queue pair may send at present, if congestion slows it down (DCQCN).
+    /// A queue pair's current rate, if it has rate control (DCQCN).
     #[must_use]
     pub fn rate_bits_per_s(&self, qpn: u32) -> Option<f64> {
         self.queue_pairs.get(&qpn)?.requester.bits_per_s()
     }
 
-    /// Lets a message of the peer's come into memory, which is given back with it.
+    /// Posts a receive. Its memory is returned with the completion.
     pub fn receive(&mut self, qpn: u32, id: u64, memory: Vec<u8>) -> Result<(), EndpointError> {
         self.get(qpn)?.post_receive(id, memory);
         Ok(())
     }
 
-    /// What has ended.
+    /// The next completion.
     pub fn completed(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// What has happened so far.
+    /// Values of the counters.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Reads what has come, answers it, and sends what may be sent. Waits for so long if there is
-    /// nothing to do.
+    /// Sends what is due, then reads and answers received packets. Waits up to `patience` if there is nothing
+    /// to do.
     ///
     /// Errors: the interface is down or gone.
     pub fn progress(&mut self, patience: Duration) -> Result<(), EndpointError> {
@@ -272,52 +267,54 @@ impl Endpoint {
         let mut batch = std::mem::take(&mut self.batch);
         let received = self.interface.receive(&mut batch, patience);
         let mut incoming = std::mem::take(&mut self.incoming);
-        self.gathering.is_urgent = false;
+        self.coalescing.is_urgent = false;
         for (_, frame) in batch.frames() {
             let injected = incoming.apply(frame, |frame| self.take(frame));
             self.counts.faults_injected += injected;
         }
         if let Ok(packets @ 1..) = received {
             let now_ns = self.now_ns();
-            self.gathering.took(now_ns, packets);
+            self.coalescing.took(now_ns, packets);
         }
         (self.incoming, self.batch) = (incoming, batch);
-        // What came may have made room, or said where to send.
+        // A received packet may have opened a window, or resolved a neighbour.
         self.is_held &= matches!(received, Ok(0));
         let (all, events) = (self.queue_pairs.values_mut(), &mut self.events);
         all.for_each(|queue_pair| queue_pair.sent(events));
-        let name = &self.name;
-        received.map_err(|source| EndpointError::Failed { name: name.clone(), source })?;
-        Ok(())
+        received.map(drop).map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> EndpointError {
+        EndpointError::Failed { name: self.name.clone(), source }
     }
 
     fn now_ns(&self) -> u64 {
         self.started.elapsed().as_nanos() as u64
     }
 
-    /// How long until [`Endpoint::progress`] has something to do though no frame comes; `None` if it
-    /// has nothing. For whoever waits for several things: its descriptor is readable when one comes.
+    /// Time until [`Endpoint::progress`] has to be called even if no frame arrives; `None`: no timer is set.
+    /// For callers that poll its descriptor together with others.
     #[must_use]
     pub fn wakes_in(&self) -> Option<Duration> {
         let wakes = self.queue_pairs.values().filter_map(|pair| pair.requester.wakes_ns()).min();
         let wait = Duration::from_nanos(wakes?.saturating_sub(self.now_ns()));
-        Some(if wait.is_zero() && self.is_held { HELD } else { wait })
+        Some(if wait.is_zero() && self.is_held { RETRY } else { wait })
     }
 
-    /// How long packets may gather, since what came last has more behind it that nobody waits for yet.
-    /// For whoever waits for several things: its descriptor need not be looked at meanwhile.
+    /// Interrupt coalescing: how long the descriptor need not be polled, because the last packets were in the
+    /// middle of a message. For callers that poll it together with others.
     #[must_use]
-    pub fn gathers_for(&self) -> Option<Duration> {
-        let left = self.gathering.until_ns.saturating_sub(self.now_ns());
+    pub fn coalesces_for(&self) -> Option<Duration> {
+        let left = self.coalescing.until_ns.saturating_sub(self.now_ns());
         (left > 0).then(|| Duration::from_nanos(left))
     }
 
-    /// Whether something went out.
+    /// Whether something was sent.
     fn send_requests(&mut self) -> bool {
         let numbers: Vec<u32> = self.queue_pairs.keys().copied().collect();
         let mut has_sent = false;
         for number in numbers {
-            // Taken out, so that the rest can be used meanwhile.
+            // Removed meanwhile, so that `self` can be borrowed.
             let Some(mut queue_pair) = self.queue_pairs.remove(&number) else { continue };
             has_sent |= self.send_of(&mut queue_pair);
             self.queue_pairs.insert(number, queue_pair);
@@ -348,21 +345,21 @@ impl Endpoint {
         count > 0
     }
 
-    /// Where frames for a peer go; asks if that is not known.
+    /// The Ethernet address for a peer; sends a request if it is not known.
     fn resolve(&mut self, peer: &Peer) -> Option<Mac> {
         let address = peer.next_hop.unwrap_or(peer.address);
         let known = self.neighbours.get(address);
         if known.is_none() {
             let (now_ns, own) = (self.now_ns(), (self.address, self.mac));
             if let Some(question) = self.neighbours.ask(now_ns, own, address) {
-                // It is asked again if it does not get out.
+                // Retransmitted if this fails.
                 let _ = self.interface.send(Offload::NONE, &question);
             }
         }
         known
     }
 
-    /// Whether there was room for it. What faults take counts as gone out.
+    /// Sends a packet. Whether the socket took it; packets lost by fault injection count as sent.
     fn emit(&mut self, mac: Mac, headers: &Headers, payload: &[u8]) -> bool {
         let kind: [u8; 2] = if self.address.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] };
         self.frame.resize(ETHERNET_BYTES + headers.packet_bytes(payload.len()), 0);
@@ -386,7 +383,7 @@ impl Endpoint {
             return self.neighbours.learn(frame);
         };
         let Bth { opcode, ack_requested, .. } = packet.headers.bth;
-        self.gathering.is_urgent |= ack_requested || opcode.ends() || !opcode.is_request();
+        self.coalescing.is_urgent |= ack_requested || opcode.ends() || !opcode.is_request();
         let headers = packet.headers;
         let number = headers.bth.target_qpn;
         let Some(mut queue_pair) = self.queue_pairs.remove(&number) else { return };
@@ -421,7 +418,7 @@ impl Endpoint {
             self.answer(queue_pair, None);
         }
         if answer.is_some() {
-            self.gathering.is_urgent = true;
+            self.coalescing.is_urgent = true;
             self.answer(queue_pair, answer);
         }
     }
@@ -436,7 +433,7 @@ impl Endpoint {
     }
 }
 
-/// RoCE's port, together with other endpoints of this address.
+/// Binds RoCE's UDP port, shared with other endpoints of this address.
 fn take_port(address: IpAddr) -> io::Result<OwnedFd> {
     let family = match address {
         IpAddr::V4(_) => AddressFamily::INET,
@@ -454,7 +451,7 @@ impl AsFd for Endpoint {
     }
 }
 
-/// The state machine has checked that it is in one of them.
+/// Writes to registered memory; the responder has checked the range.
 fn write(memories: &mut [(MemoryRegion, Vec<u8>)], address: u64, bytes: &[u8]) {
     for (memory, room) in memories {
         let place = address.checked_sub(memory.start).filter(|offset| *offset < memory.bytes);

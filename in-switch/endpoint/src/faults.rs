@@ -1,4 +1,4 @@
-//! Faults on purpose: what a bad network does to packets.
+//! Fault injection: what a bad network does to packets.
 
 use rand::RngExt;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
@@ -6,24 +6,24 @@ use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 /// Without options, as packets of RoCEv2 are.
 const IPV4_BYTES: usize = 20;
 
-/// How often what happens to a packet, in both directions: probabilities from 0 to 1.
+/// Probabilities, from 0 to 1, of faults of a packet, in both directions.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Faults {
     /// It is lost.
-    pub lost: f64,
-    /// It comes twice.
-    pub doubled: f64,
-    /// It comes behind the next.
-    pub late: f64,
-    /// One of its bits is turned.
-    pub damaged: f64,
-    /// It met congestion: a queue on its way has marked it (ECN).
-    pub marked: f64,
-    /// The same seed injects the same faults.
+    pub loss: f64,
+    /// It is duplicated.
+    pub duplicate: f64,
+    /// It is delivered after the next.
+    pub reorder: f64,
+    /// One of its bits is flipped.
+    pub corrupt: f64,
+    /// It is marked as by a congested queue (ECN).
+    pub mark: f64,
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// Injects faults into packets; at first none.
+/// Injects faults into packets; by default none.
 #[derive(Default)]
 pub(crate) struct Injector {
     faults: Faults,
@@ -36,31 +36,32 @@ impl Injector {
         Self { faults, random: Some(ChaCha8Rng::seed_from_u64(faults.seed)), late: None }
     }
 
-    /// What becomes of a frame: `pass` gets what goes on. How many faults there were.
+    /// Applies faults to a frame: `pass` gets each frame to deliver. Returns the number of faults.
     pub(crate) fn apply(&mut self, frame: &[u8], mut pass: impl FnMut(&[u8])) -> u64 {
-        let Faults { lost, doubled, late, damaged, marked, .. } = self.faults;
+        let Faults { loss, duplicate, reorder, corrupt, mark, .. } = self.faults;
         let Some(random) = &mut self.random else {
             pass(frame);
             return 0;
         };
         let mut happens = |probability: f64| random.random_bool(probability);
-        if happens(lost) {
+        if happens(loss) {
             return 1;
         }
-        let (is_doubled, is_late, is_damaged) = (happens(doubled), happens(late), happens(damaged));
+        let (is_doubled, is_late, is_damaged) =
+            (happens(duplicate), happens(reorder), happens(corrupt));
         let mut own;
         let mut frame = frame;
         let mut marked_frame;
-        // Not drawn where nobody asks for it: the same seed goes on to inject the same faults.
-        let is_marked = marked > 0.0 && random.random_bool(marked);
+        // Drawn only if it is used, so that seeds of tests without marks keep their faults.
+        let is_marked = mark > 0.0 && random.random_bool(mark);
         if is_marked {
             marked_frame = frame.to_vec();
-            mark(&mut marked_frame);
+            mark_ecn(&mut marked_frame);
             frame = &marked_frame;
         }
         if is_damaged && frame.len() > roce::ETHERNET_BYTES {
             own = frame.to_vec();
-            // What is wrong in an Ethernet header reaches nobody.
+            // A corrupt Ethernet header would not be delivered.
             let at = random.random_range(roce::ETHERNET_BYTES..own.len());
             own[at] ^= 1 << random.random_range(0..8);
             frame = &own;
@@ -80,8 +81,8 @@ impl Injector {
     }
 }
 
-/// Sets both bits of ECN, as a queue does (RFC 3168); the CRC leaves them out.
-fn mark(frame: &mut [u8]) {
+/// Sets both bits of ECN (RFC 3168), which the ICRC does not cover.
+fn mark_ecn(frame: &mut [u8]) {
     let Some((ethernet, packet)) = frame.split_at_mut_checked(roce::ETHERNET_BYTES) else {
         return;
     };

@@ -1,8 +1,8 @@
-//! A host's end of RoCEv2's reliable connections where there is no RDMA device: queue pairs in
-//! userspace, on packet sockets. For speed in network namespaces, and to inject faults.
+//! Queue pairs of RoCEv2's reliable connections in userspace, on packet sockets: for hosts without an RDMA
+//! device, network namespaces, and fault injection.
 //!
-//! What is on the wire is what devices say: it talks to the kernel's (rdma_rxe) and to others. The
-//! state machines are those of `roce::rc`; here are frames, memory, and neighbours.
+//! Interoperates with devices, rdma_rxe among them. The protocol's state machines are in `roce::rc`; frames,
+//! memory, and neighbour resolution are here.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -20,7 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! One thread drives an [`Endpoint`]; nothing happens but in [`Endpoint::progress`].
+//! One thread drives an [`Endpoint`]; all I/O is done in [`Endpoint::progress`].
 
 mod driver;
 mod faults;
@@ -35,69 +35,69 @@ use std::{io, net::IpAddr};
 use packet_socket::InterfaceError;
 use roce::rc::{Arrival, Status, WorkRefused};
 
-/// Whom a queue pair talks to.
+/// A queue pair's peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
     /// Its address.
     pub address: IpAddr,
     /// Its queue pair.
     pub qpn: u32,
-    /// Whose Ethernet address frames go to, if the peer is behind a router.
+    /// The next router, if the peer is not on the link.
     pub next_hop: Option<IpAddr>,
 }
 
-/// Something that has ended at a queue pair.
+/// A completion.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A message of ours.
+    /// Of a message that was sent.
     Sent {
-        /// Of our queue pairs.
+        /// The local queue pair.
         qpn: u32,
-        /// The caller's name for it.
+        /// The work's `id`.
         id: u64,
         /// How it ended.
         status: Status,
     },
-    /// A message of the peer's.
+    /// Of a message that was received.
     Arrived {
-        /// Of our queue pairs.
+        /// The local queue pair.
         qpn: u32,
-        /// What it was, and the receive that it took.
+        /// The message, and the receive that it consumed.
         arrival: Arrival,
-        /// The memory of that receive, with what came.
+        /// The memory of that receive, with the message.
         memory: Vec<u8>,
     },
 }
 
-/// What an endpoint counts.
+/// Counters of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Requests that went out, repeated ones included.
+    /// Requests sent, with retransmissions.
     pub requests_sent: u64,
-    /// Of these, those that had been sent before.
+    /// Retransmissions.
     pub requests_repeated: u64,
-    /// Requests that came.
+    /// Requests received.
     pub requests_received: u64,
-    /// Answers that went out.
+    /// Answers sent.
     pub answers_sent: u64,
-    /// Answers that came.
+    /// Answers received.
     pub answers_received: u64,
-    /// Congestion notifications that came.
+    /// CNPs received.
     pub notifications_received: u64,
-    /// Packets for us with a wrong CRC, or from another than the peer.
+    /// Packets dropped: with a wrong ICRC, or not from the peer.
     pub refused: u64,
-    /// Packets that faults took, doubled, delayed or damaged.
+    /// Faults injected: packets lost, duplicated, reordered, corrupted or marked.
     pub faults_injected: u64,
 }
 
-/// Why an endpoint does not do what it was asked.
+/// Why an operation of an endpoint failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
     /// The interface.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// It failed while it was used.
+    /// I/O on the interface failed.
     #[error("interface {name}: {source}")]
     Failed {
         /// Its name.
@@ -111,15 +111,15 @@ pub enum EndpointError {
         /// Its number.
         qpn: u32,
     },
-    /// The message and its bytes do not fit.
-    #[error("a message of {said} bytes was given {given}")]
+    /// The work's length is not that of its bytes.
+    #[error("a message of {work} bytes was given {given}")]
     Length {
-        /// What the message says.
-        said: u32,
-        /// How many there are.
+        /// The work's length.
+        work: u32,
+        /// The length of its bytes.
         given: usize,
     },
-    /// The message was not taken.
+    /// The work was refused.
     #[error(transparent)]
     Work(#[from] WorkRefused),
 }

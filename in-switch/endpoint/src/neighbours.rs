@@ -1,5 +1,5 @@
-//! Ethernet addresses of others on the link: by ARP (RFC 826) and neighbour discovery (RFC 4861).
-//! The kernel answers for our own address.
+//! Neighbour resolution: ARP (RFC 826) and neighbour discovery (RFC 4861). The kernel answers for the
+//! host's own address.
 
 use std::{
     collections::HashMap,
@@ -8,11 +8,11 @@ use std::{
 
 use roce::{ETHERNET_BYTES, Mac, icmpv6_checksum};
 
-/// An unanswered question is asked again after this time.
+/// Interval of retransmitted requests.
 const AGAIN_NS: u64 = 100_000_000;
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// What is known, and what was asked.
+/// The neighbour cache, and pending requests.
 #[derive(Default)]
 pub(crate) struct Neighbours {
     known: HashMap<IpAddr, Mac>,
@@ -20,12 +20,12 @@ pub(crate) struct Neighbours {
 }
 
 impl Neighbours {
-    /// The Ethernet address, if it is known.
+    /// A neighbour's Ethernet address, if it is known.
     pub(crate) fn get(&self, address: IpAddr) -> Option<Mac> {
         self.known.get(&address).copied()
     }
 
-    /// The question to send, if it is time to ask.
+    /// The request to send, if one is due.
     pub(crate) fn ask(
         &mut self,
         now_ns: u64,
@@ -44,14 +44,14 @@ impl Neighbours {
         }
     }
 
-    /// Learns from a frame what was asked for.
+    /// Takes the answer to a request, if a frame is one.
     pub(crate) fn learn(&mut self, frame: &[u8]) {
         let learnt = match frame.get(12..14) {
             Some([8, 6]) => answer_of_arp(&frame[ETHERNET_BYTES..]),
             Some([0x86, 0xdd]) => answer_of_neighbour(&frame[ETHERNET_BYTES..]),
             _ => None,
         };
-        // Others' answers are not of interest, and might be lies.
+        // Unsolicited answers are ignored: they may be spoofed.
         if let Some((address, mac)) = learnt
             && self.asked_ns.contains_key(&address)
         {
@@ -81,7 +81,7 @@ fn answer_of_arp(arp: &[u8]) -> Option<(IpAddr, Mac)> {
 }
 
 fn solicitation(own: Ipv6Addr, own_mac: Mac, asked: Ipv6Addr) -> Vec<u8> {
-    // All nodes whose address ends like this (RFC 4291, section 2.7.1).
+    // The solicited-node multicast address (RFC 4291, section 2.7.1).
     let end = asked.octets();
     let mut group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 0];
     group[13..].copy_from_slice(&end[13..]);
@@ -116,9 +116,9 @@ mod tests {
     use mcrdma::{Branch, GroupKey, Merging, Replication, Source, Switch, Verdict};
     use roce::Serial;
 
-    /// The switch's answers are understood, and nobody else's.
+    /// Takes the switch's answers, and no unsolicited ones.
     #[test]
-    fn what_was_asked_is_learnt() {
+    fn answers_to_requests_are_learnt() {
         let pairs: [(IpAddr, IpAddr); 2] = [
             ("10.0.0.1".parse().unwrap(), "10.0.0.9".parse().unwrap()),
             ("fd00::1".parse().unwrap(), "fd00::9".parse().unwrap()),
@@ -140,11 +140,11 @@ mod tests {
             switch.tables.insert(key, replication, Some(merging)).unwrap();
             let mut neighbours = Neighbours::default();
             let mut frame = neighbours.ask(0, (own, own_mac), peer).unwrap();
-            assert_eq!(neighbours.ask(1, (own, own_mac), peer), None, "not yet again");
-            assert_eq!(switch.handle(0, 1, &mut frame, |_, _| true), Verdict::Turn);
+            assert_eq!(neighbours.ask(1, (own, own_mac), peer), None, "not due yet");
+            assert_eq!(switch.handle(0, 1, &mut frame, |_, _| true), Verdict::Reflect);
             let mut others = Neighbours::default();
             others.learn(&frame);
-            assert_eq!(others.get(peer), None, "it has not asked");
+            assert_eq!(others.get(peer), None, "unsolicited");
             neighbours.learn(&frame);
             assert_eq!(neighbours.get(peer), Some(peer_mac));
         }

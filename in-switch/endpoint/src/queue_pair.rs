@@ -1,4 +1,4 @@
-//! One queue pair: the state machines of both directions, with the bytes that they are about.
+//! One queue pair: the state machines of both directions, and their messages' bytes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,9 +18,9 @@ pub(crate) struct QueuePair {
     pub(crate) peer: Peer,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
-    /// Messages that have not ended, by their names.
+    /// Bytes of messages that have not completed, by `id`.
     messages: HashMap<u64, Arc<[u8]>>,
-    /// Receives by their names here, which count up; with the caller's.
+    /// Posted receives: internal number, which counts up; the caller's `id`; memory.
     receives: VecDeque<(u64, u64, Vec<u8>)>,
     next_receive: u64,
 }
@@ -49,7 +49,7 @@ impl QueuePair {
         self.receives.push_back((number, id, memory));
     }
 
-    /// The headers and bytes of a request; `None` if its message has ended.
+    /// The headers and payload of a request; `None` if its message has completed.
     pub(crate) fn request(&self, own: IpAddr, request: &Request) -> Option<(Headers, &[u8])> {
         let bytes = self.messages.get(&request.id)?;
         let payload = bytes.get(request.offset as usize..)?.get(..request.bytes as usize)?;
@@ -59,7 +59,7 @@ impl QueuePair {
         Some((headers, payload))
     }
 
-    /// An answer, or a congestion notification.
+    /// An answer; `None` makes a CNP.
     pub(crate) fn answer(&self, own: IpAddr, answer: Option<(Serial, Aeth)>) -> Option<Headers> {
         let Some((psn, aeth)) = answer else {
             return self.headers(own, Opcode::Cnp, Serial::new(0));
@@ -71,12 +71,12 @@ impl QueuePair {
 
     fn headers(&self, own: IpAddr, opcode: Opcode, psn: Serial) -> Option<Headers> {
         let mut ip = IpHeader::new(own, self.peer.address).ok()?;
-        // One path for each queue pair, chosen by the port where there are equal ones.
+        // A source port for each queue pair, by which ECMP keeps it on one path.
         ip.source_port = 0xc000 | (self.number & 0x3fff) as u16;
         Some(Headers::new(ip, Bth::new(opcode, self.peer.qpn, psn)))
     }
 
-    /// A request with its payload: where it goes, and what is to be told of it.
+    /// Takes a request with its payload. Returns its answer and its completion, if any.
     pub(crate) fn receive(
         &mut self,
         headers: &Headers,
@@ -107,7 +107,7 @@ impl QueuePair {
         (reaction.answer, event)
     }
 
-    /// Messages of ours that have ended.
+    /// Moves completions of sent messages to `events`.
     pub(crate) fn sent(&mut self, events: &mut VecDeque<Event>) {
         while let Some(completion) = self.requester.completed() {
             self.messages.remove(&completion.id);

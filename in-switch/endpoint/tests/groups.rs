@@ -64,7 +64,7 @@ fn address(host: usize) -> IpAddr {
     Ipv4Addr::new(10, 3, 0, host as u8 + 1).into()
 }
 
-/// A message, as both ends make it up.
+/// A message, as both ends generate it.
 struct Message {
     is_write: bool,
     immediate: Option<u32>,
@@ -84,7 +84,7 @@ fn message(index: u64) -> Message {
     }
 }
 
-/// What a receiver says of itself.
+/// A receiver's addresses and memory.
 struct Joined {
     host: usize,
     qpn: u32,
@@ -107,7 +107,7 @@ const fn psn_offset(host: usize) -> u32 {
     host as u32 * 0x1_2345
 }
 
-/// A receiver: takes and checks so many messages, and answers until it is told to stop.
+/// A receiver: takes and checks so many messages, and answers until `stop` is set.
 fn receive(
     mut endpoint: Endpoint,
     qpn: u32,
@@ -187,7 +187,7 @@ struct Outcome {
     seconds: f64,
 }
 
-/// The group's tables, once all have said who they are.
+/// The group's tables, once all receivers have reported.
 fn tables(
     sender_qpn: u32,
     joined: &[Joined],
@@ -225,7 +225,7 @@ fn tables(
 }
 
 /// Host 0 sends to `receivers` others, through the switch that `start` makes of the ports `s0` on;
-/// `start` inserts the group when it is told its tables, and answers what reads the counters at last.
+/// `start` inserts the group of the tables that it gets, and returns a function that reads the counters.
 fn run<S>(receivers: usize, messages: u64, faults: Faults, start: S) -> Outcome
 where
     S: FnOnce(
@@ -275,21 +275,24 @@ where
         });
         let (sender_qpns, receiving): (Vec<_>, Vec<_>) = (1..=receivers)
             .map(|host| {
-                let (tell, told) = mpsc::channel::<u32>();
+                let (sender_qpn, connected) = mpsc::channel::<u32>();
                 let (tell_joined, tell_checked) = (tell_joined.clone(), tell_checked.clone());
                 let stop = &stop;
                 let thread = scope.spawn(move || {
                     let mut endpoint = open(host);
                     let memory = endpoint.register((OPEN * PLACE_BYTES) as usize);
-                    let peer =
-                        Peer { address: address(0), qpn: told.recv().unwrap(), next_hop: None };
+                    let peer = Peer {
+                        address: address(0),
+                        qpn: connected.recv().unwrap(),
+                        next_hop: None,
+                    };
                     let first = (PSN_FIRST + psn_offset(host)) % (1 << 24);
                     let qpn = endpoint.queue_pair(peer, config(), 0, first);
                     let mac = endpoint.mac();
                     tell_joined.send(Joined { host, qpn, mac, memory }).unwrap();
                     receive(endpoint, qpn, memory.key, messages, &tell_checked, stop)
                 });
-                (tell, thread)
+                (sender_qpn, thread)
             })
             .unzip();
         for _ in 0..=receivers {
@@ -299,7 +302,9 @@ where
         moves.wait();
         moved.wait();
         let sender_qpn: u32 = sender.recv().unwrap();
-        sender_qpns.iter().for_each(|tell: &mpsc::Sender<u32>| tell.send(sender_qpn).unwrap());
+        sender_qpns
+            .iter()
+            .for_each(|channel: &mpsc::Sender<u32>| channel.send(sender_qpn).unwrap());
         let mut all: Vec<Joined> = (0..receivers).map(|_| joined.recv().unwrap()).collect();
         all.sort_by_key(|joined| joined.host);
         let number = |host: usize| KernelPlane::port_number(&format!("s{host}")).unwrap();
@@ -367,33 +372,33 @@ fn check(outcome: &Outcome, receivers: usize, has_faults: bool) {
     let counted = |counter| counters.counted(counter);
     println!(
         "{} requests, {} repeated, {:.0} a second; {} faults; switch: {} copies, {} ACKs, {} NAKs \
-         told, {} answers held, {} damaged",
+         forwarded, {} answers suppressed, {} ICRC errors",
         sender.requests_sent,
         sender.requests_repeated,
         sender.requests_sent as f64 / seconds,
         sender.faults_injected + all.iter().map(|counts| counts.faults_injected).sum::<u64>(),
         counted(Counter::Copy),
-        counted(Counter::AckTold),
-        counted(Counter::NakTold),
-        counted(Counter::AnswerHeld),
-        counted(Counter::Damaged),
+        counted(Counter::AckForwarded),
+        counted(Counter::NakForwarded),
+        counted(Counter::AnswerSuppressed),
+        counted(Counter::IcrcError),
     );
     assert_eq!(all.len(), receivers);
     // A WRITE whose address was damaged on its way to the switch is not copied.
     let copied = counted(Counter::Request) - counted(Counter::RegionUnknown);
     assert_eq!(counted(Counter::Copy) + counted(Counter::CopyFailed), copied * receivers as u64);
     if has_faults {
-        assert!(sender.requests_repeated > 0 && counted(Counter::NakTold) > 0);
-        assert!(counted(Counter::Damaged) > 0);
+        assert!(sender.requests_repeated > 0 && counted(Counter::NakForwarded) > 0);
+        assert!(counted(Counter::IcrcError) > 0);
     } else {
         // The sender's link carries each packet once, unless a busy host was late.
         assert_eq!(counted(Counter::Request), sender.requests_sent);
-        assert_eq!(counted(Counter::Damaged) + counted(Counter::CopyFailed), 0);
+        assert_eq!(counted(Counter::IcrcError) + counted(Counter::CopyFailed), 0);
     }
 }
 
 const FAULTS: Faults =
-    Faults { lost: 0.01, doubled: 0.005, late: 0.005, damaged: 0.005, marked: 0.0, seed: 7 };
+    Faults { loss: 0.01, duplicate: 0.005, reorder: 0.005, corrupt: 0.005, mark: 0.0, seed: 7 };
 
 #[test]
 fn a_group_through_the_switch_in_userspace() {

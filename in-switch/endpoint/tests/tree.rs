@@ -1,5 +1,5 @@
-//! A tree of two levels of switches in the kernel, each in a network namespace of its own: groups that
-//! part early, late and not at all, all at once, beside other traffic. Needs root.
+//! A tree of two levels of switches in the kernel, each in a network namespace of its own: concurrent groups
+//! whose paths diverge early, late and not at all, beside other traffic. Needs root.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ fn address(node: Node) -> IpAddr {
     Ipv4Addr::new(10, 4, 0, node as u8 + 1).into()
 }
 
-/// Everything that there is.
+/// Hosts and switches.
 struct World {
     topology: Topology,
     /// Kept, so that they stay.
@@ -79,7 +79,7 @@ impl World {
         self.topology.find(name).unwrap()
     }
 
-    /// Connects a group and tells its switches. Answers the queue pairs, the sender's first.
+    /// Connects a group and installs it in its switches. Returns the queue pairs, the sender's first.
     fn group(&mut self, number: u32, names: &[&str], rate: Option<RateConfig>) -> Flow {
         let nodes: Vec<Node> = names.iter().map(|name| self.find(name)).collect();
         let (sender, members) = (nodes[0], &nodes[1..]);
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// What a switch has counted.
+    /// A switch's counter.
     fn counted(&self, name: &str, counter: Counter) -> u64 {
         self.planes[&self.find(name)].counters().unwrap().counted(counter)
     }
@@ -208,14 +208,20 @@ fn groups_of_all_shapes_share_a_tree_of_switches() {
     println!("copies at tor-a and tor-b: {at_tors:?}");
     assert!(at_tors.iter().all(|copies| *copies > 0));
     for name in ["tor-a", "tor-b", "spine"] {
-        assert_eq!(packets(name, Counter::CopyFailed) + packets(name, Counter::Damaged), 0);
+        assert_eq!(packets(name, Counter::CopyFailed) + packets(name, Counter::IcrcError), 0);
     }
-    assert!(packets("tor-a", Counter::AckTold) > 0 && packets("tor-b", Counter::AckTold) > 0);
-    assert_eq!(packets("spine", Counter::AckTold), 0, "answers are merged at the first switch");
+    assert!(
+        packets("tor-a", Counter::AckForwarded) > 0 && packets("tor-b", Counter::AckForwarded) > 0
+    );
+    assert_eq!(
+        packets("spine", Counter::AckForwarded),
+        0,
+        "answers are merged at the first switch"
+    );
 }
 
-/// Queues before two members' links mark packets (ECN), these members' ends tell of it (CNP), the switch
-/// passes on as many as the most congested of them has sent, and the sender becomes slower (DCQCN).
+/// Packets of two members are marked (ECN), these members send CNPs, the switch forwards as many as the most
+/// congested one has sent, and the sender slows down (DCQCN).
 #[test]
 fn a_member_that_meets_congestion_slows_its_group_down() {
     if let Err(error) = KernelPlane::check() {
@@ -225,9 +231,9 @@ fn a_member_that_meets_congestion_slows_its_group_down() {
     let mut world = World::new(Topology::racks(1, 3, Device::Plain));
     let line = 1e9;
     let mut flows = [world.group(0, &["a1", "a2", "a3"], Some(RateConfig::of_link(line)))];
-    for (name, marked) in [("a2", 0.02), ("a3", 0.2)] {
+    for (name, mark) in [("a2", 0.02), ("a3", 0.2)] {
         let member = world.find(name);
-        let faults = Faults { marked, seed: member as u64, ..Faults::default() };
+        let faults = Faults { mark, seed: member as u64, ..Faults::default() };
         world.endpoints.get_mut(&member).unwrap().inject(faults);
     }
     let (sender, qpn) = flows[0].queue_pairs[0];
@@ -236,14 +242,14 @@ fn a_member_that_meets_congestion_slows_its_group_down() {
         turn(&mut flows, &mut world.endpoints);
         slowest = slowest.min(world.endpoints[&sender].rate_bits_per_s(qpn).unwrap());
     }
-    let (told, held) = (
-        world.counted("tor-a", Counter::NotificationTold),
-        world.counted("tor-a", Counter::NotificationHeld),
+    let (forwarded, suppressed) = (
+        world.counted("tor-a", Counter::CnpForwarded),
+        world.counted("tor-a", Counter::CnpSuppressed),
     );
     let counts = world.endpoints[&sender].counts();
-    println!("{told} notifications told, {held} held: {counts:?}");
-    assert!(told > 0 && held > 0);
-    assert_eq!(counts.notifications_received, told);
-    // A first notification halves it.
+    println!("{forwarded} CNPs forwarded, {suppressed} suppressed: {counts:?}");
+    assert!(forwarded > 0 && suppressed > 0);
+    assert_eq!(counts.notifications_received, forwarded);
+    // The first CNP halves it.
     assert!(slowest <= line / 2.0, "{slowest}");
 }

@@ -1,5 +1,5 @@
-//! Endpoints in userspace and the kernel's RDMA devices in software understand each other: as sender
-//! and as receivers of one group, through the switch in the kernel.
+//! Endpoints in userspace interoperate with rdma_rxe, as sender and as receivers of one group, through the
+//! switch in the kernel.
 //!
 //! Runs in the virtual machine of `./dev test-rdma`.
 
@@ -45,7 +45,7 @@ fn contents(bytes: usize, salt: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 31 + salt * 7) as u8).collect()
 }
 
-/// A member, as the switch has to know it.
+/// A member of the group.
 struct Member<'a> {
     place: &'a Place,
     mac: Mac,

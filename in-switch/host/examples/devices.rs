@@ -9,10 +9,10 @@
 //! devices outlive SOCKET DEVICE INTERFACE ADDRESS SERVICE DAEMON...
 //! ```
 //!
-//! `send` makes groups of the first, of the first two, and so on; `outlive` makes one of all, and says when
-//! the first receiver is to die. A group gets rounds of one message of each kind, all of one length.
-//! Receivers have memory for one round, and are ready for the next when they have compared it; whoever
-//! finds a difference leaves the group with it, so that the sender fails, too.
+//! `send` makes groups of the first, of the first two, and so on; `outlive` makes one of all, and prints when
+//! the first receiver has to be killed. A group gets rounds of one message of each kind, all of one length.
+//! Receivers have memory for one round, and are ready for the next when they have compared it. One that finds
+//! a difference leaves the group with it as the reason, so that the sender fails, too.
 
 use std::{
     error::Error,
@@ -25,7 +25,7 @@ use control::{
     ErrorKind,
     host::{
         Acceptance, Extent, Invited, NewGroup, Terms,
-        client::{Group, GroupEvent, Heard, Host, Listener},
+        client::{Group, GroupEvent, Host, Listener, ListenerEvent},
     },
 };
 use roce::Mac;
@@ -52,13 +52,13 @@ const GUARD_BYTES: usize = 64;
 const BLANK: u8 = 0xee;
 /// Where the sender takes the receivers' memory to be.
 const VIRTUAL_START: u64 = 0x5000_0000;
-/// Without any news for so long it is given up.
+/// Timeout without progress.
 const PATIENCE: Duration = Duration::from_secs(40);
 /// The sender waits so long for receivers, and they for the next group.
 const GROUP_PATIENCE: Duration = Duration::from_secs(150);
-/// A daemon has heard what it was told after this time.
+/// Time for a daemon to read the last request.
 const LEAVING: Duration = Duration::from_secs(1);
-/// How often daemons are listened to meanwhile.
+/// Interval at which daemons' events are polled.
 const TICK: Duration = Duration::from_millis(10);
 const CLOSED: &str = "the sending application has closed it";
 
@@ -67,7 +67,7 @@ const CLOSED: &str = "the sending application has closed it";
 enum Kind {
     /// Waits for receivers: they post it when they have compared the round before.
     Send,
-    /// Tells nobody: it is compared when the next message has arrived.
+    /// Without a completion at the receiver: compared when the next message has arrived.
     Write,
     SendImmediate,
     WriteImmediate,
@@ -89,7 +89,7 @@ impl Kind {
     }
 }
 
-/// What the sender tells receivers of a group: the lengths of its rounds, over and over.
+/// The application data of a group: the lengths of its rounds, repeated.
 struct Plan {
     seed: u64,
     is_last: bool,
@@ -97,17 +97,17 @@ struct Plan {
 }
 
 impl Plan {
-    fn words(&self) -> Vec<u8> {
-        let mut words = self.seed.to_be_bytes().to_vec();
-        words.push(self.is_last.into());
-        words.extend(self.lengths.iter().flat_map(|length| length.to_be_bytes()));
-        words
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.seed.to_be_bytes().to_vec();
+        bytes.push(self.is_last.into());
+        bytes.extend(self.lengths.iter().flat_map(|length| length.to_be_bytes()));
+        bytes
     }
 
-    fn of(words: &[u8]) -> Option<Self> {
-        let (seed, words) = words.split_first_chunk()?;
-        let (is_last, words) = words.split_first()?;
-        let lengths = words.as_chunks().0.iter().map(|length| u32::from_be_bytes(*length));
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (seed, bytes) = bytes.split_first_chunk()?;
+        let (is_last, bytes) = bytes.split_first()?;
+        let lengths = bytes.as_chunks().0.iter().map(|length| u32::from_be_bytes(*length));
         let lengths: Vec<u32> = lengths.collect();
         let fits = |length: &u32| *length as usize <= PLACE_BYTES - GUARD_BYTES;
         let makes_sense = !lengths.is_empty() && lengths.iter().all(fits);
@@ -119,7 +119,7 @@ impl Plan {
         self.lengths[round as usize % self.lengths.len()] as usize
     }
 
-    /// What nobody could guess who has seen other messages (SplitMix64).
+    /// Contents of a message (SplitMix64).
     fn contents(&self, round: u32, kind: Kind) -> Vec<u8> {
         let mut state = self.seed ^ u64::from(round) << 8 ^ kind as u64;
         let mut bytes = vec![0; self.bytes(round)];
@@ -176,7 +176,7 @@ const fn connection(peer: IpAddr, peer_qpn: u32, psn_first: u32, mtu_bytes: u32)
     }
 }
 
-/// What the daemon has said.
+/// Events that the daemon has sent.
 async fn said<T>(next: impl Future<Output = T>) -> Option<T> {
     tokio::task::yield_now().await;
     timeout(Duration::ZERO, next).await.ok()
@@ -215,8 +215,8 @@ impl<'a> Sending<'a> {
                 start: VIRTUAL_START,
                 bytes: (KINDS.len() * PLACE_BYTES) as u64,
             }],
-            words: plan.words(),
-            goes_on: outlives,
+            application_data: plan.to_bytes(),
+            continues: outlives,
             all_notifications: false,
         };
         let deadline = Instant::now() + GROUP_PATIENCE;
@@ -230,7 +230,7 @@ impl<'a> Sending<'a> {
                 Err(error) => return Err(error.into()),
             }
         };
-        let made = group.made();
+        let made = group.created();
         queue_pair.connect(&connection(
             made.virtual_address,
             made.id,
@@ -298,7 +298,7 @@ impl<'a> Sending<'a> {
                 (done, progressed) = (done + 1, Instant::now());
             }
             if let Some(event) = said(self.group.next()).await.transpose()? {
-                self.hear(event, progressed)?;
+                self.on_event(event, progressed)?;
             }
             if progressed.elapsed() > PATIENCE {
                 return Err(format!("round {round}: not acknowledged for too long").into());
@@ -307,9 +307,9 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    fn hear(&mut self, event: GroupEvent, progressed: Instant) -> Outcome<()> {
+    fn on_event(&mut self, event: GroupEvent, progressed: Instant) -> Outcome<()> {
         match event {
-            GroupEvent::MemberFailed { member: 0, goes_on: true, reason }
+            GroupEvent::MemberFailed { member: 0, continues: true, reason }
                 if self.outlives && !self.has_outlived =>
             {
                 let seconds = progressed.elapsed().as_secs_f32();
@@ -342,7 +342,7 @@ struct Receiving<'a> {
 
 impl<'a> Receiving<'a> {
     fn join(end: &'a mut End, terms: &Terms) -> Outcome<Self> {
-        let plan = Plan::of(&terms.words).ok_or("the offer has no plan")?;
+        let plan = Plan::from_bytes(&terms.application_data).ok_or("the offer has no plan")?;
         let mut queue_pair = end.device.queue_pair()?;
         let Terms { sender, sender_qpn, psn_first, mtu_bytes, .. } = *terms;
         queue_pair.connect(&connection(sender, sender_qpn, psn_first, mtu_bytes))?;
@@ -434,13 +434,13 @@ impl<'a> Receiving<'a> {
                 progressed = Instant::now();
             }
             match said(listener.next()).await.transpose()? {
-                Some(Heard::Ended { reason, .. }) => {
+                Some(ListenerEvent::Ended { reason, .. }) => {
                     // What the sender knows to be acknowledged is in the completion queue.
                     while self.take()? {}
                     let is_right = self.is_over && reason == CLOSED;
                     return if is_right { Ok(()) } else { Err(reason.into()) };
                 }
-                Some(heard) => return Err(format!("{heard:?}").into()),
+                Some(event) => return Err(format!("{event:?}").into()),
                 None => {}
             }
             if progressed.elapsed() > PATIENCE {
@@ -466,7 +466,7 @@ async fn receive(end: &mut End, service: &str) -> Outcome<()> {
         }
         if let Err(error) = receiving.run(&mut listener).await {
             listener.leave(offer, &error.to_string()).await?;
-            // Its daemon hears it before this ends.
+            // Leaves its daemon time to read the reason.
             tokio::time::sleep(LEAVING).await;
             return Err(error);
         }
@@ -479,7 +479,7 @@ async fn receive(end: &mut End, service: &str) -> Outcome<()> {
 
 async fn offered(listener: &mut Listener) -> Outcome<(u64, Terms)> {
     loop {
-        if let Heard::Offer { offer, terms } = listener.next().await? {
+        if let ListenerEvent::Offer { offer, terms } = listener.next().await? {
             return Ok((offer, terms));
         }
     }
@@ -489,12 +489,12 @@ async fn offered(listener: &mut Listener) -> Outcome<(u64, Terms)> {
 /// is offered again.
 async fn begins(listener: &mut Listener) -> Outcome<bool> {
     match listener.next().await? {
-        Heard::Begun { .. } => Ok(true),
-        Heard::Ended { reason, .. } => {
+        ListenerEvent::Ready { .. } => Ok(true),
+        ListenerEvent::Ended { reason, .. } => {
             println!("{reason}");
             Ok(false)
         }
-        Heard::Offer { .. } => Err("two groups at once".into()),
+        ListenerEvent::Offer { .. } => Err("two groups at once".into()),
     }
 }
 
@@ -516,9 +516,9 @@ async fn outlive(end: &mut End, service: &str, daemons: &[&str]) -> Outcome<()> 
 }
 
 fn main() -> Outcome<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let [what, socket, device, interface, address, service, daemons @ ..] = &words[..] else {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let [what, socket, device, interface, address, service, daemons @ ..] = &arguments[..] else {
         return Err("use: receive, send or outlive, SOCKET DEVICE INTERFACE ADDRESS SERVICE, and \
                     DAEMON... to send to"
             .into());

@@ -21,7 +21,7 @@ use std::{
 
 use control::host::{
     Acceptance, Invited, NewGroup, Terms,
-    client::{GroupEvent, Heard, Host, Listener},
+    client::{GroupEvent, Host, Listener, ListenerEvent},
 };
 use endpoint::{Endpoint, Event, Peer};
 use roce::rc::{Kind, RequesterConfig, Status, Work};
@@ -30,45 +30,45 @@ use tokio::time::timeout;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const SERVICE: &str = "replicate";
-/// A message has this length, but the last.
+/// Length of all messages but the last.
 const MESSAGE_BYTES: u64 = 256 << 10;
 /// Messages that may be open.
 const OPEN: u64 = 8;
-/// Without any news for so long it is given up.
+/// Timeout without progress.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often daemons are listened to meanwhile.
+/// Interval at which daemons' events are polled.
 const TICK: Duration = Duration::from_millis(5);
-/// What members say when the file is theirs.
+/// The reason with which members leave when they have stored the file.
 const STORED: &str = "stored";
 
 fn config() -> RequesterConfig {
-    // A member that fails is taken out of the group long before.
+    // A member that fails is removed from the group long before.
     RequesterConfig { retries: 1000, ..RequesterConfig::default() }
 }
 
-/// The file, to be told with the offer.
-fn words(path: &Path) -> Outcome<(u64, Vec<u8>)> {
+/// The file's length and name, for the offer.
+fn file_header(path: &Path) -> Outcome<(u64, Vec<u8>)> {
     let bytes = fs::metadata(path)?.len();
     let name = path.file_name().and_then(|name| name.to_str()).ok_or("its name is no text")?;
     Ok((bytes, [&bytes.to_be_bytes()[..], name.as_bytes()].concat()))
 }
 
-fn read_words(words: &[u8]) -> Outcome<(u64, &str)> {
-    let (bytes, name) = words.split_first_chunk().ok_or("the offer names no file")?;
+fn read_file_header(data: &[u8]) -> Outcome<(u64, &str)> {
+    let (bytes, name) = data.split_first_chunk().ok_or("the offer names no file")?;
     let name = std::str::from_utf8(name)?;
     // It stays in the directory.
     let is_plain = Path::new(name).file_name().is_some_and(|last| last == name);
     if is_plain { Ok((u64::from_be_bytes(*bytes), name)) } else { Err("that is a path".into()) }
 }
 
-/// Sends a file. Answers how many have stored it, and why others have not.
+/// Sends a file. Returns how many have stored it, and why others have not.
 pub async fn send(
     host: &Host,
     (mut endpoint, address): (Endpoint, IpAddr),
     path: &Path,
     daemons: Vec<String>,
 ) -> Outcome<(usize, Vec<String>)> {
-    let (bytes, words) = words(path)?;
+    let (bytes, application_data) = file_header(path)?;
     let qpn = endpoint.draw_number();
     let invited = |daemon| Invited { daemon, service: SERVICE.to_owned() };
     let group = NewGroup {
@@ -78,12 +78,12 @@ pub async fn send(
         mtu_bytes: config().mtu_bytes,
         members: daemons.into_iter().map(invited).collect(),
         regions: Vec::new(),
-        words,
-        goes_on: true,
+        application_data,
+        continues: true,
         all_notifications: false,
     };
     let mut group = host.create(&group).await?;
-    let made = group.made();
+    let made = group.created();
     let peer = Peer { address: made.virtual_address, qpn: made.id, next_hop: None };
     endpoint.connect(qpn, peer, config(), (made.psn_first, 0));
     let mut file = File::open(path)?.take(bytes);
@@ -120,13 +120,13 @@ pub async fn send(
     }
 }
 
-/// What the daemon says within a tick; what it has said, if there is something else to do.
+/// The daemon's next event, if there is one within a tick; without waiting if there is other work.
 async fn soon<T>(next: impl Future<Output = T>, is_busy: bool) -> Option<T> {
     tokio::task::yield_now().await;
     timeout(if is_busy { Duration::ZERO } else { TICK }, next).await.ok()
 }
 
-/// What ends within a tick; what has ended, if nothing is under way.
+/// Completions within a tick.
 fn events(endpoint: &mut Endpoint, is_busy: bool) -> Outcome<Vec<Event>> {
     let (mut all, until) = (Vec::new(), Instant::now() + TICK);
     while all.is_empty() {
@@ -147,8 +147,8 @@ pub async fn receive(
 ) -> Outcome<PathBuf> {
     let mut listener = host.listen(SERVICE).await?;
     let (offer, terms) = offered(&mut listener).await?;
-    let (bytes, name) = match read_words(&terms.words) {
-        Ok(words) => words,
+    let (bytes, name) = match read_file_header(&terms.application_data) {
+        Ok(header) => header,
         Err(error) => {
             listener.refuse(offer, &error.to_string()).await?;
             return Err(error);
@@ -172,7 +172,9 @@ pub async fn receive(
             endpoint.receive(qpn, 0, memory)?;
             progressed = Instant::now();
         }
-        if let Some(Heard::Ended { reason, .. }) = soon(listener.next(), true).await.transpose()? {
+        if let Some(ListenerEvent::Ended { reason, .. }) =
+            soon(listener.next(), true).await.transpose()?
+        {
             return Err(reason.into());
         }
         if progressed.elapsed() > PATIENCE {
@@ -188,13 +190,13 @@ pub async fn receive(
 
 async fn offered(listener: &mut Listener) -> Outcome<(u64, Terms)> {
     loop {
-        if let Heard::Offer { offer, terms } = listener.next().await? {
+        if let ListenerEvent::Offer { offer, terms } = listener.next().await? {
             return Ok((offer, terms));
         }
     }
 }
 
-/// The last answer may be lost: it is given again for a while.
+/// The last ACK may be lost: retransmitted packets are acknowledged for a while.
 async fn last(endpoint: &mut Endpoint) -> Outcome<()> {
     for _ in 0..100 {
         events(endpoint, false)?;
@@ -204,9 +206,9 @@ async fn last(endpoint: &mut Endpoint) -> Outcome<()> {
 }
 
 fn main() -> Outcome<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let [what, socket, interface, address, path, daemons @ ..] = &words[..] else {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let [what, socket, interface, address, path, daemons @ ..] = &arguments[..] else {
         return Err(
             "use: receive SOCKET INTERFACE ADDRESS DIRECTORY, or send ... FILE DAEMON...".into()
         );

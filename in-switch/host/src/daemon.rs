@@ -1,4 +1,4 @@
-//! What the parts of a daemon share.
+//! State that the services of a daemon share.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -8,50 +8,49 @@ use tokio::sync::watch;
 use tonic::Request;
 
 use crate::{
-    groups::{Groups, Places},
+    groups::{Groups, Quota},
     listeners::Listeners,
 };
 
-/// What both faces of a daemon share.
+/// State that both services of a daemon share.
 pub(crate) struct Daemon {
     pub(crate) agent: Agent,
     pub(crate) certificates: Certificates,
     pub(crate) trusted: Trusted,
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) groups: Arc<Groups>,
-    pub(crate) sending: Places,
-    pub(crate) memberships: Places,
-    pub(crate) leaving: Leaving,
+    pub(crate) sending: Quota,
+    pub(crate) memberships: Quota,
+    pub(crate) shutdown: Shutdown,
 }
 
-/// Says when the daemon is to end.
+/// The signal that the daemon shuts down.
 #[derive(Clone)]
-pub(crate) struct Leaving(pub(crate) watch::Receiver<bool>);
+pub(crate) struct Shutdown(pub(crate) watch::Receiver<bool>);
 
-impl Leaving {
-    /// Until it is.
-    pub(crate) async fn told(&mut self) {
-        // Who would tell has gone: then, too.
-        let _ = self.0.wait_for(|is_leaving| *is_leaving).await;
+impl Shutdown {
+    /// Waits for the signal. A dropped sender counts as one.
+    pub(crate) async fn requested(&mut self) {
+        let _ = self.0.wait_for(|is_requested| *is_requested).await;
     }
 }
 
-pub(crate) fn ends() -> ControlError {
-    ControlError::new(ErrorKind::Unavailable, "the daemon of this host ends")
+pub(crate) fn shutting_down() -> ControlError {
+    ControlError::new(ErrorKind::Unavailable, "the daemon of this host shuts down")
 }
 
 impl Daemon {
     pub(crate) fn check_open(&self) -> Result<(), ControlError> {
-        if *self.leaving.0.borrow() { Err(ends()) } else { Ok(()) }
+        if *self.shutdown.0.borrow() { Err(shutting_down()) } else { Ok(()) }
     }
 
-    /// Hosts may ask for members of groups that they send to.
+    /// Checks that the caller may invite members for this sender.
     pub(crate) fn check_sender<T>(
         &self,
         request: &Request<T>,
         sender: IpAddr,
     ) -> Result<(), ControlError> {
-        if self.trusted.lets(request, sender) {
+        if self.trusted.authorizes(request, sender) {
             return Ok(());
         }
         let why = format!(

@@ -7,7 +7,7 @@ use control::{
     host::terms::{Invited, NewGroup, invalid},
     keeper::{INSERT_TIMEOUT, Keeper},
     proto::{
-        self, CreateEvent, CreateRequest, HostMember, create_event::Event, create_request::Say,
+        self, CreateEvent, CreateRequest, HostMember, create_event::Event, create_request::Kind,
     },
 };
 use roce::Serial;
@@ -15,21 +15,21 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tonic::{Status, Streaming, codegen::tokio_stream::wrappers::ReceiverStream};
 
 use crate::{
-    daemon::{Daemon, ends},
+    daemon::{Daemon, shutting_down},
     groups::Reserved,
     members::{Members, not_made},
     session::first,
 };
 
-/// Events that an application has not read. Beyond it, it is taken for dead.
+/// Unread events of an application; one that exceeds it is disconnected.
 const EVENTS_MAX: usize = 256;
-/// Identifiers that are tried.
+/// Attempts to find an unused identifier.
 const DRAWS: u32 = 4;
 
 /// The application that sends.
 struct Application {
     stream: Streaming<CreateRequest>,
-    tell: mpsc::Sender<Result<CreateEvent, Status>>,
+    events_tx: mpsc::Sender<Result<CreateEvent, Status>>,
 }
 
 /// A group that is in the switches.
@@ -40,19 +40,19 @@ struct Running {
     reserved: Reserved,
 }
 
-/// Makes a group, which lasts as long as the stream.
+/// Creates a group, which lasts as long as the stream.
 pub(crate) async fn create(
     daemon: &Arc<Daemon>,
     mut stream: Streaming<CreateRequest>,
 ) -> Result<ReceiverStream<Result<CreateEvent, Status>>, ControlError> {
     daemon.check_open()?;
-    let Some(Say::Group(new)) = first(&mut stream).await?.say else {
-        return Err(invalid("an application first says which group it wants"));
+    let Some(Kind::Group(new)) = first(&mut stream).await?.kind else {
+        return Err(invalid("the first message of a stream is the group to create"));
     };
-    let new = NewGroup::of(&new)?;
-    let place = daemon.sending.place()?;
-    let (tell, events) = mpsc::channel(EVENTS_MAX);
-    let application = Application { stream, tell };
+    let new = NewGroup::from_proto(&new)?;
+    let place = daemon.sending.acquire()?;
+    let (events_tx, events) = mpsc::channel(EVENTS_MAX);
+    let application = Application { stream, events_tx };
     tokio::spawn(run(Arc::clone(daemon), new, application, place));
     Ok(ReceiverStream::new(events))
 }
@@ -63,13 +63,13 @@ async fn run(
     mut application: Application,
     _place: OwnedSemaphorePermit,
 ) {
-    let mut leaving = daemon.leaving.clone();
+    let mut shutdown = daemon.shutdown.clone();
     let psn_first = rand::random_range(0..Serial::COUNT);
     let terms = new.terms(psn_first);
     let interrupted = async {
         tokio::select! {
-            error = application.interrupts() => error,
-            () = leaving.told() => ends(),
+            error = application.interruption() => error,
+            () = shutdown.requested() => shutting_down(),
         }
     };
     let (own, trusted) = (&daemon.certificates, &daemon.trusted);
@@ -80,25 +80,25 @@ async fn run(
     };
     match running {
         Ok((running, made)) => {
-            tracing::info!(id = made.id, "a group is made");
-            application.say(Event::Made(made));
-            running.last(application, &daemon).await;
+            tracing::info!(id = made.id, "group created");
+            application.send(Event::Created(made));
+            running.run(application, &daemon).await;
         }
         Err(error) => {
-            tracing::info!(%error, "a group is not made");
-            // The application may have gone.
-            let _ = application.tell.try_send(Err(error.into()));
+            tracing::info!(%error, "group not created");
+            // The application may have closed its stream.
+            let _ = application.events_tx.try_send(Err(error.into()));
         }
     }
 }
 
-/// Puts a group into the switches. It is taken back there and at the members if that fails.
+/// Installs a group in the switches. If that fails it is removed there, and members are notified.
 async fn insert(
     daemon: &Daemon,
     new: NewGroup,
     members: Members,
     psn_first: u32,
-) -> Result<(Running, proto::Made), ControlError> {
+) -> Result<(Running, proto::Created), ControlError> {
     let accepted = members.accepted();
     let instance = rand::random();
     let caller = new.sender.to_string();
@@ -109,24 +109,24 @@ async fn insert(
         let claim = Claim { key: group.key, caller: caller.clone(), instance };
         match daemon.agent.insert(&group, &claim, INSERT_TIMEOUT).await {
             Ok(stale_after) => {
-                let made = proto::Made {
+                let made = proto::Created {
                     id: reserved.id,
                     virtual_address: group.virtual_address.to_string(),
                     virtual_mac: group.virtual_mac.to_string(),
                     psn_first,
                     members: accepted.iter().map(|member| member.address.to_string()).collect(),
                 };
-                members.begin(reserved.id);
+                members.notify_ready(reserved.id);
                 let key = group.key;
                 let keeper = Keeper::start(daemon.agent.clone(), claim, group, stale_after);
                 let running = Running { new, members, keeper, reserved };
-                running.show(convert::key_told(key), &made);
+                running.report(convert::key_to_proto(key), &made);
                 return Ok((running, made));
             }
-            // Another identifier may do.
+            // Retried with another identifier.
             Err(error) if error.kind == ErrorKind::Taken && draw < DRAWS => {}
             Err(error) => {
-                // It may have come there all the same.
+                // It may have been installed all the same.
                 if error.kind != ErrorKind::Taken {
                     let _ = daemon.agent.remove(&claim).await;
                 }
@@ -140,113 +140,117 @@ async fn insert(
 }
 
 impl Application {
-    fn say(&self, event: Event) {
-        // Who does not read is heard of as who has gone.
-        let _ = self.tell.try_send(Ok(CreateEvent { event: Some(event) }));
+    fn send(&self, event: Event) {
+        // If the queue is full the stream is closed, which ends the group.
+        let _ = self.events_tx.try_send(Ok(CreateEvent { event: Some(event) }));
     }
 
-    /// What the application says next; or why there is nothing more.
-    async fn hear(&mut self) -> Result<Say, String> {
+    /// The next request; or why there are no more.
+    async fn next_request(&mut self) -> Result<Kind, String> {
         let gone = || "the sending application has ended".to_owned();
         tokio::select! {
-            said = self.stream.message() => match said {
-                Ok(Some(CreateRequest { say: Some(say) })) => Ok(say),
-                Ok(Some(CreateRequest { say: None })) => {
-                    Err("the sending application says what is unknown to its daemon".to_owned())
+            message = self.stream.message() => match message {
+                Ok(Some(CreateRequest { kind: Some(kind) })) => Ok(kind),
+                Ok(Some(CreateRequest { kind: None })) => {
+                    Err("the sending application has sent an unknown request".to_owned())
                 }
                 Ok(None) | Err(_) => Err(gone()),
             },
-            () = self.tell.closed() => Err(gone()),
+            () = self.events_tx.closed() => Err(gone()),
         }
     }
 
-    /// Until the application no longer wants a group that is not made yet.
-    async fn interrupts(&mut self) -> ControlError {
-        match self.hear().await {
-            Ok(Say::Close(_)) => ControlError::new(ErrorKind::Unavailable, "the group was closed"),
-            Ok(_) => invalid("the group is not made yet: wait for that, or close it"),
+    /// Waits until the application ends, or closes the group, before it is created.
+    async fn interruption(&mut self) -> ControlError {
+        match self.next_request().await {
+            Ok(Kind::Close(_)) => ControlError::new(ErrorKind::Unavailable, "the group was closed"),
+            Ok(_) => invalid("the group is not created yet: wait for that, or close it"),
             Err(why) => ControlError::new(ErrorKind::Unavailable, why),
         }
     }
 }
 
 impl Running {
-    /// Until the group ends.
-    async fn last(mut self, mut application: Application, daemon: &Daemon) {
-        let mut leaving = daemon.leaving.clone();
+    /// Runs until the group ends.
+    async fn run(mut self, mut application: Application, daemon: &Daemon) {
+        let mut shutdown = daemon.shutdown.clone();
         let why = loop {
             let ended = tokio::select! {
-                (place, why) = self.members.gone() => {
-                    self.remove(place, &why, self.new.goes_on, &application)
+                (place, why) = self.members.next_failure() => {
+                    self.remove(place, &why, self.new.continues, &application)
                 }
                 Some(trouble) = self.keeper.troubles.recv() => {
                     let trouble = trouble.unwrap_or_default();
-                    self.reserved.show(|group| group.trouble.clone_from(&trouble));
-                    application.say(Event::Trouble(trouble));
+            self.reserved.update(|group| group.trouble.clone_from(&trouble));
+                    application.send(Event::Trouble(trouble));
                     None
                 }
-                said = application.hear() => self.obey(said, &application),
-                () = leaving.told() => Some("the daemon of the sender's host ends".to_owned()),
+                request = application.next_request() => self.handle(request, &application),
+                () = shutdown.requested() => Some("the daemon of the sender's host shuts down".to_owned()),
             };
             if let Some(why) = ended {
                 break why;
             }
         };
-        tracing::info!(id = self.reserved.id, %why, "a group has ended");
+        tracing::info!(id = self.reserved.id, %why, "group ended");
         tokio::join!(self.members.end(&why), self.keeper.end());
-        application.say(Event::Ended(why));
+        application.send(Event::Ended(why));
     }
 
-    /// Does what the application says. Answers why the group has ended, if it has.
-    fn obey(&mut self, said: Result<Say, String>, application: &Application) -> Option<String> {
-        match said {
-            Ok(Say::RemoveMember(place)) => {
+    /// Carries out a request. Returns why the group has ended, if it has.
+    fn handle(
+        &mut self,
+        request: Result<Kind, String>,
+        application: &Application,
+    ) -> Option<String> {
+        match request {
+            Ok(Kind::RemoveMember(place)) => {
                 let place = usize::try_from(place).unwrap_or(usize::MAX);
                 self.remove(place, "the sending application has removed it", true, application)
             }
-            Ok(Say::Close(_)) => Some("the sending application has closed it".to_owned()),
-            Ok(Say::Group(_)) => {
-                Some("the sending application wants a second group on a stream".to_owned())
-            }
+            Ok(Kind::Close(_)) => Some("the sending application has closed it".to_owned()),
+            Ok(Kind::Group(_)) => Some(
+                "the sending application has asked for a second group on one stream".to_owned(),
+            ),
             Err(why) => Some(why),
         }
     }
 
-    /// The group goes on without a member, if it may. Otherwise answers why it has ended.
+    /// Removes a member. Returns why the group has ended, if it does not continue.
     fn remove(
         &mut self,
         place: usize,
         why: &str,
-        may_go_on: bool,
+        may_continue: bool,
         application: &Application,
     ) -> Option<String> {
-        // One that is none any more was told of before.
         let address = self.members.remove(place, why)?;
-        let goes_on = may_go_on && self.members.count() > 0;
-        let failed = proto::MemberFailed { member: place as u32, reason: why.to_owned(), goes_on };
-        application.say(Event::MemberFailed(failed));
-        self.reserved.show(|group| {
+        let continues = may_continue && self.members.count() > 0;
+        let failed =
+            proto::MemberFailed { member: place as u32, reason: why.to_owned(), continues };
+        application.send(Event::MemberFailed(failed));
+        self.reserved.update(|group| {
             if let Some(member) = group.members.get_mut(place) {
-                why.clone_into(&mut member.failed);
+                why.clone_into(&mut member.failure);
             }
         });
-        tracing::info!(id = self.reserved.id, %address, why, goes_on, "a member has gone");
-        if goes_on {
+        tracing::info!(id = self.reserved.id, %address, why, continues, "member removed");
+        if continues {
             self.keeper.remove_member(address);
             return None;
         }
-        let shown = self.new.members.get(place).map(Invited::shown);
+        let shown = self.new.members.get(place).map(Invited::label);
         Some(format!("{}: {why}", shown.unwrap_or_default()))
     }
 
-    fn show(&self, key: proto::Key, made: &proto::Made) {
+    fn report(&self, key: proto::Key, made: &proto::Created) {
         let member = |(invited, address): (&Invited, &String)| HostMember {
             daemon: invited.daemon.clone(),
             service: invited.service.clone(),
             address: address.clone(),
-            failed: String::new(),
+            failure: String::new(),
         };
-        self.reserved.show(|group| {
+        self.reserved.update(|group| {
             group.key = Some(key);
             group.sender_qpn = self.new.sender_qpn;
             group.members = self.new.members.iter().zip(&made.members).map(member).collect();

@@ -12,41 +12,41 @@ use tokio::{
     time::timeout,
 };
 
-/// Identifiers of groups: real queue pairs' numbers are smaller, mostly.
+/// Range of groups' identifiers: devices usually assign smaller queue pair numbers.
 const ID_FIRST: u32 = 0x80_0000;
 const ID_LAST: u32 = 0xff_ffff;
 
-/// What may be at the same time: groups that are sent to, or memberships.
-pub(crate) struct Places {
+/// A limit: of groups that are sent to, or of memberships.
+pub(crate) struct Quota {
     free: Arc<Semaphore>,
     most: u32,
     what: &'static str,
 }
 
-impl Places {
+impl Quota {
     pub(crate) fn new(most: u32, what: &'static str) -> Self {
         Self { free: Arc::new(Semaphore::new(most as usize)), most, what }
     }
 
-    /// A place, until it is dropped.
-    pub(crate) fn place(&self) -> Result<OwnedSemaphorePermit, ControlError> {
+    /// A permit, which counts until it is dropped.
+    pub(crate) fn acquire(&self) -> Result<OwnedSemaphorePermit, ControlError> {
         Arc::clone(&self.free).try_acquire_owned().map_err(|_| {
             let why = format!("this host's daemon has {} {} already", self.most, self.what);
             ControlError::new(ErrorKind::Limit, why)
         })
     }
 
-    /// Until all places are free, but not for longer than that.
-    pub(crate) async fn empty(&self, patience: Duration) {
+    /// Waits until no permit is held, or `patience` is over.
+    pub(crate) async fn wait_until_unused(&self, patience: Duration) {
         let _ = timeout(patience, self.free.acquire_many(self.most)).await;
     }
 }
 
-/// Groups by their identifiers, as they are shown.
+/// Reports of groups, by identifier.
 #[derive(Default)]
 pub(crate) struct Groups(Mutex<BTreeMap<u32, HostGroup>>);
 
-/// An identifier that no other group of this host's has, until it is dropped.
+/// An identifier that no other group of this host has, until it is dropped.
 pub(crate) struct Reserved {
     groups: Arc<Groups>,
     pub(crate) id: u32,
@@ -60,22 +60,22 @@ impl Groups {
     /// Draws an identifier.
     pub(crate) fn reserve(self: &Arc<Self>) -> Reserved {
         let mut groups = self.lock();
-        // There are far more than groups may be.
+        // There are far more than the limit of groups.
         let mut draw = std::iter::repeat_with(|| rand::random_range(ID_FIRST..=ID_LAST));
         let id = draw.find(|id| !groups.contains_key(id)).unwrap_or(ID_FIRST);
         groups.insert(id, HostGroup::default());
         Reserved { groups: Arc::clone(self), id }
     }
 
-    /// Those that have been made.
+    /// Groups that have been created.
     pub(crate) fn report(&self) -> Vec<HostGroup> {
         self.lock().values().filter(|group| group.key.is_some()).cloned().collect()
     }
 }
 
 impl Reserved {
-    /// Changes what is shown of it.
-    pub(crate) fn show(&self, change: impl FnOnce(&mut HostGroup)) {
+    /// Changes its report.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut HostGroup)) {
         if let Some(group) = self.groups.lock().get_mut(&self.id) {
             change(group);
         }
@@ -98,17 +98,17 @@ mod tests {
         let all: Vec<Reserved> = (0..5000).map(|_| groups.reserve()).collect();
         assert!(all.iter().all(|reserved| (ID_FIRST..=ID_LAST).contains(&reserved.id)));
         assert_eq!(groups.lock().len(), all.len());
-        assert!(groups.report().is_empty(), "none has been made");
+        assert!(groups.report().is_empty(), "none has been created");
         drop(all);
         assert!(groups.lock().is_empty());
     }
 
     #[test]
-    fn places_are_limited() {
-        let places = Places::new(1, "groups");
-        let one = places.place().unwrap();
-        assert_eq!(places.place().unwrap_err().kind, ErrorKind::Limit);
+    fn quotas_are_enforced() {
+        let quota = Quota::new(1, "groups");
+        let one = quota.acquire().unwrap();
+        assert_eq!(quota.acquire().unwrap_err().kind, ErrorKind::Limit);
         drop(one);
-        assert!(places.place().is_ok());
+        assert!(quota.acquire().is_ok());
     }
 }

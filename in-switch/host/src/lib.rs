@@ -1,9 +1,9 @@
-//! The daemon of a host: makes and keeps the groups that its applications send to, and offers others'
-//! to those that listen (the MC-RDMA paper's connection management daemon, section IV-A).
+//! The daemon of a host: creates and maintains the groups that its applications send to, and offers other
+//! hosts' groups to those that listen (the MC-RDMA paper's connection management daemon, section IV-A).
 //!
-//! Applications reach it over a Unix socket ([`control::host::client`]). Daemons reach each other over TLS
-//! with certificates: the stream from a sender's daemon to a member's is as long as the membership, so that
-//! either end hears of the other's failure.
+//! Applications connect to it over a Unix socket ([`control::host::client`]), daemons to each other over TLS
+//! with certificates. The stream from a sender's daemon to a member's lasts as long as the membership, so
+//! that either end detects the other's failure.
 //!
 //! [`prepare`] and [`serve`] run it; it starts no threads of its own, but tasks of the tokio runtime that
 //! they are called in.

@@ -1,4 +1,4 @@
-//! Applications of this host that listen, and what they were offered.
+//! Listening applications of this host, and their offers.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,21 +13,21 @@ use control::{
 use tokio::sync::{Notify, mpsc, oneshot};
 use tonic::Status;
 
-/// Applications that listen at the same time.
+/// Listening applications.
 const SERVICES_MAX: usize = 256;
-/// Offers of an application that have not ended.
+/// Open offers of an application.
 const OFFERS_MAX: usize = 256;
-/// Events that an application has not read. Beyond it, it is taken for dead.
+/// Unread events of an application; one that exceeds it is disconnected.
 pub(crate) const EVENTS_MAX: usize = 1024;
 
-/// What goes to an application that listens.
+/// Events to a listening application.
 pub(crate) type Events = mpsc::Sender<Result<proto::ListenEvent, Status>>;
 
-/// Applications that listen, by the names of their services.
+/// Listening applications, by service name.
 #[derive(Default)]
 pub(crate) struct Listeners(Mutex<BTreeMap<String, Arc<Application>>>);
 
-/// An application that listens.
+/// A listening application.
 pub(crate) struct Application {
     events: Events,
     state: Mutex<State>,
@@ -42,28 +42,28 @@ struct State {
     is_gone: bool,
 }
 
-/// An offer that has not ended.
+/// An open offer.
 struct Offered {
     terms: Terms,
-    /// Until it has been answered.
+    /// `None` once it has been answered.
     answer: Option<oneshot::Sender<Result<Acceptance, String>>>,
     leave: oneshot::Sender<String>,
 }
 
-/// An application's place, as long as it listens.
+/// Registration of a listening application, until it is dropped.
 pub(crate) struct Listening {
     listeners: Arc<Listeners>,
     service: String,
     pub(crate) application: Arc<Application>,
 }
 
-/// An offer, from the side of who has made it. The application hears when it is dropped.
+/// An offer, for the session that has made it. Dropping it notifies the application of its end.
 pub(crate) struct Offer {
     application: Arc<Application>,
     number: u64,
-    /// What the application says to it. An error: the application has ended.
+    /// The application's answer. An error: the application has ended.
     pub(crate) answer: oneshot::Receiver<Result<Acceptance, String>>,
-    /// Why it leaves, later. An error: the application has ended.
+    /// The reason why it leaves, later. An error: the application has ended.
     pub(crate) left: oneshot::Receiver<String>,
     reason: String,
 }
@@ -73,7 +73,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Listeners {
-    /// An application listens from now on.
+    /// Registers an application.
     pub(crate) fn listen(
         self: &Arc<Self>,
         service: String,
@@ -94,7 +94,7 @@ impl Listeners {
         Ok(Listening { listeners: Arc::clone(self), service, application })
     }
 
-    /// Offers a group to the application that listens by this name.
+    /// Offers a group to the application of this service.
     pub(crate) fn offer(&self, service: &str, terms: Terms) -> Result<Offer, ControlError> {
         let application = lock(&self.0).get(service).cloned();
         let missing = || {
@@ -104,7 +104,7 @@ impl Listeners {
         application.ok_or_else(missing)?.offer(terms)
     }
 
-    /// All of them, and the number of their offers.
+    /// All of them, with the number of their offers.
     pub(crate) fn report(&self) -> Vec<proto::ListeningService> {
         let report = |(name, application): (&String, &Arc<Application>)| proto::ListeningService {
             name: name.clone(),
@@ -119,7 +119,7 @@ impl Drop for Listening {
         lock(&self.listeners.0).remove(&self.service);
         let mut state = lock(&self.application.state);
         state.is_gone = true;
-        // Who has made them hears it.
+        // Dropping them notifies their sessions.
         state.offers.clear();
     }
 }
@@ -139,42 +139,40 @@ impl Application {
                 return Err(ControlError::new(ErrorKind::Limit, why));
             }
             state.last += 1;
-            let told = Some(terms.told());
+            let sent = Some(terms.to_proto());
             let offered = Offered { terms, answer: Some(answer), leave };
             let number = state.last;
             state.offers.insert(number, offered);
-            self.say(Event::Offer(proto::Offer { offer: number, terms: told }));
+            self.send(Event::Offer(proto::Offer { offer: number, terms: sent }));
             number
         };
         let reason = "its sender's host no longer asks".to_owned();
         Ok(Offer { application: self, number, answer: answered, left, reason })
     }
 
-    fn say(&self, event: Event) {
+    fn send(&self, event: Event) {
         if self.events.try_send(Ok(proto::ListenEvent { event: Some(event) })).is_err() {
             self.overrun.notify_one();
         }
     }
 
-    /// Until events find no room any more.
+    /// Waits until the queue of events has overflowed.
     pub(crate) async fn overrun(&self) {
         self.overrun.notified().await;
     }
 
-    /// What an application says. Errors: it makes no sense; it should hear no more.
-    pub(crate) fn hear(&self, said: proto::ListenRequest) -> Result<(), ControlError> {
-        use proto::listen_request::Say;
-        match said.say {
-            Some(Say::Accept(accept)) => self.accept(&accept),
-            Some(Say::Refuse(refuse)) => {
+    /// Handles a request. Errors: it is invalid, and the stream should be closed.
+    pub(crate) fn on_request(&self, request: proto::ListenRequest) -> Result<(), ControlError> {
+        use proto::listen_request::Kind;
+        match request.kind {
+            Some(Kind::Accept(accept)) => self.accept(&accept),
+            Some(Kind::Refuse(refuse)) => {
                 let reason = reason(refuse.reason);
                 self.answer(refuse.offer, |_| Ok(Err(reason)))
             }
-            Some(Say::Leave(leave)) => self.leave(leave),
-            Some(Say::Service(_)) => {
-                Err(invalid("an application listens by one name on each stream"))
-            }
-            None => Err(invalid("what the application says is unknown here")),
+            Some(Kind::Leave(leave)) => self.leave(leave),
+            Some(Kind::Service(_)) => Err(invalid("one stream listens by one name")),
+            None => Err(invalid("the application has sent an unknown request")),
         }
     }
 
@@ -186,26 +184,26 @@ impl Application {
             regions: accept.regions.clone(),
             proof: Vec::new(),
         };
-        let accepted = Acceptance::of(&joined)?;
+        let accepted = Acceptance::from_proto(&joined)?;
         self.answer(accept.offer, |terms| terms.check(&accepted).map(|()| Ok(accepted)))
     }
 
-    /// Answers an offer that has not been answered. One that has ended meanwhile is nobody's mistake.
+    /// Answers an offer. One that has ended meanwhile is ignored.
     fn answer(
         &self,
         number: u64,
-        say: impl FnOnce(&Terms) -> Result<Result<Acceptance, String>, ControlError>,
+        respond: impl FnOnce(&Terms) -> Result<Result<Acceptance, String>, ControlError>,
     ) -> Result<(), ControlError> {
         let mut state = lock(&self.state);
         let Some(offered) = state.find(number)? else { return Ok(()) };
-        let said = say(&offered.terms)?;
+        let response = respond(&offered.terms)?;
         let twice = || invalid(format!("offer {number} is answered a second time"));
         let answer = offered.answer.take().ok_or_else(twice)?;
-        if said.is_err() {
+        if response.is_err() {
             state.offers.remove(&number);
         }
-        // Who asked may have gone, of which the application hears.
-        let _ = answer.send(said);
+        // The session may have ended, of which the application is notified.
+        let _ = answer.send(response);
         Ok(())
     }
 
@@ -232,12 +230,12 @@ impl State {
 }
 
 impl Offer {
-    /// The group is in the switches.
-    pub(crate) fn begun(&self, id: u32) {
-        self.application.say(Event::Begun(proto::Begun { offer: self.number, id }));
+    /// Notifies the application that the group is installed in the switches.
+    pub(crate) fn ready(&self, id: u32) {
+        self.application.send(Event::Ready(proto::Ready { offer: self.number, id }));
     }
 
-    /// Why it has ended.
+    /// Ends the offer with a reason.
     pub(crate) fn end(mut self, reason: String) {
         self.reason = reason;
     }
@@ -245,10 +243,10 @@ impl Offer {
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        // What the application has ended itself it does not have to hear.
+        // Not notified of what it has ended itself.
         if lock(&self.application.state).offers.remove(&self.number).is_some() {
             let reason = std::mem::take(&mut self.reason);
-            self.application.say(Event::Ended(proto::OfferEnded { offer: self.number, reason }));
+            self.application.send(Event::Ended(proto::OfferEnded { offer: self.number, reason }));
         }
     }
 }
@@ -256,7 +254,7 @@ impl Drop for Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::listen_request::Say;
+    use proto::listen_request::Kind;
 
     fn terms() -> Terms {
         Terms {
@@ -265,73 +263,75 @@ mod tests {
             psn_first: 6,
             mtu_bytes: 1024,
             regions: Vec::new(),
-            words: Vec::new(),
+            application_data: Vec::new(),
         }
     }
 
     fn accept(offer: u64) -> proto::ListenRequest {
         let (address, mac) = ("10.0.0.2".to_owned(), "02:00:00:00:00:02".to_owned());
         let accept = proto::Accept { offer, address, mac, qpn: 7, regions: Vec::new() };
-        proto::ListenRequest { say: Some(Say::Accept(accept)) }
+        proto::ListenRequest { kind: Some(Kind::Accept(accept)) }
     }
 
     fn leave(offer: u64) -> proto::ListenRequest {
         let leave = proto::Leave { offer, reason: "done".into() };
-        proto::ListenRequest { say: Some(Say::Leave(leave)) }
+        proto::ListenRequest { kind: Some(Kind::Leave(leave)) }
     }
 
-    type Heard = mpsc::Receiver<Result<proto::ListenEvent, Status>>;
+    type Received = mpsc::Receiver<Result<proto::ListenEvent, Status>>;
 
-    fn next(heard: &mut Heard) -> Event {
-        heard.try_recv().unwrap().unwrap().event.unwrap()
+    fn next(received: &mut Received) -> Event {
+        received.try_recv().unwrap().unwrap().event.unwrap()
     }
 
     #[test]
     fn an_offer_is_answered_once_and_ends_once() {
         let listeners = Arc::new(Listeners::default());
-        let (events, mut heard) = mpsc::channel(EVENTS_MAX);
+        let (events, mut received) = mpsc::channel(EVENTS_MAX);
         let listening = listeners.listen("s".into(), events).unwrap();
         let application = &listening.application;
         let mut offer = listeners.offer("s", terms()).unwrap();
-        assert!(matches!(next(&mut heard), Event::Offer(proto::Offer { offer: 1, .. })));
-        assert!(application.hear(leave(1)).unwrap_err().message.contains("not been accepted"));
-        application.hear(accept(1)).unwrap();
+        assert!(matches!(next(&mut received), Event::Offer(proto::Offer { offer: 1, .. })));
+        assert!(
+            application.on_request(leave(1)).unwrap_err().message.contains("not been accepted")
+        );
+        application.on_request(accept(1)).unwrap();
         assert_eq!(offer.answer.try_recv().unwrap().unwrap().qpn, 7);
-        assert!(application.hear(accept(1)).unwrap_err().message.contains("second time"));
-        offer.begun(0x80_0001);
-        assert!(matches!(next(&mut heard), Event::Begun(_)));
+        assert!(application.on_request(accept(1)).unwrap_err().message.contains("second time"));
+        offer.ready(0x80_0001);
+        assert!(matches!(next(&mut received), Event::Ready(_)));
         offer.end("enough".into());
-        let Event::Ended(ended) = next(&mut heard) else { panic!("not ended") };
+        let Event::Ended(ended) = next(&mut received) else { panic!("not ended") };
         assert_eq!((ended.offer, &*ended.reason), (1, "enough"));
         // Both ends may have ended it at the same time.
-        application.hear(leave(1)).unwrap();
-        assert!(application.hear(accept(2)).unwrap_err().message.contains("no offer 2"));
-        assert!(application.hear(accept(0)).is_err());
-        assert!(heard.try_recv().is_err());
+        application.on_request(leave(1)).unwrap();
+        assert!(application.on_request(accept(2)).unwrap_err().message.contains("no offer 2"));
+        assert!(application.on_request(accept(0)).is_err());
+        assert!(received.try_recv().is_err());
     }
 
     #[test]
-    fn who_leaves_or_ends_is_heard_of() {
+    fn leaving_and_ending_is_reported_to_the_other_side() {
         let listeners = Arc::new(Listeners::default());
-        let (events, mut heard) = mpsc::channel(EVENTS_MAX);
+        let (events, mut received) = mpsc::channel(EVENTS_MAX);
         let listening = listeners.listen("s".into(), events).unwrap();
         let mut offers: Vec<Offer> =
             (0..2).map(|_| listeners.offer("s", terms()).unwrap()).collect();
-        listening.application.hear(accept(1)).unwrap();
-        listening.application.hear(leave(1)).unwrap();
+        listening.application.on_request(accept(1)).unwrap();
+        listening.application.on_request(leave(1)).unwrap();
         assert_eq!(offers[0].left.try_recv().unwrap(), "done");
         drop(listening);
         assert!(offers[1].answer.try_recv().is_err());
         drop(offers);
-        (0..2).for_each(|_| assert!(matches!(next(&mut heard), Event::Offer(_))));
-        assert!(heard.try_recv().is_err(), "nobody has to hear of what it has ended");
+        (0..2).for_each(|_| assert!(matches!(next(&mut received), Event::Offer(_))));
+        assert!(received.try_recv().is_err(), "not notified of what it has ended itself");
         assert_eq!(listeners.offer("s", terms()).err().unwrap().kind, ErrorKind::Unknown);
     }
 
     #[test]
     fn names_and_places_are_limited() {
         let listeners = Arc::new(Listeners::default());
-        let (events, mut heard) = mpsc::channel(EVENTS_MAX);
+        let (events, mut received) = mpsc::channel(EVENTS_MAX);
         let first = listeners.listen("s".into(), events.clone()).unwrap();
         let again = listeners.listen("s".into(), events.clone()).err().unwrap();
         assert_eq!(again.kind, ErrorKind::Taken);
@@ -339,7 +339,7 @@ mod tests {
             (0..OFFERS_MAX).map(|_| listeners.offer("s", terms()).unwrap()).collect();
         assert_eq!(listeners.offer("s", terms()).err().unwrap().kind, ErrorKind::Limit);
         drop((offers, first));
-        while heard.try_recv().is_ok() {}
+        while received.try_recv().is_ok() {}
         let all: Vec<_> = (0..SERVICES_MAX)
             .map(|at| listeners.listen(at.to_string(), events.clone()).unwrap())
             .collect();
@@ -348,9 +348,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_read_is_noticed() {
+    async fn an_application_that_does_not_read_overruns() {
         let listeners = Arc::new(Listeners::default());
-        let (events, _heard) = mpsc::channel(1);
+        let (events, _received) = mpsc::channel(1);
         let listening = listeners.listen("s".into(), events).unwrap();
         let _offers = [(); 2].map(|()| listeners.offer("s", terms()).unwrap());
         let overrun = listening.application.overrun();
@@ -360,10 +360,11 @@ mod tests {
     #[test]
     fn two_names_or_none_are_refused() {
         let listeners = Arc::new(Listeners::default());
-        let (events, _heard) = mpsc::channel(EVENTS_MAX);
+        let (events, _received) = mpsc::channel(EVENTS_MAX);
         let listening = listeners.listen("s".into(), events).unwrap();
-        for say in [None, Some(Say::Service("t".into()))] {
-            let error = listening.application.hear(proto::ListenRequest { say }).unwrap_err();
+        for kind in [None, Some(Kind::Service("t".into()))] {
+            let error =
+                listening.application.on_request(proto::ListenRequest { kind }).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Invalid);
         }
     }

@@ -1,4 +1,4 @@
-//! At a sender: the members of a group, by their daemons.
+//! At a sender: the members of a group, through their daemons.
 
 use std::{net::IpAddr, pin::pin, time::Duration};
 
@@ -7,7 +7,7 @@ use control::{
     ControlError, ErrorKind,
     host::terms::{Acceptance, Invited, Terms, reason},
     proto::{
-        Invitation, JoinEvent, JoinRequest, join_event::Event, join_request::Say,
+        Invitation, JoinEvent, JoinRequest, join_event::Event, join_request::Kind,
         peer_client::PeerClient,
     },
     tls::{self, Trusted},
@@ -19,16 +19,16 @@ use tokio::{
 };
 use tonic::{Streaming, codegen::tokio_stream::wrappers::ReceiverStream, transport::Channel};
 
-use crate::daemon::ends;
+use crate::daemon::shutting_down;
 
-/// All members have answered within this time.
+/// Deadline for all members' answers.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
-/// Members that are told of the end have hung up within this time.
+/// Deadline for members to close their streams at the end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
-/// What a member is told: it is invited, begins and ends, perhaps twice.
+/// Messages to a member: invitation, ready, and at most two ends.
 const REQUESTS_MAX: usize = 4;
 
-/// The members of a group, in the order in which they were asked for.
+/// The members of a group, in the order in which they were invited.
 pub(crate) struct Members {
     members: Vec<Member>,
     ends: mpsc::UnboundedReceiver<(usize, String)>,
@@ -38,25 +38,25 @@ pub(crate) struct Members {
 struct Member {
     invited: Invited,
     accepted: Acceptance,
-    /// That its addresses are its own.
+    /// Delegation of its addresses, if any.
     proof: Vec<u8>,
-    /// Until it is no longer a member.
-    tell: Option<Tell>,
+    /// `None` once it is no longer a member.
+    requests_tx: Option<Requests>,
 }
 
-type Tell = mpsc::Sender<JoinRequest>;
+type Requests = mpsc::Sender<JoinRequest>;
 
-/// Who has accepted.
+/// A member that has accepted.
 struct Joined {
     accepted: Acceptance,
     proof: Vec<u8>,
-    tell: Tell,
+    requests_tx: Requests,
     events: Streaming<JoinEvent>,
 }
 
 impl Members {
-    /// Asks all of them at the same time. If one does not take part, or there comes a reason to make no
-    /// group, all hear it.
+    /// Invites all members concurrently. If one fails or refuses, or `interrupted` completes, all members are
+    /// notified of the reason.
     pub(crate) async fn invite(
         certificates: &Certificates,
         trusted: &Trusted,
@@ -68,14 +68,14 @@ impl Members {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         let (refuse, refused) = watch::channel(None);
         let channel = |member: &Invited| {
-            tls::channel(&member.daemon, certificates).map_err(|error| error.within(member.shown()))
+            tls::channel(&member.daemon, certificates).map_err(|error| error.within(member.label()))
         };
         let channels = invited.iter().map(channel).collect::<Result<Vec<_>, _>>()?;
         for (place, (member, (channel, shown))) in invited.iter().zip(channels).enumerate() {
             let (member, terms, refused) = (member.clone(), terms.clone(), refused.clone());
             asked.spawn(async move {
                 let joined = ask(channel, &member, &terms, deadline, refused).await;
-                let joined = joined.map_err(|error| error.within(member.shown()));
+                let joined = joined.map_err(|error| error.within(member.label()));
                 (place, joined.map(|joined| (joined, shown)))
             });
         }
@@ -88,18 +88,17 @@ impl Members {
                     Some(Ok((place, Ok((member, shown))))) => {
                         let address = member.accepted.address;
                         joined[place] = Some(member);
-                        if trusted.lets_answer(&shown, address) {
+                        if trusted.authorizes_server(&shown, address) {
                             continue;
                         }
-                        no_certificate(address).within(invited[place].shown())
+                        no_certificate(address).within(invited[place].label())
                     }
                     Some(Ok((_, Err(error)))) => error,
-                    // It ends otherwise only if the program does.
-                    Some(Err(_)) => ends(),
+                    Some(Err(_)) => shutting_down(),
                 },
                 error = interrupted.as_mut(), if failed.is_none() => error,
             };
-            // What others say to that is no cause.
+            // Later errors follow from the first.
             let first = failed.get_or_insert(error);
             refuse.send_replace(Some(not_made(first)));
         }
@@ -118,23 +117,23 @@ impl Members {
         let mut readers = JoinSet::new();
         let mut members = Vec::with_capacity(joined.len());
         for (invited, joined) in invited.iter().zip(joined) {
-            let Some(Joined { accepted, proof, tell, events }) = joined else { continue };
+            let Some(Joined { accepted, proof, requests_tx, events }) = joined else { continue };
             let (place, daemon) = (members.len(), invited.daemon.clone());
             readers.spawn(read(place, daemon, events, ended.clone()));
             let invited = invited.clone();
-            members.push(Member { invited, accepted, proof, tell: Some(tell) });
+            members.push(Member { invited, accepted, proof, requests_tx: Some(requests_tx) });
         }
         Self { members, ends, readers }
     }
 
-    /// Answers of two members with the same address could not be told from each other.
+    /// Addresses of members have to differ: answers are matched by them.
     fn check(&self) -> Result<(), ControlError> {
         for (place, member) in self.members.iter().enumerate() {
             let address = member.accepted.address;
             if let Some(other) =
                 self.members[..place].iter().find(|m| m.accepted.address == address)
             {
-                let (one, two) = (other.invited.shown(), member.invited.shown());
+                let (one, two) = (other.invited.label(), member.invited.label());
                 let why = format!(
                     "{one} and {two} have the same address, {address}; a host can be a member once"
                 );
@@ -144,26 +143,26 @@ impl Members {
         Ok(())
     }
 
-    /// What they have answered.
+    /// Their answers.
     pub(crate) fn accepted(&self) -> Vec<Acceptance> {
         self.members.iter().map(|member| member.accepted.clone()).collect()
     }
 
-    /// What proves that the first member's addresses, which the sender takes for its peer's, are its own.
+    /// The first member's delegation of its addresses, which are the virtual peer's.
     pub(crate) fn proof(&self) -> Vec<u8> {
         self.members.first().map(|member| member.proof.clone()).unwrap_or_default()
     }
 
-    /// The switches know the group.
-    pub(crate) fn begin(&self, id: u32) {
-        self.members.iter().for_each(|member| member.say(Say::Begun(id)));
+    /// Notifies all that the group is installed in the switches.
+    pub(crate) fn notify_ready(&self, id: u32) {
+        self.members.iter().for_each(|member| member.send(Kind::Ready(id)));
     }
 
-    /// The next that is no longer a member, and why. Never ends if there is none; may be dropped.
-    pub(crate) async fn gone(&mut self) -> (usize, String) {
+    /// The next member that has left or failed, and why. Cancel safe; pending if there is none.
+    pub(crate) async fn next_failure(&mut self) -> (usize, String) {
         loop {
             match self.ends.recv().await {
-                Some((place, reason)) if self.members[place].tell.is_some() => {
+                Some((place, reason)) if self.members[place].requests_tx.is_some() => {
                     return (place, reason);
                 }
                 Some(_) => {}
@@ -172,19 +171,20 @@ impl Members {
         }
     }
 
-    /// Goes on without one of them. Answers its address, if it was a member.
+    /// Removes a member. Returns its address if it was one.
     pub(crate) fn remove(&mut self, place: usize, reason: &str) -> Option<IpAddr> {
         let member = self.members.get_mut(place)?;
-        member.say(Say::Ended(reason.to_owned()));
-        member.tell.take().map(|_| member.accepted.address)
+        member.send(Kind::Ended(reason.to_owned()));
+        member.requests_tx.take().map(|_| member.accepted.address)
     }
 
-    /// How many are left.
+    /// Number of members left.
     pub(crate) fn count(&self) -> usize {
-        self.members.iter().filter(|member| member.tell.is_some()).count()
+        self.members.iter().filter(|member| member.requests_tx.is_some()).count()
     }
 
-    /// Tells all why the group has ended, and waits until they have hung up, but not for long.
+    /// Sends all the reason why the group has ended, and waits until they have closed their streams, up to a
+    /// deadline.
     pub(crate) async fn end(mut self, reason: &str) {
         for place in 0..self.members.len() {
             self.remove(place, reason);
@@ -195,15 +195,15 @@ impl Members {
 }
 
 impl Member {
-    fn say(&self, say: Say) {
-        if let Some(tell) = &self.tell {
-            // There is room; a connection that is broken is heard of anyway.
-            let _ = tell.try_send(JoinRequest { say: Some(say) });
+    fn send(&self, kind: Kind) {
+        if let Some(requests_tx) = &self.requests_tx {
+            // It has capacity; a broken connection is reported by its reader.
+            let _ = requests_tx.try_send(JoinRequest { kind: Some(kind) });
         }
     }
 }
 
-/// What is sent to a member would go to whatever host it names.
+/// Without this check a member could direct the sender's packets to another host.
 fn no_certificate(address: IpAddr) -> ControlError {
     let why = format!(
         "it receives at {address}, but its daemon's certificate is neither for that address nor for a name \
@@ -212,12 +212,12 @@ fn no_certificate(address: IpAddr) -> ControlError {
     ControlError::new(ErrorKind::Denied, why)
 }
 
-/// What members hear of a group that fails before it begins.
+/// The reason that members get if the group is not created.
 pub(crate) fn not_made(why: &ControlError) -> String {
     reason(format!("the group was not made: {why}"))
 }
 
-/// Asks a member for its answer. If it is no longer wanted, it hears why.
+/// Invites a member. If `refused` gets a reason first, that is sent to the member.
 async fn ask(
     channel: Channel,
     invited: &Invited,
@@ -225,15 +225,14 @@ async fn ask(
     deadline: Instant,
     mut refused: watch::Receiver<Option<String>>,
 ) -> Result<Joined, ControlError> {
-    let (tell, requests) = mpsc::channel(REQUESTS_MAX);
-    let invitation = Invitation { service: invited.service.clone(), terms: Some(terms.told()) };
-    // There is room for it, and for what follows.
-    let _ = tell.try_send(JoinRequest { say: Some(Say::Invitation(invitation)) });
-    let mut joining = pin!(join(channel, invited, terms, tell.clone(), requests));
+    let (requests_tx, requests) = mpsc::channel(REQUESTS_MAX);
+    let invitation = Invitation { service: invited.service.clone(), terms: Some(terms.to_proto()) };
+    let _ = requests_tx.try_send(JoinRequest { kind: Some(Kind::Invitation(invitation)) });
+    let mut joining = pin!(join(channel, invited, terms, requests_tx.clone(), requests));
     let joined = tokio::select! {
         joined = timeout_at(deadline, joining.as_mut()) => joined,
-        why = said(&mut refused) => {
-            let _ = tell.try_send(JoinRequest { say: Some(Say::Ended(why)) });
+        why = reason_in(&mut refused) => {
+            let _ = requests_tx.try_send(JoinRequest { kind: Some(Kind::Ended(why)) });
             timeout(END_TIMEOUT, joining).await
         }
     };
@@ -243,8 +242,8 @@ async fn ask(
     })
 }
 
-/// Until there is a reason.
-async fn said(refused: &mut watch::Receiver<Option<String>>) -> String {
+/// Waits for a reason.
+async fn reason_in(refused: &mut watch::Receiver<Option<String>>) -> String {
     match refused.wait_for(Option::is_some).await {
         Ok(why) => why.clone().unwrap_or_default(),
         Err(_) => String::new(),
@@ -255,28 +254,28 @@ async fn join(
     channel: Channel,
     invited: &Invited,
     terms: &Terms,
-    tell: Tell,
+    requests_tx: Requests,
     requests: mpsc::Receiver<JoinRequest>,
 ) -> Result<Joined, ControlError> {
-    let failed = |status| ControlError::of_status(&daemon(&invited.daemon), &status);
+    let failed = |status| ControlError::from_status(&daemon(&invited.daemon), &status);
     let mut client = PeerClient::new(channel);
     let answer = client.join(ReceiverStream::new(requests)).await.map_err(failed)?;
     let mut events = answer.into_inner();
     let event = events.message().await.map_err(failed)?.and_then(|event| event.event);
     let Some(Event::Joined(joined)) = event else {
-        let why = "its daemon has not said how it takes part";
+        let why = "its daemon has sent another message than its answer";
         return Err(ControlError::new(ErrorKind::Failed, why));
     };
-    let accepted = Acceptance::of(&joined)?;
+    let accepted = Acceptance::from_proto(&joined)?;
     terms.check(&accepted)?;
-    Ok(Joined { accepted, proof: joined.proof, tell, events })
+    Ok(Joined { accepted, proof: joined.proof, requests_tx, events })
 }
 
 fn daemon(address: &str) -> String {
     format!("the daemon at {address}")
 }
 
-/// Until a member has hung up.
+/// Reports when a member has left, or its stream has broken.
 async fn read(
     place: usize,
     address: String,
@@ -285,13 +284,13 @@ async fn read(
 ) {
     let why = match events.message().await {
         Ok(Some(JoinEvent { event: Some(Event::Left(why)) })) => reason(why),
-        Ok(Some(_)) => "its daemon says what makes no sense".to_owned(),
+        Ok(Some(_)) => "its daemon has sent an invalid message".to_owned(),
         Ok(None) => "its daemon has ended the connection".to_owned(),
         Err(status) => {
-            let error = ControlError::of_status(&daemon(&address), &status);
+            let error = ControlError::from_status(&daemon(&address), &status);
             reason(format!("its host or its daemon is gone: {error}"))
         }
     };
-    // The group may have ended before.
+    // The receiver is gone if the group has ended.
     let _ = ended.send((place, why));
 }

@@ -1,4 +1,4 @@
-//! What a daemon answers.
+//! The gRPC services of a daemon.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use tonic::{
 
 use crate::{daemon::Daemon, group, session};
 
-/// To applications of this host. Who may connect may ask for everything.
+/// For applications of this host. Access is controlled by the socket's permissions.
 pub(crate) struct ForApplications(pub(crate) Arc<Daemon>);
 
-/// To other daemons.
+/// For other daemons.
 pub(crate) struct ForDaemons(pub(crate) Arc<Daemon>);
 
 type Stream<T> = ReceiverStream<Result<T, Status>>;

@@ -1,4 +1,4 @@
-//! At a member: groups of others' that applications of this host listen to.
+//! At a member: listening applications, and memberships.
 
 use std::time::Duration;
 
@@ -8,98 +8,99 @@ use control::{
     host::terms::{Acceptance, Terms, invalid, name, reason},
     proto::{
         self, JoinEvent, JoinRequest, ListenEvent, ListenRequest, join_event::Event,
-        join_request::Say, listen_request,
+        join_request::Kind, listen_request,
     },
 };
 use tokio::{sync::mpsc, time::timeout};
 use tonic::{Request, Status, Streaming, codegen::tokio_stream::wrappers::ReceiverStream};
 
 use crate::{
-    daemon::{Daemon, ends},
+    daemon::{Daemon, shutting_down},
     listeners::{EVENTS_MAX, Listening, Offer},
 };
 
-/// Who begins a stream says first what it is about, within this time.
+/// Deadline of a stream's first message.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
-/// An application answers an offer within this time: less than its sender waits for.
+/// Deadline of an application's answer to an offer: below the sender's own.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Events of a membership: it has two.
+/// Events of a membership: joined and left.
 const JOIN_EVENTS_MAX: usize = 2;
 
-/// What a stream begins with.
+/// The first message of a stream.
 pub(crate) async fn first<T>(stream: &mut Streaming<T>) -> Result<T, ControlError> {
-    let late = |_| ControlError::new(ErrorKind::Late, "nothing was asked for in time");
+    let late = |_| ControlError::new(ErrorKind::Late, "no request has arrived in time");
     match timeout(FIRST_TIMEOUT, stream.message()).await.map_err(late)? {
-        Ok(Some(said)) => Ok(said),
-        Ok(None) | Err(_) => Err(invalid("nothing was asked for")),
+        Ok(Some(message)) => Ok(message),
+        Ok(None) | Err(_) => Err(invalid("the stream ended before its first request")),
     }
 }
 
-/// An application listens until it ends, or says what makes no sense.
+/// An application listens until it ends its stream, or sends an invalid request.
 pub(crate) async fn listen(
     daemon: &Daemon,
     mut stream: Streaming<ListenRequest>,
 ) -> Result<ReceiverStream<Result<ListenEvent, Status>>, ControlError> {
     daemon.check_open()?;
-    let Some(listen_request::Say::Service(service)) = first(&mut stream).await?.say else {
-        return Err(invalid("an application first says as what it listens"));
+    let Some(listen_request::Kind::Service(service)) = first(&mut stream).await?.kind else {
+        return Err(invalid("the first message of a stream is the name of a service"));
     };
-    let (tell, events) = mpsc::channel(EVENTS_MAX);
-    let listening = daemon.listeners.listen(name("service's name", &service)?, tell.clone())?;
-    let mut leaving = daemon.leaving.clone();
+    let (events_tx, events) = mpsc::channel(EVENTS_MAX);
+    let listening =
+        daemon.listeners.listen(name("service's name", &service)?, events_tx.clone())?;
+    let mut shutdown = daemon.shutdown.clone();
     tokio::spawn(async move {
         let why = tokio::select! {
-            why = hear(&listening, &mut stream) => why,
-            () = tell.closed() => None,
-            () = listening.application.overrun() => {
-                let why = "the application does not read its events";
-                Some(ControlError::new(ErrorKind::Limit, why))
-            }
-            () = leaving.told() => Some(ends()),
-        };
+        why = serve_requests(&listening, &mut stream) => why,
+                    () = events_tx.closed() => None,
+                    () = listening.application.overrun() => {
+                        let why = "the application does not read its events";
+                        Some(ControlError::new(ErrorKind::Limit, why))
+                    }
+                    () = shutdown.requested() => Some(shutting_down()),
+                };
         if let Some(why) = why {
-            // An application that does not read does not read this either.
-            let _ = tell.try_send(Err(why.into()));
+            // Not delivered if the queue is full.
+            let _ = events_tx.try_send(Err(why.into()));
         }
     });
     Ok(ReceiverStream::new(events))
 }
 
-/// Until the application ends, or with what makes no sense.
-async fn hear(
+/// Handles requests until the stream ends, or one is invalid.
+async fn serve_requests(
     listening: &Listening,
     stream: &mut Streaming<ListenRequest>,
 ) -> Option<ControlError> {
-    while let Ok(Some(said)) = stream.message().await {
-        if let Err(error) = listening.application.hear(said) {
+    while let Ok(Some(request)) = stream.message().await {
+        if let Err(error) = listening.application.on_request(request) {
             return Some(error);
         }
     }
     None
 }
 
-/// Offers a group to an application, and answers the sender's daemon once that has. The membership
-/// lasts as long as the stream.
+/// Offers a group to an application, and returns its answer to the sender's daemon. The membership lasts as
+/// long as the stream.
 pub(crate) async fn join(
     daemon: &Daemon,
     mut request: Request<Streaming<JoinRequest>>,
 ) -> Result<ReceiverStream<Result<JoinEvent, Status>>, ControlError> {
     daemon.check_open()?;
-    let Some(Say::Invitation(invitation)) = first(request.get_mut()).await?.say else {
-        return Err(invalid("a daemon first says for whom it asks"));
+    let Some(Kind::Invitation(invitation)) = first(request.get_mut()).await?.kind else {
+        return Err(invalid("the first message of a stream is an invitation"));
     };
-    let terms = Terms::of(invitation.terms.as_ref())?;
+    let terms = Terms::from_proto(invitation.terms.as_ref())?;
     daemon.check_sender(&request, terms.sender)?;
-    let delegation = Delegation::of(&terms);
+    let delegation = Delegation::for_terms(&terms);
     let service = name("service's name", &invitation.service)?;
-    let place = daemon.memberships.place()?;
+    let place = daemon.memberships.acquire()?;
     let mut offer = daemon.listeners.offer(&service, terms)?;
     let mut stream = request.into_inner();
-    let mut leaving = daemon.leaving.clone();
+    let mut shutdown = daemon.shutdown.clone();
     let answered = tokio::select! {
         answered = answer(&mut offer) => answered,
-        why = said_before(&mut stream) => Err(why),
-        () = leaving.told() => Err(ends()),
+        why = withdrawn(&mut stream) => Err(why),
+        () = shutdown.requested() => Err(shutting_down()),
     };
     let accepted = match answered {
         Ok(accepted) => accepted,
@@ -108,34 +109,33 @@ pub(crate) async fn join(
             return Err(error);
         }
     };
-    let (tell, events) = mpsc::channel(JOIN_EVENTS_MAX);
+    let (events_tx, events) = mpsc::channel(JOIN_EVENTS_MAX);
     let joined = JoinEvent { event: Some(Event::Joined(joined(daemon, &delegation, &accepted))) };
-    // There is room for it.
-    let _ = tell.try_send(Ok(joined));
+    let _ = events_tx.try_send(Ok(joined));
     tokio::spawn(async move {
         let _place = place;
         let ended = tokio::select! {
-            ended = last(&mut offer, &mut stream) => ended,
-            () = leaving.told() => Ended::Here("the daemon of its host ends".to_owned()),
-        };
+        ended = membership(&mut offer, &mut stream) => ended,
+                    () = shutdown.requested() => Ended::Here("the daemon of its host shuts down".to_owned()),
+                };
         match ended {
             Ended::There(reason) => offer.end(reason),
             Ended::Here(reason) => {
                 offer.end(reason.clone());
-                let _ = tell.try_send(Ok(JoinEvent { event: Some(Event::Left(reason)) }));
+                let _ = events_tx.try_send(Ok(JoinEvent { event: Some(Event::Left(reason)) }));
             }
         }
     });
     Ok(ReceiverStream::new(events))
 }
 
-/// The sender may take this member for its peer.
+/// The answer, with a delegation of the member's addresses if its certificate allows one.
 fn joined(daemon: &Daemon, delegation: &Delegation, accepted: &Acceptance) -> proto::Joined {
     let proof = delegation.prove(&daemon.certificates, accepted.address, accepted.mac);
-    proto::Joined { proof: proof.unwrap_or_default(), ..accepted.told() }
+    proto::Joined { proof: proof.unwrap_or_default(), ..accepted.to_proto() }
 }
 
-/// What the application answers.
+/// The application's answer.
 async fn answer(offer: &mut Offer) -> Result<Acceptance, ControlError> {
     match timeout(ANSWER_TIMEOUT, &mut offer.answer).await {
         Ok(Ok(Ok(accepted))) => Ok(accepted),
@@ -155,40 +155,40 @@ async fn answer(offer: &mut Offer) -> Result<Acceptance, ControlError> {
     }
 }
 
-/// The sender's daemon has nothing to say before it has its answer, but that it no longer wants it.
-async fn said_before(stream: &mut Streaming<JoinRequest>) -> ControlError {
+/// Before its answer the sender's daemon may only withdraw the invitation.
+async fn withdrawn(stream: &mut Streaming<JoinRequest>) -> ControlError {
     match stream.message().await {
-        Ok(Some(JoinRequest { say: Some(Say::Ended(why)) })) => invalid(reason(why)),
-        Ok(Some(_)) => invalid("a daemon waits for its answer before it goes on"),
+        Ok(Some(JoinRequest { kind: Some(Kind::Ended(why)) })) => invalid(reason(why)),
+        Ok(Some(_)) => invalid("an invitation has to be answered before the next message"),
         Ok(None) | Err(_) => {
-            ControlError::new(ErrorKind::Unavailable, "its sender's host no longer asks")
+            ControlError::new(ErrorKind::Unavailable, "its sender's host has closed the stream")
         }
     }
 }
 
-/// Who has ended a membership, and why.
+/// Which end has ended a membership, and why.
 enum Ended {
     Here(String),
     There(String),
 }
 
-async fn last(offer: &mut Offer, stream: &mut Streaming<JoinRequest>) -> Ended {
+async fn membership(offer: &mut Offer, stream: &mut Streaming<JoinRequest>) -> Ended {
     loop {
         tokio::select! {
             left = &mut offer.left => return Ended::Here(left.map_or_else(
                 |_| "its application has ended".to_owned(),
                 |reason| format!("its application has left: {reason}"),
             )),
-            said = stream.message() => match said {
-                Ok(Some(proto::JoinRequest { say: Some(Say::Begun(id)) })) => offer.begun(id),
-                Ok(Some(JoinRequest { say: Some(Say::Ended(why)) })) => {
+            message = stream.message() => match message {
+                Ok(Some(proto::JoinRequest { kind: Some(Kind::Ready(id)) })) => offer.ready(id),
+                Ok(Some(JoinRequest { kind: Some(Kind::Ended(why)) })) => {
                     return Ended::There(reason(why));
                 }
                 Ok(Some(_)) => {
-                    return Ended::Here("its sender's daemon says what makes no sense".to_owned());
+                    return Ended::Here("its sender's daemon has sent an invalid message".to_owned());
                 }
                 Ok(None) | Err(_) => {
-                    return Ended::There("the daemon of the sender's host has hung up, or is gone".to_owned());
+                    return Ended::There("the daemon of the sender's host has closed the connection, or is gone".to_owned());
                 }
             },
         }

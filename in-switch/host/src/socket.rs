@@ -1,4 +1,4 @@
-//! The Unix socket by which applications reach their host's daemon.
+//! The Unix socket of a host's daemon for applications.
 
 use std::{
     fs::{self, DirBuilder, Permissions},
@@ -18,9 +18,9 @@ use tokio::{
 };
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 
-/// Connections that wait for the server.
+/// Backlog of accepted connections.
 const WAITING_MAX: usize = 16;
-/// What cannot be accepted now, as for want of descriptors, is tried again after this time.
+/// Retry interval when accepting fails, as for lack of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// A socket, whose file is removed when this is dropped.
@@ -30,10 +30,9 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Listens at a path. Nobody but whom `mode` lets can connect, at any time. A file that an ended
-    /// daemon has left is replaced.
+    /// Listens at a path, with permissions `mode` from the start. A stale socket is replaced.
     ///
-    /// Errors: somebody listens there, or no socket can be there; names the path.
+    /// Errors: another daemon listens there, or no socket can be made there; names the path.
     pub(crate) fn bind(path: &Path, mode: u32) -> Result<Self, ControlError> {
         let failed = |error: io::Error| {
             let remedy = match error.kind() {
@@ -45,7 +44,7 @@ impl Socket {
             ControlError::new(ErrorKind::Failed, why)
         };
         check_free(path)?;
-        // Made where nobody else can come, so that it is never open to more than it should be.
+        // Made in a private directory, so that it never has wider permissions.
         let mut private = path.to_owned().into_os_string();
         private.push(format!(".{}", std::process::id()));
         let private = PathBuf::from(private);
@@ -56,7 +55,7 @@ impl Socket {
         Ok(Self { path: path.to_owned(), listener: Some(listener) })
     }
 
-    /// Those that connect, from now on.
+    /// Accepts connections.
     pub(crate) fn accept(
         &mut self,
     ) -> Result<ReceiverStream<io::Result<UnixStream>>, ControlError> {
@@ -98,7 +97,7 @@ fn bind_within(private: &Path, path: &Path, mode: u32) -> io::Result<StdListener
     Ok(listener)
 }
 
-/// Nobody listens there, and nothing but a socket is replaced.
+/// Checks that no daemon listens there, and that no other file would be replaced.
 fn check_free(path: &Path) -> Result<(), ControlError> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let shown = path.display();
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_replaced_only_when_nobody_listens() {
+    fn only_stale_sockets_are_replaced() {
         let directory = place("replaced");
         let path = directory.join("switch.sock");
         let first = Socket::bind(&path, 0o600).unwrap();
@@ -133,7 +132,7 @@ mod tests {
         assert_eq!(Socket::bind(&path, 0o600).err().unwrap().kind, ErrorKind::Taken);
         drop(first);
         assert!(!path.exists());
-        // As a daemon leaves it that was killed.
+        // A stale socket, as a killed daemon leaves it.
         drop(StdListener::bind(&path).unwrap());
         assert!(path.exists());
         let again = Socket::bind(&path, 0o660).unwrap();

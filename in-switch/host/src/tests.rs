@@ -1,5 +1,4 @@
-//! A daemon on this machine, and an agent that only pretends: what goes wrong between them, and what
-//! hostile applications and daemons say.
+//! A daemon with a mock agent: errors between them, and hostile applications and daemons.
 
 use std::{
     net::TcpListener as StdListener,
@@ -16,7 +15,7 @@ use control::{
     ControlError, ErrorKind,
     host::{
         Acceptance, Invited, NewGroup,
-        client::{Group, GroupEvent, Heard, Host, Listener},
+        client::{Group, GroupEvent, Host, Listener, ListenerEvent},
     },
     proto::{
         self, CreateRequest, InsertRequest, JoinRequest, ListenRequest, create_request,
@@ -29,9 +28,9 @@ use control::{
 };
 use testing::Authority;
 use tokio::{
-    sync::oneshot,
+    sync::{Notify, oneshot},
     task::JoinHandle,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tonic::{
     Code, Request, Response, Status,
@@ -46,18 +45,19 @@ use crate::{DaemonSettings, prepare, serve};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An agent that says what it is told to.
+/// A mock agent.
 #[derive(Default)]
-struct Pretended {
+struct MockAgent {
     /// So many times the identifier is another group's.
     taken: AtomicU32,
     has_group: AtomicBool,
     is_in_trouble: AtomicBool,
     inserted: Mutex<Vec<InsertRequest>>,
+    is_inserted: Notify,
 }
 
 #[tonic::async_trait]
-impl Switch for Pretended {
+impl Switch for MockAgent {
     async fn insert(
         &self,
         request: Request<InsertRequest>,
@@ -68,6 +68,7 @@ impl Switch for Pretended {
             return Err(Status::already_exists("another group's"));
         }
         self.has_group.store(true, Ordering::SeqCst);
+        self.is_inserted.notify_one();
         Ok(Response::new(proto::InsertReply { stale_after_ms: 300 }))
     }
 
@@ -101,7 +102,7 @@ impl Switch for Pretended {
         &self,
         _: Request<proto::ShowRequest>,
     ) -> Result<Response<proto::ShowReply>, Status> {
-        Err(Status::unimplemented("it only pretends"))
+        Err(Status::unimplemented("not mocked"))
     }
 
     type GroupsStream = BoxStream<proto::GroupReport>;
@@ -110,28 +111,28 @@ impl Switch for Pretended {
         &self,
         _: Request<proto::GroupsRequest>,
     ) -> Result<Response<Self::GroupsStream>, Status> {
-        Err(Status::unimplemented("it only pretends"))
+        Err(Status::unimplemented("not mocked"))
     }
 
     async fn counters(
         &self,
         _: Request<proto::CountersRequest>,
     ) -> Result<Response<proto::CountersReply>, Status> {
-        Err(Status::unimplemented("it only pretends"))
+        Err(Status::unimplemented("not mocked"))
     }
 
     async fn plan(
         &self,
         _: Request<proto::PlanRequest>,
     ) -> Result<Response<proto::PlanReply>, Status> {
-        Err(Status::unimplemented("it only pretends"))
+        Err(Status::unimplemented("not mocked"))
     }
 }
 
 /// A daemon that sends to itself.
 struct World {
     certificates: Certificates,
-    switch: Arc<Pretended>,
+    switch: Arc<MockAgent>,
     daemon: String,
     socket: PathBuf,
     stop: oneshot::Sender<()>,
@@ -153,7 +154,7 @@ impl World {
         let certificates = Certificates::read(&files, &[]).unwrap();
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         let agent = listener.local_addr().unwrap().to_string();
-        let switch = Arc::<Pretended>::default();
+        let switch = Arc::<MockAgent>::default();
         let served = Server::builder()
             .add_service(SwitchServer::from_arc(Arc::clone(&switch)))
             .serve_with_incoming(tls::accept(listener, &certificates).unwrap());
@@ -187,8 +188,8 @@ impl World {
             mtu_bytes: 1024,
             members: vec![Invited { daemon, service }],
             regions: Vec::new(),
-            words: Vec::new(),
-            goes_on: true,
+            application_data: Vec::new(),
+            continues: true,
             all_notifications: false,
         }
     }
@@ -196,7 +197,9 @@ impl World {
     async fn create(&self, listener: &mut Listener) -> Result<Group, ControlError> {
         let (host, group) = (self.host(), self.new_group());
         let (made, ()) = tokio::join!(host.create(&group), async {
-            let Heard::Offer { offer, .. } = soon(listener.next()).await.unwrap() else { panic!() };
+            let ListenerEvent::Offer { offer, .. } = soon(listener.next()).await.unwrap() else {
+                panic!()
+            };
             listener.accept(offer, &acceptance()).await.unwrap();
         });
         made
@@ -214,8 +217,8 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 async fn ended(listener: &mut Listener) -> String {
     loop {
         match soon(listener.next()).await.unwrap() {
-            Heard::Ended { reason, .. } => return reason,
-            Heard::Begun { .. } => {}
+            ListenerEvent::Ended { reason, .. } => return reason,
+            ListenerEvent::Ready { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -229,15 +232,16 @@ async fn identifiers_that_are_taken_are_drawn_again() {
     let group = world.create(&mut listener).await.unwrap();
     let drawn: Vec<u32> = {
         let inserted = world.switch.inserted.lock().unwrap();
-        let told = inserted.iter().map(|request| request.group.as_ref().unwrap());
+        let groups = inserted.iter().map(|request| request.group.as_ref().unwrap());
         assert!(
-            told.clone()
+            groups
+                .clone()
                 .all(|group| group.psn_first == inserted[0].group.as_ref().unwrap().psn_first)
         );
-        told.map(|group| group.key.as_ref().unwrap().id).collect()
+        groups.map(|group| group.key.as_ref().unwrap().id).collect()
     };
     assert_eq!(drawn.len(), 4);
-    assert_eq!((drawn[3], drawn[2] == drawn[3]), (group.made().id, false));
+    assert_eq!((drawn[3], drawn[2] == drawn[3]), (group.created().id, false));
     group.close().await.unwrap();
     assert_eq!(ended(&mut listener).await, "the sending application has closed it");
 
@@ -262,14 +266,14 @@ async fn a_member_receives_where_its_daemons_certificate_is_for() {
 }
 
 #[tokio::test]
-async fn what_an_agent_forgets_is_inserted_again_and_troubles_are_told() {
+async fn a_forgotten_group_is_inserted_again_and_troubles_are_reported() {
     let world = World::new().await;
     let mut listener = world.host().listen("s").await.unwrap();
     let mut group = world.create(&mut listener).await.unwrap();
     world.switch.has_group.store(false, Ordering::SeqCst);
     soon(async {
         while !world.switch.has_group.load(Ordering::SeqCst) {
-            sleep(Duration::from_millis(10)).await;
+            world.switch.is_inserted.notified().await;
         }
     })
     .await;
@@ -292,29 +296,29 @@ async fn a_daemon_that_ends_takes_everything_back() {
     soon(world.served).await.unwrap().unwrap();
     assert!(!world.switch.has_group.load(Ordering::SeqCst));
     assert!(!world.socket.exists());
-    let said = soon(group.next()).await.unwrap();
-    assert!(matches!(said, GroupEvent::Ended(why) if why.contains("daemon")));
+    let event = soon(group.next()).await.unwrap();
+    assert!(matches!(event, GroupEvent::Ended(why) if why.contains("daemon")));
     let last = async { while listener.next().await.is_ok() {} };
     soon(last).await;
 }
 
 #[tokio::test]
-async fn who_no_longer_wants_a_group_does_not_get_it() {
+async fn an_application_that_ends_cancels_its_group() {
     let world = World::new().await;
     let mut listener = world.host().listen("s").await.unwrap();
     let (host, group) = (world.host(), world.new_group());
     let creating = tokio::spawn(async move { host.create(&group).await.map(drop) });
-    let Heard::Offer { offer, .. } = soon(listener.next()).await.unwrap() else { panic!() };
+    let ListenerEvent::Offer { offer, .. } = soon(listener.next()).await.unwrap() else { panic!() };
     creating.abort();
     let why = ended(&mut listener).await;
     assert!(why.contains("not made: the sending application has ended"), "{why}");
-    // It is too late for that, and nobody's mistake.
+    // Too late, and ignored.
     listener.accept(offer, &acceptance()).await.unwrap();
     world.create(&mut listener).await.unwrap();
     assert_eq!(world.switch.inserted.lock().unwrap().len(), 1);
 }
 
-/// The daemon's face to applications, for saying anything.
+/// A client of the daemon's service for applications, for any request.
 async fn raw(world: &World) -> HostClient<tonic::transport::Channel> {
     let socket = world.socket.clone();
     let connect = move |_: tonic::transport::Uri| {
@@ -329,77 +333,77 @@ async fn raw(world: &World) -> HostClient<tonic::transport::Channel> {
     HostClient::new(channel)
 }
 
-/// Says these things, and nothing more.
-fn says<T: Send + 'static>(said: Vec<T>) -> impl Stream<Item = T> + Send + 'static {
+/// A stream of these requests, which stays open.
+fn requests<T: Send + 'static>(all: Vec<T>) -> impl Stream<Item = T> + Send + 'static {
     use tonic::codegen::tokio_stream::StreamExt;
-    tokio_stream::iter(said).chain(tokio_stream::pending())
+    tokio_stream::iter(all).chain(tokio_stream::pending())
 }
 
 #[tokio::test]
-async fn applications_that_make_no_sense_are_hung_up_on() {
-    use create_request::Say as Create;
-    use listen_request::Say as Listen;
+async fn invalid_requests_of_applications_close_the_stream() {
+    use create_request::Kind as Create;
+    use listen_request::Kind as Listen;
     let world = World::new().await;
     let mut client = raw(&world).await;
-    for say in [Some(Create::RemoveMember(0)), Some(Create::Close(proto::Close {})), None] {
-        let refused = client.create(says(vec![CreateRequest { say }])).await.unwrap_err();
+    for kind in [Some(Create::RemoveMember(0)), Some(Create::Close(proto::Close {})), None] {
+        let refused = client.create(requests(vec![CreateRequest { kind }])).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     }
-    let told = world.new_group().told();
-    let say = Some(Create::Group(proto::NewGroup { mtu_bytes: 1, ..told.clone() }));
-    let refused = client.create(says(vec![CreateRequest { say }])).await.unwrap_err();
+    let group = world.new_group().to_proto();
+    let kind = Some(Create::Group(proto::NewGroup { mtu_bytes: 1, ..group.clone() }));
+    let refused = client.create(requests(vec![CreateRequest { kind }])).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
 
     let refuse = |offer| Listen::Refuse(proto::Refuse { offer, reason: String::new() });
     let service = |name: &str| Listen::Service(name.to_owned());
     for first in [refuse(1), service(""), service(&"s".repeat(256)), service("\n")] {
-        let said = vec![ListenRequest { say: Some(first) }];
-        let refused = client.listen(says(said)).await.unwrap_err();
+        let sent = vec![ListenRequest { kind: Some(first) }];
+        let refused = client.listen(requests(sent)).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
     }
-    // What was no offer; a second name. The first name is free again each time.
+    // No such offer; a second name. The first name is free again each time.
     for second in [refuse(1), service("t")] {
-        let said = [service("s"), second].map(|say| ListenRequest { say: Some(say) });
-        let heard = client.listen(says(said.to_vec())).await.unwrap();
-        let refused = soon(heard.into_inner().message()).await.unwrap_err();
+        let sent = [service("s"), second].map(|kind| ListenRequest { kind: Some(kind) });
+        let events = client.listen(requests(sent.to_vec())).await.unwrap();
+        let refused = soon(events.into_inner().message()).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     }
-    // Anything but an end while a group is made.
+    // Any request but a close before the group is created.
     let _listener = world.host().listen("s").await.unwrap();
-    let said = [Create::Group(told), Create::RemoveMember(0)];
-    let said = said.map(|say| CreateRequest { say: Some(say) });
-    let heard = client.create(says(said.to_vec())).await.unwrap();
-    let refused = soon(heard.into_inner().message()).await.unwrap_err();
-    assert!(refused.message().contains("not made yet"), "{refused}");
+    let sent = [Create::Group(group), Create::RemoveMember(0)];
+    let sent = sent.map(|kind| CreateRequest { kind: Some(kind) });
+    let events = client.create(requests(sent.to_vec())).await.unwrap();
+    let refused = soon(events.into_inner().message()).await.unwrap_err();
+    assert!(refused.message().contains("not created yet"), "{refused}");
 }
 
 #[tokio::test]
-async fn daemons_that_make_no_sense_are_refused() {
-    use join_request::Say;
+async fn invalid_requests_of_daemons_are_refused() {
+    use join_request::Kind;
     let world = World::trusting(&[]).await;
     let (channel, _) = tls::channel(&world.daemon, &world.certificates).unwrap();
     let mut client = PeerClient::new(channel);
-    let terms = world.new_group().terms(3).told();
+    let terms = world.new_group().terms(3).to_proto();
     let invite = |service: &str, terms: proto::Terms| {
         let (service, terms) = (service.to_owned(), Some(terms));
-        Some(Say::Invitation(proto::Invitation { service, terms }))
+        Some(Kind::Invitation(proto::Invitation { service, terms }))
     };
     let foreign = proto::Terms { sender: "127.0.0.9".into(), ..terms.clone() };
     let wrong = proto::Terms { psn_first: 1 << 24, ..terms.clone() };
-    for (say, code) in [
+    for (kind, code) in [
         (None, Code::InvalidArgument),
-        (Some(Say::Begun(1)), Code::InvalidArgument),
+        (Some(Kind::Ready(1)), Code::InvalidArgument),
         (invite("s", wrong), Code::InvalidArgument),
         (invite("s", foreign), Code::PermissionDenied),
         (invite("s", terms.clone()), Code::NotFound),
     ] {
-        let refused = client.join(says(vec![JoinRequest { say }])).await.unwrap_err();
+        let refused = client.join(requests(vec![JoinRequest { kind }])).await.unwrap_err();
         assert_eq!(refused.code(), code, "{refused}");
     }
     let mut listener = world.host().listen("s").await.unwrap();
-    let early = [invite("s", terms), Some(Say::Begun(1))].map(|say| JoinRequest { say });
-    let refused = client.join(says(early.to_vec())).await.unwrap_err();
-    assert!(refused.message().contains("waits for its answer"), "{refused}");
-    assert!(matches!(soon(listener.next()).await.unwrap(), Heard::Offer { .. }));
-    assert!(ended(&mut listener).await.contains("waits for its answer"));
+    let early = [invite("s", terms), Some(Kind::Ready(1))].map(|kind| JoinRequest { kind });
+    let refused = client.join(requests(early.to_vec())).await.unwrap_err();
+    assert!(refused.message().contains("has to be answered before"), "{refused}");
+    assert!(matches!(soon(listener.next()).await.unwrap(), ListenerEvent::Offer { .. }));
+    assert!(ended(&mut listener).await.contains("has to be answered before"));
 }

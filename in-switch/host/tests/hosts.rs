@@ -1,5 +1,5 @@
-//! Daemons at hosts, with an agent at their switch: groups that applications make, and what they hear
-//! when something ends. Needs root.
+//! Daemons at hosts, with an agent at their switch: groups of applications, and their events when something
+//! ends. Needs root.
 
 #[path = "hosts/flow.rs"]
 mod flow;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use control::{
     ErrorKind,
-    host::client::{Group, GroupEvent, Heard, Listener},
+    host::client::{Group, GroupEvent, Listener, ListenerEvent},
 };
 use flow::{Connected, Flow, Receiver, new_group};
 use world::{World, address, daemon, is_possible, runtime};
@@ -21,7 +21,7 @@ use world::{World, address, daemon, is_possible, runtime};
 const PATIENCE: Duration = Duration::from_secs(40);
 const STALE_AFTER: Duration = Duration::from_secs(3);
 
-/// What has to come comes in time.
+/// Waits with a timeout.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it has come in time")
 }
@@ -44,8 +44,8 @@ async fn group_of_all(world: &mut World) -> (Connected, Vec<Receiver>) {
 async fn ended(listener: &mut Listener) -> String {
     loop {
         match soon(listener.next()).await.unwrap() {
-            Heard::Ended { reason, .. } => return reason,
-            Heard::Begun { .. } => {}
+            ListenerEvent::Ended { reason, .. } => return reason,
+            ListenerEvent::Ready { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -54,8 +54,8 @@ async fn ended(listener: &mut Listener) -> String {
 async fn failed(group: &mut Group) -> (usize, String, bool) {
     loop {
         match soon(group.next()).await.unwrap() {
-            GroupEvent::MemberFailed { member, reason, goes_on } => {
-                return (member, reason, goes_on);
+            GroupEvent::MemberFailed { member, reason, continues } => {
+                return (member, reason, continues);
             }
             GroupEvent::Trouble(_) => {}
             GroupEvent::Ended(why) => panic!("{why}"),
@@ -79,7 +79,7 @@ fn a_group_replicates_and_is_closed() {
     let mut world = World::new(STALE_AFTER);
     runtime().block_on(async {
         let (group, mut receivers) = group_of_all(&mut world).await;
-        let made = group.group.made().clone();
+        let made = group.group.created().clone();
         assert!((0x80_0000..=0xff_ffff).contains(&made.id), "{made:?}");
         assert_eq!(made.members, [address(1), address(2), address(3)]);
         assert_eq!(made.virtual_address, address(1));
@@ -114,7 +114,7 @@ fn two_groups_of_one_sender_at_once() {
         two.push(Receiver::new(&world, 1, "others").await);
         let first = flow::connect(&mut world, 0, &mut one).await.unwrap();
         let second = flow::connect(&mut world, 0, &mut two).await.unwrap();
-        assert_ne!(first.group.made().id, second.group.made().id);
+        assert_ne!(first.group.created().id, second.group.created().id);
         assert_eq!(world.groups().len(), 2);
         let (mut to_one, mut to_two) = (Flow::new(1, 30), Flow::new(2, 30));
         let deadline = Instant::now() + PATIENCE;
@@ -147,18 +147,18 @@ fn a_group_goes_on_without_an_application_that_dies() {
         let mut flow = Flow::new(2, 20);
         flow.post(&mut world, &group, &receivers);
         drop(dead);
-        let (member, reason, goes_on) = failed(&mut group.group).await;
-        assert_eq!((member, &*reason, goes_on), (1, "its application has ended", true));
+        let (member, reason, continues) = failed(&mut group.group).await;
+        assert_eq!((member, &*reason, continues), (1, "its application has ended", true));
         flow.run(&mut world, &group, &receivers).await;
         // One leaves on its own, and one is removed: it was the last.
         let gone = receivers.remove(0);
         soon(gone.listener.leave(gone.offer, "enough")).await.unwrap();
-        let (member, reason, goes_on) = failed(&mut group.group).await;
-        assert_eq!((member, &*reason, goes_on), (0, "its application has left: enough", true));
+        let (member, reason, continues) = failed(&mut group.group).await;
+        assert_eq!((member, &*reason, continues), (0, "its application has left: enough", true));
         Flow::new(3, 20).run(&mut world, &group, &receivers).await;
         group.group.remove_member(2).await.unwrap();
-        let (member, _, goes_on) = failed(&mut group.group).await;
-        assert_eq!((member, goes_on), (2, false));
+        let (member, _, continues) = failed(&mut group.group).await;
+        assert_eq!((member, continues), (2, false));
         let GroupEvent::Ended(why) = soon(group.group.next()).await.unwrap() else { panic!() };
         assert!(why.contains(&daemon(3)), "{why}");
         let why = ended(&mut receivers[0].listener).await;
@@ -177,8 +177,8 @@ fn a_host_that_is_cut_off_is_noticed() {
         let (mut group, mut receivers) = group_of_all(&mut world).await;
         world.cut(3);
         let dead = receivers.pop().unwrap();
-        let (member, reason, goes_on) = failed(&mut group.group).await;
-        assert_eq!((member, goes_on), (2, true));
+        let (member, reason, continues) = failed(&mut group.group).await;
+        assert_eq!((member, continues), (2, true));
         assert!(reason.contains("its host or its daemon is gone"), "{reason}");
         drop(dead);
         Flow::new(1, 10).run(&mut world, &group, &receivers).await;
@@ -186,7 +186,7 @@ fn a_host_that_is_cut_off_is_noticed() {
 }
 
 #[test]
-fn an_agent_that_starts_again_harms_nobody() {
+fn groups_outlive_a_restart_of_the_agent() {
     if !is_possible() {
         return;
     }
@@ -229,11 +229,11 @@ fn groups_end_with_their_sender() {
         world.end_daemon(0);
         assert!(world.groups().is_empty());
         let GroupEvent::Ended(why) = soon(group.group.next()).await.unwrap() else { panic!() };
-        assert_eq!(why, "the daemon of the sender's host ends");
+        assert_eq!(why, "the daemon of the sender's host shuts down");
         for receiver in &mut receivers {
             assert_eq!(ended(&mut receiver.listener).await, why);
         }
-        // Its daemon is killed: the agent forgets the group by itself.
+        // Its daemon is killed: the group's lease expires.
         world.start_daemon(0);
         let mut group = flow::connect(&mut world, 0, &mut receivers).await.unwrap();
         world.kill_daemon(0);
@@ -241,7 +241,10 @@ fn groups_end_with_their_sender() {
         assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
         for receiver in &mut receivers {
             let why = ended(&mut receiver.listener).await;
-            assert_eq!(why, "the daemon of the sender's host has hung up, or is gone");
+            assert_eq!(
+                why,
+                "the daemon of the sender's host has closed the connection, or is gone"
+            );
         }
         wait_for_groups(&world, 0);
     });
@@ -257,7 +260,7 @@ fn who_cannot_be_a_member_is_named() {
         let mut receivers = listening(&world, &[1, 2]).await;
         let taken = world.host(1).listen("weights").await.unwrap_err();
         assert_eq!(taken.kind, ErrorKind::Taken);
-        // One refuses: the other hears that nothing comes of it.
+        // One refuses: the other is notified that the group was not created.
         let (first, second) = receivers.split_at_mut(1);
         let (first, second) = (&mut first[0], &mut second[0]);
         let group = new_group(0, 0x77, &[(1, "weights"), (2, "weights")]);
@@ -265,29 +268,29 @@ fn who_cannot_be_a_member_is_named() {
         let (made, ()) = tokio::join!(host.create(&group), async {
             first.accept(&mut world.endpoints[1]).await;
             let (offer, terms) = second.offered().await;
-            assert_eq!(terms.words, b"words");
+            assert_eq!(terms.application_data, b"data");
             second.listener.refuse(offer, "no room").await.unwrap();
         });
         let error = made.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Denied);
-        for words in [&*daemon(2), "weights", "no room"] {
-            assert!(error.message.contains(words), "{error}");
+        for expected in [&*daemon(2), "weights", "no room"] {
+            assert!(error.message.contains(expected), "{error}");
         }
         let why = ended(&mut first.listener).await;
         assert!(why.contains("not made") && why.contains("no room"), "{why}");
-        // Nobody listens; another sender's address; nobody is there.
+        // No listener; another sender's address; no daemon.
         let missing = new_group(0, 0x77, &[(1, "weights"), (2, "other")]);
         let foreign = new_group(3, 0x77, &[(1, "weights")]);
         world.kill_daemon(3);
         let absent = new_group(0, 0x77, &[(3, "weights")]);
-        for (group, kind, words) in [
+        for (group, kind, expected) in [
             (missing, ErrorKind::Unknown, "no application listens as \"other\""),
             (foreign, ErrorKind::Denied, "not for the sender's address 10.5.0.4"),
             (absent, ErrorKind::Unavailable, "cannot be reached"),
         ] {
             let error = soon(host.create(&group)).await.unwrap_err();
             assert_eq!(error.kind, kind, "{error}");
-            assert!(error.message.contains(words), "{error}");
+            assert!(error.message.contains(expected), "{error}");
         }
         // The offers that came meanwhile have ended, and nothing is left.
         assert!(world.groups().is_empty() && host.groups().await.unwrap().groups.is_empty());

@@ -1,4 +1,4 @@
-//! What a simulated network is made of.
+//! Parameters of a simulated network.
 
 use roce::rc::{RateConfig, RequesterConfig};
 
@@ -25,15 +25,15 @@ pub struct Ecn {
     pub probability: f64,
 }
 
-/// When switches stop who sends to them (IEEE 802.1Qbb): by what is held of each ingress port's
-/// packets. A packet counts once, however many copies of it are queued (the paper's section IV-D).
+/// Thresholds of PFC (IEEE 802.1Qbb), by the buffered bytes of each ingress port. A packet counts once,
+/// however many copies of it are queued (the paper's section IV-D).
 ///
 /// For a link of 100 Gbit/s; others in proportion to their rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pfc {
-    /// More than this: the sender is stopped.
+    /// XOFF threshold.
     pub pause_bytes: u64,
-    /// No more than this: it goes on.
+    /// XON threshold.
     pub resume_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct Config {
     pub switch_link: LinkConfig,
     /// `None`: no packet is marked.
     pub ecn: Option<Ecn>,
-    /// `None`: nobody is stopped, and packets are dropped where there is no room.
+    /// `None`: no pauses; packets are dropped when the buffer is full.
     pub pfc: Option<Pfc>,
     /// A switch's memory, which its ports share.
     pub buffer_bytes: u64,
@@ -64,9 +64,9 @@ pub struct Config {
     pub costs: Costs,
     /// Of all sending queue pairs.
     pub requester: RequesterConfig,
-    /// Groups' senders hear all congestion notifications, as the paper has it.
+    /// All CNPs are forwarded to groups' senders, as in the paper.
     pub all_notifications: bool,
-    /// Where chance comes from.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Processor time of a host's program.
 
-/// Two threads, each of which does one thing after another.
+/// Two threads, each of which is a queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cpu {
     poster_free_ps: u64,
@@ -8,13 +8,13 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// When something that is to be posted now has been.
+    /// When a post that begins now is done.
     pub fn post(&mut self, now_ps: u64, cost_ps: u64) -> u64 {
         self.poster_free_ps = self.poster_free_ps.max(now_ps) + cost_ps;
         self.poster_free_ps
     }
 
-    /// When the program knows of a completion that is there now.
+    /// When the program has polled a completion that exists now.
     pub fn poll(&mut self, now_ps: u64, cost_ps: u64) -> u64 {
         self.poller_free_ps = self.poller_free_ps.max(now_ps) + cost_ps;
         self.poller_free_ps

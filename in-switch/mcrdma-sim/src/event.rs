@@ -1,4 +1,4 @@
-//! What is going to happen, in its order.
+//! The queue of events.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -9,7 +9,7 @@ pub enum Event {
     Arrive { port: usize, packet: u32 },
     /// A port may send its next packet.
     Free { port: usize },
-    /// A port hears that it has to stop, or may go on.
+    /// A port receives a pause, or a resume.
     Pause { port: usize, is_paused: bool },
     /// A host's network card looks for what to send.
     Wake { host: usize },
@@ -19,7 +19,7 @@ pub enum Event {
     Completed { pair: usize, token: u64, is_done: bool },
     /// A host's program sees that a message has come.
     Arrived { incoming: usize, token: u64 },
-    /// Whoever drives the simulation asked for this.
+    /// A timer of the caller.
     Timer { token: u64 },
 }
 

@@ -1,5 +1,5 @@
-//! Switches and links, with the clock and the events of the whole simulation. It knows nothing of what
-//! hosts send: they put packets on their links themselves.
+//! Switches and links, with the clock and the events of the whole simulation. Hosts put packets on their links
+//! themselves.
 
 use mcrdma::{
     Decision, Port as PortNumber, Tables,
@@ -19,9 +19,9 @@ use crate::{
 /// Packets that switches dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Drops {
-    /// For want of memory.
+    /// The buffer was full.
     pub no_room: u64,
-    /// For want of a way.
+    /// No route.
     pub no_way: u64,
 }
 
@@ -29,20 +29,20 @@ pub struct Drops {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SharedBuffer {
     pub has_groups: bool,
-    /// Of all packets in it, each once, however many copies there are.
+    /// Of all packets in it; copies of a packet count once.
     used_bytes: u64,
 }
 
 /// A packet in a switch, until its last copy has left.
 #[derive(Clone, Copy, Debug)]
 struct Held {
-    /// The port whose link it came by.
+    /// The ingress port.
     port: usize,
     bytes: u64,
     copies: usize,
 }
 
-/// Switches and links: what becomes of packets between hosts.
+/// Switches and links.
 pub struct Fabric {
     pub topology: Topology,
     pub config: Config,
@@ -51,7 +51,7 @@ pub struct Fabric {
     pub ports: Vec<Port>,
     /// By node: its ports.
     ports_of: Vec<Vec<usize>>,
-    /// By node and target: ports that lead nearer to it.
+    /// By node and target: equal-cost ports.
     routes: Vec<Vec<Vec<usize>>>,
     pub tables: Vec<Tables>,
     pub buffers: Vec<SharedBuffer>,
@@ -109,12 +109,12 @@ impl Fabric {
         self.ports_of[host].first().copied()
     }
 
-    /// Ports that lead nearer to a target.
+    /// Equal-cost ports to a target.
     fn ways(&self, from: Node, target: Node) -> &[usize] {
         self.routes[from].get(target).map_or(&[], |ports| ports)
     }
 
-    /// A packet has come to a switch.
+    /// Handles a packet that has arrived at a switch.
     pub fn forward(&mut self, port: usize, packet: u32) {
         let packet = self.packets.remove(packet);
         let (switch, bytes) = (self.ports[port].to, packet.wire_bytes());
@@ -135,10 +135,10 @@ impl Fabric {
         self.pause(port);
     }
 
-    /// Which ports a packet leaves by that came by this one, and as what.
+    /// Egress ports of a packet, with the headers of each copy.
     fn decide(&mut self, switch: usize, port: usize, headers: &Headers) -> Vec<(usize, Headers)> {
         let now_ns = self.now_ns();
-        // Without groups the tables say nothing else.
+        // Without groups the tables always decide so.
         let decision = if self.buffers[switch].has_groups {
             self.tables[switch].decide(now_ns, port as PortNumber, headers, || true)
         } else {
@@ -171,7 +171,7 @@ impl Fabric {
         way
     }
 
-    /// Puts a packet at the end of a switch's port's queue, and marks it if that is long.
+    /// Enqueues a packet at a switch's port, and marks it by ECN.
     fn enqueue(&mut self, at: usize, mut packet: Packet) {
         let port = &mut self.ports[at];
         if packet.headers.bth.opcode.is_request()
@@ -187,7 +187,7 @@ impl Fabric {
         self.transmit(at);
     }
 
-    /// Sends the next packet of a switch's port, if it may; else it will, when it can.
+    /// Sends the next packet of a switch's port now, or when it can.
     pub fn transmit(&mut self, at: usize) {
         if !self.is_ready(at) {
             return;
@@ -200,8 +200,7 @@ impl Fabric {
         }
     }
 
-    /// Whether a port may send a packet now; if only the one before keeps it from that, it will look
-    /// again after that.
+    /// Whether a port may send a packet now; if it is only busy, schedules it.
     pub fn is_ready(&mut self, at: usize) -> bool {
         let port = &self.ports[at];
         if port.is_paused || port.is_scheduled {
@@ -214,7 +213,7 @@ impl Fabric {
         is_free
     }
 
-    /// The port looks for its next packet when it is free.
+    /// Schedules the port's next transmission.
     pub fn schedule(&mut self, at: usize) {
         let port = &mut self.ports[at];
         port.is_scheduled = true;
@@ -239,7 +238,7 @@ impl Fabric {
         self.events.push(port.free_ps + port.delay_ps(), Event::Arrive { port: at, packet });
     }
 
-    /// A packet leaves a switch's queue.
+    /// Releases a packet's share of a switch's buffer.
     fn release(&mut self, at: usize, packet: u32) {
         let packet = self.packets.get(packet);
         let (number, switch) = (packet.held, self.ports[at].from);
@@ -255,7 +254,7 @@ impl Fabric {
         self.pause(port);
     }
 
-    /// Stops who sends to this end of a port's link, or lets it go on.
+    /// Sends a pause or a resume to a port, if due.
     fn pause(&mut self, at: usize) {
         let Some(pfc) = &self.config.pfc else { return };
         let port: &mut Port = &mut self.ports[at];

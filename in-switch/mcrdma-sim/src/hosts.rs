@@ -16,7 +16,7 @@ use crate::{
     packet::{Packet, address},
 };
 
-/// Numbers of sending queue pairs begin here, those of receiving ones further on.
+/// First numbers of sending and of receiving queue pairs.
 pub const SENDER_QPN: u32 = 0x00_0100;
 pub const RECEIVER_QPN: u32 = 0x40_0000;
 
@@ -26,11 +26,11 @@ pub type Pair = usize;
 /// What a pair's members have received in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PairCounts {
-    /// By the member that has least, in bytes of payload.
+    /// Bytes of payload, of the slowest member.
     pub bytes: u64,
-    /// Packets that were sent more than once.
+    /// Retransmitted packets.
     pub repeated: u64,
-    /// Congestion notifications that came to the sender.
+    /// CNPs that the sender has received.
     pub notifications: u64,
 }
 
@@ -39,10 +39,9 @@ pub struct Outgoing {
     pub host: Node,
     pub peer: (IpAddr, u32),
     pub requester: Requester,
-    /// It is among those that its card looks at.
+    /// It is in its card's round robin.
     pub is_active: bool,
-    /// Nothing can be sent before then. What [`Requester::wakes_ns`] says, kept where a card that
-    /// looks at all of its queue pairs finds it at once.
+    /// Nothing can be sent before then: a copy of [`Requester::wakes_ns`], for fast scans by its card.
     pub wakes_ns: u64,
     /// The queue pairs that it sends to.
     pub incoming: Range<usize>,
@@ -64,11 +63,11 @@ pub struct Incoming {
 /// A host's network card.
 #[derive(Clone, Debug, Default)]
 struct Card {
-    /// Answers and congestion notifications go before messages.
+    /// Answers and CNPs, which are sent before messages.
     answers: VecDeque<Packet>,
-    /// Queue pairs with messages, in the order of their turns.
+    /// Queue pairs with messages, in round robin order.
     active: VecDeque<Pair>,
-    /// It will look for what to send then; 0: when something happens.
+    /// Time of its pending wake-up; 0: none.
     wakes_ps: u64,
 }
 
@@ -126,8 +125,7 @@ impl Hosts {
         let responder = Responder::new(mtu_bytes, psn_first, 1);
         self.incoming.push(Incoming { host, peer, responder, pair, member, bytes: 0 });
     }
-    /// The next packet that a host's card sends: answers first, then each queue pair by turns that
-    /// may send now.
+    /// The next packet that a host's card sends: answers first, then queue pairs in round robin.
     fn next_packet(&mut self, fabric: &mut Fabric, host: Node) -> Option<u32> {
         if let Some(packet) = self.cards[host].answers.pop_front() {
             return Some(fabric.packets.insert(packet));
@@ -172,7 +170,7 @@ impl Hosts {
         }
     }
 
-    /// Sends the next packet of a host's card, if its port may; else it will, when it can.
+    /// Sends the next packet of a host's card now, or when its port can.
     pub fn send(&mut self, fabric: &mut Fabric, host: Node) {
         let Some(port) = fabric.uplink(host) else { return };
         if fabric.is_ready(port)
@@ -192,7 +190,7 @@ impl Hosts {
         outgoing.repeated += u64::from(request.is_repeated);
         let (source, (target, qpn)) = (address(outgoing.host), outgoing.peer);
         let mut headers = headers(source, target, Bth::new(request.opcode, qpn, request.psn))?;
-        // Cards choose it by the queue pair, so that pairs of the same hosts take different ways.
+        // Cards choose the source port by queue pair, so that pairs of the same hosts use different ECMP paths.
         headers.ip.source_port = 0xc000 | (pair as u16 & 0x3fff);
         headers.bth.ack_requested = request.ack_requested;
         (headers.reth, headers.immediate) = (request.reth, request.immediate);
@@ -227,7 +225,7 @@ impl Hosts {
         self.send(fabric, host);
     }
 
-    /// Tells the host's program of messages that have ended, and finds when there is more to send.
+    /// Delivers completions to the host's program, and schedules the next transmission.
     fn complete(&mut self, fabric: &mut Fabric, pair: Pair) {
         let outgoing = &mut self.outgoing[pair];
         outgoing.wakes_ns = outgoing.requester.wakes_ns().unwrap_or(u64::MAX);
@@ -246,7 +244,7 @@ impl Hosts {
         self.cpus[host].poll(fabric.now_ps, cost_ps)
     }
 
-    /// A packet has come to a host. What is for nobody there is dropped, as cards do.
+    /// Handles a packet that has arrived at a host. Packets for unknown queue pairs are dropped, as cards do.
     pub fn receive(&mut self, fabric: &mut Fabric, host: Node, packet: &Packet) {
         let Bth { target_qpn: qpn, opcode, .. } = packet.headers.bth;
         if opcode.is_request() {

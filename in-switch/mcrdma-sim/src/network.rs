@@ -1,4 +1,4 @@
-//! One simulation: what there is, how it is connected, and its clock.
+//! One simulation: topology, connections and clock.
 
 use mcrdma::{
     GroupKey,
@@ -14,30 +14,30 @@ use crate::{
     packet::{address, mixed, virtual_address},
 };
 
-/// What has happened that whoever drives a simulation may want to react to.
+/// An event for the caller of a simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// A message has ended, and the sender's program knows.
+    /// The sender's program has polled a message's completion.
     Completed {
         /// Where it was posted.
         pair: Pair,
-        /// The caller's name for it.
+        /// The caller's token.
         token: u64,
-        /// All receivers have it.
+        /// Whether all receivers have it.
         is_done: bool,
     },
-    /// A message has come, and the receiver's program knows.
+    /// The receiver's program has polled a message's completion.
     Arrived {
         /// Where it was posted.
         pair: Pair,
         /// Which of the receivers, from 0 on.
         member: usize,
-        /// The caller's name for it.
+        /// The caller's token.
         token: u64,
     },
     /// The time of [`Network::at`] has come.
     Timer {
-        /// The caller's name for it.
+        /// The caller's token.
         token: u64,
     },
 }
@@ -53,7 +53,7 @@ pub struct Network {
 const GROUP_QPN: u32 = 0x80_0000;
 
 impl Network {
-    /// Nobody is connected, and the time is 0.
+    /// Without connections, at time 0.
     #[must_use]
     pub fn new(topology: Topology, config: Config) -> Self {
         let hosts = Hosts::new(topology.len());
@@ -66,7 +66,7 @@ impl Network {
         self.fabric.now_ps
     }
 
-    /// What it is made of.
+    /// Its topology.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         &self.fabric.topology
@@ -102,7 +102,7 @@ impl Network {
         PairCounts { bytes, repeated: outgoing.repeated, notifications: outgoing.notifications }
     }
 
-    /// How fast a pair may send, in bits per second.
+    /// A pair's current rate limit, in bits per second.
     #[must_use]
     pub fn bits_per_s(&self, pair: Pair) -> f64 {
         let limit = self.hosts.outgoing[pair].requester.bits_per_s();
@@ -125,9 +125,9 @@ impl Network {
         pair
     }
 
-    /// Connects a host to several, as a group that switches serve.
+    /// Connects a host to several, as a group for which switches copy.
     ///
-    /// Errors: they cannot.
+    /// Errors: switches cannot copy for it.
     pub fn connect_group(&mut self, from: Node, to: &[Node]) -> Result<Pair, NoGroup> {
         let tree = plan::plan(&self.fabric.topology, from, to)?;
         let pair = self.hosts.outgoing.len();
@@ -136,7 +136,7 @@ impl Network {
         let random = mixed(self.groups as u64) as usize;
         let hop = |switch: Node, next: &[Node], _: &Member| {
             let chosen = next[(random ^ switch) % next.len()];
-            // In place of an interface's number, that of the port.
+            // The port's index stands for an interface's.
             (self.fabric.port(switch, chosen).map_or(u32::MAX, |port| port as u32), Mac([0; 6]))
         };
         for entry in plan::entries(&tree, &group, to, hop) {
@@ -164,7 +164,7 @@ impl Network {
         Ok(pair)
     }
 
-    /// What switches are told of a group whose queue pairs come next.
+    /// A group as it is installed in switches, before its queue pairs are made.
     fn describe(&mut self, pair: Pair, from: Node, to: &[Node], psn_first: Serial) -> Group {
         let qpn = RECEIVER_QPN + self.hosts.incoming.len() as u32;
         let members = to.iter().zip(qpn..).map(|(&host, qpn)| {
@@ -186,18 +186,17 @@ impl Network {
     }
 
     /// Sends a message of at most 2^31 bytes; its receivers have posted a receive for it. `token` is
-    /// told with what becomes of it.
+    /// in its notices.
     pub fn post(&mut self, pair: Pair, bytes: u32, token: u64) {
         self.hosts.post(&mut self.fabric, pair, bytes, token);
     }
 
-    /// A [`Notice::Timer`] comes at this time, or now if that is over.
+    /// Sets a timer: a [`Notice::Timer`] at this time, or now if that has passed.
     pub fn at(&mut self, at_ps: u64, token: u64) {
         self.fabric.events.push(at_ps.max(self.fabric.now_ps), Event::Timer { token });
     }
 
-    /// Runs until something has happened that may matter to the caller. `None`: nothing did until
-    /// this time, which it is now.
+    /// Runs until the next notice. `None`: there is none until `limit_ps`, which is the time now.
     pub fn next(&mut self, limit_ps: u64) -> Option<Notice> {
         while let Some((at_ps, event)) = self.fabric.events.pop(limit_ps) {
             self.fabric.now_ps = at_ps;
@@ -236,7 +235,7 @@ impl Network {
         None
     }
 
-    /// A port may have become able to send.
+    /// Sends if the port can, after a change of its state.
     fn transmit(&mut self, port: usize) {
         let from = self.fabric.ports[port].from;
         if self.fabric.is_host(from) {

@@ -9,15 +9,15 @@ use roce::{Headers, Patch, Serial};
 const FRAME_BYTES: u64 = 14 + 4 + 20;
 /// The shortest frame, with preamble and gap.
 const FRAME_BYTES_MIN: u64 = 64 + 20;
-/// What a pause takes on a link.
+/// Bytes of a pause frame on a link.
 pub const PAUSE_BYTES: u64 = FRAME_BYTES_MIN;
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     pub headers: Headers,
     pub payload_bytes: u32,
-    /// Number of what the switch that it is in holds of it, with its other copies.
+    /// Index of its entry in the switch's buffer, shared with its other copies.
     pub held: u32,
 }
 
@@ -50,7 +50,7 @@ pub fn address(node: Node) -> IpAddr {
     IpAddr::from([10, (node >> 16) as u8, (node >> 8) as u8, node as u8])
 }
 
-/// What senders take for a group's address. It belongs to no host.
+/// The virtual address of a group. It belongs to no host.
 pub fn virtual_address(group: usize) -> IpAddr {
     IpAddr::from([11, (group >> 16) as u8, (group >> 8) as u8, group as u8])
 }
@@ -66,7 +66,7 @@ pub fn node_of(address: IpAddr) -> Option<Node> {
     }
 }
 
-/// Chooses one of the equally good ways, always the same for a flow at a switch (ECMP).
+/// ECMP: chooses one of the equal-cost ports, the same for each packet of a flow at a switch.
 pub fn chosen(headers: &Headers, node: Node, count: usize) -> usize {
     let number = |address: IpAddr| match address {
         IpAddr::V4(address) => u64::from(address.to_bits()),

@@ -11,7 +11,7 @@ const REFERENCE_BITS_PER_S: f64 = 1e11;
 /// What a link has carried in one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortCounts {
-    /// Packets, those that were lost included.
+    /// Packets, lost ones included.
     pub packets: u64,
     /// Their bytes, with all headers, preamble and gap.
     pub bytes: u64,
@@ -19,11 +19,11 @@ pub struct PortCounts {
     pub payload_bytes: u64,
     /// Packets that were lost on it.
     pub lost: u64,
-    /// How often its sender was stopped.
+    /// How often its sender was paused.
     pub pauses: u64,
 }
 
-/// The sending end of one direction of a link, and what is known of its far end.
+/// The sending end of one direction of a link, and the PFC state of its far end.
 #[derive(Clone, Debug)]
 pub struct Port {
     pub from: Node,
@@ -31,17 +31,17 @@ pub struct Port {
     link: LinkConfig,
     pub queue: VecDeque<u32>,
     pub queue_bytes: u64,
-    /// The packet that it sends has left by then.
+    /// Its transmission ends then.
     pub free_ps: u64,
-    /// It will look at its queue when it is free.
+    /// An `Event::Free` is pending.
     pub is_scheduled: bool,
-    /// The far end has stopped it.
+    /// It has received a pause.
     pub is_paused: bool,
-    /// What the far end holds of its packets.
+    /// Bytes of its packets in the far end's buffer.
     pub held_bytes: u64,
-    /// The far end has stopped it, which it may not have heard yet.
+    /// The far end has sent a pause, which may not have arrived.
     pub is_stopped: bool,
-    /// How probable it is that a request is lost on the link.
+    /// Probability that a request is lost on the link.
     pub loss: f64,
     pub counts: PortCounts,
 }
@@ -64,7 +64,7 @@ impl Port {
         }
     }
 
-    /// How long so many bytes take to get onto the link.
+    /// Serialization time.
     pub const fn wire_ps(&self, bytes: u64) -> u64 {
         bytes * 8 * PS_PER_S / self.link.bits_per_s
     }
@@ -73,17 +73,17 @@ impl Port {
         self.link.delay_ns * PS_PER_NS
     }
 
-    /// How long a pause travels back from the far end.
+    /// Latency of a pause frame from the far end.
     pub const fn pause_ps(&self) -> u64 {
         self.delay_ps() + self.wire_ps(PAUSE_BYTES)
     }
 
-    /// Lengths that are said for 100 Gbit/s, at this link's rate.
+    /// Scales a length for 100 Gbit/s to this link's rate.
     fn scaled(&self, bytes: u64) -> f64 {
         bytes as f64 * self.link.bits_per_s as f64 / REFERENCE_BITS_PER_S
     }
 
-    /// How probable it is that a packet that comes to this queue is marked.
+    /// ECN marking probability of a packet that is enqueued.
     pub fn mark_probability(&self, ecn: &Ecn) -> f64 {
         let (min, max) = (self.scaled(ecn.min_bytes), self.scaled(ecn.max_bytes));
         let bytes = self.queue_bytes as f64;
@@ -96,7 +96,7 @@ impl Port {
         }
     }
 
-    /// Whether the far end has to stop this port now, or let it go on; `None`: neither.
+    /// Whether the far end has to send a pause (true) or a resume now; `None`: neither.
     pub fn stop(&self, pfc: &Pfc) -> Option<bool> {
         let held = self.held_bytes as f64;
         match self.is_stopped {

@@ -1,4 +1,4 @@
-//! Chance that is the same everywhere for the same seed.
+//! Reproducible random numbers.
 
 use rand_chacha::{
     ChaCha8Rng,
@@ -10,18 +10,17 @@ use rand_chacha::{
 pub struct Random(ChaCha8Rng);
 
 impl Random {
-    /// The same seed, the same numbers.
+    /// With a seed.
     pub fn new(seed: u64) -> Self {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// From 0 up to but without 1, evenly.
+    /// Uniform in [0, 1).
     pub fn part(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// From 0 up to but without `count`, which is at least 1. Not quite evenly: by 2^-32 or less
-    /// for such counts as there are here.
+    /// From 0 to `count - 1`; `count` is at least 1. Uniform up to 2^-32 for counts used here.
     pub fn below(&mut self, count: usize) -> usize {
         (self.part() * count as f64) as usize
     }

@@ -1,4 +1,4 @@
-//! Messages to several hosts, by one of three ways.
+//! Messages to several hosts, by one of three patterns.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{Network, NoGroup, Notice, Pair};
 
-/// How a message gets to several hosts.
+/// How a message is replicated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
@@ -15,8 +15,8 @@ pub enum Pattern {
     InSwitch,
     /// A copy to each host: a message is done when all of them are.
     Fanout,
-    /// Each host sends a message on when it has all of it. When the last has it, who sent it there
-    /// says so to the host before, and so back to the sender, which then takes it for done.
+    /// Each host sends a message on when it has all of it. The last but one gets the completion, and a
+    /// confirmation is sent back along the chain to the sender.
     Chain,
 }
 
@@ -35,10 +35,10 @@ impl Pattern {
     }
 }
 
-/// What a host says when those behind it have a message.
+/// Length of the confirmation on a chain.
 const RETURN_BYTES: u32 = 16;
 
-/// A message on its way.
+/// A message in flight.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     bytes: u32,
@@ -105,8 +105,8 @@ impl Replicator {
         }
     }
 
-    /// Takes what has happened at one of its pairs. Answers the message that has ended by it, for
-    /// the sender's program, and whether all receivers have it.
+    /// Handles a notice of one of its pairs. Returns the message that has ended, for the sender's program, and
+    /// whether all receivers have it.
     pub fn handle(&mut self, network: &mut Network, notice: Notice) -> Option<(u64, bool)> {
         match (notice, self.back.is_empty()) {
             (Notice::Completed { token, is_done, .. }, true) => self.completed(token, is_done),
@@ -131,7 +131,7 @@ impl Replicator {
         })
     }
 
-    /// The last host has it; or somebody does not, which ends it.
+    /// The last host has it; or a host failed, which ends it.
     fn completed_on_chain(
         &mut self,
         network: &mut Network,

@@ -1,6 +1,6 @@
-//! Places for small values that are named by number.
+//! A slab: values by reusable index.
 
-/// Values by number; numbers of removed values are used again.
+/// Values by index; indices of removed values are reused.
 #[derive(Clone, Debug)]
 pub struct Slab<T> {
     values: Vec<T>,
@@ -21,7 +21,7 @@ impl<T: Copy> Slab<T> {
         (self.values.len() - 1) as u32
     }
 
-    /// Each number is removed once: it may be another's afterwards.
+    /// An index may be removed once: it may be reused afterwards.
     pub fn remove(&mut self, at: u32) -> T {
         self.free.push(at);
         self.values[at as usize]

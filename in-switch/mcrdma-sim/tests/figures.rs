@@ -1,4 +1,4 @@
-//! The experiments with little to do: their rows are whole, and say what must be so.
+//! Short versions of the experiments: their rows are complete and plausible.
 
 use mcrdma_sim::{
     Distribution, Pattern,

@@ -1,4 +1,4 @@
-//! What must be so in any network that is modelled rightly.
+//! Properties of the model.
 
 use mcrdma::plan::{Device, Node, Topology};
 use mcrdma_sim::{Config, Costs, Network, Notice, PS_PER_NS, PS_PER_S, Pair, Pattern, Replicator};
@@ -17,7 +17,7 @@ fn config() -> Config {
     Config { costs: Costs { post_ns: 0, completion_ns: 0 }, ..Config::default() }
 }
 
-/// As fast as the link, whatever anybody says of congestion.
+/// At line rate, without congestion control.
 fn unlimited() -> Config {
     let requester = RequesterConfig { rate: None, ..config().requester };
     Config { requester, ecn: None, ..config() }

@@ -1,48 +1,48 @@
-//! What a switch counts.
+//! Counters of a switch.
 
-/// What a switch counts.
+/// A counter of a switch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(usize)]
 pub enum Counter {
-    /// Frames that are no RoCEv2 packets, or of no group here: they pass.
+    /// Frames that are no RoCEv2 packets, or of no group here: forwarded as usual.
     Foreign,
-    /// RoCEv2 packets that contradict themselves, or of operations that are not known: they pass.
+    /// RoCEv2 packets with inconsistent lengths or unknown opcodes: forwarded as usual.
     Malformed,
-    /// Fragments of IP packets: they pass.
+    /// IP fragments: forwarded as usual.
     Fragment,
-    /// Questions for virtual addresses that were answered.
+    /// ARP requests and neighbour solicitations for virtual addresses that were answered.
     Resolved,
     /// Packets of groups.
     Request,
-    /// Packets of groups that came in at another port than their groups': they end here.
+    /// Packets of groups at a port that is none of their ingress ports: dropped.
     RequestMisplaced,
-    /// Packets of groups that no router may pass on any more (time to live): they end here.
+    /// Packets of groups whose TTL or hop limit is 1 or 0: dropped.
     RequestExpired,
-    /// Copies of them that were made.
+    /// Copies that were sent.
     Copy,
-    /// Copies that could not be handed on.
+    /// Copies that a port did not take.
     CopyFailed,
-    /// WRITEs to memory that is not in the tables: refused with a NAK.
+    /// WRITEs to memory that is not in the tables: answered with a NAK (remote access error).
     RegionUnknown,
-    /// Acknowledgements that the sender was told.
-    AckTold,
-    /// NAKs that the sender was told.
-    NakTold,
-    /// RNR NAKs that the sender was told.
-    NotReadyTold,
-    /// Answers that went into others.
-    AnswerHeld,
-    /// Answers to a group's sender by others than its members: they pass.
+    /// ACKs forwarded to the sender.
+    AckForwarded,
+    /// NAKs forwarded to the sender.
+    NakForwarded,
+    /// RNR NAKs forwarded to the sender.
+    RnrNakForwarded,
+    /// Answers recorded and not forwarded: they do not change the group's state.
+    AnswerSuppressed,
+    /// Answers to a group's sender from addresses that are no members': forwarded as usual.
     AnswerForeign,
-    /// Answers in a member's name that end here: of one that was taken out, at another port than the
-    /// member's, or that say nothing known.
-    AnswerRefused,
-    /// Answers, and packets that were to be refused, with a wrong CRC: they end here.
-    Damaged,
-    /// Congestion notifications that the sender was told.
-    NotificationTold,
-    /// Congestion notifications that the sender was not told.
-    NotificationHeld,
+    /// Answers with a member's address that were dropped: the member was removed, the port is none of
+    /// its ingress ports, or the syndrome is reserved.
+    AnswerDropped,
+    /// Answers, and WRITEs to unknown memory, with a wrong ICRC: dropped.
+    IcrcError,
+    /// CNPs forwarded to the sender.
+    CnpForwarded,
+    /// CNPs not forwarded: another member has sent more in the window.
+    CnpSuppressed,
 }
 
 impl Counter {
@@ -58,35 +58,35 @@ impl Counter {
         (Self::Copy, "copies"),
         (Self::CopyFailed, "copies_failed"),
         (Self::RegionUnknown, "regions_unknown"),
-        (Self::AckTold, "acks_told"),
-        (Self::NakTold, "naks_told"),
-        (Self::NotReadyTold, "not_ready_told"),
-        (Self::AnswerHeld, "answers_held"),
+        (Self::AckForwarded, "acks_forwarded"),
+        (Self::NakForwarded, "naks_forwarded"),
+        (Self::RnrNakForwarded, "rnr_naks_forwarded"),
+        (Self::AnswerSuppressed, "answers_suppressed"),
         (Self::AnswerForeign, "answers_foreign"),
-        (Self::AnswerRefused, "answers_refused"),
-        (Self::Damaged, "damaged"),
-        (Self::NotificationTold, "notifications_told"),
-        (Self::NotificationHeld, "notifications_held"),
+        (Self::AnswerDropped, "answers_dropped"),
+        (Self::IcrcError, "icrc_errors"),
+        (Self::CnpForwarded, "cnps_forwarded"),
+        (Self::CnpSuppressed, "cnps_suppressed"),
     ];
 }
 
-/// How often what has happened.
+/// Values of all counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters([u64; Counter::ALL.len()]);
 
 impl Counters {
-    /// As they were read elsewhere, in the order of [`Counter::ALL`].
+    /// From values in the order of [`Counter::ALL`].
     #[must_use]
     pub const fn new(counts: [u64; Counter::ALL.len()]) -> Self {
         Self(counts)
     }
 
-    /// Once more.
+    /// Increments a counter.
     pub const fn count(&mut self, counter: Counter) {
         self.0[counter as usize] += 1;
     }
 
-    /// How often.
+    /// A counter's value.
     #[must_use]
     pub const fn counted(&self, counter: Counter) -> u64 {
         self.0[counter as usize]

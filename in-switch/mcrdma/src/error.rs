@@ -1,14 +1,14 @@
-//! What tables do not take.
+//! Why tables refuse a group.
 
 use std::net::IpAddr;
 
 use crate::{GROUPS_MAX, GroupKey, MEMBERS_MAX, PLACES_MAX, PORTS_MAX, REGIONS_MAX};
 
-/// Why a switch does not take a group. Nothing has changed then.
+/// Why a switch refuses a group. Nothing has changed then.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// All places are taken.
+    /// The table of groups is full.
     #[error(
         "{key}: this switch has {GROUPS_MAX} groups already; remove groups that are no longer used"
     )]
@@ -16,21 +16,21 @@ pub enum Refused {
         /// The group.
         key: GroupKey,
     },
-    /// The switch has not room for so many more copies, or members that answer.
+    /// Too many copies, or members that answer, over all groups.
     #[error(
-        "{key}: {count} {what}, and this switch has room for {free} more; at most {PLACES_MAX} for all its groups together: remove groups that are no longer used"
+        "{key}: {count} {what}, and this switch has capacity for {free} more; at most {PLACES_MAX} for all its groups together: remove groups that are no longer used"
     )]
-    NoRoom {
+    CapacityExceeded {
         /// The group.
         key: GroupKey,
         /// Copies, or members that answer.
         what: &'static str,
-        /// How many of these it would have.
+        /// How many the group needs.
         count: usize,
-        /// For how many there is room.
+        /// How many are free.
         free: usize,
     },
-    /// The identifier is taken.
+    /// The identifier is in use.
     #[error("{key}: there is such a group already; choose another identifier")]
     Duplicate {
         /// The group.
@@ -46,7 +46,7 @@ pub enum Refused {
         /// Its queue pair.
         qpn: u32,
     },
-    /// It has no members, or more than there may be.
+    /// No members, or too many.
     #[error("{key}: {count} members; a group has 1 to {MEMBERS_MAX} at one switch")]
     Members {
         /// The group.
@@ -54,7 +54,7 @@ pub enum Refused {
         /// How many.
         count: usize,
     },
-    /// It, or a member's answers, may come in at more ports than there may be.
+    /// Too many ingress ports of the group, or of a member's answers.
     #[error(
         "{key}: {count} equally good ports for it or for a member's answers; at most {PORTS_MAX}"
     )]
@@ -64,13 +64,13 @@ pub enum Refused {
         /// How many.
         count: usize,
     },
-    /// A port that no interface can have.
+    /// 0 is no interface's index.
     #[error("{key}: 0 is no port's number")]
     NoPort {
         /// The group.
         key: GroupKey,
     },
-    /// Two members have the same address: their answers could not be told from each other.
+    /// Two members have the same address, so their answers would be indistinguishable.
     #[error("{key}: {address} is there twice; a host can be a member once")]
     SameAddress {
         /// The group.
@@ -78,7 +78,7 @@ pub enum Refused {
         /// The address.
         address: IpAddr,
     },
-    /// Addresses are not all IPv4 or all IPv6.
+    /// IPv4 and IPv6 addresses in one group.
     #[error("{key}: {address} is not of the sender's address family")]
     Families {
         /// The group.
@@ -86,7 +86,7 @@ pub enum Refused {
         /// The first that is of another.
         address: IpAddr,
     },
-    /// More regions of a member than there may be.
+    /// Too many regions of a member.
     #[error("{key}: {count} memory regions of {member}; at most {REGIONS_MAX}")]
     Regions {
         /// The group.

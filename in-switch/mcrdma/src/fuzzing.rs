@@ -1,4 +1,4 @@
-//! What fuzzers feed (`./dev fuzz`): frames of anybody, one after another, at a switch with groups.
+//! Fuzz target (`./dev fuzz`): a sequence of arbitrary frames at a switch with groups.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ fn address(is_v6: bool, host: u8) -> IpAddr {
     }
 }
 
-/// A group of three members in each family: hosts 1 to 2, 3 and 4, whose virtual address is 9.
+/// A group in each address family: sender 1, members 2 to 4, virtual address 9.
 fn switch() -> Switch {
     let mut switch = Switch::new();
     for is_v6 in [false, true] {
@@ -60,10 +60,10 @@ fn switch() -> Switch {
     switch
 }
 
-/// Frames, each behind its length, of two bytes, and one that says how much later it comes, and
-/// whether its CRC is to be put right first. Whatever they are, only the sender's are copied, copies
-/// are as intact as what they are made of, and the sender is told of nothing that a member lacks.
-/// True if something was copied, told or answered.
+/// Frames, each preceded by its length (two bytes) and a byte with the time since the previous one and,
+/// in bit 0, whether to fix its ICRC first. Checks that only the sender's frames are copied, that a
+/// copy's ICRC is correct exactly if the original's is, and that no packet is acknowledged that a member
+/// lacks. True if something was copied, forwarded or answered.
 pub fn frames(mut bytes: &[u8]) -> bool {
     let (mut switch, mut now_ns, mut has_acted) = (switch(), 0, false);
     while let [high, low, how, rest @ ..] = bytes {
@@ -72,19 +72,19 @@ pub fn frames(mut bytes: &[u8]) -> bool {
         (bytes, now_ns) = (after, now_ns + (u64::from(how >> 1) << 12));
         let mut frame = frame.to_vec();
         if how & 1 == 1 {
-            put_right(&mut frame);
+            fix_icrc(&mut frame);
         }
         has_acted |= check(&mut switch, now_ns, frame);
     }
     has_acted
 }
 
-fn put_right(frame: &mut [u8]) {
+fn fix_icrc(frame: &mut [u8]) {
     let Some(inner) = frame.get_mut(ETHERNET_BYTES..) else { return };
     if Packet::parse(inner).is_err() {
         return;
     }
-    // What links add behind a packet is not in it: only frames without that are put right.
+    // Only of frames without padding behind the packet.
     let at = inner.len() - 4;
     let right = icrc(&inner[..at]);
     inner[at..].copy_from_slice(&right.to_le_bytes());
@@ -104,29 +104,29 @@ fn check(switch: &mut Switch, now_ns: u64, mut frame: Vec<u8>) -> bool {
         true
     });
     assert!(copies <= MEMBERS_MAX && (copies == 0 || verdict == Verdict::Drop));
-    if verdict == Verdict::Turn && intact(&frame).is_some() {
-        assert_eq!(intact(&frame), Some(true), "what is refused is refused in due form");
+    if verdict == Verdict::Reflect && intact(&frame).is_some() {
+        assert_eq!(intact(&frame), Some(true), "the NAK has a correct ICRC");
     }
     if verdict == Verdict::Pass && frame != before {
-        told(switch, &frame);
+        check_forwarded(switch, &frame);
     }
-    copies > 0 || verdict == Verdict::Turn || frame != before
+    copies > 0 || verdict == Verdict::Reflect || frame != before
 }
 
-/// An answer that was changed says what the slowest member has.
-fn told(switch: &Switch, frame: &[u8]) {
+/// A rewritten answer acknowledges no more than every member has.
+fn check_forwarded(switch: &Switch, frame: &[u8]) {
     let packet = Packet::parse(&frame[ETHERNET_BYTES..]).expect("it was changed as a packet");
-    assert!(packet.is_intact(), "what is told is intact");
+    assert!(packet.is_intact(), "forwarded answers are intact");
     let headers = packet.headers;
     let key = GroupKey { sender: headers.ip.target, id: ID };
-    let merger = switch.tables.merger(key).expect("it is told to a sender");
+    let merger = switch.tables.merger(key).expect("it is for a sender");
     let Some(aeth) = headers.aeth else { return };
     let number = match aeth.syndrome {
         Syndrome::Ack(_) => headers.bth.psn.plus(1),
         _ => headers.bth.psn,
     };
     for (member, expected, _) in merger.members() {
-        assert!(!number.is_after(expected), "{member} lacks what was told");
+        assert!(!number.is_after(expected), "{member} lacks what was acknowledged");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a switch is told of a group.
+//! A group's entries in a switch.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -6,21 +6,21 @@ use roce::{Mac, Serial};
 
 use crate::{GroupKey, MEMBERS_MAX, PORTS_MAX, Port, REGIONS_MAX, Refused};
 
-/// Memory of a member, by the address that the sender uses for it.
+/// A member's memory region, and the virtual addresses that the sender uses for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Region {
-    /// First address that the sender uses.
+    /// First virtual address, as the sender uses it.
     pub start: u64,
     /// Length, in bytes; at least 1.
     pub bytes: u64,
     /// First address at the member.
     pub member_start: u64,
-    /// The member's key.
+    /// The member's remote key (R_Key).
     pub member_key: u32,
 }
 
 impl Region {
-    /// What a WRITE there becomes at the member, if all of it lies in the region.
+    /// Address and key of a WRITE at the member, if all of it lies in the region.
     #[must_use]
     pub const fn translate(&self, address: u64, bytes: u32) -> Option<(u64, u32)> {
         let Some(offset) = address.checked_sub(self.start) else {
@@ -34,27 +34,27 @@ impl Region {
     }
 }
 
-/// What a copy becomes behind the last fork on its way.
+/// How a copy is rewritten for its one member, behind the last fork on its path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rewriting {
     /// The member's queue pair.
     pub qpn: u32,
     /// Added to the sender's packet numbers, modulo 2^24.
     pub psn_offset: u32,
-    /// Of WRITEs; they do not overlap.
+    /// Where WRITEs may go; they do not overlap.
     pub regions: Vec<Region>,
 }
 
 /// A copy that a switch makes of each packet of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Branch {
-    /// Where it leaves.
+    /// Egress port.
     pub port: Port,
-    /// Who takes it on this link: the member, or the next router.
+    /// Destination Ethernet address on this link: the member's or the next router's.
     pub mac: Mac,
-    /// Its destination: a member that it is for, so that plain routers find the way.
+    /// Destination address: that of one of its members, so that plain routers can forward it.
     pub target: IpAddr,
-    /// Behind the last fork: it becomes this member's. `None` where it is for several.
+    /// Behind the last fork; `None` where the copy is for several members.
     pub rewriting: Option<Rewriting>,
 }
 
@@ -63,21 +63,21 @@ pub struct Branch {
 pub struct Replication {
     /// The sender's queue pair.
     pub sender_qpn: u32,
-    /// Where the group's packets come in, at most [`PORTS_MAX`]: those that come in elsewhere have
-    /// gone in a circle, or are not the sender's, and end here. Empty: anywhere.
+    /// Ingress ports of the group, at most [`PORTS_MAX`]: packets from other ports looped, or are
+    /// spoofed, and are dropped. Empty: any port.
     pub inputs: Vec<Port>,
     /// 1 to [`MEMBERS_MAX`].
     pub branches: Vec<Branch>,
 }
 
-/// A member, as its answers are known by.
+/// A member, by which its answers are matched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     /// Its address.
     pub address: IpAddr,
-    /// As in [`Rewriting`]: taken from the packet numbers of its answers.
+    /// As in [`Rewriting`]: subtracted from the packet numbers of its answers.
     pub psn_offset: u32,
-    /// Where its answers come in, at most [`PORTS_MAX`]: others are not its own. Empty: anywhere.
+    /// Ingress ports of its answers, at most [`PORTS_MAX`]. Empty: any port.
     pub ports: Vec<Port>,
 }
 
@@ -86,9 +86,10 @@ pub struct Source {
 pub struct Merging {
     /// Number of the first packet that the sender sends.
     pub psn_first: Serial,
-    /// What the sender takes for its peer.
+    /// Address of the sender's virtual peer.
     pub virtual_address: IpAddr,
-    /// Ethernet address that the switch gives for it. `None`: it answers nobody who asks for that.
+    /// The Ethernet address with which the switch answers ARP and neighbour discovery for it. `None`: it
+    /// does not answer.
     pub virtual_mac: Option<Mac>,
     /// 1 to [`MEMBERS_MAX`].
     pub members: Vec<Source>,
@@ -126,7 +127,7 @@ pub(crate) fn check_sources(key: GroupKey, sources: &[Source]) -> Result<(), Ref
     sources.iter().try_for_each(|source| check_ports(key, &source.ports))
 }
 
-/// Whether what came in at this port came in where it should.
+/// Whether `port` is among the ingress ports, which are unrestricted if there are none.
 pub(crate) fn is_among(ports: &[Port], port: Port) -> bool {
     ports.is_empty() || ports.contains(&port)
 }

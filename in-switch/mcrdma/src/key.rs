@@ -1,12 +1,12 @@
-//! How a switch knows groups and its ports.
+//! Keys of groups, and ports.
 
 use std::{fmt, net::IpAddr};
 
-/// A switch's port: on Linux the number of an interface.
+/// A switch's port: on Linux the interface index.
 pub type Port = u32;
 
-/// What all packets of a group have in common: who sends them, and the virtual queue pair that they
-/// are for (the paper's SRC and MC_ID).
+/// What all packets of a group match: the sender's address and the destination queue pair, which is
+/// virtual (the paper's SRC and MC_ID).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct GroupKey {
     /// The sender's address.

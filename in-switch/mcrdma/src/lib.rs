@@ -1,15 +1,15 @@
 //! Multicast in the switch as pure logic: no I/O, no clock, no thread.
 //!
-//! A sender's queue pair of a reliable connection talks to what it takes for one peer. Switches copy
-//! its packets where the members' paths part, give each copy what its member's queue pair expects,
-//! and make one peer's answers of those of all members. Neither end knows (the MC-RDMA paper,
-//! sections III and IV; where the rules differ from it, and why: `docs/decisions/in-switch.md`).
+//! A sender's reliable connection has one virtual peer. Switches copy its packets where the members'
+//! paths diverge, rewrite each copy for its member's queue pair, and merge all members' answers into
+//! those of one peer. Both ends are unmodified (the MC-RDMA paper, sections III and IV; where the
+//! rules differ from it, and why: `docs/decisions/in-switch.md`).
 //!
-//! - [`plan`]: where the paths part, given the routes (section IV-B);
-//! - [`Tables`]: what a switch knows, and what that says of a packet; [`Switch`] applies it to frames;
+//! - [`plan`]: where paths diverge, given the routes (section IV-B);
+//! - [`Tables`]: a switch's match-action tables; [`Switch`] applies them to frames;
 //! - [`Merger`]: one group's answers at the sender's first switch (section IV-C, IV-D).
 //!
-//! Times are nanoseconds since any beginning, told by whoever calls. Nothing here blocks.
+//! Times are nanoseconds since any epoch, passed by the caller. Nothing here blocks.
 
 mod counter;
 mod error;
@@ -27,7 +27,6 @@ mod tables;
 
 pub use counter::{Counter, Counters};
 pub use error::Refused;
-/// Of members and routers, as [`Branch`] names them.
 pub use roce::Mac;
 
 pub use group::{Branch, Merging, Region, Replication, Rewriting, Source};

@@ -1,5 +1,5 @@
-//! Who asks for the Ethernet address of a group's virtual address is answered by the switch: by ARP
-//! (RFC 826) and by neighbour discovery (RFC 4861).
+//! Answers requests for the Ethernet address of a group's virtual address: ARP (RFC 826) and neighbour
+//! discovery (RFC 4861).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,18 +14,18 @@ const ARP_REQUEST: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 1];
 const ARP_BYTES: usize = 28;
 const IPV6_BYTES: usize = 40;
 const ICMPV6: u8 = 58;
-/// What has not passed a router.
+/// Neighbour discovery is valid only with this hop limit (RFC 4861, section 7.1).
 const HOP_LIMIT: u8 = 255;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// Of an advertisement with one option.
+/// A neighbour advertisement with one option.
 const ADVERTISEMENT_BYTES: usize = 32;
-/// It was asked for, and counts more than what was known.
+/// Flags S and O: solicited, and overrides the cache.
 const SOLICITED_OVERRIDE: u8 = 0x60;
-/// The answerer's Ethernet address, of one unit of 8 bytes.
+/// Target link-layer address option, one unit of 8 bytes.
 const TARGET_OPTION: [u8; 2] = [2, 1];
 
-/// Makes a question for an address that `known` answers for the answer. Whether it was one.
+/// Turns a request for an address that `known` has into its reply. Whether it was one.
 pub(crate) fn resolve(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>) -> bool {
     match ethernet::frame_type(frame) {
         Some(TYPE_ARP) => resolve_arp(frame, known),
@@ -67,7 +67,7 @@ fn resolve_neighbour(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>)
     let (Ok(asker), Ok(asked)) = (address(&ip[8..24]), address(&message[8..24])) else {
         return false;
     };
-    // Who has no address yet looks whether somebody else has this one.
+    // An unspecified source is duplicate address detection (RFC 4862): not answered.
     let Some(mac) = known(asked.into()).filter(|_| !asker.is_unspecified()) else {
         return false;
     };

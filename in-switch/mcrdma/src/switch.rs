@@ -1,4 +1,4 @@
-//! What a switch makes of a frame.
+//! Applies a switch's tables to frames.
 
 use std::sync::LazyLock;
 
@@ -9,24 +9,23 @@ use roce::{
 
 use crate::{Counter, Decision, Port, Replication, Tables, resolve::resolve};
 
-/// All switches have the same.
 static SHIFT_TABLES: LazyLock<ShiftTables> = LazyLock::new(ShiftTables::new);
 
-/// What becomes of a frame when its copies have been made.
+/// What becomes of the original frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It goes where frames go; it may have been changed.
+    /// Forwarded as usual; it may have been rewritten.
     Pass,
-    /// It ends here.
+    /// Dropped.
     Drop,
-    /// It goes back through the port that it came from.
-    Turn,
+    /// Sent back out of its ingress port.
+    Reflect,
 }
 
 /// A switch that copies: its tables, applied to frames.
 #[derive(Default)]
 pub struct Switch {
-    /// What it knows and counts.
+    /// Tables and counters.
     pub tables: Tables,
     copy: Vec<u8>,
 }
@@ -38,8 +37,8 @@ impl Switch {
         Self::default()
     }
 
-    /// What becomes of a frame that has come in at a port, from its Ethernet header on. `send` gets each copy, with its port,
-    /// and answers whether it could be handed on.
+    /// Handles a frame, from its Ethernet header on, that was received at `port`. `send` transmits a copy
+    /// out of a port and returns whether that succeeded.
     pub fn handle(
         &mut self,
         now_ns: u64,
@@ -91,7 +90,7 @@ impl Switch {
                 ethernet::swap_addresses(frame);
                 frame.resize(ETHERNET_BYTES + answer.packet_bytes(0), 0);
                 let written = answer.write(&[], &mut frame[ETHERNET_BYTES..]);
-                if written.is_ok() { Verdict::Turn } else { Verdict::Drop }
+                if written.is_ok() { Verdict::Reflect } else { Verdict::Drop }
             }
         }
     }
@@ -119,6 +118,6 @@ impl Switch {
         let is_ours = resolve(frame, |address| self.tables.mac(address));
         let counter = if is_ours { Counter::Resolved } else { Counter::Foreign };
         self.tables.counters.count(counter);
-        if is_ours { Verdict::Turn } else { Verdict::Pass }
+        if is_ours { Verdict::Reflect } else { Verdict::Pass }
     }
 }

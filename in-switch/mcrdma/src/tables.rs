@@ -1,4 +1,4 @@
-//! A switch's tables, and what they say of a packet's headers.
+//! A switch's match-action tables.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -14,33 +14,32 @@ use crate::{
     group::{check_sources, is_among},
 };
 
-/// What a packet becomes.
+/// The action for a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Decision {
-    /// It is of no group here, and goes on as it is.
+    /// Forwarded as usual, unchanged.
     Pass,
-    /// It ends here.
+    /// Dropped.
     Drop,
-    /// It goes on, changed.
+    /// Rewritten, then forwarded as usual.
     Change(Patch),
-    /// It becomes these copies; [`Branch::patch`] says what each of them is.
+    /// Replaced by these copies; [`Branch::patch`] has each one's rewrite.
     Copy(Arc<Replication>),
-    /// This goes back in its place.
+    /// Answered with this packet.
     Refuse(Headers),
 }
 
-/// A sender that this switch is the first of.
+/// A sender whose first switch this is.
 struct Sender {
-    /// The group that is merged: others may have the same queue pair, and only be copied here.
+    /// The group whose answers are merged: others may use the same queue pair and only be copied here.
     key: GroupKey,
     merging: Merging,
     merger: Merger,
 }
 
 impl Sender {
-    /// Whether answers from there are the group's: its members', also of those that were taken out,
-    /// and what comes in the name of the peer that all of them are for the sender. Others may be of a
-    /// connection that has got the number of the sender's queue pair since.
+    /// Whether answers from this address are the group's: from members, removed ones too, and from the
+    /// virtual peer's address. Others may belong to a later connection that reuses the queue pair number.
     fn expects(&self, source: IpAddr) -> bool {
         self.member(source).is_some() || source == self.merging.virtual_address
     }
@@ -54,32 +53,32 @@ impl Sender {
 #[derive(Default)]
 pub struct Tables {
     replications: HashMap<GroupKey, Arc<Replication>>,
-    /// By address and queue pair.
+    /// By the sender's address and queue pair.
     senders: HashMap<(IpAddr, u32), Sender>,
-    /// Branches of all groups.
+    /// Number of branches of all groups.
     copies: usize,
-    /// Members of all groups whose answers are merged here, also those that were taken out.
+    /// Number of members of all groups whose answers are merged here, removed ones included.
     members: usize,
-    /// Virtual addresses that this switch answers for, and how many groups have each.
+    /// Virtual addresses for which this switch answers ARP, and how many groups have each.
     addresses: HashMap<IpAddr, (Mac, usize)>,
-    /// What has happened.
+    /// Counters of the packets that were looked up.
     pub counters: Counters,
 }
 
-fn check_room(
+fn check_capacity(
     key: GroupKey,
     what: &'static str,
     others: usize,
     count: usize,
 ) -> Result<(), Refused> {
     let free = PLACES_MAX - others;
-    if count <= free { Ok(()) } else { Err(Refused::NoRoom { key, what, count, free }) }
+    if count <= free { Ok(()) } else { Err(Refused::CapacityExceeded { key, what, count, free }) }
 }
 
 impl Tables {
-    /// Takes a group; with `merging` where this is the sender's first switch.
+    /// Inserts a group; with `merging` where this is the sender's first switch.
     ///
-    /// Errors: it is not one, or there is no room. Nothing has changed then.
+    /// Errors: it is invalid, or exceeds a limit. Nothing has changed then.
     pub fn insert(
         &mut self,
         key: GroupKey,
@@ -93,9 +92,9 @@ impl Tables {
         if self.replications.len() == GROUPS_MAX {
             return Err(Refused::TableFull { key });
         }
-        check_room(key, "copies", self.copies, replication.branches.len())?;
+        check_capacity(key, "copies", self.copies, replication.branches.len())?;
         if let Some(merging) = &merging {
-            check_room(key, "members that answer", self.members, merging.members.len())?;
+            check_capacity(key, "members that answer", self.members, merging.members.len())?;
         }
         if let Some(merging) = merging {
             merging.check(key)?;
@@ -105,7 +104,7 @@ impl Tables {
             };
             if let Some(mac) = merging.virtual_mac {
                 let place = self.addresses.entry(merging.virtual_address).or_insert((mac, 0));
-                // What was said last holds.
+                // The latest Ethernet address counts.
                 *place = (mac, place.1 + 1);
             }
             self.members += merging.members.len();
@@ -116,22 +115,22 @@ impl Tables {
         Ok(())
     }
 
-    /// Gives a group other branches, as after a change of routes; what was answered is kept.
+    /// Replaces a group's branches, as after a change of routes; the state of its answers is kept.
     /// Whether there is such a group.
     ///
-    /// Errors: they are none. Nothing has changed then.
+    /// Errors: as [`Tables::insert`].
     pub fn replace(&mut self, key: GroupKey, replication: Replication) -> Result<bool, Refused> {
         replication.check(key)?;
         let Some(place) = self.replications.get_mut(&key) else { return Ok(false) };
         let others = self.copies - place.branches.len();
-        check_room(key, "copies", others, replication.branches.len())?;
+        check_capacity(key, "copies", others, replication.branches.len())?;
         self.copies = others + replication.branches.len();
         *place = Arc::new(replication);
         Ok(true)
     }
 
-    /// Members' answers come in elsewhere from now on, as after a change of routes. Who is no member
-    /// is left out. Whether there is such a group, whose answers are merged here.
+    /// Changes the ingress ports of members' answers, as after a change of routes; addresses that are no
+    /// members' are ignored. Whether there is such a group, whose answers are merged here.
     ///
     /// Errors: too many ports. Nothing has changed then.
     pub fn relocate(&mut self, key: GroupKey, now: &[Source]) -> Result<bool, Refused> {
@@ -146,7 +145,7 @@ impl Tables {
         Ok(true)
     }
 
-    /// Forgets a group. Whether it was there.
+    /// Removes a group. Whether it was there.
     pub fn remove(&mut self, key: GroupKey) -> bool {
         if let Some(address) = self.sender_address(key)
             && let Some(sender) = self.senders.remove(&address)
@@ -167,20 +166,20 @@ impl Tables {
         removed.is_some()
     }
 
-    /// The group's answers, if this is its sender's first switch.
+    /// State of the group's answers, if this is its sender's first switch.
     #[must_use]
     pub fn merger(&self, key: GroupKey) -> Option<&Merger> {
         Some(&self.senders.get(&self.sender_address(key)?)?.merger)
     }
 
-    /// The group goes on without the answers of a member. Whether it was one, and not the last.
+    /// No longer waits for a member's answers. Whether it was one, and not the last.
     pub fn remove_member(&mut self, key: GroupKey, member: IpAddr) -> bool {
         let address = self.sender_address(key);
         let sender = address.and_then(|address| self.senders.get_mut(&address));
         sender.is_some_and(|sender| sender.merger.remove(member))
     }
 
-    /// A group's copies.
+    /// A group's branches.
     #[must_use]
     pub fn replication(&self, key: GroupKey) -> Option<&Replication> {
         self.replications.get(&key).map(|replication| &**replication)
@@ -192,7 +191,7 @@ impl Tables {
         Some(&self.senders.get(&self.sender_address(key)?)?.merging)
     }
 
-    /// Where a group's sender is among them, if its answers are merged here.
+    /// Key of a group in `senders`, if its answers are merged here.
     fn sender_address(&self, key: GroupKey) -> Option<(IpAddr, u32)> {
         let address = (key.sender, self.replications.get(&key)?.sender_qpn);
         self.senders.get(&address).filter(|sender| sender.key == key).map(|_| address)
@@ -203,16 +202,16 @@ impl Tables {
         self.replications.iter().map(|(key, replication)| (*key, &**replication))
     }
 
-    /// The Ethernet address of a group's virtual address, if this switch answers for it.
+    /// The Ethernet address of a virtual address, if this switch answers ARP for it.
     #[must_use]
     pub fn mac(&self, address: IpAddr) -> Option<Mac> {
         self.addresses.get(&address).map(|(mac, _)| *mac)
     }
 
-    /// What becomes of a packet with these headers, which has come in at this port.
+    /// Looks up a packet with these headers that was received at `port`.
     ///
-    /// What is only passed on is checked by who receives it. What is believed here has to be checked
-    /// here: `is_intact` is asked of answers, which are short, and of what is to be refused.
+    /// Receivers check the ICRC of what is only forwarded. `is_intact` is called for packets that change
+    /// state here or are answered here: answers, which are short, and WRITEs to unknown memory.
     pub fn decide(
         &mut self,
         now_ns: u64,
@@ -258,7 +257,7 @@ impl Tables {
         if let Some(branch) = unknown {
             self.counters.count(Counter::RegionUnknown);
             if !is_intact() {
-                self.counters.count(Counter::Damaged);
+                self.counters.count(Counter::IcrcError);
                 return Decision::Drop;
             }
             return self.refuse(now_ns, key, replication.sender_qpn, branch, headers);
@@ -266,8 +265,8 @@ impl Tables {
         Decision::Copy(replication)
     }
 
-    /// Answers a WRITE to unknown memory in the member's place: the sender's operation fails as it
-    /// would if a single peer did not know the memory.
+    /// Answers a WRITE to unknown memory for the member, so that the sender's operation fails with a
+    /// remote access error.
     fn refuse(
         &mut self,
         now_ns: u64,
@@ -289,19 +288,19 @@ impl Tables {
         let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
         let aeth = Aeth { syndrome, msn: Serial::new(0) };
         answer.aeth = Some(aeth);
-        // Elsewhere it is merged when it comes by the sender's first switch.
+        // At another switch than the first, the answer is merged on its way to the sender.
         if let Some(sender) = self.senders.get_mut(&(key.sender, sender_qpn))
-            && let Merged::Tell { psn, aeth } =
+            && let Merged::Forward { psn, aeth } =
                 sender.merger.answer(now_ns, branch.target, answer.bth.psn, aeth)
         {
-            self.counters.count(Counter::NakTold);
+            self.counters.count(Counter::NakForwarded);
             (answer.bth.psn, answer.aeth) = (psn, Some(aeth));
             answer.ip.source = sender.merging.virtual_address;
         }
         Decision::Refuse(answer)
     }
 
-    /// `None`: it is for no sender of ours.
+    /// `None`: not for a sender whose answers are merged here.
     fn answer(
         &mut self,
         (now_ns, port): (u64, Port),
@@ -315,47 +314,47 @@ impl Tables {
             return Some(Decision::Pass);
         }
         if !sender.member(ip.source).is_some_and(|member| is_among(&member.ports, port)) {
-            self.counters.count(Counter::AnswerRefused);
+            self.counters.count(Counter::AnswerDropped);
             return Some(Decision::Drop);
         }
         if !is_intact() {
-            self.counters.count(Counter::Damaged);
+            self.counters.count(Counter::IcrcError);
             return Some(Decision::Drop);
         }
         let mut patch = Patch { source: Some(sender.merging.virtual_address), ..Patch::default() };
         let counter = match headers.aeth {
             Some(aeth) => match sender.merger.answer(now_ns, ip.source, bth.psn, aeth) {
-                Merged::Tell { psn, aeth } => {
+                Merged::Forward { psn, aeth } => {
                     (patch.psn, patch.aeth) = (Some(psn), Some(aeth));
                     match aeth.syndrome {
-                        Syndrome::Ack(_) => Counter::AckTold,
-                        Syndrome::ReceiverNotReady(_) => Counter::NotReadyTold,
-                        _ => Counter::NakTold,
+                        Syndrome::Ack(_) => Counter::AckForwarded,
+                        Syndrome::ReceiverNotReady(_) => Counter::RnrNakForwarded,
+                        _ => Counter::NakForwarded,
                     }
                 }
-                Merged::Hold => Counter::AnswerHeld,
-                Merged::Foreign => Counter::AnswerRefused,
+                Merged::Suppress => Counter::AnswerSuppressed,
+                Merged::Unknown => Counter::AnswerDropped,
             },
             None => match sender.merger.notify(now_ns, ip.source) {
-                Some(true) => Counter::NotificationTold,
-                Some(false) => Counter::NotificationHeld,
-                None => Counter::AnswerRefused,
+                Some(true) => Counter::CnpForwarded,
+                Some(false) => Counter::CnpSuppressed,
+                None => Counter::AnswerDropped,
             },
         };
         self.counters.count(counter);
-        use Counter::{AnswerHeld, AnswerRefused, NotificationHeld};
+        use Counter::{AnswerDropped, AnswerSuppressed, CnpSuppressed};
         Some(match counter {
-            AnswerHeld | AnswerRefused | NotificationHeld => Decision::Drop,
+            AnswerSuppressed | AnswerDropped | CnpSuppressed => Decision::Drop,
             _ => Decision::Change(patch),
         })
     }
 }
 
 impl Branch {
-    /// What a packet becomes on this branch. `None`: a WRITE to memory that is not in the tables.
+    /// The rewrite of a packet for this branch. `None`: a WRITE to memory that is not in the tables.
     #[must_use]
     pub fn patch(&self, headers: &Headers) -> Option<Patch> {
-        // Like a router: or what goes in a circle would never end.
+        // As a router does, so that loops end.
         let hop_limit = Some(headers.ip.hop_limit.saturating_sub(1));
         let mut patch = Patch { target: Some(self.target), hop_limit, ..Patch::default() };
         let Some(rewriting) = &self.rewriting else {
@@ -363,7 +362,7 @@ impl Branch {
         };
         patch.target_qpn = Some(rewriting.qpn);
         patch.psn = Some(headers.bth.psn.plus(rewriting.psn_offset));
-        // Nobody looks at the address of a WRITE of nothing, often sent for its immediate alone.
+        // A WRITE of 0 bytes, often sent for its immediate alone, has no address to translate.
         if let Some(reth) = headers.reth.filter(|reth| reth.bytes > 0) {
             let mut regions = rewriting.regions.iter();
             let translated = regions.find_map(|region| region.translate(reth.address, reth.bytes));

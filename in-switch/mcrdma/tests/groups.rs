@@ -1,14 +1,13 @@
 //! Groups from end to end: real packets through switches, by any way, with faults at every link.
 
-mod world;
-
 use mcrdma::{
     Counter,
     plan::{Device, Node, Topology},
 };
 use proptest::prelude::*;
 use roce::rc::{Completion, Kind, RequesterConfig, Status};
-use world::{Faults, MTU_BYTES, NO_FAULTS, VIRTUAL_START, World};
+
+use crate::world::{Faults, MTU_BYTES, NO_FAULTS, VIRTUAL_START, World};
 
 fn config() -> RequesterConfig {
     RequesterConfig {
@@ -111,7 +110,7 @@ fn each_link_carries_a_message_once() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// Whatever links do, in the end all members have all bytes, each message once, in order.
+/// Under any faults of links, in the end all members have all bytes, each message once, in order.
     #[test]
     fn all_members_get_all_messages(
         members in prop::sample::subsequence(&ALL[..], 1..=7),
@@ -156,7 +155,7 @@ fn a_member_that_is_not_ready_is_waited_for() {
     let mut world = racks(&["b1", "a2"], false, NO_FAULTS, 3);
     let sent = vec![Message { is_write: false, bytes: 1000, immediate: None }; 3];
     send_all(&mut world, 0, &sent);
-    // One member has posted nothing yet.
+    // One member has posted no receive yet.
     let late = &mut world.receivers[0];
     let peer = late.responder.clone();
     late.responder = roce::rc::Responder::new(MTU_BYTES, first_of(&peer), 1);
@@ -167,7 +166,7 @@ fn a_member_that_is_not_ready_is_waited_for() {
     assert!(world.run(HOUR_NS));
     check_all(&mut world, 0, &sent);
     let (switch, _) = world.first_switch(0);
-    assert!(world.switches[&switch].tables.counters.counted(Counter::NotReadyTold) > 0);
+    assert!(world.switches[&switch].tables.counters.counted(Counter::RnrNakForwarded) > 0);
 }
 
 fn first_of(responder: &roce::rc::Responder) -> roce::Serial {

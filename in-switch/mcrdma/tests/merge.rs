@@ -1,4 +1,4 @@
-//! Many answers as one: the paper's examples, and where it has to be done differently.
+//! Merging: the paper's examples, and where the rules differ from it.
 
 use std::net::IpAddr;
 
@@ -28,7 +28,7 @@ fn aeth(syndrome: Syndrome, msn: u32) -> Aeth {
     Aeth { syndrome, msn: Serial::new(msn) }
 }
 
-/// Three members that have acknowledged up to these packets, and so many messages.
+/// Three members that have acknowledged up to these packets, and ten times as many messages.
 fn three(acks: [u32; 3]) -> Merger {
     let mut merger = Merger::new(&merging(3, 1));
     for (number, ack) in (1..).zip(acks) {
@@ -37,8 +37,8 @@ fn three(acks: [u32; 3]) -> Merger {
     merger
 }
 
-fn tell(syndrome: Syndrome, psn: u32, msn: u32) -> Merged {
-    Merged::Tell { psn: Serial::new(psn), aeth: aeth(syndrome, msn) }
+fn forward(syndrome: Syndrome, psn: u32, msn: u32) -> Merged {
+    Merged::Forward { psn: Serial::new(psn), aeth: aeth(syndrome, msn) }
 }
 
 fn answer(merger: &mut Merger, from: u8, syndrome: Syndrome, psn: u32) -> Merged {
@@ -48,43 +48,43 @@ fn answer(merger: &mut Merger, from: u8, syndrome: Syndrome, psn: u32) -> Merged
 #[test]
 fn examples_of_the_paper() {
     // Section IV-C: records 4, 2, 5 and an ACK of 4 from the second.
-    assert_eq!(answer(&mut three([4, 2, 5]), 2, ACK, 4), tell(ACK, 4, 40));
+    assert_eq!(answer(&mut three([4, 2, 5]), 2, ACK, 4), forward(ACK, 4, 40));
     // Records 1, 2, 5 and a NAK of 4 from the second: min{3, 1, 2, 5} + 1.
-    assert_eq!(answer(&mut three([1, 2, 5]), 2, NAK, 4), tell(NAK, 2, 10));
+    assert_eq!(answer(&mut three([1, 2, 5]), 2, NAK, 4), forward(NAK, 2, 10));
 }
 
 #[test]
 fn an_ack_that_moves_the_group_on_is_told_though_it_is_not_the_smallest() {
     // The group moves from 2 to 4, with what the first has completed.
-    assert_eq!(answer(&mut three([4, 2, 5]), 2, ACK, 9), tell(ACK, 4, 40));
+    assert_eq!(answer(&mut three([4, 2, 5]), 2, ACK, 9), forward(ACK, 4, 40));
 }
 
 #[test]
 fn answers_that_were_overtaken_take_nothing_back() {
     let mut merger = three([4, 4, 4]);
-    assert_eq!(answer(&mut merger, 1, ACK, 2), Merged::Hold);
-    assert_eq!(answer(&mut merger, 1, NAK, 2), Merged::Hold);
+    assert_eq!(answer(&mut merger, 1, ACK, 2), Merged::Suppress);
+    assert_eq!(answer(&mut merger, 1, NAK, 2), Merged::Suppress);
     answer(&mut merger, 2, ACK, 9);
     answer(&mut merger, 3, ACK, 9);
-    assert_eq!(answer(&mut merger, 1, ACK, 9), tell(ACK, 9, 90));
+    assert_eq!(answer(&mut merger, 1, ACK, 9), forward(ACK, 9, 90));
 }
 
 #[test]
 fn numbers_are_compared_across_the_wrap() {
     let mut merger = Merger::new(&merging(2, Serial::COUNT - 2));
     let last = Serial::COUNT - 1;
-    assert_eq!(answer(&mut merger, 1, ACK, 1), Merged::Hold);
-    let told = merger.answer(0, member(2), Serial::new(last), aeth(ACK, 3));
-    assert_eq!(told, tell(ACK, last, 3));
-    assert_eq!(answer(&mut merger, 2, ACK, 0), tell(ACK, 0, 3));
+    assert_eq!(answer(&mut merger, 1, ACK, 1), Merged::Suppress);
+    let forwarded = merger.answer(0, member(2), Serial::new(last), aeth(ACK, 3));
+    assert_eq!(forwarded, forward(ACK, last, 3));
+    assert_eq!(answer(&mut merger, 2, ACK, 0), forward(ACK, 0, 3));
 }
 
 #[test]
 fn a_repeated_ack_of_the_slowest_is_told() {
-    // The sender repeats since it never heard the last answer.
+    // The sender retransmits because the last answer was lost.
     let mut merger = three([4, 4, 9]);
-    assert_eq!(answer(&mut merger, 1, ACK, 4), tell(ACK, 4, 40));
-    assert_eq!(answer(&mut merger, 3, ACK, 9), Merged::Hold);
+    assert_eq!(answer(&mut merger, 1, ACK, 4), forward(ACK, 4, 40));
+    assert_eq!(answer(&mut merger, 3, ACK, 9), Merged::Suppress);
 }
 
 #[test]
@@ -92,58 +92,58 @@ fn naks_of_the_same_loss_are_told_once() {
     let mut merger = three([4, 4, 9]);
     let mut nak =
         |from, psn, now_ns| merger.answer(now_ns, member(from), Serial::new(psn), aeth(NAK, 40));
-    assert_eq!(nak(1, 5, 0), tell(NAK, 5, 40));
-    assert_eq!(nak(2, 5, 1000), Merged::Hold);
-    assert_eq!(nak(3, 10, 2000), Merged::Hold);
-    assert_eq!(nak(2, 5, HOLD_NS), tell(NAK, 5, 40));
+    assert_eq!(nak(1, 5, 0), forward(NAK, 5, 40));
+    assert_eq!(nak(2, 5, 1000), Merged::Suppress);
+    assert_eq!(nak(3, 10, 2000), Merged::Suppress);
+    assert_eq!(nak(2, 5, HOLD_NS), forward(NAK, 5, 40));
 }
 
 #[test]
 fn a_nak_that_was_held_is_told_when_the_group_has_come_there() {
     let mut merger = three([4, 4, 9]);
-    assert_eq!(answer(&mut merger, 1, NAK, 5), tell(NAK, 5, 40));
-    // The third misses its next, too, and will not say so again.
-    assert_eq!(answer(&mut merger, 3, NAK, 10), Merged::Hold);
-    assert_eq!(answer(&mut merger, 1, ACK, 12), Merged::Hold);
-    assert_eq!(answer(&mut merger, 2, ACK, 12), tell(NAK, 10, 90));
-    // What it has got since is not asked for.
+    assert_eq!(answer(&mut merger, 1, NAK, 5), forward(NAK, 5, 40));
+    // The third misses its next packet, too, and will not repeat its NAK.
+    assert_eq!(answer(&mut merger, 3, NAK, 10), Merged::Suppress);
+    assert_eq!(answer(&mut merger, 1, ACK, 12), Merged::Suppress);
+    assert_eq!(answer(&mut merger, 2, ACK, 12), forward(NAK, 10, 90));
+    // What it has received since is not sent again.
     let mut merger = three([4, 4, 9]);
     answer(&mut merger, 1, NAK, 5);
     answer(&mut merger, 3, NAK, 10);
     answer(&mut merger, 3, ACK, 12);
     answer(&mut merger, 1, ACK, 12);
-    assert_eq!(answer(&mut merger, 2, ACK, 12), tell(ACK, 12, 120));
+    assert_eq!(answer(&mut merger, 2, ACK, 12), forward(ACK, 12, 120));
 }
 
 #[test]
 fn who_is_not_ready_is_waited_for_at_the_groups_number() {
     let mut merger = three([4, 2, 5]);
     let (short, long) = (Syndrome::ReceiverNotReady(1), Syndrome::ReceiverNotReady(20));
-    assert_eq!(answer(&mut merger, 3, short, 6), tell(short, 3, 20));
-    // Only a longer time is news.
-    assert_eq!(answer(&mut merger, 1, short, 5), Merged::Hold);
-    assert_eq!(answer(&mut merger, 1, long, 5), tell(long, 3, 20));
-    assert_eq!(answer(&mut merger, 3, short, 6), Merged::Hold);
+    assert_eq!(answer(&mut merger, 3, short, 6), forward(short, 3, 20));
+    // Only a longer time is forwarded.
+    assert_eq!(answer(&mut merger, 1, short, 5), Merged::Suppress);
+    assert_eq!(answer(&mut merger, 1, long, 5), forward(long, 3, 20));
+    assert_eq!(answer(&mut merger, 3, short, 6), Merged::Suppress);
 }
 
 #[test]
 fn other_errors_end_the_connection_and_acknowledge_nothing_more() {
     let refused = Syndrome::Nak(NakCode::RemoteAccess);
-    assert_eq!(answer(&mut three([4, 2, 5]), 3, refused, 6), tell(refused, 3, 20));
-    assert_eq!(answer(&mut three([4, 2, 5]), 3, Syndrome::Reserved(0x45), 6), Merged::Foreign);
+    assert_eq!(answer(&mut three([4, 2, 5]), 3, refused, 6), forward(refused, 3, 20));
+    assert_eq!(answer(&mut three([4, 2, 5]), 3, Syndrome::Reserved(0x45), 6), Merged::Unknown);
 }
 
 #[test]
 fn the_fewest_credits_are_told() {
     let mut merger = Merger::new(&merging(2, 1));
     answer(&mut merger, 1, Syndrome::Ack(3), 5);
-    assert_eq!(answer(&mut merger, 2, Syndrome::Ack(31), 7), tell(Syndrome::Ack(3), 5, 50));
+    assert_eq!(answer(&mut merger, 2, Syndrome::Ack(31), 7), forward(Syndrome::Ack(3), 5, 50));
 }
 
 #[test]
 fn strangers_say_nothing() {
     let mut merger = three([4, 2, 5]);
-    assert_eq!(answer(&mut merger, 9, ACK, 100), Merged::Foreign);
+    assert_eq!(answer(&mut merger, 9, ACK, 100), Merged::Unknown);
     assert_eq!(merger.notify(0, member(9)), None);
 }
 
@@ -153,31 +153,31 @@ fn each_members_numbers_are_its_own() {
     merging.members[1].psn_offset = Serial::COUNT - 50;
     let mut merger = Merger::new(&merging);
     answer(&mut merger, 1, ACK, 103);
-    assert_eq!(answer(&mut merger, 2, ACK, 52), tell(ACK, 102, 520));
+    assert_eq!(answer(&mut merger, 2, ACK, 52), forward(ACK, 102, 520));
 }
 
 #[test]
 fn without_its_slowest_member_a_group_goes_on() {
     let mut merger = three([4, 2, 5]);
     assert!(merger.remove(member(2)) && !merger.remove(member(2)));
-    assert_eq!(answer(&mut merger, 1, ACK, 4), tell(ACK, 4, 40));
-    assert_eq!(answer(&mut merger, 2, ACK, 4), Merged::Foreign);
+    assert_eq!(answer(&mut merger, 1, ACK, 4), forward(ACK, 4, 40));
+    assert_eq!(answer(&mut merger, 2, ACK, 4), Merged::Unknown);
     assert!(merger.remove(member(1)) && !merger.remove(member(3)), "the last stays");
 }
 
 #[test]
 fn the_sender_hears_as_many_notifications_as_the_most_congested_member_sent() {
     let mut merger = Merger::new(&merging(3, 0));
-    let mut told = 0;
+    let mut forwarded = 0;
     for at in 0..20 {
         for from in 1..=3 {
             // The third is congested half as often.
             if from < 3 || at % 2 == 0 {
-                told += u32::from(merger.notify(at * 50_000, member(from)).unwrap());
+                forwarded += u32::from(merger.notify(at * 50_000, member(from)).unwrap());
             }
         }
     }
-    assert_eq!(told, 20);
+    assert_eq!(forwarded, 20);
     assert_eq!(merger.notify(WINDOW_NS, member(3)), Some(true), "a new window");
     let mut all = Merger::new(&Merging { all_notifications: true, ..merging(3, 0) });
     let heard = (1..=3).filter(|&from| all.notify(0, member(from)).unwrap());
@@ -195,8 +195,8 @@ fn answers() -> impl Strategy<Value = (u8, u32, Syndrome)> {
 }
 
 proptest! {
-    /// In whatever order answers come, the sender never takes for received what a member has not
-    /// acknowledged, and in the end knows all that all have.
+/// In whatever order answers arrive, nothing is acknowledged to the sender that a member has not
+    /// acknowledged, and in the end all is that all have.
     #[test]
     fn nothing_is_acknowledged_that_somebody_lacks(
         first in prop_oneof![Just(0_u32), Just(Serial::COUNT - 30)],
@@ -205,24 +205,24 @@ proptest! {
         let mut merger = Merger::new(&merging(4, first));
         let first = Serial::new(first);
         let mut has = [0_u32; 4];
-        let mut told = 0;
+        let mut forwarded = 0;
         for (now, (from, to, syndrome)) in (0..).zip(answers) {
             let is_ack = matches!(syndrome, Syndrome::Ack(_));
             let psn = first.plus(to).minus(u32::from(is_ack));
             let has_now = &mut has[usize::from(from) - 1];
             *has_now = to.max(*has_now);
             let least = has.into_iter().min().unwrap();
-            if let Merged::Tell { psn, aeth } =
+            if let Merged::Forward { psn, aeth } =
                 merger.answer(now * 1000, member(from), psn, aeth(syndrome, 0))
             {
                 let is_ack = matches!(aeth.syndrome, Syndrome::Ack(_));
                 let place = psn.plus(u32::from(is_ack)).ahead_of(first);
                 prop_assert_eq!(place, least as i32);
-                told = place;
+                forwarded = place;
             }
-            prop_assert!(told <= least as i32);
-            if told < least as i32 {
-                prop_assert!(false, "the group has {} and the sender knows of {}", least, told);
+            prop_assert!(forwarded <= least as i32);
+            if forwarded < least as i32 {
+                prop_assert!(false, "the group has {} and the sender knows of {}", least, forwarded);
             }
         }
     }

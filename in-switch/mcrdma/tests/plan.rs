@@ -1,4 +1,4 @@
-//! Where paths part: known topologies, and any that can be made up.
+//! Where paths diverge: known topologies, and generated ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ fn nodes(topology: &Topology, names: &[&str]) -> Vec<Node> {
     names.iter().map(|name| topology.find(name).unwrap()).collect()
 }
 
-/// For each switch that copies, where its copies go and whom they are for.
+/// For each switch that copies, each copy's next nodes and members.
 fn forks(topology: &Topology, sender: &str, members: &[&str]) -> Vec<(String, Vec<String>)> {
     let tree = plan(topology, topology.find(sender).unwrap(), &nodes(topology, members)).unwrap();
     let names = |nodes: &[Node]| {
@@ -67,7 +67,7 @@ fn equal_paths_stay_together_where_their_sets_are_the_same() {
     let [both, core] = ["aggregation-0-0|aggregation-0-1", "aggregation-3-0"];
     let forks = forks(&fat, "h0", &["h4", "h12", "h14"]);
     assert_eq!(forks[0], fork("edge-0-0", &[&format!("{both}: h4|h12|h14")]));
-    // Each of the two aggregation switches, then each of the cores, has to know the group.
+    // Each of the two aggregation switches, then each of the cores, needs an entry.
     let at =
         |name: &str| forks.iter().find(|(switch, _)| switch == name).map(|(_, ways)| &ways[..]);
     assert_eq!(at("aggregation-0-0"), None, "nobody parts there");

@@ -1,4 +1,4 @@
-//! What tables take and refuse, and frames that are nobody's.
+//! What tables accept and refuse, and frames of no group.
 
 use std::net::IpAddr;
 
@@ -126,10 +126,13 @@ fn copies_of_all_groups_are_counted_and_refused_with_the_number() {
     tables.insert(key(8), replication([2]), None).unwrap();
     let full = tables.insert(key(9), replication(hosts()), None).unwrap_err();
     let free = MEMBERS_MAX - 1;
-    assert_eq!(full, Refused::NoRoom { key: key(9), what: "copies", count: MEMBERS_MAX, free });
+    assert_eq!(
+        full,
+        Refused::CapacityExceeded { key: key(9), what: "copies", count: MEMBERS_MAX, free }
+    );
     assert_eq!(
         full.to_string(),
-        "group 10.0.0.1/0x9: 64 copies, and this switch has room for 63 more; at most 262144 for \
+        "group 10.0.0.1/0x9: 64 copies, and this switch has capacity for 63 more; at most 262144 for \
          all its groups together: remove groups that are no longer used"
     );
     tables.insert(key(9), replication(hosts().skip(1)), None).unwrap();
@@ -208,13 +211,13 @@ fn answer(source: u8, psn: u32) -> Headers {
     headers
 }
 
-/// Another connection may have got the number of a queue pair whose group is still there.
+/// Another connection may reuse the number of a queue pair whose group is still there.
 #[test]
 fn answers_of_others_than_members_pass_untouched() {
     let mut switch = switch();
     for psn in [0, 5, 0xff_0000] {
         let mut own = frame(&answer(4, psn), b"");
-        // Whether it is intact is for who gets it.
+        // Its ICRC is checked by its receiver.
         own[14 + 20 + 8 + 9] ^= (psn & 1) as u8;
         let before = own.clone();
         assert_eq!(handle(&mut switch, &mut own), (Verdict::Pass, 0));
@@ -227,7 +230,7 @@ fn answers_of_others_than_members_pass_untouched() {
     assert_eq!(switch.tables.counters.counted(Counter::AnswerForeign), 4);
 }
 
-/// The sender would take it for what all have said.
+/// The sender would take it for an answer of all members.
 #[test]
 fn who_was_taken_out_or_borrows_the_virtual_address_is_not_heard() {
     let mut switch = switch();
@@ -235,12 +238,12 @@ fn who_was_taken_out_or_borrows_the_virtual_address_is_not_heard() {
     for source in [2, 250] {
         assert_eq!(handle(&mut switch, &mut frame(&answer(source, 5), b"")), (Verdict::Drop, 0));
     }
-    assert_eq!(switch.tables.counters.counted(Counter::AnswerRefused), 2);
+    assert_eq!(switch.tables.counters.counted(Counter::AnswerDropped), 2);
     assert_eq!(handle(&mut switch, &mut frame(&answer(3, 5), b"")), (Verdict::Pass, 0));
-    assert_eq!(switch.tables.counters.counted(Counter::AckTold), 1);
+    assert_eq!(switch.tables.counters.counted(Counter::AckForwarded), 1);
 }
 
-/// Each copy may pass one router less, so that what goes in a circle ends.
+/// Each copy has a hop limit one lower, so that loops end.
 #[test]
 fn copies_may_pass_one_router_less_and_the_last_is_not_copied() {
     let mut switch = switch();
@@ -285,14 +288,14 @@ fn groups_and_answers_come_in_at_their_ports_alone() {
     }
     let counted = |switch: &Switch, counter| switch.tables.counters.counted(counter);
     assert_eq!(counted(&switch, Counter::RequestMisplaced), 2);
-    assert_eq!(counted(&switch, Counter::AnswerRefused), 3);
-    assert_eq!(counted(&switch, Counter::AnswerHeld), 1);
+    assert_eq!(counted(&switch, Counter::AnswerDropped), 3);
+    assert_eq!(counted(&switch, Counter::AnswerSuppressed), 1);
     // Routes change.
     let moved = [Source { address: address(2), psn_offset: 0, ports: vec![5] }];
     assert_eq!(switch.tables.relocate(key(9), &moved), Ok(true));
     assert_eq!(handle_at(&mut switch, 2, &mut frame(&answer(2, 6), b"")).0, Verdict::Drop);
     assert_eq!(handle_at(&mut switch, 5, &mut frame(&answer(2, 6), b"")).0, Verdict::Drop);
-    assert_eq!(counted(&switch, Counter::AnswerRefused), 4);
+    assert_eq!(counted(&switch, Counter::AnswerDropped), 4);
     let many = [Source { ports: (1..18).collect(), ..moved[0].clone() }];
     let refused = Refused::Ports { key: key(9), count: 17 };
     assert_eq!(switch.tables.relocate(key(9), &many), Err(refused));
@@ -309,7 +312,7 @@ fn copies_that_cannot_be_handed_on_are_counted() {
 }
 
 proptest! {
-    /// Whatever comes, nothing panics, and only what the sender sent is copied.
+/// Arbitrary frames cause no panic, and only the sender's are copied.
     #[test]
     fn any_bytes_are_some_frame(
         kind in prop::sample::select(vec![[8, 0], [0x86, 0xdd], [8, 6], [0, 0]]),

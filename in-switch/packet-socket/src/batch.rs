@@ -1,4 +1,4 @@
-//! Many frames in one system call, with what the kernel says of each.
+//! Many frames in one system call, with their metadata.
 
 use std::{
     io,
@@ -8,16 +8,16 @@ use std::{
 
 use crate::offload::{OFFLOAD_BYTES, Offload};
 
-/// Frames that can be received in one go.
+/// Frames received by one system call.
 pub const BATCH: usize = 32;
-/// The longest frame, if it is still to be cut into packets.
+/// The longest frame, before segmentation.
 const FRAME_BYTES_MAX: usize = 65_536 + 256;
 const ADDRESSES_BYTES: usize = 12;
 const TAG_BYTES: usize = 4;
 /// Room for a tag that is put back, for the offload header, and for the frame.
 const PLACE_BYTES: usize = TAG_BYTES + OFFLOAD_BYTES + FRAME_BYTES_MAX;
 
-/// What has been received, in memory that is used again.
+/// Received frames, in memory that is reused.
 pub struct Batch {
     room: Vec<u8>,
     frames: Vec<(Offload, Range<usize>)>,
@@ -46,7 +46,7 @@ impl Batch {
         self.frames.len()
     }
 
-    /// Receives what there is without waiting. Answers how many frames that is.
+    /// Receives what there is without waiting. Returns the number of frames.
     pub(crate) fn receive(&mut self, socket: &OwnedFd) -> io::Result<usize> {
         self.frames.clear();
         // Filled with zeros only once.
@@ -60,7 +60,7 @@ impl Batch {
         Ok(self.frames.len())
     }
 
-    /// What was received at a place: puts back the VLAN tag that the kernel took out.
+    /// Keeps the frame at a place, with the VLAN tag that the kernel has removed.
     fn keep(&mut self, place: usize, bytes: usize, tag: Option<[u8; TAG_BYTES]>) {
         let begin = place * PLACE_BYTES + TAG_BYTES;
         let Some(frame_bytes) = bytes.checked_sub(OFFLOAD_BYTES) else { return };
@@ -95,7 +95,7 @@ impl Control {
         u32::from_ne_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
     }
 
-    /// The VLAN tag that the kernel took out of the frame, as it was on the wire.
+    /// The VLAN tag that the kernel has removed from the frame, as it was on the wire.
     fn tag(&self) -> Option<[u8; TAG_BYTES]> {
         // A size_t, the level and the type.
         let level_at = size_of::<usize>();
@@ -117,8 +117,8 @@ impl Control {
     }
 }
 
-/// Receives what there is without waiting: each into its place in `room`, behind the room for a tag.
-/// Answers how many.
+/// Receives what there is without waiting: each frame at its place in `room`, behind space for a tag.
+/// Returns the number of frames.
 fn receive_many(
     socket: &OwnedFd,
     room: &mut [u8],

@@ -1,4 +1,4 @@
-//! A network interface, by a packet socket of its own.
+//! A network interface, by a packet socket.
 
 use std::{
     io::{self, IoSlice},
@@ -25,7 +25,7 @@ pub struct InterfaceError {
     pub source: io::Error,
 }
 
-/// All frames that come in at an interface, and frames that leave by it.
+/// Receives all frames of an interface, and sends frames.
 ///
 /// One thread may receive while others send.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Opens an interface by its name. Frames that leave by it are not seen; those for others are,
-    /// if `promiscuous`.
+    /// Opens an interface by its name. Outgoing frames are not received; frames for other hosts are if
+    /// `promiscuous`.
     pub fn open(name: &str, promiscuous: bool) -> Result<Self, InterfaceError> {
         let failed =
             |step| move |source: io::Error| InterfaceError { name: name.to_owned(), step, source };
@@ -67,7 +67,7 @@ impl Interface {
         Ok(interface)
     }
 
-    /// The interface's number.
+    /// The interface's index.
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index
@@ -79,22 +79,22 @@ impl Interface {
         self.mac
     }
 
-    /// Makes room for frames that have not been read yet: for so many bytes, or as many as this process may
-    /// have. Answers for how many; the kernel counts its own notes on each frame, too.
+    /// Sets the receive buffer's size, or the largest that this process may have. Returns the size, in which the
+    /// kernel counts its bookkeeping of each frame, too.
     ///
     /// Errors: the system refuses.
     pub fn reserve(&self, bytes: usize) -> io::Result<usize> {
         use rustix::net::sockopt::{
             set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, socket_recv_buffer_size,
         };
-        // More than everybody may have takes CAP_NET_ADMIN.
+        // Beyond net.core.rmem_max this needs CAP_NET_ADMIN.
         if set_socket_recv_buffer_size_force(&self.socket, bytes).is_err() {
             set_socket_recv_buffer_size(&self.socket, bytes)?;
         }
         Ok(socket_recv_buffer_size(&self.socket)?)
     }
 
-    /// The most bytes that a frame may have behind its Ethernet header.
+    /// The interface's MTU.
     ///
     /// Errors: the interface is gone.
     pub fn mtu_bytes(&self) -> io::Result<u32> {
@@ -144,10 +144,9 @@ impl Interface {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Sends a frame, from its Ethernet header on, with what is still to be done to it. Waits neither
-    /// for room nor for anybody.
+    /// Sends a frame, from its Ethernet header on, with its offloads. Does not block.
     ///
-    /// Errors: the interface is down or gone, the frame is too long, or there is no room now
+    /// Errors: the interface is down or gone, the frame is too long, or the buffer is full
     /// ([`io::ErrorKind::WouldBlock`], ENOBUFS).
     pub fn send(&self, offload: Offload, frame: &[u8]) -> io::Result<()> {
         let parts = [IoSlice::new(offload.as_bytes()), IoSlice::new(frame)];
@@ -156,8 +155,7 @@ impl Interface {
         Ok(())
     }
 
-    /// Receives what has come, in `batch`, and answers how many frames that is. Waits for so long
-    /// if there is nothing.
+    /// Receives frames into `batch`, and returns their number. Waits up to `patience` if there are none.
     ///
     /// Errors: the interface is down or gone.
     pub fn receive(&self, batch: &mut Batch, patience: Duration) -> io::Result<usize> {
@@ -172,7 +170,7 @@ impl Interface {
     }
 }
 
-/// All frames of a protocol, in the network's order, at an interface.
+/// The address of all frames of a protocol, in network byte order, at an interface.
 const fn link_address(protocol: u16, index: i32) -> libc::sockaddr_ll {
     libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,

@@ -1,7 +1,7 @@
 //! Ethernet frames to and from a network interface, through packet sockets (Linux, `packet(7)`).
 //!
-//! What the kernel would do with the frames it still does: a packet socket sees copies of what comes
-//! in, before the kernel's own network stack. Needs CAP_NET_RAW.
+//! A packet socket gets a copy of each received frame; the kernel's network stack still handles the original.
+//! Needs CAP_NET_RAW.
 
 mod batch;
 mod interface;

@@ -1,16 +1,15 @@
-//! What is still to be done to a frame.
+//! Offloads of a frame.
 
 pub(crate) const OFFLOAD_BYTES: usize = 10;
 
-/// What a frame's sender left to the network card: a checksum, or to cut it into packets.
-///
-/// Between interfaces of one machine frames travel with such work undone; it has to go on with them.
-/// The kernel's `virtio_net_hdr`.
+/// Offloads of a frame that have not been carried out: checksum, segmentation (the kernel's
+/// `virtio_net_hdr`). Virtual interfaces deliver frames with offloads pending, which have to be forwarded
+/// with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offload([u8; OFFLOAD_BYTES]);
 
 impl Offload {
-    /// Everything in the frame is as it has to be.
+    /// None pending.
     pub const NONE: Self = Self([0; OFFLOAD_BYTES]);
     const NEEDS_CHECKSUM: u8 = 1;
 
@@ -22,7 +21,7 @@ impl Offload {
         &self.0
     }
 
-    /// The frame has become longer before what is to be done.
+    /// The same, for a frame into which bytes were inserted before the checksum's start.
     pub(crate) fn moved(mut self, bytes: u16) -> Self {
         if self.0[0] & Self::NEEDS_CHECKSUM != 0 {
             let start = u16::from_ne_bytes([self.0[6], self.0[7]]) + bytes;

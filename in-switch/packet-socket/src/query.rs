@@ -1,5 +1,4 @@
-//! What the kernel says of an interface, by `ioctl` (`netdevice(7)`): in the network namespace of the
-//! socket that it is asked by.
+//! Properties of an interface, by `ioctl` (`netdevice(7)`), in the network namespace of the socket.
 
 use std::{
     io,
@@ -11,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice::name_to_ind
 /// Length of an Ethernet address.
 const MAC_BYTES: usize = 6;
 
-/// The Ethernet address of an interface of this thread's network namespace. Takes no privilege.
+/// The Ethernet address of an interface of this thread's network namespace. Needs no privilege.
 ///
 /// Errors: there is no such interface, or it is no Ethernet interface; both name it.
 pub fn ethernet_address(interface: &str) -> io::Result<[u8; MAC_BYTES]> {
@@ -36,7 +35,7 @@ pub(crate) fn mac(socket: impl AsFd, name: &str) -> io::Result<[u8; MAC_BYTES]> 
     Ok(mac)
 }
 
-/// The most bytes that a frame may have behind its Ethernet header.
+/// An interface's MTU.
 pub(crate) fn mtu_bytes(socket: impl AsFd, name: &str) -> io::Result<u32> {
     let answer = ask(socket, name, libc::SIOCGIFMTU)?;
     // SAFETY: the kernel has just written this member of the union.

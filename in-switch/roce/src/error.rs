@@ -1,13 +1,13 @@
-//! What is wrong with a packet.
+//! Errors of packets.
 
-/// Why something is no packet of ours, or cannot be made one.
+/// Why a packet cannot be parsed, written or patched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// It is no RoCEv2: another protocol or port.
+    /// Not RoCEv2: another protocol or port.
     #[error("no RoCEv2 packet: {0}")]
     Foreign(&'static str),
-    /// A fragment, of which nobody can say what it carries.
+    /// An IP fragment.
     #[error("a fragment of an IP packet")]
     Fragment,
     /// It ends within this.
@@ -16,18 +16,18 @@ pub enum Malformed {
     /// Lengths that contradict each other.
     #[error("the lengths of the {0} do not fit")]
     Length(&'static str),
-    /// An opcode that is not known here.
-    #[error("opcode {0:#04x} is not known here")]
+    /// An unsupported opcode.
+    #[error("opcode {0:#04x} is not supported")]
     Opcode(u8),
-    /// A header that the opcode asks for was not given, or one that it has no room for.
+    /// An extended header is missing, or is not one of the opcode's.
     #[error("the opcode and the extended headers do not fit: {0}")]
     Headers(&'static str),
     /// Addresses of different families.
     #[error("the addresses are of different families")]
     Families,
-    /// There is no room for it.
-    #[error("no room: it takes {needed} bytes")]
-    NoRoom {
+    /// The buffer is too small.
+    #[error("the buffer is too small: it takes {needed} bytes")]
+    BufferTooSmall {
         /// How many bytes it takes.
         needed: usize,
     },

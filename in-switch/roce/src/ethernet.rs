@@ -1,6 +1,6 @@
 //! Ethernet frames: their header, and the addresses in it.
 
-/// Length of an Ethernet header. Frames with VLAN tags are foreign here.
+/// Length of an Ethernet header. VLAN tags are not supported.
 pub const ETHERNET_BYTES: usize = 14;
 /// Type of frames with IPv4 packets.
 pub const TYPE_IPV4: u16 = 0x0800;
@@ -20,7 +20,7 @@ impl core::fmt::Display for Mac {
     }
 }
 
-/// A text that is no Ethernet address.
+/// The text is no Ethernet address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not an Ethernet address such as 02:00:00:00:00:01")]
 pub struct InvalidMac;
@@ -33,7 +33,7 @@ impl core::str::FromStr for Mac {
         let mut digits = text.split(':');
         for byte in &mut bytes {
             let pair = digits.next().filter(|pair| pair.len() == 2).ok_or(InvalidMac)?;
-            // A sign is taken for a part of the number otherwise.
+            // from_str_radix accepts a sign.
             let is_hex = pair.bytes().all(|digit| digit.is_ascii_hexdigit());
             *byte = u8::from_str_radix(pair, 16).ok().filter(|_| is_hex).ok_or(InvalidMac)?;
         }

@@ -1,11 +1,10 @@
-//! What fuzzers feed (`./dev fuzz`): packets as networks bring them.
+//! Fuzz target (`./dev fuzz`): arbitrary packets.
 
 use crate::{Headers, ICRC_BYTES, Packet, ShiftTables, icrc};
 use alloc::vec;
 
-/// Parses, and builds again what was understood: that has to be understood alike and, but for what
-/// is reserved, to have the same bytes; its CRC is the old one, updated. True for a packet with the
-/// right CRC.
+/// Parses a packet, and writes it again: that has to parse to the same, with the same bytes except reserved
+/// ones, and its ICRC has to be the incremental update of the old one. True for a packet with a correct ICRC.
 pub fn packets(bytes: &[u8]) -> bool {
     let Ok(packet) = Packet::parse(bytes) else { return false };
     let Headers { ip, bth, .. } = packet.headers;

@@ -9,30 +9,30 @@ pub(crate) const RETH_BYTES: usize = 16;
 /// The base transport header (IBA 9.2). Reserved bits are not kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bth {
-    /// What the packet is.
+    /// Opcode.
     pub opcode: Opcode,
-    /// The receiver's program is to be woken for this message.
+    /// Solicited event: wakes the receiving program.
     pub solicited: bool,
-    /// State of path migration; set where nobody migrates.
+    /// MigReq: state of path migration; set without migration.
     pub migrated: bool,
     /// Bytes behind the payload that make its length a multiple of 4: 0 to 3.
     pub pad_bytes: u8,
-    /// The partition.
+    /// Partition key.
     pub partition: u16,
-    /// Congestion was met on the way (in RoCEv2 the IP header says so).
+    /// FECN; RoCEv2 uses the IP header's ECN instead.
     pub forward_congestion: bool,
-    /// Congestion notification: set in CNPs.
+    /// BECN: set in CNPs.
     pub backward_congestion: bool,
-    /// Number of the queue pair that it is for, of 24 bits.
+    /// Destination queue pair, 24 bits.
     pub target_qpn: u32,
-    /// The receiver is to answer.
+    /// AckReq: the receiver has to answer.
     pub ack_requested: bool,
-    /// The packet's number.
+    /// Packet sequence number.
     pub psn: Serial,
 }
 
 impl Bth {
-    /// A header with the default partition, and all flags clear but that of migration.
+    /// With the default partition and MigReq, all other flags clear.
     #[must_use]
     pub const fn new(opcode: Opcode, target_qpn: u32, psn: Serial) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Bth {
         ]
     }
 
-    /// Errors: an opcode or a version that is not known.
+    /// Errors: unsupported opcode or version.
     pub fn from_bytes(bytes: &[u8; BTH_BYTES]) -> Result<Self, Malformed> {
         let &[
             opcode,
@@ -108,7 +108,7 @@ impl Bth {
     }
 }
 
-/// The RDMA extended header: what memory a WRITE is for (IBA 9.3.3).
+/// The RDMA extended header: the memory of a WRITE (IBA 9.3.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reth {
     /// The receiver's virtual address.
@@ -144,42 +144,41 @@ impl Reth {
 /// The ACK extended header (IBA 9.3.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Aeth {
-    /// What the receiver answers.
+    /// ACK, NAK or RNR NAK.
     pub syndrome: Syndrome,
-    /// How many messages it has completed.
+    /// Message sequence number: messages completed.
     pub msn: Serial,
 }
 
-/// What a receiver answers (IBA table 45).
+/// The syndrome of an answer (IBA table 45).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Syndrome {
-    /// All up to this packet has come. With a code for how many messages it has room for; 31: as
-    /// many as there may be.
+    /// Acknowledges all packets up to this one; with a credit code, 31: no limit.
     Ack(u8),
-    /// No receive is posted: try again after the time that this code stands for (IBA table 46).
+    /// No receive is posted: retry after the time of this code (IBA table 46).
     ReceiverNotReady(u8),
-    /// It has not come, or cannot be taken.
+    /// The packet is missing or refused.
     Nak(NakCode),
-    /// Nothing that is known.
+    /// A reserved value.
     Reserved(u8),
 }
 
-/// Why a packet was not taken (IBA table 47).
+/// NAK codes (IBA table 47).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum NakCode {
-    /// Packets are missing before it: begin again at the number that the answer has.
+    /// PSN sequence error: go back to the answer's PSN.
     Sequence = 0,
-    /// What it asks for makes no sense here.
+    /// Invalid request.
     InvalidRequest = 1,
-    /// It may not touch that memory.
+    /// Remote access error.
     RemoteAccess = 2,
-    /// The receiver has failed.
+    /// Remote operational error.
     RemoteOperational = 3,
 }
 
 impl Syndrome {
-    /// The time that the code of an RNR NAK stands for (IBA table 46).
+    /// The time of an RNR timer code (IBA table 46).
     #[must_use]
     pub const fn not_ready_ns(timer: u8) -> u64 {
         // In units of 10 µs: 655.36 ms, then from 0.01 ms on, doubled in steps of two.

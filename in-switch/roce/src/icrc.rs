@@ -1,13 +1,11 @@
-//! The invariant CRC: in full, and as it becomes when headers change.
+//! The invariant CRC: computed in full, and updated incrementally.
 //!
-//! It is the CRC-32 of Ethernet over eight bytes of ones, the packet from its IP header on with ones
-//! in place of what routers change, and the payload (IBA 7.8.1, annex A17); on the wire its lowest
-//! byte comes first. A switch that gives a copy another address has to change it, since addresses,
-//! queue pair, packet number and RETH are covered (the MC-RDMA paper passes over that).
+//! It is Ethernet's CRC-32 over eight bytes of ones and the packet from its IP header on, with variant fields
+//! masked by ones (IBA 7.8.1, annex A17), least significant byte first. It covers addresses, queue pair,
+//! packet number and RETH, so a switch that rewrites them has to update it (which the MC-RDMA paper omits).
 //!
-//! CRC is linear: what a change of a header does to it is the CRC of the difference, moved on by as
-//! many bytes as follow. So nobody need look at the payload, and a packet that was damaged before
-//! stays one that is seen to be.
+//! A CRC is linear: a change of headers adds the CRC of the difference, advanced over the bytes that follow.
+//! So the payload need not be read, and the CRC of a corrupt packet stays wrong.
 
 use alloc::{boxed::Box, vec};
 
@@ -16,9 +14,9 @@ use crate::{UDP_BYTES, ip};
 /// Length of the CRC at the packet's end.
 pub const ICRC_BYTES: usize = 4;
 
-/// What stands for the local header that RoCEv2 does not have.
+/// In place of the local route header, which RoCEv2 does not have.
 const LOCAL_HEADER: [u8; 8] = [0xff; 8];
-/// All headers up to the BTH, of IPv6.
+/// Headers up to the BTH, with IPv6.
 const MASKED_BYTES_MAX: usize = ip::IPV6_BYTES + UDP_BYTES + crate::BTH_BYTES;
 
 /// The CRC of a packet from its IP header up to where its CRC is, or will be.
@@ -38,14 +36,14 @@ pub fn icrc(packet: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Where the part ends in which something is masked: behind the BTH.
+/// Length of the headers with variant fields: up to the BTH.
 fn masked_bytes(packet: &[u8]) -> usize {
     let is_v6 = packet.first().is_some_and(|first| first >> 4 == 6);
     let ip = if is_v6 { ip::IPV6_BYTES } else { ip::IPV4_BYTES };
     ip + UDP_BYTES + crate::BTH_BYTES
 }
 
-/// Puts ones in place of what routers may change.
+/// Masks variant fields with ones.
 fn mask(headers: &mut [u8]) {
     for &(at, bits) in routers_bits(headers) {
         if let Some(byte) = headers.get_mut(at) {
@@ -54,9 +52,8 @@ fn mask(headers: &mut [u8]) {
     }
 }
 
-/// Bytes of headers, and the bits of them that routers may change: class, hop limit and IPv4's
-/// checksum, or class, flow label and hop limit; the UDP checksum; the BTH's congestion bits and
-/// reserved ones.
+/// Variant fields, as offsets and bits: IPv4's service, TTL and checksum, or IPv6's class, flow label and hop
+/// limit; the UDP checksum; the BTH's congestion and reserved bits.
 fn routers_bits(headers: &[u8]) -> &'static [(usize, u8)] {
     const ALL: u8 = 0xff;
     match headers.first().is_some_and(|first| first >> 4 == 6) {
@@ -69,16 +66,16 @@ fn routers_bits(headers: &[u8]) -> &'static [(usize, u8)] {
 
 /// CRC-32, reflected.
 const POLYNOMIAL: u32 = 0xedb8_8320;
-/// Digits of a distance: of base 16, 16 and 32.
+/// Bases of a distance's digits, lowest first.
 const DIGITS: [usize; 3] = [16, 16, 32];
 const DIGIT_BITS: u32 = 4;
 
-/// Moves 32 bits of a CRC on by some bytes, each byte of the four by itself.
+/// Advances a CRC over a number of zero bytes: a table for each of its four bytes.
 type Step = [[u32; 256]; 4];
 
-/// What moves a CRC on by any distance in three steps, whatever the distance.
+/// Tables that advance a CRC over any number of zero bytes in three steps.
 ///
-/// Some 256 KiB; made once in less than a millisecond, and shared.
+/// 256 KiB; made once in less than a millisecond, and shared.
 pub struct ShiftTables {
     stages: [Box<[Step]>; 3],
 }
@@ -90,7 +87,7 @@ impl Default for ShiftTables {
 }
 
 impl ShiftTables {
-    /// The longest way from the end of the headers that change to the CRC, in bytes.
+    /// The longest distance from the changed headers to the CRC, in bytes.
     pub const BYTES_MAX: usize = DIGITS[0] * DIGITS[1] * DIGITS[2] - 1;
 
     /// Makes the tables.
@@ -110,13 +107,13 @@ impl ShiftTables {
         Self { stages }
     }
 
-    /// The tables as words, for a program elsewhere: 64 digits (16 that count bytes, 16 that count
-    /// 16 of them, 32 that count 256), for each of them four columns of 256.
+    /// The tables as words, for the eBPF program: 64 digits (16 for units of 1 byte, 16 of 16, 32 of 256), each
+    /// with four columns of 256.
     pub fn words(&self) -> impl Iterator<Item = u32> {
         self.stages.iter().flatten().flatten().flatten().copied()
     }
 
-    /// The CRC after the headers have become others.
+    /// The CRC after a change of headers.
     ///
     /// `old` and `new`: the packet from its IP header up to the same place behind all changes, a
     /// multiple of 4 bytes. `bytes_after`: from there to the CRC. `None` if these are not so.
@@ -137,7 +134,7 @@ impl ShiftTables {
         }
         let by_four_bytes = &self.stages[0][4];
         let mut crc = 0;
-        // Before the first change the CRC of the difference is none.
+        // The CRC of leading zeros is 0.
         let words = difference[..length].chunks_exact(4).map(word).skip_while(|&word| word == 0);
         for word in words {
             crc = apply(by_four_bytes, crc ^ word);
@@ -226,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_kept() {
+    fn corruption_stays_detectable() {
         let bth = Bth::new(Opcode::SendOnly, 5, Serial::new(1));
         let mut old = packet(false, 2, bth, None, &[7; 100]);
         let new = packet(false, 3, Bth { target_qpn: 6, ..bth }, None, &[7; 100]);
         old[60] ^= 1;
         let right = Packet::parse(&new).unwrap().icrc;
-        let told = Packet::parse(&old).unwrap().icrc;
-        let updated = ShiftTables::new().update(told, &old[..40], &new[..40], 100).unwrap();
+        let icrc = Packet::parse(&old).unwrap().icrc;
+        let updated = ShiftTables::new().update(icrc, &old[..40], &new[..40], 100).unwrap();
         assert_eq!(updated, right, "the sender's, which the damaged payload does not have");
         let mut copy = new;
         copy[60] ^= 1;

@@ -13,25 +13,25 @@ pub(crate) const IPV6_BYTES: usize = 40;
 const ICMPV6: u8 = 58;
 const UDP: u8 = 17;
 
-/// What an IP header with a UDP header says. Options and extension headers are not known.
+/// An IP header with a UDP header. Options and extension headers are not supported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IpHeader {
-    /// Where it comes from.
+    /// Source address.
     pub source: IpAddr,
-    /// Where it goes to; of the same family.
+    /// Destination address; of the same family.
     pub target: IpAddr,
     /// Differentiated services and, in the lowest two bits, congestion notification (ECN).
     pub traffic_class: u8,
-    /// Routers that may still pass it on.
+    /// TTL or hop limit.
     pub hop_limit: u8,
     /// IPv4: the identification; IPv6: the flow label, of 20 bits.
     pub label: u32,
-    /// UDP port that it comes from, which chooses among equal paths.
+    /// Source port, by which ECMP chooses a path.
     pub source_port: u16,
 }
 
 impl IpHeader {
-    /// With usual values: capable of ECN, 64 hops.
+    /// With defaults: ECN-capable, 64 hops.
     ///
     /// Errors: addresses of different families.
     pub fn new(source: IpAddr, target: IpAddr) -> Result<Self, Malformed> {
@@ -42,7 +42,7 @@ impl IpHeader {
         Ok(Self { source, target, traffic_class, hop_limit, label, source_port })
     }
 
-    /// Congestion was met on the way (both bits of ECN).
+    /// Whether it is marked with congestion experienced (ECN).
     #[must_use]
     pub const fn is_congested(&self) -> bool {
         self.traffic_class & 3 == 3
@@ -81,7 +81,7 @@ impl IpHeader {
         into[1] = self.traffic_class;
         into[2..4].copy_from_slice(&total.to_be_bytes());
         into[4..6].copy_from_slice(&(self.label as u16).to_be_bytes());
-        // May not be fragmented: a fragment would reach nobody.
+        // Don't fragment: fragments are not supported.
         into[6..8].copy_from_slice(&[0x40, 0]);
         into[8] = self.hop_limit;
         into[9] = UDP;
@@ -102,7 +102,7 @@ impl IpHeader {
         into[24..40].copy_from_slice(&target.octets());
     }
 
-    /// The headers, and the datagram behind them without what links have padded it with.
+    /// The headers, and the UDP payload without padding of the link.
     ///
     /// Errors: it is no UDP to RoCE's port, a fragment, cut off, or has options.
     pub(crate) fn parse(packet: &[u8]) -> Result<(Self, &[u8]), Malformed> {

@@ -3,7 +3,7 @@
 //! A packet is an IPv4 or IPv6 packet with a UDP datagram to port 4791, in which follow a base
 //! transport header (BTH), the extended headers that its opcode asks for, the payload, up to three
 //! bytes of padding, and the invariant CRC (InfiniBand Architecture Specification 1.2.1, annex A17).
-//! Only what reliable connections need for SEND and WRITE is known here; everything else is foreign.
+//! Supports what reliable connections need for SEND and WRITE; everything else is [`Malformed::Foreign`].
 //!
 //! ```
 //! use roce::{Bth, Headers, IpHeader, Opcode, Packet, Serial};
@@ -18,12 +18,12 @@
 //! # Ok::<(), roce::Malformed>(())
 //! ```
 //!
-//! - [`ethernet`]: the frames around them;
+//! - [`ethernet`]: Ethernet frames;
 //! - [`rc`]: requester and responder of a reliable connection, and their rate control.
 //!
-//! Nothing blocks and nothing asks for the time. Packets are parsed and written without allocation and
-//! without state, but for [`ShiftTables`], which are made once; [`rc`] keeps a connection's state.
-// Tests replay fuzzers' corpora out of files.
+//! Nothing blocks or reads a clock. Packets are parsed and written without allocation and without state,
+//! except [`ShiftTables`], which are made once; [`rc`] keeps a connection's state.
+// Tests read fuzzers' corpora from files.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

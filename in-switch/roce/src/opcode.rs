@@ -1,6 +1,6 @@
 //! Opcodes of the base transport header.
 
-/// What a packet of a reliable connection is (IBA table 38), and congestion notification (annex A17).
+/// Opcodes of reliable connections (IBA table 38), and CNP (annex A17).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Opcode {
@@ -16,7 +16,7 @@ pub enum Opcode {
     SendOnly = 0x04,
     /// All of a SEND, with an immediate.
     SendOnlyImmediate = 0x05,
-    /// The first packet of a WRITE of several, which says where to.
+    /// The first packet of a WRITE of several, with its address.
     WriteFirst = 0x06,
     /// One between the first and the last.
     WriteMiddle = 0x07,
@@ -28,9 +28,9 @@ pub enum Opcode {
     WriteOnly = 0x0a,
     /// All of a WRITE, with an immediate.
     WriteOnlyImmediate = 0x0b,
-    /// ACK, NAK or RNR NAK: its AETH says which.
+    /// ACK, NAK or RNR NAK, by its AETH.
     Acknowledge = 0x11,
-    /// Congestion notification: the sender is to be slower.
+    /// Congestion notification packet.
     Cnp = 0x81,
 }
 

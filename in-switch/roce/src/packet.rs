@@ -14,7 +14,7 @@ pub struct Headers {
     pub bth: Bth,
     /// Of a WRITE's first packet.
     pub reth: Option<Reth>,
-    /// What the message carries besides its bytes, in its last packet.
+    /// Of a message's last packet, if it has one.
     pub immediate: Option<u32>,
     /// Of answers.
     pub aeth: Option<Aeth>,
@@ -23,11 +23,11 @@ pub struct Headers {
 /// A packet that was parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
-    /// What stands before the payload.
+    /// Its headers.
     pub headers: Headers,
-    /// Without what pads it.
+    /// Without padding.
     pub payload: &'a [u8],
-    /// The CRC that it has.
+    /// Its ICRC, which may be wrong.
     pub icrc: u32,
     /// From the IP header up to the CRC.
     covered: &'a [u8],
@@ -50,10 +50,10 @@ impl Headers {
 
     /// Writes a packet, with its CRC. Answers its length.
     ///
-    /// The BTH's count of padding is what the payload needs, whatever it says.
+    /// The BTH's `pad_bytes` is ignored, and computed from the payload.
     ///
-    /// Errors: no room; extended headers that are not those of the opcode; more than an IP packet
-    /// can have; addresses of different families.
+    /// Errors: `into` is too small; extended headers that are not those of the opcode; too long for an IP
+    /// packet; addresses of different families.
     pub fn write(&self, payload: &[u8], into: &mut [u8]) -> Result<usize, Malformed> {
         let opcode = self.bth.opcode;
         if self.ip.source.is_ipv4() != self.ip.target.is_ipv4() {
@@ -71,7 +71,7 @@ impl Headers {
         }
         let needed = self.packet_bytes(payload.len());
         let Some(packet) = into.get_mut(..needed) else {
-            return Err(Malformed::NoRoom { needed });
+            return Err(Malformed::BufferTooSmall { needed });
         };
         let at = self.ip.bytes() + UDP_BYTES;
         if needed > usize::from(u16::MAX) {
@@ -113,11 +113,11 @@ impl Headers {
 }
 
 impl<'a> Packet<'a> {
-    /// Parses a packet from its IP header on; what a link has padded it with may follow.
+    /// Parses a packet from its IP header on; padding of the link may follow.
     ///
-    /// Does not look whether the CRC is right: [`Packet::is_intact`].
+    /// Does not check the ICRC: [`Packet::is_intact`].
     ///
-    /// Errors: it is none, or one that is not known here.
+    /// Errors: it is malformed or not supported.
     pub fn parse(packet: &'a [u8]) -> Result<Self, Malformed> {
         let (ip, datagram) = IpHeader::parse(packet)?;
         let covered_bytes = ip.bytes() + UDP_BYTES + datagram.len();
@@ -144,7 +144,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Whether the CRC is right.
+    /// Whether the ICRC is correct.
     #[must_use]
     pub fn is_intact(&self) -> bool {
         icrc(self.covered) == self.icrc

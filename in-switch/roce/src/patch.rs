@@ -1,4 +1,4 @@
-//! Changes to packets where they lie, as switches make them.
+//! In-place rewrites of packets, as switches make them.
 
 use core::net::IpAddr;
 
@@ -7,36 +7,35 @@ use crate::{
     headers::RETH_BYTES, ip,
 };
 
-/// IPv6, UDP, BTH, RETH and an immediate: all that can stand before a payload.
+/// The longest headers: IPv6, UDP, BTH, RETH and an immediate.
 const HEADERS_BYTES_MAX: usize = ip::IPV6_BYTES + UDP_BYTES + BTH_BYTES + RETH_BYTES + 4;
 
-/// What a packet is to become; `None` stays as it is.
+/// A rewrite of a packet's headers; `None` leaves a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Patch {
-    /// Where it comes from; of the packet's family.
+    /// Source address; of the packet's family.
     pub source: Option<IpAddr>,
-    /// Where it goes to; of the packet's family.
+    /// Destination address; of the packet's family.
     pub target: Option<IpAddr>,
-    /// Routers that may still pass it on.
+    /// TTL or hop limit.
     pub hop_limit: Option<u8>,
-    /// The queue pair that it is for.
+    /// Destination queue pair.
     pub target_qpn: Option<u32>,
-    /// Its number.
+    /// Packet sequence number.
     pub psn: Option<Serial>,
-    /// Address and key of the memory that a WRITE is for, if the packet says so.
+    /// Address and key of a WRITE's memory, for packets with a RETH.
     pub memory: Option<(u64, u32)>,
-    /// What it answers, if it is an answer.
+    /// ACK extended header, for answers.
     pub aeth: Option<Aeth>,
 }
 
 impl Patch {
-    /// Changes a packet, from its IP header on, with its checksums.
+    /// Rewrites a packet, from its IP header on.
     ///
-    /// The invariant CRC becomes what it has to be by the difference alone, so that damage on the
-    /// way stays visible; so does IPv4's checksum (RFC 1624). A UDP checksum becomes none.
-    /// Memory and AETH are left out for packets that have no such header.
+    /// ICRC and IPv4 checksum (RFC 1624) are updated incrementally, so that corruption stays detectable. A UDP
+    /// checksum is cleared. Memory and AETH are ignored for packets without such a header.
     ///
-    /// Errors: it is no packet that is known here, or of another family. It is unchanged then.
+    /// Errors: the packet cannot be parsed, or is of another family. It is unchanged then.
     pub fn apply(&self, packet: &mut [u8], tables: &ShiftTables) -> Result<(), Malformed> {
         let parsed = Packet::parse(packet)?;
         let ip = parsed.headers.ip;
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_stays_visible() {
+    fn corruption_stays_detectable() {
         let old = headers(false, Opcode::SendOnly);
         let mut packet = written(&old, &[7; 100]);
         packet[50] ^= 1;

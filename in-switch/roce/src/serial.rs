@@ -2,13 +2,13 @@
 
 /// A packet or message sequence number, modulo 2^24.
 ///
-/// There is no order of all of them: of two the later one is that which is less than 2^23 ahead of
-/// the other (IBA 9.7.2 takes the half behind the expected number for duplicates).
+/// Ordered by serial number arithmetic: the later of two is less than 2^23 ahead of the other (IBA 9.7.2
+/// takes the half behind the expected number for duplicates).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Serial(u32);
 
 impl Serial {
-    /// How many there are.
+    /// Size of the number space.
     pub const COUNT: u32 = 1 << 24;
 
     /// The lower 24 bits of a number.

@@ -146,7 +146,7 @@ fn what_cannot_be_is_refused() {
         Headers::new(ip, Bth::new(opcode, 1, Serial::new(1))).write(payload, &mut into)
     };
     assert_eq!(write(Opcode::SendOnly, &[0; 9], 56), Ok(56));
-    assert_eq!(write(Opcode::SendOnly, &[0; 9], 55), Err(Malformed::NoRoom { needed: 56 }));
+    assert_eq!(write(Opcode::SendOnly, &[0; 9], 55), Err(Malformed::BufferTooSmall { needed: 56 }));
     assert_eq!(write(Opcode::WriteOnly, &[], 500), Err(Malformed::Headers("RETH")));
     assert_eq!(write(Opcode::Cnp, &[1], 500), Err(Malformed::Headers("payload")));
     assert_eq!(write(Opcode::SendOnly, &[0; 70_000], 80_000), Err(Malformed::Length("payload")));

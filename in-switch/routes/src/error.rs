@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors.
 
 use std::{io, net::IpAddr};
 
@@ -6,32 +6,31 @@ use roce::Mac;
 
 use crate::Neighbour;
 
-/// Why a switch cannot tell where it would send a packet.
+/// Why a station's next hops are not known.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoHop {
-    /// There is no route, or one that says that there is none (unreachable, blackhole), or none
-    /// whose links are up.
+    /// There is no route whose links are up, or it is of type unreachable, blackhole or prohibit.
     #[error("no route to {address} whose link is up; see `ip route get {address}`")]
     NoRoute {
-        /// Whereto.
+        /// The destination.
         address: IpAddr,
     },
-    /// There is a route, of a kind that is not followed.
+    /// The route is of a kind that is not supported.
     #[error("the route to {address} cannot be followed: {why}")]
     Route {
-        /// Whereto.
+        /// The destination.
         address: IpAddr,
-        /// What it is, and what to do about it.
+        /// Its kind, and the remedy.
         why: &'static str,
     },
-    /// The way goes through an interface that is not among the ports.
+    /// The route's interface is not among the ports.
     #[error(
-        "the way to {address} is by {interface}, which is none of the switch's ports; add it \
+        "the route to {address} is through {interface}, which is none of the switch's ports; add it \
          to them"
     )]
     NotAPort {
-        /// Whereto.
+        /// The destination.
         address: IpAddr,
         /// Its name.
         interface: String,
@@ -43,45 +42,45 @@ pub enum NoHop {
         neighbour.address, neighbour.address
     )]
     Neighbour {
-        /// Who.
+        /// The neighbour.
         neighbour: Neighbour,
         /// The interface's name.
         interface: String,
     },
-    /// A route leads to a bridge, which does not know its port yet.
+    /// A route leads to a bridge that has not learnt the port.
     #[error(
-        "bridge {bridge} has not heard {mac} ({}) of late at a port that is up; ask for it, and \
-         see whether it is up",
+        "bridge {bridge} has not learnt {mac} ({}) at a port that is up; resolve it, and \
+         check whether it is up",
         neighbour.address
     )]
-    Unheard {
+    NotLearnt {
         /// The bridge's name.
         bridge: String,
-        /// Who, by the Ethernet address.
+        /// The Ethernet address.
         mac: Mac,
-        /// Who, by address.
+        /// The neighbour.
         neighbour: Neighbour,
     },
-    /// No bridge with one of the ports has heard the station, and routes do not help either.
+    /// No bridge has learnt the station at one of the ports, and there is no route either.
     #[error(
-        "no bridge has heard {mac} ({address}) of late at a port that is up: let it send \
-         something; and by routes: {routes}"
+        "no bridge has learnt {mac} ({address}) at a port that is up: let it send a \
+         packet; by routes: {routes}"
     )]
     Station {
-        /// Who.
+        /// The station.
         address: IpAddr,
         /// Its Ethernet address.
         mac: Mac,
-        /// What the routes say.
+        /// Why there is no route.
         routes: Box<NoHop>,
     },
-    /// Bridges, or VLANs of one, know an Ethernet address at several ports.
+    /// An Ethernet address has been learnt at several ports, of several bridges or VLANs.
     #[error(
-        "bridges know {mac} at several ports ({ports}), in different VLANs perhaps; a switch that \
-         copies takes no VLANs: give it the ports of one"
+        "bridges have learnt {mac} at several ports ({ports}), perhaps in different VLANs; a switch that \
+         copies does not support VLANs: give it the ports of one"
     )]
     SeveralPorts {
-        /// Who.
+        /// The Ethernet address.
         mac: Mac,
         /// The ports' names.
         ports: String,
@@ -89,11 +88,13 @@ pub enum NoHop {
 }
 
 impl NoHop {
-    /// Whom to ask for ([`Kernel::ask`](crate::Kernel::ask)), if an answer could help.
+    /// The neighbour to resolve ([`Kernel::ask`](crate::Kernel::ask)), if that could help.
     #[must_use]
     pub fn to_ask(&self) -> Option<Neighbour> {
         match self {
-            Self::Neighbour { neighbour, .. } | Self::Unheard { neighbour, .. } => Some(*neighbour),
+            Self::Neighbour { neighbour, .. } | Self::NotLearnt { neighbour, .. } => {
+                Some(*neighbour)
+            }
             _ => None,
         }
     }
@@ -111,7 +112,7 @@ pub enum RoutesError {
         /// Why not.
         source: io::Error,
     },
-    /// The kernel did not come to an end.
+    /// The kernel's answer is incomplete at the deadline.
     #[error(
         "netlink: cannot {step}: no end after {patience_ms} ms; the machine may be overloaded: try \
          again"
@@ -119,10 +120,10 @@ pub enum RoutesError {
     Late {
         /// What was to be done.
         step: &'static str,
-        /// How long it was waited for.
+        /// The deadline.
         patience_ms: u64,
     },
-    /// Links or routes changed whenever they were read.
+    /// Links or routes changed each time they were read.
     #[error(
         "netlink: routes changed each of the {times} times that they were read; try again when the \
          network is calmer"
@@ -131,8 +132,8 @@ pub enum RoutesError {
         /// How often.
         times: u32,
     },
-    /// The kernel said something that is not understood.
-    #[error("netlink: cannot {step}: {why}; this kernel may be newer than rdmc knows")]
+    /// A message of the kernel could not be parsed.
+    #[error("netlink: cannot {step}: {why}; this kernel may be newer than rdmc supports")]
     Message {
         /// What was to be done.
         step: &'static str,

@@ -1,4 +1,4 @@
-//! The kernel's state, by netlink.
+//! The kernel's forwarding state, by netlink.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use crate::{
     socket::{PATIENCE, Socket},
 };
 
-// Notifications that say that a snapshot may have become old: `RTMGRP_*` and, for the last, the bit
-// of `RTNLGRP_NEXTHOP`. Bridges' entries come with neighbours. Links and addresses that go take
-// IPv4 routes with them of which nothing is said.
+// Notifications after which a snapshot may be outdated: `RTMGRP_*` and, for the last, the bit of
+// `RTNLGRP_NEXTHOP`. Bridges' entries come with neighbours. IPv4 routes that are removed with a link or an
+// address are not notified, so those are subscribed to as well.
 const LINKS: u32 = 0x1;
 const NEIGHBOURS: u32 = 0x4;
 const IPV4_ADDRESSES: u32 = 0x10;
@@ -28,11 +28,10 @@ const NEXT_HOPS: u32 = 0x8000_0000;
 const ALL: u32 =
     LINKS | NEIGHBOURS | IPV4_ADDRESSES | IPV4_ROUTES | IPV6_ADDRESSES | IPV6_ROUTES | NEXT_HOPS;
 
-/// How often all is read while parts change meanwhile.
+/// Attempts to read a consistent snapshot.
 const ATTEMPTS: u32 = 8;
 
-/// Reads what the kernel forwards by, in the network namespace of the thread that opened it. Any
-/// one thread may use it at a time.
+/// Reads the kernel's forwarding state, in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Kernel {
     requests: Socket,
@@ -40,18 +39,17 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Opens two sockets. From now on changes are noticed. Needs no privileges.
+    /// Opens two netlink sockets, and subscribes to changes. Needs no privileges.
     ///
-    /// Errors: the system lets us have no netlink sockets.
+    /// Errors: a socket cannot be opened.
     pub fn open() -> Result<Self, RoutesError> {
         Ok(Self { requests: Socket::open(0)?, notifications: Socket::open(ALL)? })
     }
 
-    /// What the kernel forwards by now. Its parts are read one after another: who needs to be sure
-    /// reads again when [`changed`](Self::changed) says so.
+    /// Reads the current state. Its parts are read one after another: read again when
+    /// [`changed`](Self::changed) returns true.
     ///
-    /// Blocks while it reads: milliseconds as a rule, some seconds for a million routes, half a
-    /// minute at most.
+    /// Blocks: usually for milliseconds, for a million routes some seconds, at most half a minute.
     ///
     /// Errors: the kernel refuses, is too slow, or changes all the time.
     pub fn snapshot(&mut self) -> Result<Snapshot, RoutesError> {
@@ -71,23 +69,21 @@ impl Kernel {
         Err(RoutesError::Restless { times: ATTEMPTS })
     }
 
-    /// Waits until something may have changed since this was last asked: links, addresses, routes,
-    /// neighbours, bridges' forwarding entries. Answers whether that is so.
+    /// Waits for changes since the last call: of links, addresses, routes, neighbours, bridges' forwarding
+    /// entries. Returns whether there may be some.
     ///
-    /// It may come to nothing: neighbours whose state changes count, and so do changes that came
-    /// too fast for the kernel to keep them. Equal snapshots tell.
+    /// May be spurious: a neighbour's change of state counts, and so do lost notifications. Compare snapshots.
     ///
     /// Errors: the socket fails.
     pub fn changed(&mut self, patience: Duration) -> Result<bool, RoutesError> {
         self.notifications.notified(patience)
     }
 
-    /// Makes the kernel find out a neighbour's Ethernet address, as if it had a packet for it (ARP,
-    /// neighbour discovery). A bridge learns the port from the answer. One that was known some time
-    /// ago is asked when the kernel has not heard of it for some five seconds more; one that
-    /// somebody entered by hand is not asked at all.
+    /// Has the kernel resolve a neighbour, as if it had a packet for it (ARP, neighbour discovery). A bridge
+    /// learns the port from the reply. A stale entry is probed after some five seconds; a permanent one is
+    /// not.
     ///
-    /// Does not wait for the answer: [`changed`](Self::changed) tells of it. Needs CAP_NET_ADMIN,
+    /// Does not wait for the reply, after which [`changed`](Self::changed) returns true. Needs CAP_NET_ADMIN,
     /// and an address of the switch's own on that link.
     ///
     /// Errors: the kernel refuses, for instance because there is no such interface.

@@ -1,12 +1,10 @@
-//! Where a Linux switch would send a packet for a host, by its own links, routes, neighbours and
-//! bridges.
+//! Next hops of a Linux switch: egress port and Ethernet address for a host, by the kernel's links, routes,
+//! neighbours and bridges.
 //!
-//! A switch that copies has to know where a group's members are: out of which port, and to which
-//! Ethernet address, of the host or of the next router. [`Kernel`] reads what the kernel forwards
-//! by, as a [`Snapshot`], and says when that may have changed; [`Snapshot::hops`] works out a
-//! station's next hops. A snapshot is pure data and can also be made by hand.
+//! [`Kernel`] reads the forwarding state as a [`Snapshot`], and reports when it may have changed;
+//! [`Snapshot::hops`] looks up a station's next hops. A snapshot is pure data and can also be made by hand.
 //!
-//! Not looked at: policy rules and tables other than the main one, VRFs, routes by source address
+//! Ignored: policy rules and tables other than the main one, VRFs, routes by source address
 //! or type of service, VLANs of bridges, filters. Refused, with an error: tunnels, VLAN devices,
 //! bonds whose members rather than themselves are ports. Next-hop objects are followed while the
 //! kernel writes them out into their routes (`net.ipv4.nexthop_compat_mode`, on by default).
@@ -28,27 +26,27 @@ pub use error::{NoHop, RoutesError};
 pub use kernel::Kernel;
 pub use snapshot::{Link, LinkKind, NextHop, Prefix, Route, Snapshot, Target};
 
-/// A host, as a group knows its members.
+/// A host to look up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Station {
     /// Its address.
     pub address: IpAddr,
-    /// Its Ethernet address, if that is known: enough for a bridge that has no routes.
+    /// Its Ethernet address, if known: sufficient at a bridge.
     pub mac: Option<Mac>,
 }
 
-/// One of the equal ways on which a packet leaves the switch.
+/// One of the equal-cost next hops.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Hop {
-    /// Out of which interface, by its index.
+    /// The egress interface's index.
     pub port: Port,
     /// The next router. `None`: the host itself is on this link.
     pub gateway: Option<IpAddr>,
-    /// Who takes it on this link: the next router, or the host.
+    /// The Ethernet address of the next router, or of the host.
     pub mac: Mac,
 }
 
-/// Somebody on a link, whose Ethernet address [`Kernel::ask`] makes the kernel find out.
+/// A neighbour, for [`Kernel::ask`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Neighbour {
     /// The address.

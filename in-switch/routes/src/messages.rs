@@ -1,4 +1,4 @@
-//! From netlink messages to what counts of them.
+//! Parses netlink messages into a snapshot.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,11 +16,10 @@ use roce::Mac;
 
 use crate::{Link, LinkKind, Neighbour, NextHop, Prefix, Route, Snapshot, Target};
 
-const OBJECT: &str =
-    "its next hops are objects that are not written out; sysctl -w net.ipv4.nexthop_compat_mode=1";
-const ENCAPSULATED: &str = "it wraps packets up; give the switch a plain route";
+const OBJECT: &str = "its next hops are objects that the kernel does not expand; sysctl -w net.ipv4.nexthop_compat_mode=1";
+const ENCAPSULATED: &str = "it encapsulates packets; give the switch a plain route";
 
-/// Adds what a message says, if it counts.
+/// Adds a message's contents, if they are relevant.
 pub fn insert(snapshot: &mut Snapshot, message: RouteNetlinkMessage) {
     match message {
         RouteNetlinkMessage::NewLink(link) => insert_link(snapshot, link),
@@ -81,7 +80,7 @@ fn read_route(message: &RouteMessage) -> Option<(Prefix, Route)> {
             _ => {}
         }
     }
-    // Clones are what was found out on the way, such as a path's greatest packets.
+    // Clones are exceptions, such as a path's MTU.
     let counts = table == u32::from(RouteHeader::RT_TABLE_MAIN)
         && header.source_prefix_length == 0
         && header.tos == 0
@@ -111,17 +110,17 @@ fn read_target(message: &RouteMessage) -> Target {
     let mut all: Vec<(bool, Port, &[RouteAttribute])> = Vec::new();
     all.extend(interface.map(|interface| (is_alive, interface, &attributes[..])));
     all.extend(several.into_iter().flatten().map(|hop| {
-        let harm = RouteNextHopFlags::Dead | RouteNextHopFlags::Linkdown;
-        (!hop.flags.intersects(harm), hop.interface_index, &hop.attributes[..])
+        let down = RouteNextHopFlags::Dead | RouteNextHopFlags::Linkdown;
+        (!hop.flags.intersects(down), hop.interface_index, &hop.attributes[..])
     }));
     if all.is_empty() {
         return Target::Unknown { why: OBJECT };
     }
-    let is_wrapped = |attribute: &RouteAttribute| match attribute {
+    let is_encapsulated = |attribute: &RouteAttribute| match attribute {
         RouteAttribute::EncapType(kind) => *kind != RouteLwEnCapType::None,
         _ => false,
     };
-    if all.iter().any(|(.., attributes)| attributes.iter().any(is_wrapped)) {
+    if all.iter().any(|(.., attributes)| attributes.iter().any(is_encapsulated)) {
         return Target::Unknown { why: ENCAPSULATED };
     }
     let hops = all.into_iter().filter(|(is_alive, ..)| *is_alive).map(|(_, interface, about)| {
@@ -168,7 +167,7 @@ fn insert_neighbour(snapshot: &mut Snapshot, message: &NeighbourMessage) {
     }
 }
 
-/// An entry of a bridge's. Those without a bridge are a network card's own.
+/// An entry of a bridge. Those without a bridge are a network card's own.
 fn insert_station(snapshot: &mut Snapshot, message: &NeighbourMessage) {
     let bridge = message.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::Controller(bridge) => Some(*bridge),

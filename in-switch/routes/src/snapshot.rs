@@ -1,4 +1,4 @@
-//! What the kernel forwards by, as data, and what follows from it.
+//! The kernel's forwarding state as data, and lookups in it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ pub struct Snapshot {
     links: BTreeMap<Port, Link>,
     routes: BTreeMap<Prefix, Vec<Route>>,
     neighbours: BTreeMap<(Port, IpAddr), Mac>,
-    /// Where bridges have heard whom: bridges and their ports.
+    /// Bridges' forwarding entries: bridge and port.
     stations: BTreeMap<Mac, BTreeSet<(Port, Port)>>,
 }
 
@@ -25,7 +25,7 @@ pub struct Snapshot {
 pub struct Link {
     /// Its name.
     pub name: String,
-    /// It is switched on and has a carrier.
+    /// It is up and has a carrier.
     pub is_up: bool,
     /// The bridge, bond or VRF that it is part of.
     pub master: Option<Port>,
@@ -83,7 +83,7 @@ const fn bits_of(address: IpAddr) -> u8 {
 /// A route of the main table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Of routes to one prefix the lowest counts.
+    /// Of routes to one prefix the lowest metric is used.
     pub metric: u32,
     /// Where it leads.
     pub target: Target,
@@ -92,13 +92,13 @@ pub struct Route {
 /// Where a route leads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// To each of these alike.
+    /// These, at equal cost.
     Hops(Vec<NextHop>),
-    /// Nowhere, on purpose.
+    /// Packets are dropped.
     Nowhere,
-    /// There is no saying.
+    /// Not supported.
     Unknown {
-        /// Why, and what to do about it.
+        /// Why, and the remedy.
         why: &'static str,
     },
 }
@@ -129,25 +129,24 @@ impl Snapshot {
         self.neighbours.insert((neighbour.interface, neighbour.address), mac);
     }
 
-    /// Adds whom a bridge has heard at one of its ports, or was told to be there.
+    /// Adds a forwarding entry of a bridge, learnt or static.
     pub fn insert_station(&mut self, bridge: Port, port: Port, mac: Mac) {
         self.stations.entry(mac).or_default().insert((bridge, port));
     }
 
-    /// The equal ways on which a packet for the station leaves a switch with these ports.
+    /// The equal-cost next hops to a station of a switch with these ports.
     ///
-    /// 1. If a bridge knows the station's Ethernet address at one of the ports, it is there.
-    /// 2. Otherwise the longest prefix counts, and of its routes the lowest metric. What goes by
-    ///    links that are down is left out, and the next best route is taken when nothing is left.
-    /// 3. Each next hop is at a port, or behind a bridge (or a macvlan over one), which has to know
-    ///    the port.
+    /// 1. If a bridge has learnt the station's Ethernet address at one of the ports, that port.
+    /// 2. Otherwise the longest prefix with the lowest metric. Hops over links that are down are skipped; if
+    ///    none is left, the next best route is taken.
+    /// 3. Each next hop is at a port, or behind a bridge (or a macvlan over one) that has learnt the port.
     ///
     /// Never blocks.
     ///
-    /// Errors: any of the equal ways cannot be told.
+    /// Errors: one of the equal-cost next hops is not known.
     pub fn hops(&self, ports: &BTreeSet<Port>, to: Station) -> Result<BTreeSet<Hop>, NoHop> {
         if let Some(mac) = to.mac
-            && let Some(port) = self.heard(mac, |_, port| ports.contains(&port))?
+            && let Some(port) = self.learnt(mac, |_, port| ports.contains(&port))?
         {
             return Ok(BTreeSet::from([Hop { port, gateway: None, mac }]));
         }
@@ -155,7 +154,7 @@ impl Snapshot {
             hops.into_iter().map(|hop| self.resolve(ports, to.address, hop)).collect()
         });
         match (routed, to.mac) {
-            // Without a bridge it could not have been heard.
+            // Only a bridge could have learnt it.
             (Err(routes @ (NoHop::NoRoute { .. } | NoHop::NotAPort { .. })), Some(mac))
                 if ports.iter().any(|&port| self.is_bridged(port)) =>
             {
@@ -165,7 +164,7 @@ impl Snapshot {
         }
     }
 
-    /// Where that goes, by the main table.
+    /// Next hops by the main table.
     fn next_hops(&self, to: IpAddr) -> Result<Vec<NextHop>, NoHop> {
         let best = (0..=bits_of(to)).rev().find_map(|bits| {
             self.routes.get(&Prefix::new(to, bits)).and_then(|routes| self.best(to, routes))
@@ -223,15 +222,15 @@ impl Snapshot {
         let Some(bridge) = bridge else {
             return Ok(Hop { port: interface, gateway, mac });
         };
-        match self.heard(mac, |at, _| at == bridge)? {
+        match self.learnt(mac, |at, _| at == bridge)? {
             Some(port) if ports.contains(&port) => Ok(Hop { port, gateway, mac }),
             Some(port) => Err(not_a_port(port)),
-            None => Err(NoHop::Unheard { bridge: self.name(bridge), mac, neighbour }),
+            None => Err(NoHop::NotLearnt { bridge: self.name(bridge), mac, neighbour }),
         }
     }
 
-    /// The port that is up at which a bridge knows somebody, of those bridges and ports that count.
-    fn heard(&self, mac: Mac, counts: impl Fn(Port, Port) -> bool) -> Result<Option<Port>, NoHop> {
+    /// The port that is up at which a bridge has learnt an address, of bridges and ports that `counts` accepts.
+    fn learnt(&self, mac: Mac, counts: impl Fn(Port, Port) -> bool) -> Result<Option<Port>, NoHop> {
         let known = self.stations.get(&mac).into_iter().flatten();
         let ports: BTreeSet<Port> = known
             .filter(|&&(bridge, port)| counts(bridge, port) && self.is_up(port))
@@ -272,7 +271,7 @@ impl Snapshot {
         self.is_bridge(below).then_some(below)
     }
 
-    /// For people.
+    /// For messages.
     fn name(&self, interface: Port) -> String {
         match self.links.get(&interface) {
             Some(link) => link.name.clone(),

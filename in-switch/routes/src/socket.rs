@@ -21,16 +21,16 @@ use rustix::{
 
 use crate::RoutesError;
 
-/// How long the kernel may take for what we ask; a million routes take some seconds.
+/// Timeout of a request; a million routes take some seconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The kernel fills at most 32 KiB at a time.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
-/// For notifications that nobody has read yet, as far as the system lets us.
+/// Receive buffer for notifications, as far as the system allows.
 const NOTIFICATIONS_BYTES: usize = 1 << 20;
-/// Notifications are worth one answer, however many there are; but they may never end.
+/// Notifications that are drained at once: bounds the loop while they keep arriving.
 const NOTIFICATIONS_MAX: usize = 100_000;
 
-/// Belongs to the network namespace in which it was opened.
+/// A socket of the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct Socket {
     socket: OwnedFd,
@@ -38,21 +38,20 @@ pub struct Socket {
     sequence: u32,
 }
 
-/// An answer of the kernel's, while it comes.
+/// The kernel's answer to a request, while it is being received.
 struct Answer<'a> {
     sequence: u32,
     take: &'a mut dyn FnMut(RouteNetlinkMessage),
-    /// Things changed meanwhile, so that some may be missing.
+    /// The dump was interrupted by changes, and may be incomplete.
     is_interrupted: bool,
-    /// What was not understood last. The rest is read all the same: the kernel has to end one dump
-    /// before it begins another.
+    /// The last parse error. The rest is read all the same: a dump has to be read to its end before the next.
     misread: Option<String>,
     /// Set by the last message: 0, or why the kernel refused.
     end: Option<i32>,
 }
 
 impl Socket {
-    /// Opens one that hears of what happens in these multicast groups, a bit for each.
+    /// Opens a socket that is subscribed to these multicast groups, a bit for each.
     pub fn open(groups: u32) -> Result<Self, RoutesError> {
         let open = || {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -68,10 +67,10 @@ impl Socket {
         open().map_err(failed("open a socket"))
     }
 
-    /// Sends a request and gives away all that the kernel answers. Answers whether that is all of
-    /// it: `false` if things changed meanwhile. The deadline is [`PATIENCE`] from some beginning.
+    /// Sends a request, and passes all messages of the answer to `take`. Returns whether it is consistent:
+    /// `false` if there were changes meanwhile. `deadline` is [`PATIENCE`] from some instant.
     ///
-    /// Errors: the kernel refuses, is not understood, or does not come to an end.
+    /// Errors: the kernel refuses, the answer cannot be parsed, or is incomplete at the deadline.
     pub fn request(
         &mut self,
         step: &'static str,
@@ -122,18 +121,17 @@ impl Socket {
         Ok(())
     }
 
-    /// Waits for notifications, and takes all that have come. Answers whether there were any, or
-    /// some were lost.
+    /// Waits for notifications, and drains them. Returns whether there were any, or some were lost.
     pub fn notified(&mut self, patience: Duration) -> Result<bool, RoutesError> {
         let step = "listen for changes";
-        // So long that it does not matter is as good as for ever.
+        // Bounded, since the sum could overflow.
         let mut deadline = Instant::now() + patience.min(Duration::from_secs(86_400));
         let mut has_come = false;
         for _ in 0..NOTIFICATIONS_MAX {
             match self.receive(deadline) {
                 Ok(None) => break,
                 Ok(Some(_)) => {}
-                // There was no room for some.
+                // The buffer has overflowed.
                 Err(Errno::NOBUFS) => {}
                 Err(error) => return Err(failed(step)(error)),
             }
@@ -143,8 +141,8 @@ impl Socket {
         Ok(has_come)
     }
 
-    /// The length of the next datagram from the kernel, which is in the room as far as it fits;
-    /// `None` when the time is up.
+    /// The length of the next datagram from the kernel, which is in `room` as far as it fits; `None` at the
+    /// deadline.
     fn receive(&mut self, deadline: Instant) -> Result<Option<usize>, Errno> {
         loop {
             match recvfrom(&self.socket, &mut self.room[..], RecvFlags::TRUNC) {
@@ -185,7 +183,7 @@ impl Answer<'_> {
             let taken = (frame.length() as usize).next_multiple_of(4).min(bytes.len());
             let (message, rest) = bytes.split_at(taken);
             bytes = rest;
-            // Others are left of a request that was given up.
+            // Others are left of a request that has timed out.
             if frame.sequence_number() == self.sequence {
                 self.is_interrupted |= frame.flags() & NLM_F_DUMP_INTR != 0;
                 self.read_one(message);

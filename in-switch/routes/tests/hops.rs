@@ -96,7 +96,7 @@ fn a_bridge_needs_no_routes() {
 }
 
 #[test]
-fn who_was_not_heard_by_a_bridge_is_said_so() {
+fn stations_that_no_bridge_has_learnt_are_reported() {
     let mut snapshot = bridge();
     let to = Station { address: ip("10.0.0.3"), mac: Some(mac(30)) };
     let error = snapshot.hops(&ports([2, 3]), to).unwrap_err();
@@ -109,7 +109,7 @@ fn who_was_not_heard_by_a_bridge_is_said_so() {
     let error = snapshot.hops(&ports([2, 3]), to).unwrap_err();
     assert!(matches!(&error, NoHop::Station { .. }), "{error}");
     assert!(error.to_string().contains("p9"), "{error}");
-    // At a port that is down it cannot be reached, whatever the bridge was told.
+    // At a port that is down it cannot be reached, even by a static entry.
     snapshot.insert_station(BRIDGE, 3, mac(30));
     let down = Link { is_up: false, master: Some(BRIDGE), ..link("p3") };
     snapshot.insert_link(3, down);
@@ -122,7 +122,7 @@ fn a_router_without_a_bridge_blames_its_routes() {
     assert_eq!(
         router().hops(&ports([5, 6]), to),
         Err(NoHop::NoRoute { address: to.address }),
-        "no bridge could have heard it"
+        "no bridge could have learnt it"
     );
 }
 
@@ -161,7 +161,7 @@ fn a_bridge_as_lan_of_a_router() {
     assert_eq!(error.to_ask(), Some(neighbour));
     know(&mut snapshot, BRIDGE, "10.0.0.3", 30);
     let error = snapshot.hops(&ports, to).unwrap_err();
-    assert_eq!(error, NoHop::Unheard { bridge: "br0".to_owned(), mac: mac(30), neighbour });
+    assert_eq!(error, NoHop::NotLearnt { bridge: "br0".to_owned(), mac: mac(30), neighbour });
     assert_eq!(error.to_ask(), Some(neighbour));
     snapshot.insert_station(BRIDGE, 3, mac(30));
     assert_eq!(snapshot.hops(&ports, to), Ok([hop(3, None, 30)].into()));
@@ -225,7 +225,7 @@ fn links_that_are_down_are_left_out() {
     let ports = ports([5, 6, 7]);
     let by_five = Ok(BTreeSet::from([hop(5, Some("10.0.5.1"), 51)]));
     assert_eq!(snapshot.hops(&ports, station("10.2.0.1")), by_five);
-    // What has no link left makes room for what is worse: by its metric, or its prefix.
+    // A route without links that are up is replaced by the next: by metric, or by prefix.
     add(&mut snapshot, "10.4.0.0/24", 0, &[via(6, Some("10.0.6.1"))]);
     add(&mut snapshot, "10.4.0.0/24", 7, &[via(5, Some("10.0.5.1"))]);
     assert_eq!(snapshot.hops(&ports, station("10.4.0.1")), by_five);
@@ -289,7 +289,7 @@ fn errors_say_what_to_do() {
     let error = snapshot.hops(&ports([5]), to).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the way to 10.3.0.5 is by p7, which is none of the switch's ports; add it to them"
+        "the route to 10.3.0.5 is through p7, which is none of the switch's ports; add it to them"
     );
 }
 
@@ -312,7 +312,7 @@ proptest! {
         others in prop::collection::vec(near(), 10),
         to_ipv6 in any::<bool>(),
     ) {
-        // Each route has an interface of its own, at which everybody is known.
+// Each route has an interface of its own, with all neighbours resolved.
         let as_address = |address: Ipv4Addr| match to_ipv6 {
             true => Ipv6Addr::from_bits(u128::from(address.to_bits()) << 96 | 7).into(),
             false => IpAddr::from(address),

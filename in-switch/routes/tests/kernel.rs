@@ -1,11 +1,10 @@
-//! What the kernel has, against what was made with iproute2. Needs root.
-
-mod common;
+//! Snapshots of the kernel's state that was made with iproute2. Needs root.
 
 use std::{net::UdpSocket, time::Duration};
 
-use common::{Host, Switch, address, batch, bridge, hop, index, ip, mac, own, skipped};
 use routes::{Neighbour, NoHop, RoutesError, Station};
+
+use crate::common::{Host, Switch, address, batch, bridge, hop, index, ip, mac, own, skipped};
 
 /// A router with two uplinks and one host.
 fn router() -> (Switch, Host) {
@@ -88,8 +87,8 @@ fn routes_are_followed_as_they_are() {
     }
     let error = switch.hops("10.0.3.99").unwrap_err();
     let interface = index("direct");
-    let nobody = Neighbour { address: address("10.0.3.99"), interface };
-    assert_eq!(error.to_ask(), Some(nobody));
+    let absent = Neighbour { address: address("10.0.3.99"), interface };
+    assert_eq!(error.to_ask(), Some(absent));
     switch.set_ports(&["up1", "direct"]);
     let interface = "up2".to_owned();
     let error = NoHop::NotAPort { address: address("10.9.1.1"), interface };
@@ -120,7 +119,7 @@ fn equal_ways_are_all_found() {
         assert_eq!(switch.hops(to), Ok(ipv6.into()), "{to}");
     }
     assert_eq!(switch.hops("10.7.0.1"), Ok([ipv4[1]].into()));
-    // Objects alone say nothing of where they lead.
+    // Next-hop objects that are not expanded cannot be followed.
     std::fs::write("/proc/sys/net/ipv4/nexthop_compat_mode", "0").unwrap();
     let error = switch.hops("10.8.0.1").unwrap_err();
     assert!(matches!(error, NoHop::Route { .. }), "{error}");
@@ -142,22 +141,22 @@ fn bridges_know_who_is_where() {
     }
     let (mut switch, hosts) = bridged();
     let to = |last| Station { address: address("192.0.2.1"), mac: Some(mac(last)) };
-    // What it was told: a static entry counts, its own address does not.
+    // A static entry counts, the bridge's own address does not.
     bridge(&format!("fdb add {} dev p1 master static", mac(91)));
     bridge(&format!("fdb add {} dev p2 master local", mac(92)));
     assert_eq!(switch.hops_to(to(91)), Ok([hop("p1", "-", mac(91))].into()));
     assert!(matches!(switch.hops_to(to(92)), Err(NoHop::Station { .. })));
-    // What it heard: no host has an address of the bridge's, nor the bridge one of theirs.
+    // Learnt entries: no host has an address of the bridge, nor the bridge one of theirs.
     for (host, last, port) in [(&hosts[0], 21, "p1"), (&hosts[1], 22, "p2")] {
         host.run(|| {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            // It asks for somebody that is not there.
+            // It resolves an address that no host has.
             let _ = socket.send_to(b"hello", "10.1.0.99:9");
         });
         switch.wait_for(to(last), &Ok([hop(port, "-", mac(last))].into()));
     }
     let error = switch.hops_to(to(93)).unwrap_err();
-    assert!(error.to_string().contains("no bridge has heard 02:00:00:00:00:5d"), "{error}");
+    assert!(error.to_string().contains("no bridge has learnt 02:00:00:00:00:5d"), "{error}");
     // A host that moves, and one that is cut off.
     bridge(&format!("fdb replace {} dev p2 master static", mac(91)));
     assert_eq!(switch.hops_to(to(91)), Ok([hop("p2", "-", mac(91))].into()));
@@ -191,7 +190,7 @@ fn asking_makes_hosts_behind_a_bridge_known() {
         switch.kernel.ask(neighbour).unwrap();
         let to = Station { address: neighbour.address, mac: None };
         switch.wait_for(to, &Ok([hop(port, "-", mac(last))].into()));
-        // Asking again, when it is known, does no harm.
+        // Resolving a known neighbour again succeeds.
         switch.kernel.ask(neighbour).unwrap();
     }
     // At the third port, which is not the switch's.
@@ -202,7 +201,7 @@ fn asking_makes_hosts_behind_a_bridge_known() {
     // A neighbour that is known, at a port that is forgotten.
     bridge(&format!("fdb del {} dev p2 master", mac(22)));
     let error = switch.hops("10.1.0.12").unwrap_err();
-    assert!(matches!(&error, NoHop::Unheard { bridge, .. } if bridge == "br0"), "{error}");
+    assert!(matches!(&error, NoHop::NotLearnt { bridge, .. } if bridge == "br0"), "{error}");
     let neighbour = error.to_ask().unwrap();
     switch.kernel.ask(neighbour).unwrap();
     let to = Station { address: neighbour.address, mac: None };
@@ -220,11 +219,11 @@ fn asking_makes_hosts_on_a_link_known() {
     let neighbour = switch.hops_to(to).unwrap_err().to_ask().unwrap();
     switch.kernel.ask(neighbour).unwrap();
     switch.wait_for(to, &Ok([hop("direct", "-", mac(13))].into()));
-    // Nobody answers, and that is no error of asking.
-    let nobody = Neighbour { address: address("10.0.3.99"), interface: index("direct") };
-    switch.kernel.ask(nobody).unwrap();
-    assert_eq!(switch.hops("10.0.3.99").unwrap_err().to_ask(), Some(nobody));
-    let error = switch.kernel.ask(Neighbour { interface: 9999, ..nobody }).unwrap_err();
+    // Without an answer there is no error.
+    let absent = Neighbour { address: address("10.0.3.99"), interface: index("direct") };
+    switch.kernel.ask(absent).unwrap();
+    assert_eq!(switch.hops("10.0.3.99").unwrap_err().to_ask(), Some(absent));
+    let error = switch.kernel.ask(Neighbour { interface: 9999, ..absent }).unwrap_err();
     assert!(error.to_string().contains("cannot ask for a neighbour"), "{error}");
 }
 
@@ -234,26 +233,26 @@ fn changes_are_told_and_nothing_else() {
         return;
     }
     let (mut switch, _hosts) = bridged();
-    let mut told = |what: &str, change: &dyn Fn()| {
-        // It ends when nothing is told for a while.
+    let mut notified = |what: &str, change: &dyn Fn()| {
+        // Until there are no notifications for a while.
         let before = switch.settle();
         change();
         assert!(switch.kernel.changed(Duration::from_secs(5)).unwrap(), "{what}");
         assert_ne!(switch.kernel.snapshot().unwrap(), before, "{what}");
     };
-    told("an address", &|| own("br0", "10.1.0.1/16"));
-    told("a route", &|| ip("route add 10.9.0.0/16 via 10.1.0.11"));
-    told("an IPv6 route", &|| ip("-6 route add 2001:db8:90::/48 dev br0"));
-    told("a neighbour", &|| {
+    notified("an address", &|| own("br0", "10.1.0.1/16"));
+    notified("a route", &|| ip("route add 10.9.0.0/16 via 10.1.0.11"));
+    notified("an IPv6 route", &|| ip("-6 route add 2001:db8:90::/48 dev br0"));
+    notified("a neighbour", &|| {
         ip(&format!("neigh replace 10.1.0.11 lladdr {} dev br0 nud permanent", mac(21)));
     });
-    told("a station", &|| bridge(&format!("fdb add {} dev p1 master static", mac(91))));
-    told("a station that goes", &|| bridge(&format!("fdb del {} dev p1 master", mac(91))));
-    told("a link that goes down", &|| ip("link set p1 down"));
-    told("a route that goes", &|| ip("route del 10.9.0.0/16"));
+    notified("a station", &|| bridge(&format!("fdb add {} dev p1 master static", mac(91))));
+    notified("a station that goes", &|| bridge(&format!("fdb del {} dev p1 master", mac(91))));
+    notified("a link that goes down", &|| ip("link set p1 down"));
+    notified("a route that goes", &|| ip("route del 10.9.0.0/16"));
 }
 
-/// Notifications that were lost for want of room, in this thread's network.
+/// Lost notifications, in this thread's network.
 fn lost() -> u64 {
     let sockets = std::fs::read_to_string("/proc/thread-self/net/netlink").unwrap();
     let drops = |line: &str| line.split_whitespace().nth(8)?.parse::<u64>().ok();

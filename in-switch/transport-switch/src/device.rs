@@ -16,11 +16,11 @@ use crate::{
     completion::{Ended, NEVER_READY, NO_ANSWER},
 };
 
-/// 134 ms without an answer, and all that is open is sent again (`ibv_modify_qp`).
+/// The retransmission timeout, 134 ms (`ibv_modify_qp`).
 const TIMEOUT: u8 = 15;
-/// As often as can be said; some devices take it for ever, so that there is [`QueuePair::patience`].
+/// The maximum, which some devices take for infinite, so that there is [`QueuePair::patience`].
 const RETRIES: u8 = 7;
-/// For ever: credits see to it that receivers are ready.
+/// Infinite: credits ensure that receivers are ready.
 const NOT_READY_RETRIES: u8 = 7;
 /// 0.64 ms until the root tries again.
 const NOT_READY_TIMER: u8 = 12;

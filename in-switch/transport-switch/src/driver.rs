@@ -2,26 +2,21 @@
 
 use std::{
     collections::HashMap,
-    io,
-    os::fd::OwnedFd,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use transport::{
-    Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease, Token, Transport,
-    Waker, WriteLease,
-};
-use transport_tcp::{TcpConfig, TcpCounters, TcpTransport};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use transport::{Completion, EndpointId, PostError, ReadLease, Token, Transport, WriteLease};
+use transport_tcp::TcpTransport;
 
 use crate::{GroupEnd, SwitchLink, group::Group};
 
-/// Longest message of RDMA's reliable connections.
+/// The most bytes of a block of a group that switches copy: the longest message of RDMA's reliable
+/// connections, which is shorter than TCP's.
 const BLOCK_BYTES_MAX: u64 = 1 << 31;
 
-/// [`Transport`] over TCP, with groups whose blocks switches copy. Without such a group it is
-/// [`TcpTransport`]. See the crate's documentation.
+/// [`Transport`] over TCP, with groups whose blocks switches copy. Endpoints, wakers and one-sided
+/// writes are those of the [`TcpTransport`] that it is made of. See the crate's documentation.
 pub struct SwitchTransport {
     tcp: TcpTransport,
     groups: HashMap<u64, Group>,
@@ -30,29 +25,34 @@ pub struct SwitchTransport {
     by_endpoint: HashMap<EndpointId, u64>,
     /// Not yet reported.
     completed: Vec<Completion>,
-    heard: Vec<Completion>,
-    waker: Arc<OwnedFd>,
+    /// Empty between polls.
+    from_tcp: Vec<Completion>,
 }
 
 impl SwitchTransport {
-    /// Makes the event queue and nothing else.
-    ///
-    /// Errors: a value of `config` is out of range, or the process has no file descriptors left.
-    pub fn new(config: TcpConfig) -> io::Result<Self> {
-        Ok(Self {
-            tcp: TcpTransport::new(config)?,
+    /// Takes over a transport, with its endpoints and what is posted on them.
+    pub fn over(mut tcp: TcpTransport) -> Self {
+        // A wait that has ended before is no reason to end one of this transport's.
+        tcp.take_woken();
+        Self {
+            tcp,
             groups: HashMap::new(),
             groups_made: 0,
             by_endpoint: HashMap::new(),
             completed: Vec::new(),
-            heard: Vec::new(),
-            waker: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
-        })
+            from_tcp: Vec::new(),
+        }
     }
 
-    /// What TCP has moved so far.
-    pub fn counters(&self) -> TcpCounters {
-        self.tcp.counters()
+    /// Whether there are no groups, and nothing of any is left to report.
+    pub fn is_idle(&self) -> bool {
+        self.groups.is_empty() && self.completed.is_empty()
+    }
+
+    /// The transport that it was made of, with its endpoints and what is posted on them. For one that
+    /// is idle: posts of groups are lost.
+    pub fn into_tcp(self) -> TcpTransport {
+        self.tcp
     }
 
     /// The group of this end, which is made if this is its first link.
@@ -75,10 +75,10 @@ impl SwitchTransport {
         Ok(())
     }
 
-    /// Everything that can be done without waiting.
-    fn progress(&mut self) {
-        self.tcp.poll(&mut self.heard, Duration::ZERO);
-        for completion in std::mem::take(&mut self.heard) {
+    /// Everything that can be done without waiting. True if the waker was used.
+    fn progress(&mut self) -> bool {
+        self.tcp.poll(&mut self.from_tcp, Duration::ZERO);
+        for completion in std::mem::take(&mut self.from_tcp) {
             if let Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } =
                 &completion
             {
@@ -91,6 +91,7 @@ impl SwitchTransport {
         for group in self.groups.values_mut() {
             group.progress(now, &mut self.completed);
         }
+        self.tcp.take_woken()
     }
 
     /// Hands back what is posted on an endpoint of a group.
@@ -112,38 +113,25 @@ impl SwitchTransport {
         }
     }
 
-    /// Sleeps until something happens or the time has come. True if the waker was used.
-    fn sleep(&self, until: Option<Instant>, now: Instant) -> bool {
+    /// Sleeps until there may be something to do, at most until the given time.
+    fn sleep(&self, until: Option<Instant>, now: Instant) {
         let left = |at: Instant| at.saturating_duration_since(now);
         let groups = self.groups.values().filter_map(|group| group.wakes_in(now));
         let times = groups.chain(until.map(left)).chain(self.tcp.next_tick().map(left));
         let timeout = times.min().and_then(|timeout| Timespec::try_from(timeout).ok());
         let tcp = self.tcp.event_queue();
-        let mut fds =
-            vec![PollFd::new(&*self.waker, PollFlags::IN), PollFd::new(&tcp, PollFlags::IN)];
         let groups = self.groups.values().filter_map(Group::as_fd);
+        let mut fds = vec![PollFd::new(&tcp, PollFlags::IN)];
         fds.extend(groups.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // An interrupted or failed wait is a short one.
         let _ = poll(&mut fds, timeout.as_ref());
-        let woken = fds[0].revents().contains(PollFlags::IN);
-        if woken {
-            let _ = rustix::io::read(&*self.waker, &mut [0_u8; 8]);
-        }
-        woken
     }
 }
 
 impl Transport for SwitchTransport {
     type Link = SwitchLink;
 
-    fn now(&self) -> Duration {
-        self.tcp.now()
-    }
-
-    /// That of RDMA's messages, which is less than TCP's: 2 GiB.
-    fn block_bytes_max(&self) -> u64 {
-        BLOCK_BYTES_MAX
-    }
+    transport::forward!(tcp; now, block_bytes_max, write_control, one_sided, waker);
 
     fn open(&mut self, link: SwitchLink) -> Result<EndpointId, PostError> {
         let endpoint = self.tcp.open(link.lifeline)?;
@@ -162,10 +150,10 @@ impl Transport for SwitchTransport {
         into: WriteLease,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(into.bytes())?;
         let Some(number) = self.by_endpoint.get(&endpoint) else {
             return self.tcp.post_receive(endpoint, into, token);
         };
+        PostError::check_length(into.bytes(), BLOCK_BYTES_MAX)?;
         let (group, completed) = (self.groups.get_mut(number), &mut self.completed);
         group.ok_or(PostError::EndpointGone(endpoint))?.post_receive(into, token, completed)
     }
@@ -177,21 +165,13 @@ impl Transport for SwitchTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        check_length(from.bytes())?;
         let Some(number) = self.by_endpoint.get(&endpoint) else {
             return self.tcp.post_send(endpoint, from, immediate, token);
         };
+        PostError::check_length(from.bytes(), BLOCK_BYTES_MAX)?;
         let (group, completed) = (self.groups.get_mut(number), &mut self.completed);
         let group = group.ok_or(PostError::EndpointGone(endpoint))?;
         group.post_send(endpoint, from, immediate, token, completed)
-    }
-
-    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
-        self.tcp.write_control(endpoint, word)
-    }
-
-    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
-        Some(self)
     }
 
     fn close(&mut self, endpoint: EndpointId) {
@@ -201,59 +181,16 @@ impl Transport for SwitchTransport {
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
-        if self.groups.is_empty() {
-            completions.append(&mut self.completed);
-            let wait = if completions.is_empty() { wait } else { Duration::ZERO };
-            return self.tcp.poll(completions, wait);
-        }
         let until = Instant::now().checked_add(wait);
         loop {
-            self.progress();
+            let woken = self.progress();
             let now = Instant::now();
             let is_over = until.is_some_and(|until| now >= until);
-            if is_over || !self.completed.is_empty() || self.sleep(until, now) {
+            if woken || is_over || !self.completed.is_empty() {
                 completions.append(&mut self.completed);
                 return;
             }
+            self.sleep(until, now);
         }
     }
-
-    fn waker(&self) -> Waker {
-        // TCP's own is for a wait without groups.
-        let (own, tcp) = (Arc::clone(&self.waker), self.tcp.waker());
-        Arc::new(move || {
-            // Full only if nobody has slept for very long, and then it is readable.
-            let _ = rustix::io::write(&*own, &1_u64.to_ne_bytes());
-            tcp();
-        })
-    }
-}
-
-impl OneSidedWrites for SwitchTransport {
-    fn expose(
-        &mut self,
-        endpoint: EndpointId,
-        key: u32,
-        memory: PeerMemory,
-    ) -> Result<(), PostError> {
-        self.tcp.expose(endpoint, key, memory)
-    }
-
-    fn post_write(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        key: u32,
-        offset: u64,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        check_length(from.bytes())?;
-        self.tcp.post_write(endpoint, from, key, offset, immediate, token)
-    }
-}
-
-fn check_length(bytes: usize) -> Result<(), PostError> {
-    let (bytes, bytes_max) = (bytes as u64, BLOCK_BYTES_MAX);
-    if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// Why a host cannot have a queue pair; says what helps.
+/// Why a host cannot have a queue pair, with the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -27,7 +27,7 @@ pub enum OpenError {
         interface: String,
         /// The other end.
         peer: IpAddr,
-        /// What the routes say.
+        /// By its routes.
         why: String,
     },
     /// Packets would have to be too short.

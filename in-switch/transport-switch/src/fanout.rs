@@ -1,4 +1,4 @@
-//! The root's sends of one group: the same block to everybody, which becomes one message.
+//! The root's sends of one group: the same block to all receivers, which becomes one message.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,7 +31,7 @@ impl Fanout {
         self.waiting.insert(endpoint, VecDeque::new());
     }
 
-    /// Takes a send; if it was the last that this block had to wait for, answers the number of the
+    /// Takes a send; if it was the last that this block had to wait for, returns the number of the
     /// message that is under way from now on, until [`Fanout::sent`].
     ///
     /// Errors: endpoints were given different blocks. They are under way as well, for good.

@@ -15,7 +15,7 @@ use crate::{
     link::Role,
 };
 
-/// How often switches are asked whether they are in trouble.
+/// How often switches are asked whether they report a failure.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) struct Group {
@@ -101,7 +101,7 @@ impl Group {
         Ok(())
     }
 
-    /// Moves packets, and looks after the switches.
+    /// Moves packets, and checks the switches.
     pub(crate) fn progress(&mut self, now: Instant, completed: &mut Vec<Completion>) {
         let Some(queue_pair) = &mut self.queue_pair else { return };
         let endpoint = self.endpoints.first().copied();
@@ -122,7 +122,7 @@ impl Group {
                 }
                 written = std::mem::replace(&mut written, Ok(())).and(taken);
             }
-            // Nobody else can send to this queue pair: one side only sends, the other receives.
+            // Does not happen: the root's queue pair only sends, the others only receive.
             _ => {}
         });
         let moved = moved.and_then(|()| self.look(now)).map_err(Cause::Lost);
@@ -131,7 +131,7 @@ impl Group {
         }
     }
 
-    /// Errors: switches are in trouble.
+    /// Errors: switches report a failure.
     fn look(&mut self, now: Instant) -> Result<(), String> {
         let Side::Root { watch, next_look, .. } = &mut self.side else { return Ok(()) };
         if now < *next_look {
@@ -141,7 +141,7 @@ impl Group {
         watch.trouble().map_or(Ok(()), Err)
     }
 
-    /// Blocks move no more; the others are told by control words.
+    /// Blocks move no more; the engine notifies the others by control words.
     fn halt(&mut self, cause: Cause, completed: &mut Vec<Completion>) {
         if self.queue_pair.take().is_none() {
             return;

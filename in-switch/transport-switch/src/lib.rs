@@ -14,9 +14,9 @@
 //! None of its own: all work is done in `poll`, by the thread that calls it.
 //!
 //! # Trust
-//! RoCEv2 knows neither encryption nor authentication: whoever can send packets with a queue pair's
+//! RoCEv2 has neither encryption nor authentication: any host that can send packets with a queue pair's
 //! number on the network can disturb a group, or put bytes into its blocks. Numbers of queue pairs and
-//! of first packets are drawn at random, so that it takes somebody who can see the packets.
+//! of first packets are drawn at random, so that an attacker has to see the packets.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-/// Payloads of packets that RoCE knows, in bytes, largest first.
+/// RoCE's path MTUs, in bytes, largest first.
 pub const MTUS_BYTES: [u32; 5] = [4096, 2048, 1024, 512, 256];
 /// What a root's queue pair talks to, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,9 +15,9 @@ pub struct Root {
     pub psn_first: u32,
     /// Of [`MTUS_BYTES`], at most that of all members.
     pub mtu_bytes: u32,
-    /// Bytes that all receivers have room for ([`crate::Unconnected::room_bytes`]).
-    pub room_bytes: usize,
-    /// How long nobody may answer.
+    /// The smallest receive buffer of all receivers ([`crate::Unconnected::buffer_bytes`]).
+    pub buffer_bytes: usize,
+    /// How long answers may be missing.
     pub patience: Duration,
 }
 

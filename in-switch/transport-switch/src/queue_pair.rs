@@ -74,13 +74,13 @@ impl Unconnected {
         }
     }
 
-    /// Room for packets that were not looked at yet, with what the kernel counts besides. Devices need
-    /// none.
+    /// The receive buffer for packets that were not read yet, with what the kernel counts besides.
+    /// Devices need none.
     #[must_use]
-    pub const fn room_bytes(&self) -> usize {
+    pub const fn buffer_bytes(&self) -> usize {
         match &self.kind {
             Kind::Device(_) => usize::MAX,
-            Kind::Userspace(open) => open.room_bytes,
+            Kind::Userspace(open) => open.buffer_bytes,
         }
     }
 

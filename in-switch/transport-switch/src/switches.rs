@@ -7,7 +7,7 @@ use mcrdma::Inserted;
 /// Keeps a group in the switches; dropping this takes it out, on the thread that does so.
 pub struct Registration(Arc<Mutex<Option<Box<dyn Inserted>>>>);
 
-/// Looks after a group for as long as its [`Registration`] lives, and never takes it out itself.
+/// Reads the state of a group while its [`Registration`] exists, and never takes the group out itself.
 pub struct Watch(Arc<Mutex<Option<Box<dyn Inserted>>>>);
 
 impl Registration {
@@ -17,7 +17,7 @@ impl Registration {
         Self(Arc::new(Mutex::new(Some(inserted))))
     }
 
-    /// What tells of trouble.
+    /// Reports failures of the group.
     #[must_use]
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.0))
@@ -26,14 +26,14 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Taken out first: who watches does not wait while the switches are told.
+        // Outside of the lock: a watch does not wait while switches remove the group.
         let inserted = lock(&self.0).take();
         drop(inserted);
     }
 }
 
 impl Watch {
-    /// Why the group no longer works, if switches have said so.
+    /// Why the group no longer works, if switches have reported it.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         lock(&self.0).as_ref().and_then(|inserted| inserted.trouble())

@@ -20,22 +20,21 @@ use crate::{
     completion::{Ended, NEVER_READY, NO_ANSWER},
 };
 
-/// What a packet of a SEND has besides: IPv6, UDP, BTH, immediate, ICRC. IPv4 has less.
+/// Headers and trailer of a packet of a SEND: IPv6, UDP, BTH, immediate, ICRC. IPv4 has less.
 const HEADERS_BYTES: u32 = 40 + 8 + 12 + 4 + 4;
-/// What may be on its way: more costs switches memory, less leaves hosts without work while they wait
-/// for each other.
+/// The window: more costs switches memory, less leaves hosts idle while they wait for each other.
 const WINDOW_BYTES: u32 = 256 << 10;
 /// Of these packets.
 const WINDOW_PACKETS: std::ops::RangeInclusive<u32> = 16..=256;
-/// Room for packets that were not looked at yet, if this process may have so much.
-const ROOM_BYTES: usize = 4 << 20;
+/// The receive buffer for packets that were not read yet, if this process may have so much.
+const BUFFER_BYTES: usize = 4 << 20;
 /// What the kernel counts for a packet besides its bytes, about, which it rounds up to twice as much.
-const NOTES_BYTES: usize = 1024;
-/// Without an answer for so long the first packet that is open is sent again.
+const OVERHEAD_BYTES: usize = 1024;
+/// The retransmission timeout of the first packet without an answer.
 const TIMEOUT: Duration = Duration::from_millis(67);
-/// How often in a row a receiver may say that it is not ready: 64 ms. Credits see to it that it is.
+/// How often in a row a receiver may answer that it is not ready: 64 ms. Credits ensure that it is.
 const NOT_READY_RETRIES: u32 = 100;
-/// Memory of receives that is used again.
+/// Buffers of receives that are kept for reuse.
 const SPARE_MAX: usize = 64;
 
 /// A queue pair that has a number and no peer.
@@ -43,18 +42,18 @@ pub(crate) struct Unconnected {
     endpoint: Endpoint,
     number: u32,
     pub(crate) mtu_bytes: u32,
-    pub(crate) room_bytes: usize,
+    pub(crate) buffer_bytes: usize,
 }
 
 impl Unconnected {
     pub(crate) fn open(interface: &str, local: IpAddr) -> Result<Self, OpenError> {
         let endpoint = Endpoint::open(interface, local).map_err(refused)?;
-        let room_bytes = endpoint.reserve(ROOM_BYTES).map_err(refused)?;
+        let buffer_bytes = endpoint.reserve(BUFFER_BYTES).map_err(refused)?;
         let carries = endpoint.mtu_bytes().map_err(refused)?;
         let fitting = MTUS_BYTES.into_iter().find(|mtu| mtu + HEADERS_BYTES <= carries);
         let too_short = || OpenError::Mtu { interface: interface.to_owned(), mtu_bytes: carries };
         let mtu_bytes = fitting.ok_or_else(too_short)?;
-        Ok(Self { number: endpoint.draw_number(), endpoint, mtu_bytes, room_bytes })
+        Ok(Self { number: endpoint.draw_number(), endpoint, mtu_bytes, buffer_bytes })
     }
 
     pub(crate) const fn number(&self) -> u32 {
@@ -70,7 +69,7 @@ impl Unconnected {
         let retries = root.patience.as_millis().div_ceil(TIMEOUT.as_millis());
         let config = RequesterConfig {
             retries: u32::try_from(retries).unwrap_or(u32::MAX),
-            ..config(root.mtu_bytes, root.room_bytes)
+            ..config(root.mtu_bytes, root.buffer_bytes)
         };
         self.connect(peer, config, (root.psn_first, 0))
     }
@@ -87,9 +86,9 @@ impl Unconnected {
     }
 }
 
-fn config(mtu_bytes: u32, room_bytes: usize) -> RequesterConfig {
-    let packet_bytes = 2 * (mtu_bytes + HEADERS_BYTES) as usize + NOTES_BYTES;
-    let fitting = u32::try_from(room_bytes / packet_bytes).unwrap_or(u32::MAX);
+fn config(mtu_bytes: u32, buffer_bytes: usize) -> RequesterConfig {
+    let packet_bytes = 2 * (mtu_bytes + HEADERS_BYTES) as usize + OVERHEAD_BYTES;
+    let fitting = u32::try_from(buffer_bytes / packet_bytes).unwrap_or(u32::MAX);
     let packets = fitting.min(WINDOW_BYTES / mtu_bytes);
     let packets = packets.clamp(*WINDOW_PACKETS.start(), *WINDOW_PACKETS.end());
     RequesterConfig {
@@ -159,12 +158,12 @@ impl QueuePair {
     }
 
     pub(crate) fn wakes_in(&self) -> Option<Duration> {
-        let gathers_for = self.endpoint.gathers_for();
-        self.endpoint.wakes_in().into_iter().chain(gathers_for).min()
+        let coalesces_for = self.endpoint.coalesces_for();
+        self.endpoint.wakes_in().into_iter().chain(coalesces_for).min()
     }
 
     pub(crate) fn gathers(&self) -> bool {
-        self.endpoint.gathers_for().is_some()
+        self.endpoint.coalesces_for().is_some()
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {

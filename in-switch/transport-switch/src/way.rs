@@ -39,7 +39,7 @@ fn next_hops(interface: &Interface, peers: &[IpAddr]) -> Result<Vec<Option<IpAdd
         let station = Station { address: peer, mac: None };
         match snapshot.hops(&BTreeSet::from([index]), station) {
             Ok(hops) => Ok(hops.first().and_then(|hop| hop.gateway)),
-            // Whose Ethernet address the queue pair will ask for.
+            // The queue pair will resolve its Ethernet address.
             Err(why) => match why.to_ask() {
                 Some(asked) => Ok(Some(asked.address).filter(|&address| address != peer)),
                 None => Err(OpenError::Unreached {

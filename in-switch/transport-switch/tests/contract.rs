@@ -1,25 +1,24 @@
-//! The contract of [`transport::Transport`] for links over which everything goes by TCP. What goes
-//! through switches has one direction, so that the suite does not fit it: `crates/rdmc/tests`.
+//! The contract of [`transport::Transport`] for links over which everything goes by TCP, beside a group
+//! and without one. What goes through switches has one direction, so that the suite does not fit it:
+//! `crates/rdmc/tests`.
 
-use std::{
-    net::{TcpListener, TcpStream},
-    time::Duration,
-};
+use std::{net::TcpStream, time::Duration};
 
-use transport::{EndpointId, Transport};
+use transport::Transport;
 use transport_contract::{Harness, Network};
 use transport_switch::{SwitchLink, SwitchTransport};
-use transport_tcp::{TcpConfig, TcpLink};
+use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+
+use crate::common::{enter_network, group_end, lifeline};
 
 const SILENCE_MS: u64 = 3_000;
 
-struct Loopback;
+/// Longer than any clause takes: what is at the other end of a group's lifeline sends no heartbeats.
+const SILENCE_MS_WITH_GROUP: u64 = 120_000;
 
-fn pair() -> [SwitchLink; 2] {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let other = listener.accept().unwrap().0;
-    [one, other].map(|stream| SwitchLink::plain(TcpLink::new(vec![stream]).unwrap()))
+struct Loopback {
+    /// Each member has a group that switches copy; the other ends of their lifelines.
+    groups: Option<Vec<TcpStream>>,
 }
 
 impl Harness for Loopback {
@@ -27,31 +26,42 @@ impl Harness for Loopback {
 
     fn network(&mut self, members: usize) -> Network<SwitchTransport> {
         let config = TcpConfig {
-            silence_timeout_ms: SILENCE_MS,
+            silence_timeout_ms: match self.groups {
+                Some(_) => SILENCE_MS_WITH_GROUP,
+                None => SILENCE_MS,
+            },
             drain_timeout_ms: 1_000,
             ..TcpConfig::default()
         };
-        let mut transports: Vec<SwitchTransport> =
-            (0..members).map(|_| SwitchTransport::new(config.clone()).unwrap()).collect();
-        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
-        for left in 0..members {
-            for right in left + 1..members {
-                let [one, other] = pair();
-                endpoints[left][right] = Some(transports[left].open(one).unwrap());
-                endpoints[right][left] = Some(transports[right].open(other).unwrap());
-            }
+        let transport = |_| SwitchTransport::over(TcpTransport::new(config.clone()).unwrap());
+        let mut transports: Vec<SwitchTransport> = (0..members).map(transport).collect();
+        for transport in &mut transports {
+            let Some(peers) = &mut self.groups else { break };
+            let (link, peer) = lifeline();
+            transport.open(SwitchLink::of_group(link, group_end())).unwrap();
+            peers.push(peer);
         }
-        Network { members: transports.into_iter().map(Some).collect(), endpoints }
-    }
-
-    fn kill(&mut self, network: &mut Network<SwitchTransport>, index: usize) {
-        network.members[index] = None;
+        Network::connected(transports, |_, _| {
+            let (one, other) = lifeline();
+            (SwitchLink::plain(one), SwitchLink::plain(TcpLink::from(other)))
+        })
     }
 
     fn silence(&mut self, _: &mut Network<SwitchTransport>, _: usize) -> Option<Duration> {
         // A second more for a machine that is busy with other tests.
-        Some(Duration::from_millis(SILENCE_MS + 1_000))
+        self.groups.is_none().then_some(Duration::from_millis(SILENCE_MS + 1_000))
     }
 }
 
-transport_contract::contract_tests!(Loopback);
+mod without_groups {
+    transport_contract::contract_tests!(super::Loopback { groups: None });
+}
+
+mod beside_a_group {
+    transport_contract::contract_tests!({
+        if !super::enter_network() {
+            return;
+        }
+        super::Loopback { groups: Some(Vec::new()) }
+    });
+}

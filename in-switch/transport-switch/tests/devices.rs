@@ -17,7 +17,7 @@ use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_switch::{
     GroupEnd, Inserted, Member, Registration, Root, SwitchLink, SwitchTransport, Unconnected,
 };
-use transport_tcp::{TcpConfig, TcpLink};
+use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
 
 const ID: u32 = 0x80_0789;
 /// The numbers wrap soon.
@@ -92,7 +92,7 @@ fn lifeline() -> [TcpLink; 2] {
 }
 
 fn transport() -> SwitchTransport {
-    SwitchTransport::new(TcpConfig::default()).unwrap()
+    SwitchTransport::over(TcpTransport::new(TcpConfig::default()).unwrap())
 }
 
 impl Stage {
@@ -128,7 +128,7 @@ impl Stage {
             id: ID,
             psn_first: PSN_FIRST,
             mtu_bytes: 4096,
-            room_bytes: usize::MAX,
+            buffer_bytes: usize::MAX,
             patience: SILENCE,
         };
         let peer =
@@ -167,7 +167,7 @@ impl Stage {
     }
 
     /// What has come to the root within so long, or as soon as it is `enough`.
-    fn root_hears(&mut self, enough: usize, patience: Duration) -> Vec<Completion> {
+    fn poll_root(&mut self, enough: usize, patience: Duration) -> Vec<Completion> {
         let (mut found, deadline) = (Vec::new(), Instant::now() + patience);
         while found.len() < enough && Instant::now() < deadline {
             self.root.poll(&mut found, Duration::from_millis(5));
@@ -248,9 +248,9 @@ fn a_group_that_the_switch_has_forgotten_is_halted_and_hands_everything_back() {
     let region = Region::from_vec(contents());
     stage.send(&region, 7, 5_000);
     let begin = Instant::now();
-    let heard = stage.root_hears(1, PATIENCE);
-    let [Completion::Halted { cause: Cause::Lost(why), .. }] = &heard[..] else {
-        panic!("{heard:?}")
+    let reported = stage.poll_root(1, PATIENCE);
+    let [Completion::Halted { cause: Cause::Lost(why), .. }] = &reported[..] else {
+        panic!("{reported:?}")
     };
     assert!(why.contains("forgotten the group"), "{why}");
     assert!(begin.elapsed() >= SILENCE);
@@ -272,7 +272,7 @@ fn a_group_that_the_switch_has_forgotten_is_halted_and_hands_everything_back() {
 }
 
 #[test]
-fn who_waits_for_a_device_sleeps_until_a_block_comes() {
+fn a_wait_for_a_device_sleeps_until_a_block_comes() {
     let Some(mut stage) = Stage::new("waits") else { return };
     let from = Region::from_vec(contents());
     for (transport, endpoint) in &mut stage.receivers {
@@ -291,7 +291,7 @@ fn who_waits_for_a_device_sleeps_until_a_block_comes() {
     });
     std::thread::sleep(Duration::from_millis(300));
     stage.send(&from, 0, 5_000);
-    let sent = stage.root_hears(RECEIVERS, PATIENCE);
+    let sent = stage.poll_root(RECEIVERS, PATIENCE);
     assert_eq!(sent.len(), RECEIVERS, "{sent:?}");
     let (found, waits, _transport) = waiting.join().unwrap();
     let block = Completion::Received { endpoint, token: Token(0), bytes: 5_000, immediate: 0 };

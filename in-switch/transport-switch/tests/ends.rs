@@ -2,7 +2,7 @@
 //! root.
 
 use std::{
-    net::{IpAddr, TcpListener, TcpStream},
+    net::{IpAddr, TcpStream},
     thread,
     time::{Duration, Instant},
 };
@@ -11,41 +11,21 @@ use rustix::{
     thread::{CapabilitySet, capabilities, set_capabilities},
     time::{ClockId, clock_gettime},
 };
-use transport::{Completion, EndpointId, PostError, Region, Token, Transport};
-use transport_switch::{GroupEnd, Member, OpenError, SwitchLink, SwitchTransport, Unconnected};
-use transport_tcp::{TcpConfig, TcpLink};
+use transport::{Completion, EndpointId, PostError, Region, Token, Transport, Waker};
+use transport_switch::{OpenError, SwitchLink, SwitchTransport, Unconnected};
+use transport_tcp::{TcpConfig, TcpTransport};
 
-const OWN: [u8; 4] = [10, 9, 0, 1];
-const ROOT: [u8; 4] = [10, 9, 0, 2];
+use crate::common::{OWN, ROOT, enter_network, group_end, lifeline};
 
-/// False, and says so, where this is not possible.
-fn enter_network() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: needs root (network namespaces)");
-        return false;
-    }
-    lab::enter_own_network().unwrap();
-    lab::ip("link add h0 type veth peer name h1").unwrap();
-    lab::ip("addr add 10.9.0.1/24 dev h0").unwrap();
-    lab::ip("link set lo up").unwrap();
-    lab::quiet("h0", 1500).unwrap();
-    lab::quiet("h1", 1500).unwrap();
-    true
-}
-
-/// A transport with a receiver's end, and the peer's end of its lifeline.
-fn receiver() -> (SwitchTransport, EndpointId, TcpStream) {
-    let open = Unconnected::open(OWN.into(), &[ROOT.into()]).unwrap();
-    assert_eq!(open.mtu_bytes(), 1024);
-    let member = Member { root: ROOT.into(), qpn: 17, psn_first: 5, mtu_bytes: 1024 };
-    let end = GroupEnd::receiver(open.connect_member(&member).unwrap());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let peer = listener.accept().unwrap().0;
-    let mut transport = SwitchTransport::new(TcpConfig::default()).unwrap();
-    let lifeline = TcpLink::new(vec![own]).unwrap();
-    let endpoint = transport.open(SwitchLink::of_group(lifeline, end)).unwrap();
-    (transport, endpoint, peer)
+/// A transport with a receiver's end, the waker of the TCP transport that it was made of, and the
+/// peer's end of its lifeline.
+fn receiver() -> (SwitchTransport, EndpointId, Waker, TcpStream) {
+    let tcp = TcpTransport::new(TcpConfig::default()).unwrap();
+    let waker = tcp.waker();
+    let mut transport = SwitchTransport::over(tcp);
+    let (lifeline, peer) = lifeline();
+    let endpoint = transport.open(SwitchLink::of_group(lifeline, group_end())).unwrap();
+    (transport, endpoint, waker, peer)
 }
 
 fn processor_time() -> Duration {
@@ -53,11 +33,11 @@ fn processor_time() -> Duration {
 }
 
 #[test]
-fn who_waits_sleeps_and_can_be_woken() {
+fn a_wait_sleeps_and_can_be_woken() {
     if !enter_network() {
         return;
     }
-    let (mut transport, endpoint, _peer) = receiver();
+    let (mut transport, endpoint, waker, _peer) = receiver();
     let region = Region::zeroed(100);
     transport.post_receive(endpoint, region.write(0..100).unwrap(), Token(1)).unwrap();
     let mut completions = Vec::new();
@@ -68,7 +48,6 @@ fn who_waits_sleeps_and_can_be_woken() {
     let (waited, busy) = (begin.elapsed(), processor_time() - busy);
     assert!(busy < waited / 4, "{busy:?} of {waited:?} were spent waiting");
 
-    let waker = transport.waker();
     let (long, begin) = (Duration::from_secs(60), Instant::now());
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -82,6 +61,18 @@ fn who_waits_sleeps_and_can_be_woken() {
     transport.poll(&mut completions, long);
     assert!(begin.elapsed() < long);
     assert_eq!(completions, []);
+    // It wakes what is left without groups, too; what is posted on the group's endpoint has ended.
+    assert!(!transport.is_idle());
+    transport.close(endpoint);
+    transport.poll(&mut completions, Duration::ZERO);
+    assert_eq!(completions, [Completion::Cancelled { endpoint, token: Token(1) }]);
+    assert!(transport.is_idle());
+    let mut tcp = transport.into_tcp();
+    waker();
+    while !tcp.take_woken() {
+        tcp.poll(&mut completions, long);
+    }
+    assert!(begin.elapsed() < long);
 }
 
 #[test]
@@ -89,7 +80,7 @@ fn what_is_posted_is_handed_back_before_the_end() {
     if !enter_network() {
         return;
     }
-    let (mut transport, endpoint, peer) = receiver();
+    let (mut transport, endpoint, _, peer) = receiver();
     let region = Region::zeroed(100);
     for token in 0..3 {
         let at = token as usize * 10;
@@ -118,7 +109,7 @@ fn posts_after_a_close_are_refused() {
     if !enter_network() {
         return;
     }
-    let (mut transport, endpoint, _peer) = receiver();
+    let (mut transport, endpoint, _, _peer) = receiver();
     let region = Region::zeroed(100);
     transport.post_receive(endpoint, region.write(0..10).unwrap(), Token(0)).unwrap();
     transport.close(endpoint);

@@ -1,4 +1,4 @@
-//! A queue pair with memory of its own, for messages that are copied into it and out of it.
+//! A queue pair with its own registered memory, into and out of which messages are copied.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,7 +10,7 @@ use crate::{
     Completion, Connection, DEPTH, Device, Event, Memory, Operation, QueuePair, Status, VerbsError,
 };
 
-/// Memory of a device that is its holder's alone: a queue pair that has it is its holder.
+/// Registered memory with one owner: the holder, or the queue pair while it is posted.
 pub struct Buffer {
     memory: Memory,
     bytes: usize,
@@ -33,41 +33,41 @@ impl DerefMut for Buffer {
     }
 }
 
-/// Something that has ended.
+/// A completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended<'a> {
-    /// The peer has the message.
+    /// The peer has acknowledged the message.
     Sent {
-        /// The caller's name for it.
+        /// The `id` of the send.
         id: u64,
     },
     /// A message has come.
     Received {
-        /// All of it.
+        /// Its contents.
         message: &'a [u8],
-        /// What came with it.
+        /// The immediate, if any.
         immediate: Option<u32>,
     },
 }
 
-/// What the device has.
+/// A posted work request.
 enum Open {
     Send { id: u64, buffer: Buffer },
     Receive { buffer: Buffer },
 }
 
-/// A queue pair that has a device to itself. It keeps what is posted beyond what the device takes.
+/// A queue pair with a device of its own. Queues work requests beyond the device's depth.
 pub struct BufferedQueuePair {
-    // Goes before the memory that the device reads and writes for it.
+    // Dropped before the memory that the device accesses for it.
     queue_pair: QueuePair,
     open: BTreeMap<u64, Open>,
     next: u64,
     sends_open: usize,
     receives_open: usize,
-    /// Beyond what the device takes.
+    /// Queued beyond the device's depth.
     sends: VecDeque<(u64, Option<u32>, Buffer)>,
     receives: VecDeque<usize>,
-    /// Used again, since registering takes longer than sending.
+    /// Reused, since registering takes longer than sending.
     spare: Vec<Memory>,
     completions: Vec<Completion>,
     device: Device,
@@ -96,7 +96,7 @@ impl BufferedQueuePair {
         self.queue_pair.number()
     }
 
-    /// What it is on.
+    /// Its device.
     #[must_use]
     pub const fn device(&self) -> &Device {
         &self.device
@@ -107,13 +107,13 @@ impl BufferedQueuePair {
         self.queue_pair.connect(connection)
     }
 
-    /// Memory for a message of this length, with whatever bytes.
+    /// Memory for a message of this length, with arbitrary contents.
     pub fn buffer(&mut self, bytes: usize) -> Result<Buffer, VerbsError> {
         let fitting = self.spare.iter().position(|memory| memory.bytes() >= bytes);
         let memory = match fitting {
             Some(at) => self.spare.swap_remove(at),
             None => {
-                // What is too short would stay so.
+                // One that is too short is deregistered.
                 self.spare.pop();
                 self.device.register(bytes, false)?
             }
@@ -121,7 +121,7 @@ impl BufferedQueuePair {
         Ok(Buffer { memory, bytes })
     }
 
-    /// Sends a message, once it is its turn.
+    /// Queues a message to be sent.
     pub fn send(
         &mut self,
         id: u64,
@@ -132,13 +132,13 @@ impl BufferedQueuePair {
         self.post()
     }
 
-    /// Takes a message of at most this length, once it is its turn.
+    /// Queues a receive of this length.
     pub fn receive(&mut self, bytes: usize) -> Result<(), VerbsError> {
         self.receives.push_back(bytes);
         self.post()
     }
 
-    /// Hands what waits to the device, as far as that takes it.
+    /// Posts queued work requests, up to the device's depth.
     fn post(&mut self) -> Result<(), VerbsError> {
         while self.receives_open < DEPTH as usize
             && let Some(bytes) = self.receives.pop_front()
@@ -164,10 +164,10 @@ impl BufferedQueuePair {
         self.next += 1;
     }
 
-    /// Tells of all that has ended, and does not wait. Afterwards its descriptor is readable when there
-    /// is more.
+    /// Passes all completions to `ended`, without waiting, and arms the descriptor: it is readable when there are
+    /// more.
     ///
-    /// Errors: the connection has ended, or the device.
+    /// Errors: the connection or the device has failed.
     pub fn progress(&mut self, mut ended: impl FnMut(Ended<'_>)) -> Result<(), VerbsError> {
         while self.device.poll_or_arm(&mut self.completions)? > 0 {
             for completion in std::mem::take(&mut self.completions) {
@@ -198,7 +198,7 @@ impl BufferedQueuePair {
                 ended(Ended::Received { message, immediate });
                 buffer
             }
-            // What the device may still have goes after the queue pair.
+            // The device may still access it: dropped after the queue pair.
             (Some(open), _) => {
                 self.open.insert(completion.id, open);
                 return Err(failed(completion.status));

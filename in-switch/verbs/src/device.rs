@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Completions that a device can keep.
+/// Capacity of a device's completion queue.
 const COMPLETIONS: u32 = 1024;
 
 /// The part of a device that its memory and queue pairs keep alive.
@@ -149,12 +149,12 @@ impl Device {
         unsafe { (self.opened.functions.mtu_bytes)(self.opened.raw) }
     }
 
-    /// Memory of so many bytes, all zeros, which the device can read and write, and peers can write.
+    /// Registers zeroed memory that the device can read and write, and peers can write.
     pub fn memory(&self, bytes: usize) -> Result<Memory, VerbsError> {
         self.register(bytes, true)
     }
 
-    /// Memory that a queue pair sends or receives, and that peers cannot write otherwise.
+    /// Registers zeroed memory; `for_peers`: that peers can write.
     pub(crate) fn register(&self, bytes: usize, for_peers: bool) -> Result<Memory, VerbsError> {
         let bytes = bytes.max(1);
         let begin = Box::into_raw(vec![0_u8; bytes].into_boxed_slice()).cast::<u8>();
@@ -189,7 +189,7 @@ impl Device {
         Ok(QueuePair { raw, opened: Arc::clone(&self.opened) })
     }
 
-    /// What has ended, on all queue pairs of this device. Waits for so long if nothing has.
+    /// Completions of all queue pairs of this device. Waits up to `patience` if there are none.
     pub fn poll(
         &self,
         completions: &mut Vec<Completion>,
@@ -207,8 +207,8 @@ impl Device {
         }
     }
 
-    /// What has ended, on all queue pairs of this device, and how much that is. If it is nothing, the
-    /// device's descriptor is readable when something has.
+    /// Completions of all queue pairs of this device, and their number. If there are none, the device's descriptor
+    /// is readable when there are.
     pub fn poll_or_arm(&self, completions: &mut Vec<Completion>) -> Result<usize, VerbsError> {
         let found = self.drain(completions)?;
         if found > 0 {
@@ -291,20 +291,20 @@ impl Drop for Memory {
 }
 
 impl Memory {
-    /// Its first address, which peers write to.
+    /// Its virtual address, for peers.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.begin as u64
     }
 
-    /// The key that peers need to write to it.
+    /// Its remote key (R_Key), for peers.
     #[must_use]
     pub fn key(&self) -> u32 {
         // SAFETY: it is registered as long as it lives.
         unsafe { (self.opened.functions.remote_key)(self.raw) }
     }
 
-    /// How long it is.
+    /// Its length.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -378,7 +378,7 @@ impl QueuePair {
         unsafe { (self.opened.functions.qpn)(self.raw) }
     }
 
-    /// Connects it; once. Asks the network for the Ethernet address of the peer's.
+    /// Connects it; once. The device resolves the peer's Ethernet address.
     pub fn connect(&mut self, connection: &Connection) -> Result<(), VerbsError> {
         let raw = RawConnection {
             peer: gid(connection.peer),
@@ -397,7 +397,7 @@ impl QueuePair {
         })
     }
 
-    /// Sends these bytes of memory. They must be left alone until it has completed.
+    /// Posts a send of these bytes of memory, which must not change until it has completed.
     pub fn send(
         &mut self,
         id: u64,
@@ -426,7 +426,7 @@ impl QueuePair {
             .check("send", unsafe { (self.opened.functions.send)(self.raw, &raw const work) })
     }
 
-    /// Takes a message into these bytes of memory.
+    /// Posts a receive into these bytes of memory.
     pub fn receive(
         &mut self,
         id: u64,

@@ -1,14 +1,14 @@
-//! What can go wrong with a device.
+//! Errors of a device.
 
 use std::{io, net::IpAddr};
 
 use crate::Status;
 
-/// Why a device does not do what it was asked.
+/// Why an operation of a device failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
-    /// The library is not there.
+    /// The library cannot be used.
     #[error(
         "libibverbs cannot be used: {why}; install it (Debian: libibverbs1, ibverbs-providers)"
     )]
@@ -18,7 +18,7 @@ pub enum VerbsError {
     },
     /// The device has no such address.
     #[error(
-        "RDMA device {device} has no address {address}; `ibv_devinfo -v` and `rdma link` say what there is"
+        "RDMA device {device} has no address {address}; `ibv_devinfo -v` and `rdma link` list what there is"
     )]
     Address {
         /// Its name.
@@ -36,9 +36,9 @@ pub enum VerbsError {
         /// Why not.
         source: io::Error,
     },
-    /// The device does not take memory.
+    /// Memory cannot be registered.
     #[error(
-        "RDMA device {device}: cannot register {bytes} bytes of memory: {source}; `ulimit -l` says how \
+        "RDMA device {device}: cannot register {bytes} bytes of memory: {source}; `ulimit -l` prints how \
          much may be locked, and a line `* - memlock unlimited` in /etc/security/limits.conf raises it"
     )]
     Register {
@@ -49,15 +49,15 @@ pub enum VerbsError {
         /// Why not.
         source: io::Error,
     },
-    /// A connection has ended.
+    /// A connection has failed.
     #[error("RDMA device {device}: a message has ended with {status:?}")]
     Ended {
         /// Its name.
         device: String,
-        /// How.
+        /// The status of its completion.
         status: Status,
     },
-    /// A place that is not in the memory.
+    /// A range that is not in the memory.
     #[error(
         "bytes {begin} to {end} are not in memory of {bytes} bytes, or too many for one message"
     )]

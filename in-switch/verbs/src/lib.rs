@@ -1,9 +1,9 @@
-//! Queue pairs of RDMA devices through libibverbs: reliable connections to whatever peer, with
-//! whatever packet numbers one wants, as groups in the switch need them.
+//! Queue pairs of RDMA devices through libibverbs: reliable connections to a given peer queue pair, with given
+//! packet numbers, as groups in switches need them.
 //!
-//! The library is opened when the first device is; without it, and in a build without its headers
-//! ([`IS_BUILT`]), opening fails and says so. Nothing here starts threads. A [`Device`] and what
-//! belongs to it can be used from one thread at a time, and moved between threads.
+//! The library is opened with the first device; without it, and in a build without its headers
+//! ([`IS_BUILT`]), that fails with [`VerbsError::Library`]. Nothing here starts threads. A [`Device`] and its
+//! objects can be used from one thread at a time, and moved between threads.
 
 mod buffered;
 mod device;
@@ -16,42 +16,41 @@ pub use error::VerbsError;
 
 use std::net::IpAddr;
 
-/// Whether this build can use RDMA devices. It takes libibverbs' headers to build it.
+/// Whether this build can use RDMA devices: it was built with libibverbs' headers.
 pub const IS_BUILT: bool = cfg!(libibverbs);
 
-/// Works, and receives, that a queue pair can have open.
+/// Sends, and receives, that a queue pair can have outstanding.
 const DEPTH: u32 = 128;
 
-/// How a queue pair is connected. Nobody asks the peer.
+/// Parameters of a connection. There is no handshake with the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connection {
     /// The peer's address.
     pub peer: IpAddr,
     /// Its queue pair.
     pub peer_qpn: u32,
-    /// Number of the first packet that goes out.
+    /// PSN of the first packet sent.
     pub send_psn: u32,
-    /// Number of the first packet that comes in.
+    /// PSN of the first packet received.
     pub receive_psn: u32,
     /// Payload of a packet: 256, 512, 1024, 2048 or 4096 bytes.
     pub mtu_bytes: u32,
-    /// Code of the time without an answer after which packets are sent again: 4.096 µs times two to
-    /// this power.
+    /// Retransmission timeout code: 4.096 µs times two to this power.
     pub timeout: u8,
-    /// How often in a row; 7 is for ever on some devices.
+    /// Timeouts in a row before the connection fails; 7 is unlimited on some devices.
     pub retries: u8,
-    /// How often in a row a receiver may say that it is not ready; 7 is for ever.
+    /// RNR NAKs in a row before the connection fails; 7 is unlimited.
     pub not_ready_retries: u8,
-    /// Code of the time after which a peer is to try again where no receive is posted.
+    /// RNR timer code, for the peer.
     pub not_ready_timer: u8,
 }
 
-/// What a queue pair does.
+/// The operation of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// To where the peer has posted a receive.
+    /// SEND, to a posted receive of the peer.
     Send,
-    /// To the peer's memory.
+    /// WRITE, to the peer's memory.
     Write {
         /// The address there.
         address: u64,
@@ -60,20 +59,20 @@ pub enum Operation {
     },
 }
 
-/// Something that has ended.
+/// A completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The caller's name for it.
+    /// The work's `id`.
     pub id: u64,
     /// The queue pair.
     pub qpn: u32,
-    /// How it ended.
+    /// Its status.
     pub status: Status,
-    /// What it was, if it ended well.
+    /// The operation, if it succeeded.
     pub event: Option<Event>,
 }
 
-/// What has ended well.
+/// A successful operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The peer has acknowledged the message.
@@ -82,34 +81,34 @@ pub enum Event {
     Received {
         /// Its length.
         bytes: u32,
-        /// What came with it.
+        /// The immediate, if any.
         immediate: Option<u32>,
     },
-    /// The peer has written memory, and said so with an immediate.
+    /// The peer has written memory, with an immediate.
     Written {
-        /// How much.
+        /// Bytes written.
         bytes: u32,
-        /// What came with it.
+        /// The immediate, if any.
         immediate: Option<u32>,
     },
 }
 
-/// How something ended (`ibv_wc_status`).
+/// Status of a completion (`ibv_wc_status`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// Well.
+    /// Success.
     Done,
-    /// The connection had failed before.
+    /// Flushed: the connection had failed before.
     Flushed,
-    /// The peer does not know such a request.
+    /// Remote invalid request error.
     RemoteInvalidRequest,
-    /// The peer does not allow it.
+    /// Remote access error.
     RemoteAccess,
-    /// The peer has failed.
+    /// Remote operation error.
     RemoteOperation,
-    /// Nobody answered.
+    /// Retries exceeded without an answer.
     NoAnswer,
-    /// The peer was not ready, each time.
+    /// RNR retries exceeded.
     NeverReady,
     /// Another one of libibverbs' codes.
     Other(u32),

@@ -45,12 +45,12 @@ static void run(int rank, int ranks, const char *address, const char *directory,
     broadcast(context, object.data(), count);
     const uint64_t ended_ns = now_ns(CLOCK_MONOTONIC);
     const uint64_t spent_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns;
-    // Only when all have it is checking it in nobody's way.
+    // Checking takes processor time, which would delay members that still receive.
     barrier(context);
     check(object.data(), count, repeat, rank);
-    tell(repeat, rank, started_ns, ended_ns, spent_ns);
+    report(repeat, rank, started_ns, ended_ns, spent_ns);
   }
-  // Nobody leaves while others still need it.
+  // Other members may still need the connections.
   barrier(context);
 }
 

@@ -1,5 +1,5 @@
-// What every peer's program does alike: contents that differ by place and by message, the clocks, and
-// the lines that tell the times. A line is
+// What all programs of peers share: contents that differ by place and by message, the clocks, and the
+// lines that report the times. A line is
 //     times REPEAT RANK STARTED_NS ENDED_NS CPU_NS
 // by CLOCK_MONOTONIC, which all processes of a machine share, and the processor time of this process.
 #ifndef MEASURE_H
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-// Opens connections and their windows before anything is timed.
+// Opens connections and their windows before the time starts.
 #define WARM_UP_BYTES (8u << 20)
 
 static inline uint64_t now_ns(clockid_t clock) {
@@ -23,7 +23,7 @@ static inline uint64_t word(uint64_t repeat, uint64_t index) {
   return ((repeat + 1) * 0xD6E8FEB86659FD93u) ^ (index * 0x9E3779B97F4A7C15u);
 }
 
-// Lengths are whole words: the caller sees to it.
+// Callers pass lengths in whole words.
 static inline void fill(uint64_t *words, uint64_t count, uint64_t repeat) {
   for (uint64_t index = 0; index < count; index++) words[index] = word(repeat, index);
 }
@@ -36,7 +36,7 @@ static inline void check(const uint64_t *words, uint64_t count, uint64_t repeat,
   }
 }
 
-static inline void tell(uint64_t repeat, int rank, uint64_t started_ns, uint64_t ended_ns, uint64_t cpu_ns) {
+static inline void report(uint64_t repeat, int rank, uint64_t started_ns, uint64_t ended_ns, uint64_t cpu_ns) {
   printf("times %llu %d %llu %llu %llu\n", (unsigned long long)repeat, rank, (unsigned long long)started_ns,
          (unsigned long long)ended_ns, (unsigned long long)cpu_ns);
   fflush(stdout);

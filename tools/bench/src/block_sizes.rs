@@ -1,19 +1,17 @@
 //! Bandwidth by block size and length of the message (DSN 2018 section 5.2.1, Fig. 6).
 
-use std::path::PathBuf;
-
-use charts::{Axis, Chart, Line, Panel, Point, Unit};
+use charts::{Axis, Chart, Point, Unit};
 use lab::{Lab, LabSettings, Link, Rate};
-use plan::{choice::Wish, size};
+use plan::{choice::ChoiceRequest, size};
 use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{
-    crew::Crew,
     interrupt::Interrupt,
     member::Job,
+    member_processes::MemberProcesses,
     outcome::Outcome,
-    report::{Output, Report, number},
+    report::{DrawnOutput, Report, number},
     shaped,
     sweep::{algorithms, sweep},
 };
@@ -46,45 +44,43 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Draw bandwidth against block size into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let lab = Lab::create(&LabSettings::new(args.members, args.link()))?;
-    let mut crew = Crew::start(&lab.hosts(), &interrupt)?;
+    let mut processes = MemberProcesses::start(&lab.hosts(), &interrupt)?;
     let mut report = args.report();
-    let mut lines = Vec::new();
+    let panel = format!("{}, {} members, by length", args.algorithm, args.members);
+    let mut points = Vec::new();
     for &bytes in &args.bytes {
         let jobs = args.jobs(bytes);
-        let results = sweep(&mut crew, &jobs, args.repeats, &size::show(bytes))?;
+        let results = sweep(&mut processes, &jobs, args.repeats, &size::show(bytes))?;
         let picked = size::show(args.picked(bytes));
-        let mut points = Vec::new();
         for (job, result) in jobs.iter().zip(&results) {
             let mbit_per_s = bytes as f64 * 8.0 / 1e6 / result.seconds();
             let steps = job.schedule(args.members)?.steps(job.blocks()) as f64;
             let of_rate = mbit_per_s / args.rate.mbit();
-            report.row(vec![
-                json!(size::show(bytes)),
-                json!(size::show(job.block_bytes)),
-                json!(job.blocks()),
-                number(result.seconds()),
-                number(mbit_per_s),
-                number(of_rate),
-                number(of_rate * steps / f64::from(job.blocks())),
-                json!(picked),
+            report.row([
+                ("length", json!(size::show(bytes))),
+                ("block", json!(size::show(job.block_bytes))),
+                ("blocks", json!(job.blocks())),
+                ("time_s", number(result.seconds())),
+                ("mbit_per_s", number(mbit_per_s)),
+                ("of_rate", number(of_rate)),
+                ("of_its_limit", number(of_rate * steps / f64::from(job.blocks()))),
+                ("model_picks", json!(picked)),
             ]);
-            points.push(Point::new(job.block_bytes as f64, mbit_per_s));
+            let point = Point::new(job.block_bytes as f64, mbit_per_s);
+            points.push((panel.clone(), size::show(bytes), point));
         }
-        lines.push(Line::new(size::show(bytes), points));
     }
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(args.chart(lines).write(path)?))
+    args.output.print(&report, || {
+        let x = Axis::powers("block", 4.0, Unit::Bytes);
+        Chart::grouped("Bandwidth against block size", x, Axis::linear("Mbit/s"), points)
+    })
 }
 
 impl Args {
@@ -103,17 +99,7 @@ impl Args {
             if self.small_burst { "18 kB" } else { "2 ms" },
             self.repeats
         );
-        let columns = [
-            "length",
-            "block",
-            "blocks",
-            "time_s",
-            "mbit_per_s",
-            "of_rate",
-            "of_its_limit",
-            "model_picks",
-        ];
-        let mut report = Report::new("block-sizes", what, &columns);
+        let mut report = Report::new("block-sizes", what);
         report.note(
             "mbit per s: length / time to the last receiver. of rate: the same as a share of the \
              links' rate, and of its limit: of the rate x blocks / steps, what the schedule allows; \
@@ -138,18 +124,9 @@ impl Args {
     /// What the cost model takes.
     fn picked(&self, message_bytes: u64) -> u64 {
         let algorithm = Some(self.algorithm);
-        let wish = Wish { members: self.members, message_bytes, algorithm, block_bytes: None };
-        wish.choose(&shaped::costs(self.members, Link::of_rate(self.rate))).block_bytes
-    }
-
-    fn chart(&self, lines: Vec<Line>) -> Chart {
-        let title = format!("{}, {} members, by length", self.algorithm, self.members);
-        let panel = Panel { title, y: Axis::linear("Mbit/s"), lines };
-        Chart {
-            title: "Bandwidth against block size".into(),
-            x: Axis::powers("block", 4.0, Unit::Bytes),
-            panels: vec![panel],
-        }
+        let request =
+            ChoiceRequest { members: self.members, message_bytes, algorithm, block_bytes: None };
+        request.choose(&shaped::costs(self.members, Link::of_rate(self.rate))).block_bytes
     }
 }
 

@@ -10,9 +10,9 @@ use serde_json::json;
 use trace::What;
 
 use crate::{
-    crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Done, Equipment, Job},
+    member_processes::{Host, MemberProcesses},
     outcome::Outcome,
     report::{Output, Report, number},
     sweep::algorithms,
@@ -32,7 +32,7 @@ pub struct Args {
     /// Algorithm
     #[arg(long, value_parser = algorithms(), default_value = "binomial-pipeline")]
     algorithm: Algorithm,
-    /// Addresses of this host that members take by turns; each chooses its device by its address
+    /// Addresses of this host that members use in rotation; each chooses its device by its address
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
     addresses: Vec<IpAddr>,
     #[command(flatten)]
@@ -47,7 +47,6 @@ pub struct Args {
     output: Output,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     if args.equipment.offload {
         return Err("with offload members do not see their blocks: leave out --offload".into());
@@ -65,11 +64,11 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.repeats
     );
     let hosts = Host::here_at(&args.addresses, args.members);
-    let mut crew = Crew::start_with(&hosts, &interrupt, &equipment)?;
+    let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &equipment)?;
     let job = Job::one(args.algorithm, args.block, args.bytes);
     let mut all = Vec::new();
     for _ in 0..args.repeats {
-        let members = crew.run_all(&job)?;
+        let members = processes.run_all(&job)?;
         all.push(Breakdown::of(&members).ok_or("a member's timeline has gaps")?);
     }
     all.sort_by_key(|breakdown| breakdown.last().total_ns());
@@ -98,7 +97,7 @@ struct Breakdown {
 }
 
 impl Breakdown {
-    /// `None` if a member did not record what it has to.
+    /// `None` if a member's record has gaps.
     fn of(members: &[Done]) -> Option<Self> {
         let course = Course::of_members(members.iter().map(|member| &member.timeline[..]))?;
         let start = members[0].started_ns?;
@@ -118,34 +117,31 @@ impl Breakdown {
     }
 
     fn report(&self, what: String) -> Report {
-        let mut report = Report::new("breakdown", what, &["part", "time_us", "share"]);
+        let mut report = Report::new("breakdown", what);
         let total = self.last().total_ns() as f64;
         for (name, ns) in self.last().rows() {
-            report.row(vec![json!(name), us(ns), number(ns as f64 / total)]);
+            let share = number(ns as f64 / total);
+            report.row([("part", json!(name)), ("time_us", us(ns)), ("share", share)]);
         }
         let title = "Each member, in µs, and what part of it is no transfer of a block:";
-        let columns = [
-            "member",
-            "remote_setup_us",
-            "remote_transfers_us",
-            "local_setup_us",
-            "transfers_us",
-            "waiting_us",
-            "copying_us",
-            "total_us",
-            "overhead",
-        ];
-        report.table("members", title, &columns);
+        report.table("members", title);
         for (member, parts) in self.parts.iter().enumerate() {
-            let mut row = vec![json!(member)];
-            row.extend(parts.rows().map(|(_, ns)| us(ns)));
-            row.push(number(parts.overhead()));
-            report.row(row);
+            report.row([
+                ("member", json!(member)),
+                ("remote_setup_us", us(parts.remote_setup)),
+                ("remote_transfers_us", us(parts.remote_transfers)),
+                ("local_setup_us", us(parts.local_setup)),
+                ("transfers_us", us(parts.transfers)),
+                ("waiting_us", us(parts.waiting)),
+                ("copying_us", us(parts.copying)),
+                ("total_us", us(parts.total_ns())),
+                ("overhead", number(parts.overhead())),
+            ]);
         }
         report.note(
-            "remote: until this receiver has its first block. local setup: until it has told its \
-             sources of its memory; at the root, until its first send. block transfers: a block is \
-             on its way to it or from it, from the sender's post to the receiver's completion. \
+            "remote: until this receiver has its first block. local setup: until it has granted \
+             its sources credits; at the root, until its first send. block transfers: a block is \
+             in transit to it or from it, from the sender's post to the receiver's completion. \
              waiting: none is.",
         );
         report
@@ -156,7 +152,7 @@ fn us(ns: u64) -> serde_json::Value {
     number(ns as f64 / 1e3)
 }
 
-/// What the time went to, in ns.
+/// The parts of a time, in ns.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parts {
     remote_setup: u64,
@@ -202,7 +198,7 @@ impl Parts {
             let since = member.timeline.iter().filter(|moment| moment.at_ns >= first.time.end);
             since.filter(|moment| moment.what == what).map(|moment| moment.at_ns).next()
         };
-        // A message of one block is never granted for.
+        // A message of one block needs no credit.
         let setup = first.time.end..after(What::Grant).unwrap_or(first.time.end);
         let copying = after(What::Copy)?..after(What::Copied)?;
         let rest = first.time.end..member.received_ns?;
@@ -233,10 +229,10 @@ impl Parts {
         }
     }
 
-    /// The share of the time in which no block is on its way.
+    /// The share of the time in which no block is in transit.
     fn overhead(&self) -> f64 {
-        let on_its_way = self.remote_transfers + self.transfers;
-        1.0 - on_its_way as f64 / self.total_ns().max(1) as f64
+        let in_transit = self.remote_transfers + self.transfers;
+        1.0 - in_transit as f64 / self.total_ns().max(1) as f64
     }
 
     fn rows(&self) -> [(&'static str, u64); 7] {
@@ -266,7 +262,7 @@ fn first_of(transfers: &[Transfer], member: u32) -> Option<&Transfer> {
     received.min_by_key(|transfer| transfer.time.end)
 }
 
-/// When a block was on its way to this member or from it.
+/// When a block was in transit to this member or from it.
 fn touching(transfers: &[Transfer], member: u32) -> Vec<&Range<u64>> {
     let own = transfers.iter().filter(|it| it.from == member || it.to == member);
     own.map(|transfer| &transfer.time).collect()
@@ -332,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_nobody_sent_is_a_gap() {
+    fn a_block_without_a_send_is_a_gap() {
         let members =
             [member(None, Vec::new()), member(Some(9), vec![moment(5, What::Received, 0, 0)])];
         assert!(Breakdown::of(&members).is_none());

@@ -1,4 +1,4 @@
-//! The clocks that benches read.
+//! Clocks.
 
 pub use rustix::time::ClockId;
 use rustix::time::clock_gettime;

@@ -1,18 +1,18 @@
-//! What messages hold, such that receivers know whether it is what was sent.
+//! Contents of messages that receivers can check.
 
 use crate::outcome::Outcome;
 
-/// Where the contents of a message start from; different for every message of every group.
+/// Different for every message of every group.
 pub fn seed(group: u64, message: u64) -> u64 {
     (group << 20 | message).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
-/// Contents that differ by place, so that blocks that are swapped, stale or missing show.
+/// Contents that depend on the place, so that swapped, stale or missing blocks are found.
 fn word(seed: u64, index: u64) -> [u8; 8] {
     (seed ^ index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_le_bytes()
 }
 
-/// Contents that [`check`] knows again.
+/// Contents for [`check`].
 pub fn fill(bytes: &mut [u8], seed: u64) {
     for (index, chunk) in (0..).zip(bytes.chunks_mut(8)) {
         chunk.copy_from_slice(&word(seed, index)[..chunk.len()]);

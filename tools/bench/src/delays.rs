@@ -1,10 +1,10 @@
-//! A program that stands still at random.
+//! Random pauses of a program.
 
 use std::time::Duration;
 
 use crate::random::Random;
 
-/// Each time when there is something to do, a delay of one length with some probability.
+/// Pauses of one length, each with some probability.
 #[derive(Clone, Debug)]
 pub struct Delays {
     length: Duration,
@@ -13,12 +13,12 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// The same seed, the same delays.
+    /// The same seed gives the same pauses.
     pub fn new(length: Duration, probability: f64, seed: u64) -> Self {
         Self { length, probability, random: Random::new(seed) }
     }
 
-    /// The delay of this time, if there is one.
+    /// The next pause, if any.
     pub fn draw(&mut self) -> Option<Duration> {
         let part = self.random.part();
         (part <= self.probability && !self.length.is_zero()).then_some(self.length)

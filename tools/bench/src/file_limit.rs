@@ -1,10 +1,10 @@
-//! How many files this process may open.
+//! The limit of open files.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::outcome::Outcome;
 
-/// Raises the limit to the highest that is allowed: each connection is a file descriptor or several.
+/// Raises the soft limit of open files to the hard limit: each connection has one or more.
 pub fn raise_file_limit() -> Outcome<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

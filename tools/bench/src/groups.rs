@@ -6,24 +6,20 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Barrier,
-        atomic::{AtomicBool, Ordering},
         mpsc::{self, Sender},
     },
-    thread,
     time::{Duration, Instant},
 };
 
 use plan::size;
-use rdmc::{
-    Algorithm, Application, Context, ContextSettings, Failure, Group, GroupSettings, Memory,
-    Progress, Region, Schedule, Secret,
-};
+use rdmc::{Algorithm, Application, Context, Failure, Group, GroupSettings, Incoming, Region};
 use serde_json::json;
 
 use crate::{
     clock::{ClockId, now_ns},
     file_limit::raise_file_limit,
     member::{Equipment, check_offload},
+    member_threads::{MemberThreads, TIMEOUT},
     outcome::Outcome,
     report::{Output, Report, number},
 };
@@ -39,7 +35,7 @@ pub struct Args {
     /// Block size
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64KiB")]
     block: u64,
-    /// Addresses of this host that members take by turns; each chooses its device by its address
+    /// Addresses of this host that members use in rotation; each chooses its device by its address
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
     addresses: Vec<IpAddr>,
     #[command(flatten)]
@@ -47,9 +43,6 @@ pub struct Args {
     #[command(flatten)]
     output: Output,
 }
-
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The members of each group, by rank.
 pub fn all_groups(members: u32) -> Vec<[u32; 4]> {
@@ -74,63 +67,26 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.equipment.network(),
         size::show(args.bytes)
     );
-    let shared = Shared::new(args, groups)?;
-    let (sender, results) = mpsc::channel();
-    thread::scope(|scope| {
-        for rank in 0..args.members {
-            let (sender, shared) = (sender.clone(), &shared);
-            scope.spawn(move || sender.send(member(rank, args, shared)));
-        }
-    });
-    drop(sender);
-    let all = results.iter().collect::<Outcome<Vec<Member>>>()?;
+    let threads = MemberThreads::start(args.members, &args.addresses, &args.equipment)?;
+    let shared = Shared { args, groups, threads, step: Barrier::new(args.members as usize) };
+    let all = shared.threads.run(|rank, context| shared.take_part(rank, context))?;
     let longest = |time: fn(&Member) -> Duration| {
         all.iter().map(time).max().unwrap_or_default().as_secs_f64()
     };
     let (set_up, transfer) = (longest(|member| member.set_up), longest(|member| member.transfer));
     let delivered = shared.groups.len() as u64 * 3 * args.bytes;
-    let mut report = Report::new(
-        "groups",
-        what,
-        &["groups", "set_up_s", "transfer_s", "delivered_MB_per_s", "cpu_s", "completion_queues"],
-    );
-    report.row(vec![
-        json!(shared.groups.len()),
-        number(set_up),
-        number(transfer),
-        number(delivered as f64 / transfer / 1e6),
-        number((now_ns(ClockId::ProcessCPUTime)) as f64 / 1e9),
-        json!(args.members),
+    let mut report = Report::new("groups", what);
+    report.row([
+        ("groups", json!(shared.groups.len())),
+        ("set_up_s", number(set_up)),
+        ("transfer_s", number(transfer)),
+        ("delivered_MB_per_s", number(delivered as f64 / transfer / 1e6)),
+        ("cpu_s", number(now_ns(ClockId::ProcessCPUTime) as f64 / 1e9)),
+        ("completion_queues", json!(args.members)),
     ]);
     report.note("Every copy was compared with what was sent, and every group closed with success.");
     report.print(&args.output);
     Ok(())
-}
-
-/// What all member threads know.
-struct Shared {
-    groups: Vec<[u32; 4]>,
-    contexts: Vec<Context>,
-    addresses: Vec<SocketAddr>,
-    step: Barrier,
-}
-
-impl Shared {
-    fn new(args: &Args, groups: Vec<[u32; 4]>) -> Outcome<Self> {
-        let secret = Secret::random()?;
-        let mut contexts = Vec::new();
-        for rank in 0..args.members as usize {
-            let address = args.addresses[rank % args.addresses.len()];
-            let mut settings = ContextSettings::new((address, 0).into(), secret.clone());
-            settings.progress = Progress::Caller;
-            settings.fabric = args.equipment.fabric.clone();
-            settings.protection = args.equipment.protection();
-            settings.connect_timeout = PATIENCE;
-            contexts.push(Context::start(settings)?);
-        }
-        let addresses = contexts.iter().map(Context::address).collect();
-        Ok(Self { groups, contexts, addresses, step: Barrier::new(args.members as usize) })
-    }
 }
 
 /// One member's times.
@@ -139,88 +95,83 @@ struct Member {
     transfer: Duration,
 }
 
-/// Makes this member's groups, and then sends or receives in all of them.
-fn member(rank: u32, args: &Args, shared: &Shared) -> Outcome<Member> {
-    let context = &shared.contexts[rank as usize];
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                // Refused only while somebody else drives the context.
-                let _ = context.progress(Duration::from_millis(20));
+/// Shared by the threads of all members.
+struct Shared<'a> {
+    args: &'a Args,
+    groups: Vec<[u32; 4]>,
+    threads: MemberThreads,
+    step: Barrier,
+}
+
+impl Shared<'_> {
+    /// Makes this member's groups, and then sends or receives in all of them.
+    fn take_part(&self, rank: u32, context: &Context) -> Outcome<Member> {
+        let start = Instant::now();
+        let (sender, results) = mpsc::channel();
+        let own: Vec<(u64, &[u32; 4])> =
+            (1..).zip(&self.groups).filter(|(_, members)| members.contains(&rank)).collect();
+        // A thread that has failed still has to reach the barrier, for which all others wait.
+        let made: Outcome<Vec<Group>> = own
+            .iter()
+            .map(|&(number, members)| self.join(context, rank, (number, members), &sender))
+            .collect();
+        let set_up = start.elapsed();
+        self.step.wait();
+        let groups = made?;
+        // After the barrier, for the same reason.
+        groups.iter().try_for_each(check_offload)?;
+
+        let start = Instant::now();
+        if rank == 0 {
+            for (group, (number, _)) in groups.iter().zip(&own) {
+                let region = Region::from_vec(vec![*number as u8; self.args.bytes as usize]);
+                group.try_send(region)?;
             }
-        });
-        let outcome = take_part(rank, args, shared);
-        stop.store(true, Ordering::Relaxed);
-        outcome
-    })
-}
-
-fn take_part(rank: u32, args: &Args, shared: &Shared) -> Outcome<Member> {
-    let start = Instant::now();
-    let (told, results) = mpsc::channel();
-    let own: Vec<(u64, &[u32; 4])> =
-        (1..).zip(&shared.groups).filter(|(_, members)| members.contains(&rank)).collect();
-    // A member whose thread has failed must not leave the others at the barrier.
-    let made: Outcome<Vec<Group>> = own
-        .iter()
-        .map(|&(number, members)| join(rank, number, members, args, shared, &told))
-        .collect();
-    let set_up = start.elapsed();
-    shared.step.wait();
-    let groups = made?;
-    // Only now, so that nobody waits for a member that has given up.
-    groups.iter().try_for_each(check_offload)?;
-
-    let start = Instant::now();
-    if rank == 0 {
-        for (group, (number, _)) in groups.iter().zip(&own) {
-            let region = Region::from_vec(vec![*number as u8; args.bytes as usize]);
-            group.send(region)?;
         }
+        let mut left: BTreeSet<u64> = own.iter().map(|&(number, _)| number).collect();
+        while !left.is_empty() {
+            let number =
+                results.recv_timeout(TIMEOUT).map_err(|_| "a message did not arrive")??;
+            left.remove(&number);
+        }
+        let transfer = start.elapsed();
+        // In the same order at all members: closing waits for all members of a group.
+        for group in &groups {
+            group.close(TIMEOUT)?;
+        }
+        Ok(Member { set_up, transfer })
     }
-    let mut left: BTreeSet<u64> = own.iter().map(|&(number, _)| number).collect();
-    while !left.is_empty() {
-        let number = results.recv_timeout(PATIENCE).map_err(|_| "a message did not come")??;
-        left.remove(&number);
+
+    fn join(
+        &self,
+        context: &Context,
+        rank: u32,
+        (number, members): (u64, &[u32; 4]),
+        sender: &Sender<Outcome<u64>>,
+    ) -> Outcome<Group> {
+        let own = members.iter().position(|&member| member == rank).ok_or("not a member")?;
+        let addresses: Vec<SocketAddr> =
+            members.iter().map(|&member| self.threads.addresses()[member as usize]).collect();
+        let mut settings = GroupSettings::new(number, addresses, own as u32)
+            .algorithm(Algorithm::BinomialPipeline);
+        settings.block_bytes = self.args.block;
+        settings.small = None;
+        settings.send_queue_max = u32::MAX;
+        settings.offload = self.args.equipment.offload;
+        let checker = Checker { number, sender: sender.clone() };
+        Ok(context.create_group_with(settings, checker)?)
     }
-    let transfer = start.elapsed();
-    // In the same order at all members, so that nobody waits for somebody who waits for it.
-    for group in &groups {
-        group.close(PATIENCE)?;
-    }
-    Ok(Member { set_up, transfer })
 }
 
-fn join(
-    rank: u32,
-    number: u64,
-    members: &[u32; 4],
-    args: &Args,
-    shared: &Shared,
-    told: &Sender<Outcome<u64>>,
-) -> Outcome<Group> {
-    let schedule = Schedule::new(Algorithm::BinomialPipeline, 4, 0)?;
-    let own = members.iter().position(|&member| member == rank).ok_or("not a member")?;
-    let mut settings = GroupSettings::new(number, own as u32, schedule);
-    settings.block_bytes = args.block;
-    settings.small = None;
-    settings.offload = args.equipment.offload;
-    let addresses: Vec<SocketAddr> =
-        members.iter().map(|&member| shared.addresses[member as usize]).collect();
-    let checker = Checker { number, told: told.clone() };
-    Ok(shared.contexts[rank as usize].create_group(settings, &addresses, checker)?)
-}
-
-/// Compares what comes with what was sent in this group.
+/// Compares messages with what was sent in this group.
 struct Checker {
     number: u64,
-    told: Sender<Outcome<u64>>,
+    sender: Sender<Outcome<u64>>,
 }
 
 impl Application for Checker {
-    fn incoming(&mut self, _message: u64, bytes: u64) -> Memory {
-        Memory::Region(Region::zeroed(bytes as usize))
+    fn incoming(&mut self, _message: u64, bytes: u64) -> Incoming {
+        Incoming::Into(Region::zeroed(bytes as usize))
     }
 
     fn complete(&mut self, _message: u64, region: Region) {
@@ -228,11 +179,11 @@ impl Application for Checker {
             .read(0..region.len())
             .is_ok_and(|bytes| bytes.iter().all(|&byte| byte == self.number as u8));
         let outcome = if equal { Ok(self.number) } else { Err("wrong contents".into()) };
-        let _ = self.told.send(outcome);
+        let _ = self.sender.send(outcome);
     }
 
     fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
-        let _ = self.told.send(Err(failure.to_string().into()));
+        let _ = self.sender.send(Err(failure.to_string().into()));
     }
 }
 

@@ -1,10 +1,10 @@
-//! What schedules ask of members' ports and of racks' uplinks, in copies of the message.
+//! Load of members' ports and racks' uplinks by schedules, in copies of the message.
 
 use std::ops::AddAssign;
 
 use rdmc::Schedule;
 
-/// What passes one full-duplex link, in copies of the message.
+/// Load of one full-duplex link, in copies of the message.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Copies {
     /// Out of the member or the rack.
@@ -20,7 +20,7 @@ impl Copies {
     }
 }
 
-/// What passes the busiest of some links, in its busier direction.
+/// Load of the busiest of some links, in its busier direction.
 pub fn busiest(copies: &[Copies]) -> f64 {
     copies.iter().map(|copies| copies.most()).fold(0.0, f64::max)
 }
@@ -30,12 +30,12 @@ pub fn busiest(copies: &[Copies]) -> f64 {
 pub struct Load {
     /// By member.
     pub ports: Vec<Copies>,
-    /// By rack: what does not stay in it.
+    /// By rack, without transfers inside it.
     pub uplinks: Vec<Copies>,
 }
 
 impl Load {
-    /// Of a message of so many blocks; `racks` names the rack of each member.
+    /// Of a message of this many blocks; `racks` has the rack of each member.
     pub fn of(schedule: &Schedule, racks: &[u32], blocks: u32) -> Self {
         let count = racks.iter().max().map_or(0, |&last| last as usize + 1);
         let mut load = Self {

@@ -2,15 +2,14 @@
 
 use plan::size;
 use rdmc::Algorithm;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
-    crew::{Crew, Host},
     interrupt::Interrupt,
     member::Equipment,
+    member_processes::{Host, MemberProcesses},
     outcome::Outcome,
-    plain::{Plain, parallel_copies},
-    report::{Report, median, number},
+    report::{Output, Report, number},
     sweep::{Choice, algorithms, sweep},
 };
 
@@ -30,9 +29,10 @@ pub struct Args {
     equipment: Equipment,
     #[command(flatten)]
     choice: Choice,
+    #[command(flatten)]
+    output: Output,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -41,51 +41,33 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.equipment.network(),
         args.choice.repeats
     );
-    let columns =
-        ["members", "algorithm", "block", "time_s", "fastest_s", "slowest_s", "skew_s", "cpu_s"];
-    let mut report = Report::new("local", what, &columns);
+    let mut report = Report::new("local", what);
     let chosen =
         if args.algorithms.is_empty() { &Algorithm::RELAYING } else { &args.algorithms[..] };
     for &members in &args.members {
-        let plain = plain(members, args)?;
-        report.row(vec![
-            json!(members),
-            json!("plain copies, parallel"),
-            Value::Null,
-            number(median(plain.iter().map(|plain| plain.seconds).collect())),
-            number(plain.iter().map(|plain| plain.seconds).fold(f64::INFINITY, f64::min)),
-            number(plain.iter().map(|plain| plain.seconds).fold(0.0, f64::max)),
-            Value::Null,
-            number(median(plain.iter().map(|plain| plain.cpu_seconds).collect())),
-        ]);
         let hosts = vec![Host::here(); members as usize];
-        let mut crew = Crew::start_with(&hosts, &interrupt, &args.equipment)?;
+        let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &args.equipment)?;
         let jobs = args.choice.jobs(chosen, members, args.bytes);
         let name = format!("{members} members");
-        let results = sweep(&mut crew, &jobs, args.choice.repeats, &name)?;
+        let results = sweep(&mut processes, &jobs, args.choice.repeats, &name)?;
         for (job, result) in jobs.iter().zip(results) {
             let (fastest, slowest) = result.range();
-            report.row(vec![
-                json!(members),
-                json!(job.algorithm),
-                json!(size::show(job.block_bytes)),
-                number(result.seconds()),
-                number(fastest),
-                number(slowest),
-                number(result.skew_seconds()),
-                number(result.cpu_seconds()),
+            report.row([
+                ("members", json!(members)),
+                ("algorithm", json!(job.algorithm)),
+                ("block", json!(size::show(job.block_bytes))),
+                ("time_s", number(result.seconds())),
+                ("fastest_s", number(fastest)),
+                ("slowest_s", number(slowest)),
+                ("skew_s", number(result.skew_seconds())),
+                ("cpu_s", number(result.cpu_seconds())),
             ]);
         }
     }
     report.note(
         "time: from the root's send to the last receiver. skew: from the first receiver to the last. \
-         cpu: processor time of all members. Plain copies are threads of one process, one connection each.",
+         cpu: processor time of all members.",
     );
-    report.print(&args.choice.output);
+    report.print(&args.output);
     Ok(())
-}
-
-fn plain(members: u32, args: &Args) -> Outcome<Vec<Plain>> {
-    let bytes = usize::try_from(args.bytes)?;
-    (0..args.choice.repeats).map(|_| parallel_copies(members - 1, bytes)).collect()
 }

@@ -1,32 +1,8 @@
 //! Measurements of rdmc. `./dev bench NAME` builds this in release mode and runs it.
 //!
-//! - `local`: every algorithm and several block sizes, members as processes on this host.
-//! - `shaped`: members in network namespaces, over links of a known rate ([`lab`]).
-//! - `block-sizes`: block sizes against lengths of the message, over links of a known rate.
-//! - `racks`: racks whose uplinks are oversubscribed, and what crosses these.
-//! - `in-switch`: the MC-RDMA paper's figures, in a simulated network of packets.
-//! - `robust`: a slow link, a slow member and late programs, over shaped links and in virtual time.
-//! - `overlap`: what several messages in flight give.
-//! - `sim`: a simulated group in virtual time, with the real engine at every member.
-//! - `scale`: groups of up to 4,096 members in SimGrid's network model, beside MPI_Bcast.
-//! - `groups`: hundreds of overlapping groups through one completion queue per member.
-//! - `store`: the replication layer of a store, over shaped links.
-//! - `overlapping`: several groups of the same members at once, over shaped links.
-//! - `breakdown`: where the time of one transfer goes.
-//! - `modes`: what polling, hybrid and event-driven completion cost.
-//! - `small`: one-byte messages, relayed and written to every receiver at once.
-//! - `peers`: others beside rdmc, in the same namespaces and the same run.
-//! - `offload`: what a member that relays late costs, with and without offload.
-//! - `push`: `rdmc push` through a switch that copies, beside receivers that relay.
-//! - `switch`: what the data planes of the in-switch multicast cost.
-//! - `overhead`: what rdmc's own code costs per block, without a network.
-//! - `trace-summary`: what a trace of any of them, or of `rdmc`, says in numbers.
-//!
-//! What is a test more than a measurement, and fails if a promise is broken, stands in [`faults`]: `chaos`,
-//! `flood`, `lose`, `memory`, `verify`.
-//!
-//! `local`, `shaped` and `overlap` share [`crew`], which runs [`member`] processes and compares
-//! their clocks: all processes of a host share `CLOCK_MONOTONIC`.
+//! Commands that need members as processes share [`member_processes`], which runs [`member`] and
+//! compares the members' times: all processes of a host share `CLOCK_MONOTONIC`. Commands that test
+//! more than they measure, and fail if a promise is broken, are in [`faults`].
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +10,6 @@ mod block_sizes;
 mod breakdown;
 mod clock;
 mod contents;
-mod crew;
 mod delays;
 mod faults;
 mod file_limit;
@@ -44,6 +19,8 @@ mod interrupt;
 mod load;
 mod local;
 mod member;
+mod member_processes;
+mod member_threads;
 mod modes;
 mod offload;
 mod outcome;
@@ -51,7 +28,7 @@ mod overhead;
 mod overlap;
 mod overlapping;
 mod peers;
-mod plain;
+mod procfs;
 mod push;
 mod push_command;
 mod racks;
@@ -69,7 +46,6 @@ mod sweep;
 mod switch;
 mod timeline;
 mod traces;
-mod watch;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -103,13 +79,13 @@ enum Command {
     InSwitch(in_switch::Args),
     /// A slow link, a slow member, late programs: what they cost (over links needs root)
     Robust(robust::Args),
-    /// What several messages in flight give
+    /// Time with one, two and four messages in flight
     Overlap(overlap::Args),
     /// A simulated group in virtual time, with the real engine at every member
     Sim(sim::Args),
     /// Groups of up to 4,096 members, simulated by SimGrid, beside MPI_Bcast
     Scale(scale::Args),
-    /// Hundreds of overlapping groups on a few members
+    /// Hundreds of overlapping groups of a few members
     Groups(groups::Args),
     /// Objects of a replicated store, each to three of many members (needs root)
     Store(store::Args),
@@ -129,19 +105,19 @@ enum Command {
     Switch(switch::Args),
     /// What rdmc's own code costs per block
     Overhead(overhead::Args),
-    /// Others beside rdmc: MPI, Gloo, plain sockets, IP multicast
+    /// Other broadcasts beside rdmc: MPI, Gloo, plain sockets, IP multicast
     Peers(peers::Args),
     /// Peak resident memory of `rdmc push` and its receivers
     Memory(memory::Args),
     /// Groups in which every receiver checks every byte
     Verify(verify::Args),
-    /// `rdmc push` between hosts that fail: who survives has a copy (needs root)
+    /// `rdmc push` between hosts with faults: the others have copies (needs root)
     Chaos(chaos::Args),
-    /// `rdmc push` while a hostile host floods every port with strangers (needs root)
+    /// `rdmc push` while a hostile host floods every port (needs root)
     Flood(flood::Args),
     /// A member that dies in the middle of a message
     Lose(lose::Args),
-    /// Who waited for whom, and how busy links were, by a trace file
+    /// Which member waited for which, and how busy links were, by a trace file
     TraceSummary(summary::Args),
     /// One member of a peer; started by `peers`
     #[command(hide = true)]
@@ -199,7 +175,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Chaos(args) => chaos::run(&args),
         Command::Flood(args) => flood::run(&args),
         Command::Attack(args) => flood::attack(&args),
-        Command::Bystander => flood::stand_by(),
+        Command::Bystander => flood::bystand(),
         Command::Lose(args) => lose::run(&args),
         Command::TraceSummary(args) => summary::run(&args),
         Command::Member(args) => member::run(&args),

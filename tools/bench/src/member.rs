@@ -17,11 +17,11 @@ mod workload;
 use rdmc::{Context, ContextSettings, Secret};
 
 use crate::{outcome::Outcome, timeline, traces};
-use lines::{listen, next_line, say};
+use lines::{listen, next_line, reply};
 use state::{Member, meet};
 
 pub use alone::check_offload;
-pub use orders::{Answer, Done, Equipment, Fault, Job, Order, PlannedFault};
+pub use orders::{Answer, Done, Equipment, Fault, Job, Order, PlannedFault, blocks};
 pub use state::Args;
 pub use workload::{Object, Together, Workload};
 
@@ -57,10 +57,10 @@ pub fn run(args: &Args) -> Outcome<()> {
                 continue;
             }
             Order::Go | Order::GoAt(_) | Order::Send(_) | Order::Close => {
-                return Err("told to go on before joining".into());
+                return Err("an order to send before one to join".into());
             }
         };
-        say(&outcome.unwrap_or_else(|error| Answer::Failed(error.to_string())))?;
+        reply(&outcome.unwrap_or_else(|error| Answer::Failed(error.to_string())))?;
     }
     Ok(())
 }

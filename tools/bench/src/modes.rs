@@ -1,6 +1,4 @@
-//! What waiting for completions costs, by mode (DSN 2018 section 5.2.3).
-
-use std::path::PathBuf;
+//! The cost of waiting for completions, by mode (DSN 2018 section 5.2.3).
 
 use charts::{Axis, Chart, Line, Panel, Point, Unit};
 use plan::size;
@@ -8,11 +6,11 @@ use rdmc::{Algorithm, CompletionMode, Fabric};
 use serde_json::json;
 
 use crate::{
-    crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
+    member_processes::{Host, MemberProcesses},
     outcome::Outcome,
-    report::{Output, Report, number},
+    report::{DrawnOutput, Report, number},
     sweep::sweep,
 };
 
@@ -27,7 +25,7 @@ pub struct Args {
     /// The network that blocks move over: tcp, or a libfabric provider (verbs, shm, ofi-tcp, ...)
     #[arg(long, default_value_t)]
     fabric: Fabric,
-    /// Addresses of this host that members take by turns; each chooses its device by its address
+    /// Addresses of this host that members use in rotation; each chooses its device by its address
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
     addresses: Vec<std::net::IpAddr>,
     /// Block size
@@ -39,14 +37,10 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Draw bandwidth and processor time against the messages' length into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -57,30 +51,20 @@ pub fn run(args: &Args) -> Outcome<()> {
         size::show(args.block),
         args.repeats
     );
-    let columns =
-        ["completion", "messages", "length", "time_s", "MB_per_s", "cpu_s", "cpu_share_per_member"];
-    let mut report = Report::new("modes", what, &columns);
+    let mut report = Report::new("modes", what);
     let (mut bandwidth, mut load) = (Vec::new(), Vec::new());
     let hosts = Host::here_at(&args.addresses, args.members);
     for completion in CompletionMode::ALL {
         let fabric = args.fabric.clone();
         let equipment = Equipment { fabric, completion, ..Equipment::default() };
-        let mut crew = Crew::start_with(&hosts, &interrupt, &equipment)?;
-        let jobs = LOADS.map(|(messages, message_bytes)| Job {
-            number: 0,
-            algorithm: Algorithm::BinomialPipeline.to_string(),
-            block_bytes: args.block,
-            window: rdmc::Window::default().receives,
-            messages_in_flight: 2,
-            messages: (messages / args.less).max(1),
-            message_bytes: if message_bytes > 1_000_000 {
-                message_bytes / args.less
-            } else {
-                message_bytes
-            },
-            small: false,
+        let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &equipment)?;
+        let jobs = LOADS.map(|(messages, message_bytes)| {
+            let is_long = message_bytes > 1_000_000;
+            let bytes = if is_long { message_bytes / args.less } else { message_bytes };
+            let messages = (messages / args.less).max(1);
+            Job::several(Algorithm::BinomialPipeline, args.block, messages, bytes)
         });
-        let results = sweep(&mut crew, &jobs, args.repeats, completion.name())?;
+        let results = sweep(&mut processes, &jobs, args.repeats, completion.name())?;
         let line = || Line::new(completion.name(), Vec::new());
         bandwidth.push(line());
         load.push(line());
@@ -92,14 +76,14 @@ pub fn run(args: &Args) -> Outcome<()> {
                 let point = Point::new(job.message_bytes as f64 / 1e3, value);
                 lines.last_mut().into_iter().for_each(|line| line.points.push(point));
             }
-            report.row(vec![
-                json!(completion.name()),
-                json!(job.messages),
-                json!(size::show(job.message_bytes)),
-                number(seconds),
-                number(mb_per_s),
-                number(result.cpu_seconds()),
-                number(share),
+            report.row([
+                ("completion", json!(completion.name())),
+                ("messages", json!(job.messages)),
+                ("length", json!(size::show(job.message_bytes))),
+                ("time_s", number(seconds)),
+                ("MB_per_s", number(mb_per_s)),
+                ("cpu_s", number(result.cpu_seconds())),
+                ("cpu_share_per_member", number(share)),
             ]);
         }
     }
@@ -108,8 +92,7 @@ pub fn run(args: &Args) -> Outcome<()> {
          messages took; 1 is a whole core. Members share this host's cores: those that poll take \
          them from the others.",
     );
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(bandwidth, load).write(path)?))
+    args.output.print(&report, || chart(bandwidth, load))
 }
 
 fn chart(bandwidth: Vec<Line>, load: Vec<Line>) -> Chart {

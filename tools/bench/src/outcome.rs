@@ -1,6 +1,6 @@
-//! What fails is told to people.
+//! Errors of this program.
 
 use std::error::Error;
 
-/// What every part of this program answers; errors are for people to read.
+/// With an error for the user.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

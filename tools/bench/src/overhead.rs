@@ -1,11 +1,12 @@
-//! What rdmc's own code costs per block, without any network.
+//! The cost of rdmc's own code per block, without a network.
 
 mod instant;
 
 use std::time::{Duration, Instant};
 
+use engine::{Engine, Event, GroupSettings};
 use plan::size;
-use rdmc::{Algorithm, Engine, Event, GroupSettings, Region, Schedule};
+use rdmc::{Algorithm, Region, Schedule};
 use serde_json::json;
 
 use crate::{
@@ -33,7 +34,6 @@ pub struct Args {
 const BLOCK_BYTES: u64 = 1 << 20;
 const BITS_PER_SECOND: f64 = 10e9;
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let what = format!(
         "the engines of {} members on one thread, over a network that completes at once and copies \
@@ -41,8 +41,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.members, args.blocks, args.repeats
     );
     let transfer_ns = BLOCK_BYTES as f64 * 8.0 / BITS_PER_SECOND * 1e9;
-    let columns = ["algorithm", "ns_per_block_and_member", "share_of_transfer"];
-    let mut report = Report::new("overhead", what, &columns);
+    let mut report = Report::new("overhead", what);
     for algorithm in [Algorithm::BinomialPipeline, Algorithm::Chain, Algorithm::Circulant] {
         let runs = (0..args.repeats).map(|_| once(algorithm, args));
         let seconds = runs.collect::<Outcome<Vec<Duration>>>()?;
@@ -50,7 +49,11 @@ pub fn run(args: &Args) -> Outcome<()> {
             time.as_secs_f64() * 1e9 / (args.blocks * u64::from(args.members)) as f64
         };
         let ns = median(seconds.iter().map(per_block).collect());
-        report.row(vec![json!(algorithm.name()), number(ns), number(ns / transfer_ns)]);
+        report.row([
+            ("algorithm", json!(algorithm.name())),
+            ("ns_per_block_and_member", number(ns)),
+            ("share_of_transfer", number(ns / transfer_ns)),
+        ]);
     }
     report.note(format!(
         "Each member but the root receives every block and most send it on: one unit is a block at a \
@@ -95,7 +98,7 @@ fn once(algorithm: Algorithm, args: &Args) -> Outcome<Duration> {
             }
         }
         if moved == 0 && complete < args.members {
-            return Err("nothing moves any more".into());
+            return Err("no member makes progress".into());
         }
     }
     Ok(start.elapsed())

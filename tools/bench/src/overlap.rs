@@ -1,4 +1,4 @@
-//! What it gives when the head of a message overlaps the tail of the one before.
+//! The gain when the head of a message overlaps the tail of the one before.
 
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::size;
@@ -6,9 +6,9 @@ use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{
-    crew::{Crew, Host},
     interrupt::Interrupt,
     member::Job,
+    member_processes::{Host, MemberProcesses},
     outcome::Outcome,
     report::{Output, Report, number},
     sweep::{algorithms, sweep},
@@ -41,7 +41,6 @@ pub struct Args {
     output: Output,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let lab = match args.rate {
@@ -62,32 +61,24 @@ pub fn run(args: &Args) -> Outcome<()> {
         size::show(args.block),
         args.repeats
     );
-    let columns =
-        ["algorithm", "messages", "length", "in_flight", "time_s", "of_the_time_with_1", "cpu_s"];
-    let mut report = Report::new("overlap", what, &columns);
-    let mut crew = Crew::start(&hosts, &interrupt)?;
+    let mut report = Report::new("overlap", what);
+    let mut processes = MemberProcesses::start(&hosts, &interrupt)?;
     let loads = |algorithm: &Algorithm| LOADS.map(|load| (*algorithm, load));
     for (algorithm, (messages, message_bytes)) in args.algorithms.iter().flat_map(loads) {
         let jobs = IN_FLIGHT.map(|messages_in_flight| Job {
-            number: 0,
-            algorithm: algorithm.to_string(),
-            block_bytes: args.block,
-            window: rdmc::Window::default().receives,
             messages_in_flight,
-            messages,
-            message_bytes,
-            small: false,
+            ..Job::several(algorithm, args.block, messages, message_bytes)
         });
-        let results = sweep(&mut crew, &jobs, args.repeats, &size::show(message_bytes))?;
+        let results = sweep(&mut processes, &jobs, args.repeats, &size::show(message_bytes))?;
         for (job, result) in jobs.iter().zip(&results) {
-            report.row(vec![
-                json!(job.algorithm),
-                json!(messages),
-                json!(size::show(message_bytes)),
-                json!(job.messages_in_flight),
-                number(result.seconds()),
-                number(result.seconds() / results[0].seconds()),
-                number(result.cpu_seconds()),
+            report.row([
+                ("algorithm", json!(job.algorithm)),
+                ("messages", json!(messages)),
+                ("length", json!(size::show(message_bytes))),
+                ("in_flight", json!(job.messages_in_flight)),
+                ("time_s", number(result.seconds())),
+                ("of_the_time_with_1", number(result.seconds() / results[0].seconds())),
+                ("cpu_s", number(result.cpu_seconds())),
             ]);
         }
     }

@@ -1,22 +1,20 @@
 //! Several groups of the same members at once, each with another sender: what they carry together,
 //! and how evenly they share it (DSN 2018 section 5.2.2, Fig. 10).
 
-use std::path::PathBuf;
-
-use charts::{Axis, Chart, Line, Panel, Point};
+use charts::{Axis, Chart, Point};
 use lab::{Lab, LabSettings, Rate};
 use plan::size;
 use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{
-    crew::Crew,
     interrupt::Interrupt,
     load::Load,
-    member::Together,
+    member::{Together, blocks},
+    member_processes::MemberProcesses,
     outcome::Outcome,
     racks,
-    report::{Output, Report, deviation, median, number},
+    report::{DrawnOutput, Report, deviation, median, number},
     sweep::{algorithms, alternate},
 };
 
@@ -45,14 +43,10 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Draw bandwidth against the number of senders into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -62,22 +56,10 @@ pub fn run(args: &Args) -> Outcome<()> {
         size::show(args.block),
         args.repeats
     );
-    let columns = [
-        "network",
-        "length",
-        "senders",
-        "time_s",
-        "together_mbit",
-        "deviation_mbit",
-        "limit_mbit",
-        "of_the_limit",
-        "fairness",
-        "first_group_s",
-    ];
-    let mut report = Report::new("overlapping", what, &columns);
-    let mut found = Vec::new();
+    let mut report = Report::new("overlapping", what);
+    let mut points = Vec::new();
     for &oversubscription in &args.oversubscription {
-        found.extend(measure(args, oversubscription, &interrupt, &mut report)?);
+        points.extend(measure(args, oversubscription, &interrupt, &mut report)?);
     }
     report.note(
         "Together: length x groups / time until the last receiver of the last group has its message; \
@@ -86,81 +68,23 @@ pub fn run(args: &Args) -> Outcome<()> {
          the group), 1 if they are all the same and 1/groups if one gets everything. First group: when \
          it was done; the last one is the time.",
     );
-    let words: Vec<String> = found.iter().map(|one| one.words(args)).collect();
-    report.finding(
-        "concurrent senders come close to full bisection bandwidth on Fractus with large messages, and \
-         to the 16 Gbit/s of the oversubscribed uplinks on Apt (section 5.2.2, Fig. 10); groups share \
-         bandwidth fairly, without a figure.",
-        &format!("share of the limit, and fairness: {}.", words.join("; ")),
-        "while one group's member waits for a block or a credit, its port serves another group, so \
-         that several groups fill ports which one leaves idle at its start and end. Nobody orders \
-         groups: their connections share ports as TCP does. Where uplinks are oversubscribed, a \
-         group whose hypercube follows the racks has less to send through them, and tends to end first.",
-    );
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(args, &found).write(path)?))
+    args.output.print(&report, || {
+        let title = "Bandwidth of all groups together against the number of senders";
+        let x = Axis::counted("members that send at once");
+        Chart::grouped(title, x, Axis::linear("Mbit/s of all groups together"), points)
+    })
 }
 
-/// What so many groups gave at once.
-struct Found {
-    oversubscription: f64,
-    message_bytes: u64,
-    groups: usize,
-    mbit: f64,
-    deviation: f64,
-    of_the_limit: f64,
-    fairness: f64,
-}
-
-impl Found {
-    fn words(&self, args: &Args) -> String {
-        format!(
-            "{}, {}, {} of {} sending {:.2} and {:.3}",
-            network(args, self.oversubscription).0,
-            size::show(self.message_bytes),
-            self.groups,
-            args.members,
-            self.of_the_limit,
-            self.fairness
-        )
-    }
-}
-
-/// A panel for each network, a line for each length.
-fn chart(args: &Args, found: &[Found]) -> Chart {
-    let panel = |&oversubscription: &f64| {
-        let line = |&bytes: &u64| {
-            let own = found.iter().filter(|one| {
-                one.oversubscription == oversubscription && one.message_bytes == bytes
-            });
-            // All senders were first.
-            let point =
-                |one: &Found| Point { x: one.groups as f64, y: one.mbit, error: one.deviation };
-            Line::new(size::show(bytes), own.rev().map(point).collect())
-        };
-        Panel {
-            title: network(args, oversubscription).0,
-            y: Axis::linear("Mbit/s of all groups together"),
-            lines: args.bytes.iter().map(line).collect(),
-        }
-    };
-    Chart {
-        title: "Bandwidth of all groups together against the number of senders".into(),
-        x: Axis::counted("members that send at once"),
-        panels: args.oversubscription.iter().map(panel).collect(),
-    }
-}
-
-/// Adds a row for each length and number of senders; answers what was found.
+/// Adds a row for each length and number of senders. Answers points for the picture: panel, line, value.
 fn measure(
     args: &Args,
     oversubscription: f64,
     interrupt: &Interrupt,
     report: &mut Report,
-) -> Outcome<Vec<Found>> {
+) -> Outcome<Vec<(String, String, Point)>> {
     let (network, settings) = network(args, oversubscription);
     let lab = Lab::create(&settings)?;
-    let mut crew = Crew::start(&lab.hosts(), interrupt)?;
+    let mut processes = MemberProcesses::start(&lab.hosts(), interrupt)?;
     let all: Vec<Together> = args
         .bytes
         .iter()
@@ -168,8 +92,8 @@ fn measure(
         .map(|(bytes, senders)| together(args, bytes, senders))
         .collect();
     let results =
-        alternate(all.len(), args.repeats, &network, |index| crew.run_together(&all[index]))?;
-    let mut found = Vec::new();
+        alternate(all.len(), args.repeats, &network, |index| processes.run_together(&all[index]))?;
+    let mut points = Vec::new();
     for (together, runs) in all.iter().zip(&results) {
         let groups = together.roots.len();
         let extreme = |pick: fn(f64, f64) -> f64| {
@@ -178,31 +102,25 @@ fn measure(
         let (first, last) = (extreme(f64::min), extreme(f64::max));
         let mbit = mbit_of(together, &[last]);
         let all_mbit: Vec<f64> = runs.iter().map(|run| mbit_of(together, run)).collect();
+        let deviation = deviation(&all_mbit);
         let limit = limit_mbit(&settings, together)?;
         let fairness = median(runs.iter().map(|run| jain(run)).collect());
-        report.row(vec![
-            json!(network),
-            json!(size::show(together.message_bytes)),
-            json!(groups),
-            number(last),
-            number(mbit),
-            number(deviation(&all_mbit)),
-            number(limit),
-            number(mbit / limit),
-            number(fairness),
-            number(first),
+        report.row([
+            ("network", json!(network)),
+            ("length", json!(size::show(together.message_bytes))),
+            ("senders", json!(groups)),
+            ("time_s", number(last)),
+            ("together_mbit", number(mbit)),
+            ("deviation_mbit", number(deviation)),
+            ("limit_mbit", number(limit)),
+            ("of_the_limit", number(mbit / limit)),
+            ("fairness", number(fairness)),
+            ("first_group_s", number(first)),
         ]);
-        found.push(Found {
-            oversubscription,
-            message_bytes: together.message_bytes,
-            groups,
-            mbit,
-            deviation: deviation(&all_mbit),
-            of_the_limit: mbit / limit,
-            fairness,
-        });
+        let point = Point { x: groups as f64, y: mbit, error: deviation };
+        points.push((network.clone(), size::show(together.message_bytes), point));
     }
-    Ok(found)
+    Ok(points)
 }
 
 /// Of all groups together, by the times of each.
@@ -243,7 +161,7 @@ fn limit_mbit(settings: &LabSettings, together: &Together) -> Outcome<f64> {
     let racks: Vec<u32> = (0..settings.hosts).map(|host| settings.rack_of(host)).collect();
     let mut load: Option<Load> = None;
     for schedule in together.schedules(settings.hosts)? {
-        let one = Load::of(&schedule, &racks, together.blocks());
+        let one = Load::of(&schedule, &racks, blocks(together.message_bytes, together.block_bytes));
         match &mut load {
             Some(load) => *load += &one,
             None => load = Some(one),
@@ -251,7 +169,7 @@ fn limit_mbit(settings: &LabSettings, together: &Together) -> Outcome<f64> {
     }
     let mbit = settings.link.rate.mbit();
     let uplink = settings.uplink.map_or(f64::INFINITY, |uplink| uplink.rate.mbit() / mbit);
-    let least_time = load.ok_or("nobody sends")?.least_time(uplink);
+    let least_time = load.ok_or("there are no groups")?.least_time(uplink);
     Ok(together.roots.len() as f64 * mbit / least_time)
 }
 

@@ -1,17 +1,43 @@
-//! What measurements and tests of `rdmc push` begin with: the command, and a file to push.
+//! What measurements and tests of `rdmc push` share: the command, and a file to push.
 
 use std::{
     env,
-    fs::File,
+    fs::{self, File},
     io::Write,
     path::{Path, PathBuf},
 };
 
+use tempfile::TempDir;
+
 use crate::{interrupt::Interrupt, outcome::Outcome, random::Random};
 
-/// The command, where this program is. Errors: it has not been built.
-pub fn rdmc_beside_this() -> Outcome<PathBuf> {
-    let rdmc = env::current_exe()?.with_file_name("rdmc");
+/// The command, and a directory with a file to push, removed when dropped.
+pub struct PushFiles {
+    pub rdmc: PathBuf,
+    pub object: PathBuf,
+    directory: TempDir,
+}
+
+impl PushFiles {
+    /// Makes the directory in `parent`, and a file without holes, whose contents depend on the seed alone.
+    ///
+    /// Errors: the command has not been built; an interrupt.
+    pub fn create(parent: &Path, bytes: u64, seed: u64, interrupt: &Interrupt) -> Outcome<Self> {
+        let rdmc = rdmc_beside(&env::current_exe()?)?;
+        fs::create_dir_all(parent)?;
+        let directory = tempfile::Builder::new().prefix("rdmc-bench-").tempdir_in(parent)?;
+        let object = directory.path().join("object");
+        write_object(&object, bytes, seed, interrupt)?;
+        Ok(Self { rdmc, object, directory })
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+fn rdmc_beside(program: &Path) -> Outcome<PathBuf> {
+    let rdmc = program.with_file_name("rdmc");
     if rdmc.is_file() {
         return Ok(rdmc);
     }
@@ -20,8 +46,7 @@ pub fn rdmc_beside_this() -> Outcome<PathBuf> {
     Err(format!("{name} is missing; {remedy}").into())
 }
 
-/// Writes a file without holes, whose bytes are the same for the same seed. Errors: an interrupt.
-pub fn write_object(path: &Path, bytes: u64, seed: u64, interrupt: &Interrupt) -> Outcome<()> {
+fn write_object(path: &Path, bytes: u64, seed: u64, interrupt: &Interrupt) -> Outcome<()> {
     let mut file = File::create(path)?;
     let mut random = Random::new(seed);
     let mut chunk = vec![0; 1 << 20];
@@ -36,4 +61,15 @@ pub fn write_object(path: &Path, bytes: u64, seed: u64, interrupt: &Interrupt) -
         left -= part;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_command_is_an_error_with_the_remedy() {
+        let error = rdmc_beside(Path::new("/nonexistent/rdmc-bench")).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/rdmc is missing") && error.contains("cargo build"));
+    }
 }

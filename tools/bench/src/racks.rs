@@ -1,9 +1,9 @@
 //! Racks whose uplinks carry less than their hosts: what each algorithm sends through the uplinks,
 //! and what that costs (DSN 2018 section 4.3, "Hybrid Algorithms").
 
-use std::{cell::Cell, path::PathBuf};
+use std::cell::Cell;
 
-use charts::{Axis, Chart, Line, Panel, Point};
+use charts::{Axis, Chart, Point};
 use clap::ValueEnum;
 use lab::{Lab, LabSettings, Link, Rate, UplinkBytes};
 use plan::size;
@@ -11,12 +11,13 @@ use rdmc::Algorithm;
 use serde_json::{Value, json};
 
 use crate::{
-    crew::{Crew, Measured},
     interrupt::Interrupt,
     load::{Copies, Load, busiest},
     member::{Equipment, Job},
+    member_processes::{Measured, MemberProcesses},
     outcome::Outcome,
-    report::{Output, Report, median, number},
+    report::{DrawnOutput, Report, median, name, number},
+    shaped::usual_rate,
     sweep::{algorithms, alternate},
 };
 
@@ -53,11 +54,8 @@ pub struct Args {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Draw the share of the rate against the oversubscription into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
 /// Which ranks share a rack.
@@ -70,13 +68,6 @@ enum Layout {
 }
 
 impl Layout {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Packed => "packed",
-            Self::Scattered => "scattered",
-        }
-    }
-
     /// The host of each rank.
     fn hosts(self, settings: &LabSettings) -> Vec<u32> {
         let mut hosts: Vec<u32> = (0..settings.hosts).collect();
@@ -103,7 +94,7 @@ pub fn settings(
     rate: Option<Rate>,
     oversubscription: f64,
 ) -> LabSettings {
-    let rate = rate.unwrap_or(Rate::from_mbit(u64::from(4_000 / members).min(1_000)));
+    let rate = rate.unwrap_or(usual_rate(members));
     let link = Link::of_rate(rate);
     let hosts_of_rack = f64::from(members.div_ceil(racks));
     let uplink_mbit = (rate.mbit() * hosts_of_rack / oversubscription).round() as u64;
@@ -130,7 +121,7 @@ fn listed(copies: &[Copies], one: impl Fn(&Copies) -> f64) -> Value {
 struct Place {
     layout: Layout,
     racks: Vec<u32>,
-    crew: Crew,
+    processes: MemberProcesses,
 }
 
 /// One run of one algorithm.
@@ -139,7 +130,6 @@ struct Run {
     copies: Vec<Copies>,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -150,23 +140,10 @@ pub fn run(args: &Args) -> Outcome<()> {
         size::show(args.block),
         args.repeats
     );
-    let columns = [
-        "oversubscribed",
-        "layout",
-        "algorithm",
-        "time_s",
-        "of_rate",
-        "limit_of_rate",
-        "busiest_uplink",
-        "scheduled",
-        "out_of_racks",
-        "into_racks",
-        "skew_s",
-    ];
-    let mut report = Report::new("racks", what, &columns);
-    let mut found = Vec::new();
+    let mut report = Report::new("racks", what);
+    let mut points = Vec::new();
     for &oversubscription in &args.oversubscription {
-        found.extend(measure(args, oversubscription, &interrupt, &mut report)?);
+        points.extend(measure(args, oversubscription, &interrupt, &mut report)?);
     }
     report.note(
         "Copies: payload that crossed an uplink (bytes of its frames x 1448 / 1514, acknowledgements \
@@ -174,53 +151,20 @@ pub fn run(args: &Args) -> Outcome<()> {
          the schedule says. Limit of rate: what the busiest uplink or the busiest member's port \
          allows by the schedule.",
     );
-    explain(&mut report, &found);
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(args, &found).write(path)?))
+    args.output.print(&report, || {
+        let x = Axis::counted("times that uplinks are oversubscribed");
+        let y = Axis::linear("share of the links' rate");
+        Chart::grouped("Bandwidth against oversubscription", x, y, points)
+    })
 }
 
-/// What one algorithm gave in one layout.
-struct Found {
-    oversubscription: f64,
-    layout: Layout,
-    algorithm: String,
-    of_rate: f64,
-    /// Through the busiest uplink.
-    copies: f64,
-}
-
-/// A panel for each layout, a line for each algorithm.
-fn chart(args: &Args, found: &[Found]) -> Chart {
-    let panel = |&layout: &Layout| {
-        let line = |algorithm: &Algorithm| {
-            let own = found
-                .iter()
-                .filter(|one| one.layout == layout && one.algorithm == algorithm.name());
-            let mut points: Vec<_> =
-                own.map(|one| Point::new(one.oversubscription, one.of_rate)).collect();
-            points.sort_by(|one, other| one.x.total_cmp(&other.x));
-            Line::new(algorithm.name(), points)
-        };
-        Panel {
-            title: format!("Ranks {} over racks", layout.name()),
-            y: Axis::linear("share of the links' rate"),
-            lines: args.algorithms.iter().map(line).collect(),
-        }
-    };
-    Chart {
-        title: "Bandwidth against oversubscription".into(),
-        x: Axis::counted("times that uplinks are oversubscribed"),
-        panels: args.layouts.iter().map(panel).collect(),
-    }
-}
-
-/// Adds a row for each layout and algorithm; answers what was found.
+/// Adds a row for each layout and algorithm. Answers points for the picture: panel, line, value.
 fn measure(
     args: &Args,
     oversubscription: f64,
     interrupt: &Interrupt,
     report: &mut Report,
-) -> Outcome<Vec<Found>> {
+) -> Outcome<Vec<(String, String, Point)>> {
     let settings = settings(args.members, args.racks, args.rate, oversubscription);
     let rate_mbit = settings.link.rate.mbit();
     let uplink_mbit = settings.uplink.ok_or("racks have uplinks")?.rate.mbit();
@@ -232,11 +176,15 @@ fn measure(
     for &layout in &args.layouts {
         places.push(Place::new(layout, &lab, interrupt)?);
     }
-    let jobs: Vec<Job> = args.algorithms.iter().map(|algorithm| job(args, *algorithm)).collect();
+    let jobs: Vec<Job> = args
+        .algorithms
+        .iter()
+        .map(|&algorithm| Job::one(algorithm, args.block, args.bytes))
+        .collect();
     let results = alternate(places.len() * jobs.len(), args.repeats, "racks", |index| {
         places[index / jobs.len()].run(&lab, &jobs[index % jobs.len()])
     })?;
-    let mut found = Vec::new();
+    let mut points = Vec::new();
     for (index, runs) in results.iter().enumerate() {
         let (place, job) = (&places[index / jobs.len()], &jobs[index % jobs.len()]);
         let schedule = job.schedule_in(&place.racks)?;
@@ -245,53 +193,23 @@ fn measure(
         let of_rate = args.bytes as f64 * 8.0 / 1e6 / time_s / rate_mbit;
         let limit = 1.0 / load.least_time(uplink_mbit / rate_mbit);
         let copies = &runs[0].copies;
-        report.row(vec![
-            json!(format!("{oversubscription}:1")),
-            json!(place.layout.name()),
-            json!(job.algorithm),
-            number(time_s),
-            number(of_rate),
-            number(limit),
-            number(busiest(copies)),
-            number(busiest(&load.uplinks)),
-            listed(copies, |copies| copies.leaving),
-            listed(copies, |copies| copies.entering),
-            number(median(runs.iter().map(|run| run.measured.skew_seconds).collect())),
+        report.row([
+            ("oversubscribed", json!(format!("{oversubscription}:1"))),
+            ("layout", json!(name(&place.layout))),
+            ("algorithm", json!(job.algorithm)),
+            ("time_s", number(time_s)),
+            ("of_rate", number(of_rate)),
+            ("limit_of_rate", number(limit)),
+            ("busiest_uplink", number(busiest(copies))),
+            ("scheduled", number(busiest(&load.uplinks))),
+            ("out_of_racks", listed(copies, |copies| copies.leaving)),
+            ("into_racks", listed(copies, |copies| copies.entering)),
+            ("skew_s", number(median(runs.iter().map(|run| run.measured.skew_seconds).collect()))),
         ]);
-        found.push(Found {
-            oversubscription,
-            layout: place.layout,
-            algorithm: job.algorithm.clone(),
-            of_rate,
-            copies: busiest(copies),
-        });
+        let panel = format!("Ranks {} over racks", name(&place.layout));
+        points.push((panel, job.algorithm.clone(), Point::new(oversubscription, of_rate)));
     }
-    Ok(found)
-}
-
-fn explain(report: &mut Report, found: &[Found]) {
-    let words = |one: &Found| {
-        let Found { oversubscription, layout, algorithm, of_rate, copies } = one;
-        let layout = layout.name();
-        format!("{oversubscription}:1 {layout} {algorithm} {of_rate:.2} with {copies:.2} copies")
-    };
-    let found: Vec<String> = found.iter().map(words).collect();
-    report.finding(
-        "argues, without a measurement (section 4.3; the 2017 preprint says that placement could \
-         not be controlled on Apt), that a plain pipeline sends much of the data, half in random \
-         order, through the uplinks, and that a chain or a pipeline of racks does so once for each rack.",
-        &format!("share of the rate, and copies through the busiest uplink: {}.", found.join("; ")),
-        "a pipeline's member exchanges along each of its dimensions by turns, so that uplinks carry \
-         (hosts of a rack) x (share of dimensions that leave it) copies; rack algorithms carry one \
-         in, and as many out as the leader has others to feed. They are no faster where the uplink \
-         carries what one host does: a leader sends each block twice, once to a leader and once into \
-         its rack, which is half of its rate. They win where it carries less. A chain whose ranks \
-         follow the racks crosses each uplink once too, and sends each block once.",
-    );
-}
-
-fn job(args: &Args, algorithm: Algorithm) -> Job {
-    Job::one(algorithm, args.block, args.bytes)
+    Ok(points)
 }
 
 impl Place {
@@ -301,12 +219,16 @@ impl Place {
         let hosts: Vec<_> = order.iter().map(|&host| all[host as usize].clone()).collect();
         let racks: Vec<u32> = order.iter().map(|&host| lab.rack_of(host)).collect();
         let equipment = Equipment { racks: racks.clone(), ..Equipment::default() };
-        Ok(Self { layout, racks, crew: Crew::start_with(&hosts, interrupt, &equipment)? })
+        Ok(Self {
+            layout,
+            racks,
+            processes: MemberProcesses::start_with(&hosts, interrupt, &equipment)?,
+        })
     }
 
     fn run(&mut self, lab: &Lab, job: &Job) -> Outcome<Run> {
         let before = Cell::new(Vec::new());
-        let all = self.crew.run_after(job, || {
+        let all = self.processes.run_after(job, || {
             before.set(lab.uplink_bytes()?);
             Ok(())
         })?;

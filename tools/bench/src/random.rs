@@ -1,6 +1,6 @@
-//! Random numbers that are the same everywhere for the same seed.
+//! Reproducible random numbers.
 
-/// SplitMix64: good enough for measuring, and no more.
+/// SplitMix64. Published results depend on its numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

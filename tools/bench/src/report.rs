@@ -1,21 +1,25 @@
-//! Tables for people, JSON for programs, and the facts about the machine that figures depend on.
+//! Tables, JSON, and the facts about the machine on which figures depend.
 
-use std::{fs, thread};
+use std::{fs, path::PathBuf, thread};
 
-use serde_json::{Map, Value, json};
+use charts::Chart;
+use clap::ValueEnum;
+use serde_json::{Value, json};
 
-/// One table or several, and what there is to say about them.
+use crate::outcome::Outcome;
+
+/// One table or several, and notes about them.
 #[derive(Debug)]
 pub struct Report {
     benchmark: &'static str,
     what: String,
-    /// Facts, where they are those of the machine that was measured.
+    /// The machine that was measured; `None` where figures do not depend on it.
     machine: Option<Value>,
     tables: Vec<Table>,
     notes: Vec<String>,
 }
 
-/// How a report is printed; as text unless something else is asked for.
+/// How a report is printed; by default as text.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Output {
     /// Print JSON instead of tables
@@ -26,60 +30,68 @@ pub struct Output {
     pub markdown: bool,
 }
 
-/// Rows of named values, all with the same names in the same order.
+/// How a report with a picture is printed.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct DrawnOutput {
+    /// Draw what was measured into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    draw: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl DrawnOutput {
+    /// Prints the report, and draws the picture if that was asked for.
+    pub fn print(&self, report: &Report, chart: impl FnOnce() -> Chart) -> Outcome<()> {
+        report.print(&self.output);
+        self.draw.as_ref().map_or(Ok(()), |path| Ok(chart().write(path)?))
+    }
+}
+
+/// A value, after the name of its column.
+pub type Cell = (&'static str, Value);
+
+/// Rows, all with the same columns in the same order.
 #[derive(Debug)]
 struct Table {
-    /// In JSON.
+    /// Its key in JSON.
     name: &'static str,
-    /// Stands above it; nothing above the first.
-    title: String,
-    columns: Vec<&'static str>,
-    rows: Vec<Vec<Value>>,
+    /// Printed above it; the first has none.
+    title: &'static str,
+    rows: Vec<Vec<Cell>>,
 }
 
 impl Report {
-    /// A report with an empty table, "rows"; `what` says in one line what was measured.
-    pub fn new(benchmark: &'static str, what: String, columns: &[&'static str]) -> Self {
-        let (machine, tables, notes) = (Some(machine()), Vec::new(), Vec::new());
-        let mut report = Self { benchmark, what, machine, tables, notes };
-        report.table("rows", "", columns);
-        report
+    /// A report with an empty table, "rows"; `what` describes in one line what was measured.
+    pub fn new(benchmark: &'static str, what: String) -> Self {
+        let tables = vec![Table { name: "rows", title: "", rows: Vec::new() }];
+        Self { benchmark, what, machine: Some(machine()), tables, notes: Vec::new() }
     }
 
-    /// The same about something that was measured before, wherever that was.
-    pub fn of_the_past(self) -> Self {
+    /// Leaves out this machine, on which figures that were simulated or read do not depend.
+    pub fn without_machine(self) -> Self {
         Self { machine: None, ..self }
     }
 
-    /// Begins another table, which rows are added to from now on.
-    pub fn table(
-        &mut self,
-        name: &'static str,
-        title: impl Into<String>,
-        columns: &[&'static str],
-    ) {
-        let (title, columns) = (title.into(), columns.to_vec());
-        self.tables.push(Table { name, title, columns, rows: Vec::new() });
+    /// Begins another table, to which rows are added from now on.
+    pub fn table(&mut self, name: &'static str, title: &'static str) {
+        self.tables.push(Table { name, title, rows: Vec::new() });
     }
 
-    /// Adds a row: one value for each column.
-    pub fn row(&mut self, values: Vec<Value>) {
+    /// Adds a row, with the columns of the table's other rows.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         if let Some(table) = self.tables.last_mut() {
-            assert_eq!(values.len(), table.columns.len(), "one value for each column");
-            table.rows.push(values);
+            let row: Vec<Cell> = cells.into_iter().collect();
+            let columns = |row: &[Cell]| row.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+            let first = table.rows.first().unwrap_or(&row);
+            assert_eq!(columns(&row), columns(first), "rows of one table have the same columns");
+            table.rows.push(row);
         }
     }
 
-    /// Adds a line that stands below all tables.
+    /// Adds a line below all tables.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
-    }
-
-    /// Adds what the paper found, what was found here, and why that differs or not.
-    pub fn finding(&mut self, paper: &str, here: &str, why: &str) {
-        self.note(format!("The paper: {paper}"));
-        self.note(format!("Here: {here}"));
-        self.note(format!("Why: {why}"));
     }
 
     /// Prints all of it on standard output.
@@ -146,16 +158,16 @@ impl Report {
 
 impl Table {
     fn to_json(&self) -> Value {
-        let named = |row: &Vec<Value>| {
-            let named = self.columns.iter().map(ToString::to_string).zip(row.iter().cloned());
-            Value::Object(named.collect::<Map<_, _>>())
+        let object = |row: &Vec<Cell>| {
+            let cells = row.iter().map(|(name, value)| (name.to_string(), value.clone()));
+            Value::Object(cells.collect())
         };
-        self.rows.iter().map(named).collect()
+        self.rows.iter().map(object).collect()
     }
 
     /// With an empty line above it.
     fn heading(&self) -> String {
-        match self.title.as_str() {
+        match self.title {
             "" => "\n".to_owned(),
             title => format!("\n{title}\n\n"),
         }
@@ -163,13 +175,18 @@ impl Table {
 
     /// The names of columns, and then the rows.
     fn lines(&self) -> Vec<Vec<String>> {
-        let head = self.columns.iter().map(|name| name.replace('_', " ")).collect();
-        let rows = self.rows.iter().map(|row| row.iter().map(cell).collect());
-        std::iter::once(head).chain(rows).collect()
+        let first = self.rows.first().into_iter();
+        let head = first.map(|row| row.iter().map(|(name, _)| name.replace('_', " ")).collect());
+        let rows = self.rows.iter().map(|row| row.iter().map(|(_, value)| shown(value)).collect());
+        head.chain(rows).collect()
     }
 
-    fn has_words(&self, column: usize) -> bool {
-        self.rows.iter().any(|row| row[column].is_string())
+    fn columns(&self) -> std::ops::Range<usize> {
+        0..self.rows.first().map_or(0, Vec::len)
+    }
+
+    fn is_text(&self, column: usize) -> bool {
+        self.rows.iter().any(|row| row[column].1.is_string())
     }
 
     fn to_markdown(&self) -> String {
@@ -178,22 +195,23 @@ impl Table {
             format!("| {} |\n", cells.join(" | "))
         };
         let lines = self.lines();
-        let rules = (0..self.columns.len())
-            .map(|column| if self.has_words(column) { "---|" } else { "--:|" });
-        let (head, rule) = (written(&lines[0]), rules.collect::<String>());
-        let rows: String = lines[1..].iter().map(written).collect();
-        format!("{}{head}|{rule}\n{rows}", self.heading())
+        let Some((head, rows)) = lines.split_first() else { return self.heading() };
+        let rule: String =
+            self.columns().map(|it| if self.is_text(it) { "---|" } else { "--:|" }).collect();
+        let rows: String = rows.iter().map(written).collect();
+        format!("{}{}|{rule}\n{rows}", self.heading(), written(head))
     }
 
     fn to_text(&self) -> String {
         let mut text = self.heading();
         let lines = self.lines();
-        let widths: Vec<usize> = (0..self.columns.len())
-            .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
-            .collect();
+        let width = |column: usize| {
+            lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = self.columns().map(width).collect();
         for line in &lines {
             for (column, (value, &width)) in line.iter().zip(&widths).enumerate() {
-                text += &if self.has_words(column) {
+                text += &if self.is_text(column) {
                     format!("{value:<width$}  ")
                 } else {
                     format!("{value:>width$}  ")
@@ -204,6 +222,11 @@ impl Table {
         }
         text
     }
+}
+
+/// An option's value as it is written on the command line.
+pub fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// Nanoseconds as milliseconds, as a value of a table.
@@ -235,7 +258,7 @@ pub fn deviation(values: &[f64]) -> f64 {
     (squares / (values.len() as f64 - 1.0)).sqrt()
 }
 
-fn cell(value: &Value) -> String {
+fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "-".to_owned(),
@@ -246,7 +269,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// What figures depend on and a reader has to know.
+/// Facts about this machine on which figures depend.
 pub fn machine() -> Value {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
@@ -290,22 +313,22 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_aligned_and_its_json_says_the_same() {
-        let mut report = Report::new("test", "nothing".into(), &["name", "time_s"]);
-        report.row(vec![json!("chain"), number(1.23456)]);
-        report.row(vec![json!("x"), Value::Null]);
+    fn a_table_is_aligned_and_its_json_has_the_same_values() {
+        let mut report = Report::new("test", "nothing".into());
+        report.row([("name", json!("chain")), ("time_s", number(1.23456))]);
+        report.row([("name", json!("x")), ("time_s", Value::Null)]);
         assert!(report.to_text().ends_with("name   time s\nchain   1.235\nx           -\n"));
         assert_eq!(report.to_json()["rows"][0], json!({"name": "chain", "time_s": 1.2346}));
-        report.table("more", "And this:", &["count"]);
-        report.row(vec![json!(12)]);
+        report.table("more", "And this:");
+        report.row([("count", json!(12))]);
         assert!(report.to_text().ends_with("      -\n\nAnd this:\n\ncount\n   12\n"));
         assert_eq!(report.to_json()["more"], json!([{"count": 12}]));
     }
 
     #[test]
     fn markdown_has_a_table_and_a_list() {
-        let mut report = Report::new("test", "nothing".into(), &["name", "time_s"]).of_the_past();
-        report.row(vec![json!("a|b"), number(1.5)]);
+        let mut report = Report::new("test", "nothing".into()).without_machine();
+        report.row([("name", json!("a|b")), ("time_s", number(1.5))]);
         report.note("first");
         report.note("second");
         let expected = "test: nothing\n\n| name | time s |\n|---|--:|\n| a\\|b | 1.500 |\n\n\

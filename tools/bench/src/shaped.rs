@@ -1,22 +1,20 @@
-//! Members in network namespaces over links of a known rate: what part of it each copy gets.
+//! Members in network namespaces over links of a known rate: the share of it that each copy gets.
 
-use std::{collections::BTreeMap, path::PathBuf};
-
-use charts::{Axis, Chart, Line, Panel, Point};
+use charts::{Axis, Chart, Point};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::{
-    choice::{Costs, Wish},
+    choice::{ChoiceRequest, Costs},
     size,
 };
 use rdmc::{Algorithm, Fabric, Protection};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
-    crew::Crew,
     interrupt::Interrupt,
     member::{Equipment, Job},
+    member_processes::MemberProcesses,
     outcome::Outcome,
-    report::{Report, deviation, mean, number},
+    report::{Cell, DrawnOutput, Report, deviation, mean, number},
     sweep::{Choice, Repeated, algorithms, sweep},
 };
 
@@ -47,23 +45,26 @@ pub struct Args {
     /// How blocks are protected: none, authenticate or encrypt
     #[arg(long, value_name = "HOW")]
     protect: Option<Protection>,
-    /// Draw bandwidth against members into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
     choice: Choice,
+    #[command(flatten)]
+    output: DrawnOutput,
+}
+
+/// The highest rate of links that two cores can carry for this many members.
+pub fn usual_rate(members: u32) -> Rate {
+    Rate::from_mbit(u64::from(4_000 / members).min(1_000))
 }
 
 /// The links of the group of this index, of one of these rates in Mbit/s; without any, of what two
 /// cores can carry.
 pub fn link(rates: &[u64], index: usize, members: u32, small_burst: bool) -> Link {
-    let usual = u64::from(4_000 / members).min(1_000);
-    let given = rates.get(index).or(rates.last());
-    let link = Link::of_rate(Rate::from_mbit(given.copied().unwrap_or(usual)));
+    let given = rates.get(index).or(rates.last()).map(|&mbit| Rate::from_mbit(mbit));
+    let link = Link::of_rate(given.unwrap_or(usual_rate(members)));
     if small_burst { link.with_small_burst() } else { link }
 }
 
-/// What the cost model is told of hosts that share this machine's processors.
+/// Input of the cost model for hosts that share this machine's processors.
 pub fn costs(members: u32, link: Link) -> Costs {
     let costs = Costs::of_fabric(&Fabric::Tcp, Some(link.rate.bits_per_s()));
     Costs { burst_bytes: link.burst_bytes(), ..costs.on_shared_processors(members) }
@@ -74,8 +75,9 @@ impl Args {
     fn jobs(&self, members: u32, message_bytes: u64, link: Link) -> Vec<Job> {
         let mut jobs = Vec::new();
         if self.auto {
-            let wish = Wish { members, message_bytes, algorithm: None, block_bytes: None };
-            let picked = wish.choose(&costs(members, link));
+            let request =
+                ChoiceRequest { members, message_bytes, algorithm: None, block_bytes: None };
+            let picked = request.choose(&costs(members, link));
             let choice = Choice { blocks: vec![picked.block_bytes], ..self.choice.clone() };
             jobs.extend(choice.jobs(&[picked.algorithm], members, message_bytes));
         }
@@ -100,7 +102,6 @@ fn racks(members: u32) -> Vec<u32> {
     (0..members).map(|rank| rank / 4).collect()
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -108,23 +109,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         if args.small_burst { "burst 18 kB" } else { "burst 2 ms" },
         args.choice.repeats
     );
-    let columns = [
-        "members",
-        "mbit",
-        "length",
-        "algorithm",
-        "block",
-        "time_s",
-        "mean_s",
-        "deviation_s",
-        "mbit_per_s",
-        "of_rate",
-        "of_its_limit",
-        "of_one_copy",
-        "skew_s",
-        "cpu_s",
-    ];
-    let mut report = Report::new("shaped", what, &columns);
+    let mut report = Report::new("shaped", what);
     let mut found = Vec::new();
     for (index, &members) in args.members.iter().enumerate() {
         let link = link(&args.rate, index, members, args.small_burst);
@@ -141,11 +126,10 @@ pub fn run(args: &Args) -> Outcome<()> {
          blocks / steps, what the schedule allows. of one copy: time for all receivers / time for one. \
          Rack algorithms have racks of 4.",
     );
-    report.print(&args.choice.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(args.chart(&found).write(path)?))
+    args.output.print(&report, || args.chart(&found))
 }
 
-/// What one algorithm gave with one block size.
+/// The results of one algorithm with one block size.
 struct Found {
     members: u32,
     rate: Rate,
@@ -157,7 +141,7 @@ struct Found {
 }
 
 impl Found {
-    /// Whatever the model picks is one line.
+    /// All choices of the model are one line.
     fn line_name(&self) -> &str {
         self.name.split(':').next().unwrap_or_default()
     }
@@ -166,27 +150,27 @@ impl Found {
         self.job.message_bytes as f64 * 8.0 / 1e6 / seconds
     }
 
-    fn row(&self) -> Outcome<Vec<Value>> {
+    fn row(&self) -> Outcome<impl IntoIterator<Item = Cell>> {
         let (result, seconds) = (&self.result, self.result.seconds());
         let all: Vec<f64> = result.all_seconds().collect();
         let fraction = self.mbit_per_s(seconds) / self.rate.mbit();
         let schedule = self.job.schedule_in(&racks(self.members))?;
         let steps = schedule.steps(self.job.blocks()) as f64;
-        Ok(vec![
-            json!(self.members),
-            json!(self.rate.bits_per_s() / 1_000_000),
-            json!(size::show(self.job.message_bytes)),
-            json!(self.name),
-            json!(size::show(self.job.block_bytes)),
-            number(seconds),
-            number(mean(&all)),
-            number(deviation(&all)),
-            number(self.mbit_per_s(seconds)),
-            number(fraction),
-            number(fraction * steps / f64::from(self.job.blocks())),
-            number(seconds / self.single_seconds),
-            number(result.skew_seconds()),
-            number(result.cpu_seconds()),
+        Ok([
+            ("members", json!(self.members)),
+            ("mbit", json!(self.rate.bits_per_s() / 1_000_000)),
+            ("length", json!(size::show(self.job.message_bytes))),
+            ("algorithm", json!(self.name)),
+            ("block", json!(size::show(self.job.block_bytes))),
+            ("time_s", number(seconds)),
+            ("mean_s", number(mean(&all))),
+            ("deviation_s", number(deviation(&all))),
+            ("mbit_per_s", number(self.mbit_per_s(seconds))),
+            ("of_rate", number(fraction)),
+            ("of_its_limit", number(fraction * steps / f64::from(self.job.blocks()))),
+            ("of_one_copy", number(seconds / self.single_seconds)),
+            ("skew_s", number(result.skew_seconds())),
+            ("cpu_s", number(result.cpu_seconds())),
         ])
     }
 
@@ -206,14 +190,14 @@ impl Args {
         let single_jobs = singles(&jobs);
         let singles = {
             let equipment = Equipment { protect: self.protect, ..Equipment::default() };
-            let mut pair = Crew::start_with(&lab.hosts()[..2], interrupt, &equipment)?;
+            let mut pair = MemberProcesses::start_with(&lab.hosts()[..2], interrupt, &equipment)?;
             sweep(&mut pair, &single_jobs, self.choice.repeats, "one copy")?
         };
         let equipment =
             Equipment { racks: racks(members), protect: self.protect, ..Equipment::default() };
-        let mut crew = Crew::start_with(&lab.hosts(), interrupt, &equipment)?;
+        let mut processes = MemberProcesses::start_with(&lab.hosts(), interrupt, &equipment)?;
         let name = format!("{members} members, {}", size::show(bytes));
-        let results = sweep(&mut crew, &jobs, self.choice.repeats, &name)?;
+        let results = sweep(&mut processes, &jobs, self.choice.repeats, &name)?;
         let found = jobs.into_iter().zip(results).enumerate().map(|(index, (job, result))| {
             let picked = self.auto && index == 0;
             let mut copies = single_jobs.iter().zip(&singles);
@@ -225,53 +209,28 @@ impl Args {
         Ok(found.collect())
     }
 
-    /// Bandwidth against members: a panel for each length with a line for each algorithm, or one
-    /// panel with a line for each length if there is one algorithm.
+    /// Bandwidth against members, with the best block size for each number of members: a panel for
+    /// each length with a line for each algorithm, or one panel with a line for each length if there
+    /// is one algorithm.
     fn chart(&self, found: &[Found]) -> Chart {
-        let mut names: Vec<&str> = Vec::new();
-        for name in found.iter().map(Found::line_name) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        let panels = match names[..] {
-            [name] => {
-                let line = |&bytes: &u64| best_line(found, name, bytes, size::show(bytes));
-                let lines = self.bytes.iter().map(line).collect();
-                vec![Panel { title: name.to_owned(), y: axis(found), lines }]
-            }
-            _ => {
-                let line = |name: &&str, bytes| best_line(found, name, bytes, name.to_string());
-                let panel = |&bytes: &u64| {
-                    let lines = names.iter().map(|name| line(name, bytes)).collect();
-                    Panel { title: size::show(bytes), y: axis(found), lines }
-                };
-                self.bytes.iter().map(panel).collect()
-            }
+        let is_one = found.windows(2).all(|pair| pair[0].line_name() == pair[1].line_name());
+        let have_same_rate = found.windows(2).all(|pair| pair[0].rate == pair[1].rate);
+        let key = |one: &Found| (one.line_name().to_owned(), one.job.message_bytes, one.members);
+        let is_best = |one: &&Found| {
+            let mut others = found.iter().filter(|other| key(other) == key(one));
+            others.all(|other| one.result.seconds() <= other.result.seconds())
         };
-        let title = "Bandwidth against the number of members".into();
-        Chart { title, x: Axis::counted("members"), panels }
+        let point = |one: &Found| {
+            let (name, length) = (one.line_name().to_owned(), size::show(one.job.message_bytes));
+            let (panel, line) = if is_one { (name, length) } else { (length, name) };
+            (panel, line, one.point(if have_same_rate { 1.0 } else { one.rate.mbit() }))
+        };
+        let y = if have_same_rate { "Mbit/s" } else { "share of the links' rate" };
+        Chart::grouped(
+            "Bandwidth against the number of members",
+            Axis::counted("members"),
+            Axis::linear(y),
+            found.iter().filter(is_best).map(point),
+        )
     }
-}
-
-fn have_same_rate(found: &[Found]) -> bool {
-    found.windows(2).all(|pair| pair[0].rate == pair[1].rate)
-}
-
-/// Shares, where links have several rates.
-fn axis(found: &[Found]) -> Axis {
-    Axis::linear(if have_same_rate(found) { "Mbit/s" } else { "share of the links' rate" })
-}
-
-/// One algorithm and length, with the block size that is the best for each number of members.
-fn best_line(all: &[Found], name: &str, bytes: u64, label: String) -> Line {
-    let mut best = BTreeMap::<u32, &Found>::new();
-    for one in all.iter().filter(|one| one.line_name() == name && one.job.message_bytes == bytes) {
-        let so_far = best.entry(one.members).or_insert(one);
-        if one.result.seconds() < so_far.result.seconds() {
-            *so_far = one;
-        }
-    }
-    let divisor = |one: &Found| if have_same_rate(all) { 1.0 } else { one.rate.mbit() };
-    Line::new(label, best.into_values().map(|one| one.point(divisor(one))).collect())
 }

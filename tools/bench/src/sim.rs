@@ -28,10 +28,10 @@ pub struct Args {
     /// How many blocks the message has
     #[arg(long, value_name = "K", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     blocks: u32,
-    /// How blocks travel; the rack algorithms get racks of 16
+    /// Algorithm; the rack algorithms have racks of 16
     #[arg(long, default_value = "binomial-pipeline", value_parser = algorithms())]
     algorithm: Algorithm,
-    /// Where random delays come from: the same seed, the same run
+    /// Seed of random delays: the same seed, the same run
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Every block takes longer by a random part of a block time, up to this
@@ -57,8 +57,6 @@ enum Contents {
     Skip,
 }
 
-/// Simulates and prints.
-///
 /// Errors: a copy is wrong or missing; nothing is delayed and yet it takes another time than the
 /// schedule's steps (not for the circulant and rack algorithms, where members run ahead).
 pub fn run(args: &Args) -> Outcome<()> {
@@ -87,26 +85,16 @@ pub fn run(args: &Args) -> Outcome<()> {
         "{}, seed {}, jitter {}, latency {}, window {}",
         args.algorithm, args.seed, args.jitter, args.latency, args.window
     );
-    let columns = [
-        "members",
-        "blocks",
-        "steps",
-        "lower_bound",
-        "block_times",
-        "of_the_steps",
-        "transfers",
-        "wall_s",
-    ];
-    let mut report = Report::new("sim", what, &columns);
-    report.row(vec![
-        json!(args.members),
-        json!(args.blocks),
-        json!(steps),
-        json!(schedule::lower_bound_steps(args.members, args.blocks)),
-        number(taken),
-        if steps == 0 { Value::Null } else { number(taken / steps as f64) },
-        json!(transfers),
-        number(wall.as_secs_f64()),
+    let mut report = Report::new("sim", what);
+    report.row([
+        ("members", json!(args.members)),
+        ("blocks", json!(args.blocks)),
+        ("steps", json!(steps)),
+        ("lower_bound", json!(schedule::lower_bound_steps(args.members, args.blocks))),
+        ("block_times", number(taken)),
+        ("of_the_steps", if steps == 0 { Value::Null } else { number(taken / steps as f64) }),
+        ("transfers", json!(transfers)),
+        ("wall_s", number(wall.as_secs_f64())),
     ]);
     let checked = if shape.check { "every copy checked, " } else { "" };
     report.note(format!(
@@ -127,8 +115,8 @@ pub fn run(args: &Args) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether members that run as soon as they can stay in step when nothing delays them. By the
-/// others some run ahead of the schedule, and then meet other blocks at a port than it says.
+/// Whether members stay in step when nothing delays them. In other schedules some run ahead, and
+/// their blocks then share a port with others than in the schedule.
 fn keeps_step(algorithm: Algorithm) -> bool {
     !algorithm.needs_racks() && algorithm != Algorithm::Circulant
 }

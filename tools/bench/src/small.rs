@@ -1,18 +1,16 @@
 //! Messages of one byte: relayed, and written to every receiver at once (DSN 2018 section 4.6).
 
-use std::path::PathBuf;
-
-use charts::{Axis, Chart, Line, Panel, Point};
+use charts::{Axis, Chart, Point};
 use plan::size;
 use rdmc::{Algorithm, Fabric};
 use serde_json::json;
 
 use crate::{
-    crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
+    member_processes::{Host, MemberProcesses},
     outcome::Outcome,
-    report::{Output, Report, number},
+    report::{DrawnOutput, Report, number},
     sweep::sweep,
 };
 
@@ -34,17 +32,13 @@ pub struct Args {
     /// The network that messages move over: tcp, or a libfabric provider (verbs, shm, ofi-tcp, ...)
     #[arg(long, default_value_t)]
     fabric: Fabric,
-    /// How often each is measured, by turns; the median is reported
+    /// How often each is measured, alternating; the median is reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Draw messages per second against members into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -54,44 +48,32 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.fabric,
         args.repeats
     );
-    let columns = [
-        "members",
-        "path",
-        "messages_per_s",
-        "of_the_rate_relayed",
-        "latency_us",
-        "cpu_us_per_message",
-    ];
-    let mut report = Report::new("small", what, &columns);
-    let mut lines = PATHS.map(|path| Line::new(path, Vec::new()));
+    let mut report = Report::new("small", what);
+    let panel = format!("Messages of {}", size::show(args.bytes));
+    let mut points = Vec::new();
     let equipment = Equipment { fabric: args.fabric.clone(), ..Equipment::default() };
     for &members in &args.members {
         let hosts = vec![Host::here(); members as usize];
-        let mut crew = Crew::start_with(&hosts, &interrupt, &equipment)?;
-        let job = |small: bool, messages: u64| Job {
-            number: 0,
-            algorithm: Algorithm::BinomialPipeline.to_string(),
-            block_bytes: rdmc::BLOCK_BYTES_DEFAULT,
-            window: rdmc::Window::default().receives,
-            messages_in_flight: 2,
-            messages,
-            message_bytes: args.bytes,
+        let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &equipment)?;
+        let block_bytes = rdmc::BLOCK_BYTES_DEFAULT;
+        let job = |small, messages| Job {
             small,
+            ..Job::several(Algorithm::BinomialPipeline, block_bytes, messages, args.bytes)
         };
         let jobs =
             [job(false, args.messages), job(true, args.messages), job(false, 1), job(true, 1)];
-        let results = sweep(&mut crew, &jobs, args.repeats, &format!("{members} members"))?;
+        let results = sweep(&mut processes, &jobs, args.repeats, &format!("{members} members"))?;
         for (index, path) in PATHS.into_iter().enumerate() {
             let (many, one) = (&results[index], &results[index + 2]);
             let rate = args.messages as f64 / many.seconds();
-            lines[index].points.push(Point::new(members.into(), rate));
-            report.row(vec![
-                json!(members),
-                json!(path),
-                number(rate),
-                number(results[0].seconds() / many.seconds()),
-                number(one.seconds() * 1e6),
-                number(many.cpu_seconds() * 1e6 / args.messages as f64),
+            points.push((panel.clone(), path.to_owned(), Point::new(members.into(), rate)));
+            report.row([
+                ("members", json!(members)),
+                ("path", json!(path)),
+                ("messages_per_s", number(rate)),
+                ("of_the_rate_relayed", number(results[0].seconds() / many.seconds())),
+                ("latency_us", number(one.seconds() * 1e6)),
+                ("cpu_us_per_message", number(many.cpu_seconds() * 1e6 / args.messages as f64)),
             ]);
         }
     }
@@ -99,18 +81,8 @@ pub fn run(args: &Args) -> Outcome<()> {
         "rate: messages queued at once, until the last receiver has the last. latency: one message \
          alone, from the send to the last receiver. Members share this host's cores.",
     );
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(args, lines).write(path)?))
-}
-
-fn chart(args: &Args, lines: [Line; 2]) -> Chart {
-    Chart {
-        title: "Messages per second against the number of members".into(),
-        x: Axis::counted("members"),
-        panels: vec![Panel {
-            title: format!("Messages of {}", size::show(args.bytes)),
-            y: Axis::linear("messages/s"),
-            lines: lines.into(),
-        }],
-    }
+    args.output.print(&report, || {
+        let title = "Messages per second against the number of members";
+        Chart::grouped(title, Axis::counted("members"), Axis::linear("messages/s"), points)
+    })
 }

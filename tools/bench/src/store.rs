@@ -1,8 +1,6 @@
 //! The replication layer of a store: objects of very different lengths from one member to three
 //! others, in one of all groups that there can be (DSN 2018 section 5.2.2, Fig. 9).
 
-use std::path::PathBuf;
-
 use charts::{Axis, Chart, Line, Panel, Point, Unit};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::size;
@@ -10,13 +8,13 @@ use rdmc::{Algorithm, Window};
 use serde_json::{Value, json};
 
 use crate::{
-    crew::{Crew, Flight, Stored},
     groups::all_groups,
     interrupt::Interrupt,
     member::{Object, Workload},
+    member_processes::{Flight, MemberProcesses, Stored},
     outcome::Outcome,
     random::Random,
-    report::{Output, Report, mean, median, number},
+    report::{Cell, DrawnOutput, Report, mean, median, number},
     sweep::{algorithms, progress},
 };
 
@@ -41,19 +39,16 @@ pub struct Args {
     /// How many objects each algorithm sends
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     objects: u32,
-    /// How many of them are on their way at the same time
+    /// How many of them are in flight at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     in_flight: u32,
     #[command(flatten)]
     lengths: Lengths,
-    /// Draw the distribution of latencies into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
-/// Log-normally distributed, and their logarithm so by these: the mean is exp(sigma^2 / 2) medians.
+/// A log-normal distribution: the mean is exp(sigma^2 / 2) medians.
 #[derive(Clone, Debug, clap::Args)]
 struct Lengths {
     /// Median of the objects' lengths, which are log-normally distributed
@@ -74,7 +69,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// So many objects in random groups.
+    /// This many objects in random groups.
     fn draw(&self, objects: u32, groups: usize) -> Outcome<Vec<Object>> {
         if self.mean < self.median || self.longest < self.shortest {
             return Err("--mean is at least --median, and --longest at least --shortest".into());
@@ -90,23 +85,22 @@ impl Lengths {
     }
 }
 
-/// What one algorithm gave.
+/// The results of one algorithm.
 struct Found {
     algorithm: Algorithm,
     /// From the send to the last target, in seconds, the shortest first.
     latencies: Vec<f64>,
-    /// While at least one object was on its way.
+    /// While at least one object was in transit.
     busy_seconds: f64,
     cpu_seconds: f64,
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let groups = all_groups(args.members);
     let objects = args.lengths.draw(args.objects, groups.len())?;
     let interrupt = Interrupt::watch()?;
     let lab = Lab::create(&LabSettings::new(args.members, Link::of_rate(args.rate)))?;
-    let mut crew = Crew::start(&lab.hosts(), &interrupt)?;
+    let mut processes = MemberProcesses::start(&lab.hosts(), &interrupt)?;
     let mut found = Vec::new();
     for (done, &algorithm) in args.algorithms.iter().enumerate() {
         progress("store", done + 1, args.algorithms.len());
@@ -119,11 +113,10 @@ pub fn run(args: &Args) -> Outcome<()> {
             objects: objects.clone(),
             in_flight: args.in_flight as usize,
         };
-        found.push(Found::of(algorithm, &crew.store(&workload)?));
+        found.push(Found::of(algorithm, &processes.store(&workload)?));
     }
     let report = args.report(&found, &objects, groups.len());
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(&found).write(path)?))
+    args.output.print(&report, || chart(&found))
 }
 
 impl Found {
@@ -136,21 +129,24 @@ impl Found {
         Self { algorithm, latencies, busy_seconds, cpu_seconds: stored.cpu_seconds }
     }
 
-    fn row(&self, objects: &[Object], pipeline: Option<f64>) -> Vec<Value> {
+    fn row(&self, objects: &[Object], pipeline: Option<f64>) -> impl IntoIterator<Item = Cell> {
         let bytes: u64 = objects.iter().map(|object| object.bytes).sum();
         let mbit_per_s = bytes as f64 * 8e-6 / self.busy_seconds;
         let mean = mean(&self.latencies);
-        vec![
-            json!(self.algorithm.name()),
-            number(mean),
-            number(median(self.latencies.clone())),
-            number(percentile(&self.latencies, 90)),
-            number(percentile(&self.latencies, 99)),
-            number(percentile(&self.latencies, 100)),
-            pipeline.map_or(Value::Null, |pipeline| number(mean / pipeline)),
-            number(mbit_per_s),
-            number(mbit_per_s * Workload::TARGETS as f64),
-            number(self.cpu_seconds),
+        [
+            ("algorithm", json!(self.algorithm.name())),
+            ("mean_s", number(mean)),
+            ("median_s", number(median(self.latencies.clone()))),
+            ("p90_s", number(percentile(&self.latencies, 90))),
+            ("p99_s", number(percentile(&self.latencies, 99))),
+            ("max_s", number(percentile(&self.latencies, 100))),
+            (
+                "of_the_pipelines_mean",
+                pipeline.map_or(Value::Null, |pipeline| number(mean / pipeline)),
+            ),
+            ("mbit_per_s", number(mbit_per_s)),
+            ("delivered_mbit_per_s", number(mbit_per_s * Workload::TARGETS as f64)),
+            ("cpu_s", number(self.cpu_seconds)),
         ]
     }
 }
@@ -166,19 +162,7 @@ impl Args {
             size::show(self.block),
             self.rate.mbit()
         );
-        let columns = [
-            "algorithm",
-            "mean_s",
-            "median_s",
-            "p90_s",
-            "p99_s",
-            "max_s",
-            "of_the_pipelines_mean",
-            "mbit_per_s",
-            "delivered_mbit_per_s",
-            "cpu_s",
-        ];
-        let mut report = Report::new("store", what, &columns);
+        let mut report = Report::new("store", what);
         let pipeline = found.iter().find(|one| one.algorithm == Algorithm::BinomialPipeline);
         let pipeline = pipeline.map(|one| mean(&one.latencies));
         for one in found {
@@ -199,7 +183,7 @@ impl Args {
         ));
         report.note(
             "Latency: from the send to the last of the three targets. mbit per s: objects' lengths / \
-             time with an object on its way; delivered: three times that. p99: of fewer than 100 \
+             time with an object in transit; delivered: three times that. p99: of fewer than 100 \
              objects the longest. Groups are made and warm before; targets check contents after \
              the time is taken, and not as part of cpu.",
         );
@@ -207,7 +191,7 @@ impl Args {
     }
 }
 
-/// In units of powers of ten, as the paper has them.
+/// In decimal units, as in the paper.
 fn decimal(bytes: u64) -> String {
     match bytes {
         0..100_000 => format!("{bytes} B"),
@@ -215,7 +199,7 @@ fn decimal(bytes: u64) -> String {
     }
 }
 
-/// How long at least one of them was on its way.
+/// How long at least one of them was in transit.
 fn busy_ns(flights: &[Flight]) -> u64 {
     let mut spans: Vec<_> =
         flights.iter().map(|flight| (flight.sent_ns, flight.arrived_ns)).collect();
@@ -229,7 +213,7 @@ fn busy_ns(flights: &[Flight]) -> u64 {
     busy
 }
 
-/// The least of these sorted values that so many percent of them do not exceed.
+/// The least of these sorted values that this percentage of them do not exceed.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
@@ -286,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn time_with_two_objects_on_their_way_counts_once() {
+    fn time_with_two_objects_in_transit_counts_once() {
         let flight = |sent_ns, arrived_ns| Flight { sent_ns, arrived_ns, ..Flight::default() };
         assert_eq!(busy_ns(&[flight(40, 50), flight(10, 20), flight(15, 30), flight(16, 18)]), 30);
     }

@@ -7,13 +7,13 @@ use plan::size;
 use rdmc::Algorithm;
 
 use crate::{
-    crew::{Crew, Measured},
     member::Job,
+    member_processes::{Measured, MemberProcesses},
     outcome::Outcome,
-    report::{Output, median},
+    report::median,
 };
 
-/// What every sweep over algorithms and block sizes can be asked.
+/// Options of every sweep over algorithms and block sizes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Choice {
     /// Block sizes
@@ -27,8 +27,6 @@ pub struct Choice {
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
-    #[command(flatten)]
-    pub output: Output,
 }
 
 impl Choice {
@@ -47,7 +45,7 @@ pub fn algorithms() -> impl TypedValueParser<Value = Algorithm> {
     PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name)).try_map(|name| name.parse())
 }
 
-/// What repeating one job gave.
+/// The results of one job.
 #[derive(Debug)]
 pub struct Repeated(Vec<Measured>);
 
@@ -80,13 +78,18 @@ impl Repeated {
 }
 
 /// Runs all jobs several times, in [alternating](alternate) order.
-pub fn sweep(crew: &mut Crew, jobs: &[Job], repeats: u32, name: &str) -> Outcome<Vec<Repeated>> {
-    let results = alternate(jobs.len(), repeats, name, |index| crew.run(&jobs[index]))?;
+pub fn sweep(
+    processes: &mut MemberProcesses,
+    jobs: &[Job],
+    repeats: u32,
+    name: &str,
+) -> Outcome<Vec<Repeated>> {
+    let results = alternate(jobs.len(), repeats, name, |index| processes.run(&jobs[index]))?;
     Ok(results.into_iter().map(Repeated).collect())
 }
 
-/// Does `count` things once, then once more in the opposite order, and so on, so that whatever
-/// drifts meets all of them alike. Answers what each gave, in the order in which it was done.
+/// Does `count` things once, then once more in the opposite order, and so on, so that
+/// drift affects all of them equally. Answers the results of each, in the order of the runs.
 pub fn alternate<T>(
     count: usize,
     repeats: u32,

@@ -1,5 +1,4 @@
-//! What happens when at a member: the library's events of `rdmc::timeline`, kept in memory or
-//! written to a trace.
+//! The library's events of `rdmc::timeline` at a member, kept in memory or written to a trace.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! `--trace FILE`: what the members of all crews of a command do when, in one file.
+//! `--trace FILE`: the events of all member processes of a command, in one file.
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use trace::{Part, Trace, Writer};
 
 use crate::outcome::Outcome;
 
-/// The trace of this run, if there is one: crews are started in many places.
+/// Global, since members are started in many places.
 static TRACE: Mutex<Option<Recording>> = Mutex::new(None);
 
 struct Recording {
@@ -43,7 +43,7 @@ impl MemberPart {
     }
 }
 
-/// Crews are traced from now on.
+/// Traces members that are started from now on.
 pub fn begin(path: &Path) -> Outcome<()> {
     let trace = File::create(path)
         .and_then(Trace::begin)

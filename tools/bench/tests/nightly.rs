@@ -1,4 +1,4 @@
-//! `./dev nightly`: what it makes of its steps, and that each of them is a command that there is.
+//! `./dev nightly`: how it judges its steps, and that each of them is an existing command.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,7 @@ fn read(path: &str) -> String {
 }
 
 fn nightly(arguments: &[&str]) -> Output {
-    Command::new(root().join("tools/nightly/run")).args(arguments).output().expect("there is bash")
+    Command::new(root().join("tools/nightly/run")).args(arguments).output().expect("bash runs")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -34,7 +34,7 @@ fn steps(options: &[&str]) -> Vec<(String, Vec<String>)> {
     text(&output.stdout).lines().map(step).collect()
 }
 
-/// A table whose commands are scripts that say something.
+/// A table whose commands are scripts with some output.
 struct Table {
     directory: tempfile::TempDir,
     lines: String,
@@ -75,7 +75,7 @@ fn a_step_is_judged_by_what_it_ran_and_all_steps_run() {
     let tests = "test result: ok. 3 passed; 0 failed";
     table.step("breaks", "tests", &format!("echo '{tests}'; exit 3"));
     table.step("is-empty", "tests", "echo 'test result: ok. 0 passed; 0 failed; 0 ignored'");
-    table.step("says-nothing", "runs", "exit 0");
+    table.step("prints-nothing", "runs", "exit 0");
     table.step("skips", "tests", "echo 'dev: SKIPPED: needs nightly Rust'");
     table.step(
         "skips-all",
@@ -89,7 +89,7 @@ fn a_step_is_judged_by_what_it_ran_and_all_steps_run() {
     for (name, count, verdict) in [
         ("breaks", "3", "FAILED with status 3"),
         ("is-empty", "0", "FAILED: it ran nothing"),
-        ("says-nothing", "0", "FAILED: it ran nothing"),
+        ("prints-nothing", "0", "FAILED: it ran nothing"),
         ("skips", "0", "SKIPPED: needs nightly Rust"),
         ("skips-all", "0", "SKIPPED: needs root"),
         ("skips-some", "2", "passed, but SKIPPED: needs root"),
@@ -106,7 +106,7 @@ fn a_step_is_judged_by_what_it_ran_and_all_steps_run() {
     assert!(output.contains("0 failed") && !output.contains("breaks"), "{output}");
 }
 
-/// Of each kind, as the programs say it.
+/// Of each kind, in the form that the programs print.
 #[test]
 fn what_ran_is_counted_by_kind() {
     let report = "first: what\\n2 cores\\n\\na  b\\n1  2\\n3  4\\n\\na note\\n";
@@ -115,6 +115,9 @@ fn what_ran_is_counted_by_kind() {
     let mut table = Table::new();
     for (name, said) in [
         ("inputs", "stat::number_of_executed_units: 42\\n"),
+        ("packages", "package rdmc: checked\\npackage rdmc-relay: checked\\n"),
+        ("crates", "    Finished\\n   Generated doc/a/index.html and 34 other files\\n"),
+        ("audits", "bans ok, licenses ok, sources ok\\nadvisories ok\\n"),
         ("runs", "42 runs, 17 steps\\n7 runs per second\\n"),
         ("pushes", "7 of 9 rounds\\r9 of 9 rounds\\nchaos: 42 pushes of 64 MiB\\n"),
         ("rows", report),
@@ -129,7 +132,16 @@ fn what_ran_is_counted_by_kind() {
     }
     let (code, output) = table.run(&[]);
     assert_eq!(code, Some(0), "{output}");
-    let counts = [("inputs", 42), ("runs", 42), ("pushes", 42), ("rows", 2), ("files", 2)];
+    let counts = [
+        ("packages", 2),
+        ("crates", 35),
+        ("audits", 2),
+        ("inputs", 42),
+        ("runs", 42),
+        ("pushes", 42),
+        ("rows", 2),
+        ("files", 2),
+    ];
     for (name, count) in counts.into_iter().chain([("verdicts", 8), ("packets", 42)]) {
         let row = row(&output, name);
         assert_eq!(row.split_whitespace().nth(1), Some(&*count.to_string()), "{row}");
@@ -154,7 +166,7 @@ fn how_much_runs_can_be_chosen() {
 }
 
 #[test]
-fn every_step_is_a_command_that_there_is() {
+fn every_step_is_an_existing_command() {
     for options in [&[][..], &["--short"]] {
         for (name, words) in steps(options) {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -172,7 +184,7 @@ fn check_command(name: &str, words: &[&str]) {
                 "{name}"
             );
         }
-        // Which there are, the next test knows.
+        // The next test compares their names.
         ["./dev", "fuzz", _, "--seconds", seconds] => assert!(seconds.parse::<u32>().is_ok()),
         ["./dev", "bench", "results", "--output", directory, pages @ ..] => {
             assert!(directory.ends_with("/logs/results"), "{name}: not over what is committed");
@@ -188,37 +200,27 @@ fn check_command(name: &str, words: &[&str]) {
                 .unwrap();
             assert!(bench.status.success(), "{name}: {}", text(&bench.stderr));
         }
-        ["./dev", "test-rdma", "full"] => {}
+        ["./dev", "test-rdma", "full"] | ["./dev", "packages" | "doc" | "audit"] => {}
         ["./dev", "test-rdma", step] => {
             assert!(
                 read("tools/rdma-vm/guest/steps.list").contains(&format!("\n{step} ")),
                 "{name}"
             );
         }
-        [
-            "cargo",
-            "test",
-            "--locked",
-            "-p",
-            package,
-            "--test",
-            test,
-            "--",
-            "--ignored",
-            "--nocapture",
-            filter,
-        ] => {
-            let directory = package.strip_prefix("rdmc-").expect("a package of ours");
+        ["cargo", "test", "--locked", "--test", test, "--", "--ignored", "--nocapture", filter] => {
+            let directory = test.strip_suffix("-integration").expect("tests of a crate of ours");
             let floors = ["crates", "in-switch", "tools"].into_iter();
-            let place = floors.map(|floor| format!("{floor}/{directory}/tests/{test}.rs"));
-            let place = place.into_iter().find(|place| root().join(place).is_file());
-            let source = read(&place.unwrap_or_else(|| panic!("{name}: no {package}")));
+            let tests = floors.map(|floor| root().join(floor).join(directory).join("tests"));
+            let files = tests.filter_map(|tests| fs::read_dir(tests).ok()).flatten();
             let is_ignored = format!("#[ignore = \"takes minutes; for every night\"]\nfn {filter}");
-            assert!(source.contains(&is_ignored), "{name}");
+            let has_it = |file: fs::DirEntry| {
+                fs::read_to_string(file.path()).is_ok_and(|source| source.contains(&is_ignored))
+            };
+            assert!(files.flatten().any(has_it), "{name}: no such test");
         }
         // Tests of these packages have their options.
         ["./dev", "sim", ..] | ["./dev", "demo", "--size", _] => {}
-        _ => panic!("{name}: who knows whether this is a command? {words:?}"),
+        _ => panic!("{name}: add a check of this command: {words:?}"),
     }
 }
 

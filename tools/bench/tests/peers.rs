@@ -23,14 +23,13 @@ fn rows(output: &Output) -> Vec<Value> {
     json["rows"].as_array().unwrap().clone()
 }
 
-/// Every row has figures or the reason why not; a peer that is not here is a reason.
+/// Every row has figures or a reason; that a peer is not installed is one.
 fn expect_figures(rows: &[Value]) {
     for row in rows {
         let name = format!("{}, {}", row["peer"], row["settings"]);
         match row["trouble"].as_str() {
             None => assert!(row["time_s"].as_f64().unwrap() >= 0.0, "{name}"),
             Some(reason) => {
-                // Debian has no newer ones, and process namespaces need permission.
                 let is_absent = ["is not installed", "does not compile", "unshare"];
                 assert!(is_absent.iter().any(|part| reason.contains(part)), "{name}: {reason}");
                 assert!(row["time_s"].is_null(), "{name}");
@@ -41,9 +40,9 @@ fn expect_figures(rows: &[Value]) {
 }
 
 #[test]
-fn who_is_missing_stands_in_the_table_with_the_reason() {
+fn missing_peers_are_listed_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
-    // All that plain sockets need.
+    // The only program that plain sockets need.
     symlink("/usr/bin/setpriv", directory.path().join("setpriv")).unwrap();
     let path = directory.path().to_str().unwrap();
     let arguments =
@@ -67,11 +66,11 @@ fn who_is_missing_stands_in_the_table_with_the_reason() {
 }
 
 #[test]
-fn who_is_installed_takes_part_on_one_machine() {
+fn installed_peers_take_part_on_one_machine() {
     let rows = rows(&peers("--local --members 3 --bytes 1MiB --repeats 1 --json", None));
     assert_eq!(rows.len(), 14);
     expect_figures(&rows);
-    // What rdmc brings itself is never absent.
+    // What is part of this program is never absent.
     for peer in ["rdmc", "copies, parallel", "chain of sockets"] {
         assert!(rows.iter().any(|row| row["peer"] == peer && row["trouble"].is_null()), "{peer}");
     }
@@ -79,7 +78,7 @@ fn who_is_installed_takes_part_on_one_machine() {
 
 /// With root: all of them over shaped links. Without: a clear refusal.
 #[test]
-fn who_is_installed_takes_part_over_shaped_links() {
+fn installed_peers_take_part_over_shaped_links() {
     let arguments = "--members 3 --rate 400 --bytes 1MiB --repeats 1 --rdmc chain:64KiB --json";
     let output = peers(arguments, None);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -50,7 +50,7 @@ fn schedules_take_their_steps_and_mpi_no_less_than_the_link() {
     assert!(drawn.contains("MPI_Bcast as mpich"));
 }
 
-/// What docs/results/scale.md says of several flows at one member's link.
+/// The effect in docs/results/scale.md of several flows at one member's link.
 #[test]
 fn blocks_that_share_a_link_slow_the_pipeline_down() {
     let arguments = "--members 8 --algorithms binomial-pipeline --selectors none --engine 2 \

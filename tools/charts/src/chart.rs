@@ -23,7 +23,7 @@ const MARKS_MAX: f64 = 10.0;
 /// A picture: panels side by side.
 #[derive(Debug)]
 pub struct Chart {
-    /// For programs that read the picture to people.
+    /// For screen readers.
     pub title: String,
     /// To the right, the same for all panels.
     pub x: Axis,
@@ -93,7 +93,7 @@ pub enum Style {
     Solid,
     /// The same in another way, such as by a model.
     Dashed,
-    /// Dotted and without a colour: a limit, that nobody has measured.
+    /// Dotted and without a colour: a limit, which is not measured.
     Bound,
 }
 
@@ -164,6 +164,33 @@ fn tidy(value: f64) -> String {
 }
 
 impl Chart {
+    /// Points with the title of their panel and the name of their line, both in the order in which
+    /// they first occur. Each line connects its points from left to right.
+    pub fn grouped(
+        title: &str,
+        x: Axis,
+        y: Axis,
+        points: impl IntoIterator<Item = (String, String, Point)>,
+    ) -> Self {
+        let mut panels: Vec<Panel> = Vec::new();
+        for (title, name, point) in points {
+            let at = panels.iter().position(|panel| panel.title == title).unwrap_or_else(|| {
+                panels.push(Panel { title, y, lines: Vec::new() });
+                panels.len() - 1
+            });
+            let lines = &mut panels[at].lines;
+            let at = lines.iter().position(|line| line.name == name).unwrap_or_else(|| {
+                lines.push(Line::new(name, Vec::new()));
+                lines.len() - 1
+            });
+            lines[at].points.push(point);
+        }
+        for line in panels.iter_mut().flat_map(|panel| &mut panel.lines) {
+            line.points.sort_by(|one, other| one.x.total_cmp(&other.x));
+        }
+        Self { title: title.into(), x, panels }
+    }
+
     /// Draws into a file, which is made or replaced.
     ///
     /// Errors: the file cannot be written.
@@ -448,6 +475,21 @@ mod tests {
         assert_eq!(both.draw().matches("\n100\n").count(), 2);
         both.panels[1].y.title = "share";
         assert_eq!(both.draw().matches("\n100\n").count(), 1);
+    }
+
+    #[test]
+    fn points_are_grouped_by_panel_and_line() {
+        let point = |panel: &str, line: &str, x| (panel.into(), line.into(), Point::new(x, 1.0));
+        let points = [point("p", "b", 2.0), point("p", "a", 1.0), point("q", "b", 3.0)];
+        let points = points.into_iter().chain([point("p", "b", 1.0)]);
+        let chart = Chart::grouped("", Axis::linear("x"), Axis::linear("y"), points);
+        let of = |panel: &Panel| {
+            let xs = |line: &Line| line.points.iter().map(|point| point.x).collect::<Vec<_>>();
+            panel.lines.iter().map(|line| (line.name.clone(), xs(line))).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = chart.panels.iter().map(of).collect();
+        let p = vec![("b".to_owned(), vec![1.0, 2.0]), ("a".to_owned(), vec![1.0])];
+        assert_eq!(all, [p, vec![("b".to_owned(), vec![3.0])]]);
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! The course of a message: which block was on its way when, and who waited. It is taken from what
-//! members have kept in memory, or from a trace file.
+//! The course of a message: which block was in transit when, and which member waited. It is taken from what members have
+//! recorded in memory, or from a trace file.
 
 use std::{collections::HashMap, ops::Range};
 
 use trace::{Lasting, Moment, Reason, Slice, What};
 
-/// A block on its way, from the source's post to the target's completion.
+/// A block in transit, from the source's post to the target's completion.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transfer {
     /// Rank of the source.
@@ -23,9 +23,9 @@ pub struct Transfer {
 /// Time in which a member sent nothing, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wait {
-    /// Who waited.
+    /// The member that waited.
     pub member: u32,
-    /// Whom it waited for; nobody where that was its application.
+    /// The member it waited for; `None`: its application.
     pub peer: Option<u32>,
     /// What for.
     pub reason: Reason,
@@ -54,7 +54,7 @@ pub struct Course {
 type Hop = (u64, u32, u32, u32);
 
 impl Course {
-    /// Of what each member has kept, by rank. `None` if a block came that nobody sent.
+    /// Of what each member has recorded, by rank. `None` if a block was received without a send.
     pub fn of_members<'a>(timelines: impl IntoIterator<Item = &'a [Moment]>) -> Option<Self> {
         let mut slices = Vec::new();
         for (rank, timeline) in (0..).zip(timelines) {
@@ -123,8 +123,8 @@ fn hop(slice: &Slice, from: u32, to: u32) -> Option<Hop> {
 fn slices_of(rank: u32, timeline: &[Moment]) -> Vec<Slice> {
     let mut slices = Vec::new();
     let mut waiting: Option<Slice> = None;
-    // The copy of a first block knows its message, which its receive did not if the block came
-    // before the announcement.
+    // The copy of a first block has the number of its message; the receive has none if the block
+    // arrived before the announcement.
     let copies: HashMap<_, _> = timeline
         .iter()
         .filter(|moment| moment.what == What::Copy)
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(course.transfers[0].time, 5..30);
         assert!(
             Course::of_members([&root[..], &receiver[..1]]).is_none(),
-            "of which message it is, nobody knows"
+            "without the copy its message is unknown"
         );
     }
 
@@ -254,6 +254,6 @@ mod tests {
         let waits: Vec<_> = course.waits.iter().map(|it| (it.reason, it.time.clone())).collect();
         assert_eq!(waits, [(Reason::Credit, 10..20), (Reason::Memory, 20..25)]);
         let gap: [&[Moment]; 2] = [&[], &[at(30, What::Received, 0, 0)]];
-        assert!(Course::of_members(gap).is_none(), "a block that nobody sent");
+        assert!(Course::of_members(gap).is_none(), "a block without a send");
     }
 }

@@ -1,7 +1,7 @@
 //! The course of a message as a picture: each member has a row for what it receives, a row for what
 //! it sends, and between them a thin line while it waits before sending on. Time runs to the right,
-//! a bar is one block on its way, from the source's post to the target's completion, in its block's
-//! colour. Where several are on their way at once, bars share the row's height.
+//! a bar is one block in transit, from the source's post to the target's completion, in its block's
+//! colour. Where several are in transit at once, bars share the row's height.
 
 use std::{
     fs,

@@ -1,14 +1,14 @@
 //! Pictures of measurements, as SVG.
 //!
 //! - [`Chart`]: lines against axes, in panels side by side. Panels with equal axes have equal scales, names
-//!   stand beside the lines' ends, and limits that nobody measured are dotted.
-//! - [`draw_course`]: the [`Course`] of a message, a bar for each block on its way.
+//!   are beside the lines' ends, and limits, which are not measured, are dotted.
+//! - [`draw_course`]: the [`Course`] of a message, a bar for each block in transit.
 //!
 //! No plotting library is used: names beside lines' ends that make room for each other, marks at powers of 2, scales that
-//! panels share and titles for readers of screens would all have to be drawn on top of one, which leaves it the
+//! panels share and titles for screen readers would all have to be drawn on top of one, which leaves it the
 //! grid alone.
 //!
-//! Every picture has a title for those who cannot see it, and colours that colour-blind readers tell apart.
+//! Every picture has a title for screen readers, and colours that colour-blind readers can distinguish.
 
 #![forbid(unsafe_code)]
 

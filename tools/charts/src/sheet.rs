@@ -11,11 +11,11 @@ pub const FAINT_INK: &str = "#52606d";
 pub const RULE: &str = "#d3dae1";
 const FONT: &str =
     "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif";
-/// Told apart by colour-blind readers; blocks take them by turns.
+/// Distinguishable for colour-blind readers; blocks use them in rotation.
 pub const COLOURS: [&str; 8] =
     ["#0b66b0", "#c2410c", "#0a7d5f", "#a21c6f", "#8a6100", "#5b3fc4", "#0e7490", "#b3261e"];
 
-/// An empty picture with a title for those who cannot see it.
+/// An empty picture with a title for screen readers.
 pub fn sheet(title: &str, width: f64, height: f64) -> Document {
     Document::new()
         .set("viewBox", (0, 0, width, height))

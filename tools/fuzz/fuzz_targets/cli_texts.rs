@@ -1,4 +1,4 @@
-//! Lists of hosts, invitations, and what else the command reads from people and roots. The command
+//! Lists of hosts, invitations, and other text that the command parses. The command
 //! has no library, so its sources are part of this program.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What anybody with a certificate may ask the agent at a switch for.
+//! Requests of authenticated clients to the agent at a switch.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! What root and receivers say to each other.
+//! Messages between root and receivers.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

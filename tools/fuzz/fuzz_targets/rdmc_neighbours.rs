@@ -1,4 +1,4 @@
-//! A member whose neighbours say and do anything.
+//! A member whose neighbours send anything.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Frames of anybody, at a switch with groups.
+//! Arbitrary frames at a switch with groups.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Makes `in-switch/control/src/proto.rs` of what `in-switch/control/proto/` says.
+//! Generates `in-switch/control/src/proto.rs` from `in-switch/control/proto/`.
 //!
 //! It is committed, so that building takes neither this program's dependencies nor `protoc`. A test
 //! of that crate compares the digest in its first line with that of the files.

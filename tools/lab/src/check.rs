@@ -13,7 +13,7 @@ use lab::{Error, Lab, LabSettings};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::terminal::{Which, go_on, print, print_json, watch_signals};
+use crate::terminal::{Which, check_stop, print, print_json, watch_signals};
 use iperf::Servers;
 
 const EXAMPLES: &str = "\
@@ -148,7 +148,7 @@ fn measure(
         return Ok(flows);
     }
     for &[a, b] in pairs {
-        go_on(stop)?;
+        check_stop(stop)?;
         let is_both = test == Test::Both;
         let _ = writeln!(io::stderr(), "{}: {a} and {b}", if is_both { "both" } else { "one" });
         for got in servers.measure(&[[a, b]], is_both, seconds, stop)? {
@@ -178,7 +178,7 @@ fn table(args: &Args, flows: &[Flow]) -> String {
         );
     }
     if flows.iter().any(|flow| flow.of_rate < args.at_least) {
-        // The usual reason, and not the lab's fault.
+        // The usual reason: other load on this machine.
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split_whitespace().next().unwrap_or("?").to_owned();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

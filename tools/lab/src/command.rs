@@ -10,8 +10,8 @@ use std::{
 
 use crate::{Error, state::Lock};
 
-/// How long one command may take, with a thousand hosts and a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// For one command, with a thousand hosts and a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs commands of `ip` or `tc`, one a line, in a namespace or here, up to the first that fails.
 /// They print nothing.
@@ -30,12 +30,12 @@ pub fn batch(
     command.args(["-batch", "-"]);
     match run(lock, command, lines)? {
         (status, _) if status.success() => Ok(()),
-        (status, said) => {
-            // The program names the number of the line.
-            let number = said.rsplit_once("-:").map(|(_, rest)| rest.trim().parse::<usize>());
+        (status, error) => {
+            // The program reports the number of the line.
+            let number = error.rsplit_once("-:").map(|(_, rest)| rest.trim().parse::<usize>());
             let line = number.and_then(|number| lines.get(number.ok()?.checked_sub(1)?));
             let what = line.map_or("-batch", String::as_str);
-            let why = said.lines().next().filter(|line| !line.is_empty());
+            let why = error.lines().next().filter(|line| !line.is_empty());
             let why = why.map_or_else(|| status.to_string(), str::to_owned);
             Err(Error::Failed(format!("`{program} {what}` failed: {why}")))
         }
@@ -48,23 +48,24 @@ pub fn script(lock: &Lock, namespace: &str, lines: &[String]) -> Result<(), Erro
     command.args(["netns", "exec", namespace, "sh", "-e"]);
     match run(lock, command, lines)? {
         (status, _) if status.success() => Ok(()),
-        (status, said) => {
-            Err(Error::Failed(format!("setting up {namespace} failed: {} ({status})", said.trim())))
+        (status, error) => {
+            let error = error.trim();
+            Err(Error::Failed(format!("setting up {namespace} failed: {error} ({status})")))
         }
     }
 }
 
-/// What a command says on standard output.
+/// The standard output of a command.
 pub fn output(program: &str, arguments: &[&str]) -> Result<Vec<u8>, Error> {
     let output = Command::new(program).args(arguments).output().map_err(missing(program))?;
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Error::Failed(format!("`{program} {}` failed: {}", arguments.join(" "), said.trim())))
+    let error = String::from_utf8_lossy(&output.stderr);
+    Err(Error::Failed(format!("`{program} {}` failed: {}", arguments.join(" "), error.trim())))
 }
 
-/// Runs a command with these lines as its input; answers its end and what it said of errors.
+/// Runs a command with these lines as its input. Answers its status and its standard error.
 fn run(lock: &Lock, mut command: Command, lines: &[String]) -> Result<(ExitStatus, String), Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     // Not in the process group of a terminal: Ctrl-C would stop the command in the middle, and
@@ -75,16 +76,16 @@ fn run(lock: &Lock, mut command: Command, lines: &[String]) -> Result<(ExitStatu
     let mut text = lines.join("\n");
     text.push('\n');
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that has found an error does not read on; it says so itself.
+        // A program that has found an error reads no further, and reports the error.
         let _ = stdin.write_all(text.as_bytes());
     }
     let status =
         wait(&mut child).map_err(Error::while_doing(format_args!("waiting for {program}")))?;
-    let mut said = String::new();
+    let mut error = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        let _ = stderr.read_to_string(&mut said);
+        let _ = stderr.read_to_string(&mut error);
     }
-    Ok((status, said))
+    Ok((status, error))
 }
 
 fn missing(program: &str) -> impl FnOnce(io::Error) -> Error {
@@ -92,7 +93,7 @@ fn missing(program: &str) -> impl FnOnce(io::Error) -> Error {
 }
 
 fn wait(child: &mut Child) -> io::Result<ExitStatus> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut pause = Duration::from_micros(200);
     loop {
         if let Some(status) = child.try_wait()? {

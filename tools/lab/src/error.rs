@@ -1,15 +1,15 @@
-//! What can go wrong.
+//! Errors.
 
-/// Why something did not work. The words are for people, and name the remedy where there is one.
+/// An error for the user, with the remedy where there is one.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Settings or names that make no sense; nothing was done.
+    /// Invalid settings or names; nothing was done.
     #[error("{0}")]
     Usage(String),
-    /// Somebody wanted it to end; what was made is gone again.
+    /// A signal ended it; what was made is removed.
     #[error("interrupted; nothing was left behind")]
     Interrupted,
-    /// The system refused, or the lab is not what it should be.
+    /// The system refused, or the lab is damaged.
     #[error("{0}")]
     Failed(String),
 }

@@ -29,7 +29,7 @@ pub struct Args {
     command: Vec<String>,
 }
 
-/// Becomes the command; comes back only if it cannot be started.
+/// Replaces this process by the command. Returns only if that cannot be started.
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let lab = Lab::open(&args.which.name)?;
     let hosts = lab.hosts();

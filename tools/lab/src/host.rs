@@ -20,7 +20,7 @@ impl Host {
         Self { enter: Vec::new(), address: Ipv4Addr::LOCALHOST.into() }
     }
 
-    /// This machine as `members` hosts, which have its addresses by turns.
+    /// This machine as `members` hosts, which have its addresses in rotation.
     pub fn here_at(addresses: &[IpAddr], members: u32) -> Vec<Self> {
         let hosts = addresses.iter().cycle().take(members as usize);
         hosts.map(|&address| Self { address, ..Self::here() }).collect()

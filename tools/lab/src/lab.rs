@@ -59,7 +59,7 @@ pub enum Condition {
     Whole,
     /// Being made or removed, or left so by a crash.
     Incomplete,
-    /// Somebody has removed parts of it.
+    /// Parts of it were removed.
     Damaged,
     /// In use by a process that removes it at its end.
     Temporary,
@@ -103,7 +103,7 @@ impl Lab {
     /// Makes a lab that stays until [`down`]. Removes what a crash has left of one of this name.
     /// `stop` can be set at any time to have everything removed again.
     ///
-    /// Errors: as [`Lab::create`]; there is such a lab; not a name; told to stop.
+    /// Errors: as [`Lab::create`]; there is such a lab; not a name; stopped.
     pub fn up(name: &str, settings: &LabSettings, stop: &AtomicBool) -> Result<Self, Error> {
         settings.check()?;
         check_name(name)?;
@@ -224,7 +224,7 @@ fn shaped_bytes(namespace: &str) -> Result<BTreeMap<String, u64>, Error> {
     }
     let text = command::output("tc", &["-n", namespace, "-s", "-j", "qdisc", "show"])?;
     let shapers: Vec<Shaper> = serde_json::from_slice(&text)
-        .map_err(|error| Error::Failed(format!("what tc says is not understood: {error}")))?;
+        .map_err(|error| Error::Failed(format!("cannot parse the output of tc: {error}")))?;
     let shapers = shapers.into_iter().filter(|shaper| shaper.root == Some(true));
     Ok(shapers.map(|shaper| (shaper.dev, shaper.bytes)).collect())
 }
@@ -237,7 +237,7 @@ fn found(bytes: &BTreeMap<String, u64>, device: &str, namespace: &str) -> Result
 impl Drop for Lab {
     fn drop(&mut self) {
         if self.is_temporary {
-            // Nobody can be told; the next lab removes what is left.
+            // An error cannot be returned here; the next lab removes what is left.
             let _ = Lock::take().and_then(|lock| remove(&lock, &self.name));
         }
     }
@@ -269,20 +269,20 @@ pub fn down_all() -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// All labs on this machine, by name. Errors: the directories that tell cannot be read.
+/// All labs on this machine, by name. Errors: the directories cannot be read.
 pub fn list() -> Result<Vec<Listed>, Error> {
     let mut found = namespaces::all()?;
-    let written_down = state::names()?;
-    for name in &written_down {
+    let recorded = state::names()?;
+    for name in &recorded {
         found.entry(name.clone()).or_default();
     }
     let listed = |(name, namespaces): (String, Vec<String>)| {
-        // What cannot be read is a lab to remove, not one that is not there.
+        // A lab whose file cannot be read has to be removed, so it is listed.
         let settings = state::read(&name).ok().flatten();
         let namespaces = namespaces.len();
         let condition = match &settings {
             Some(settings) if namespaces == namespaces_of(settings) => Condition::Whole,
-            _ if written_down.contains(&name) => Condition::Damaged,
+            _ if recorded.contains(&name) => Condition::Damaged,
             _ if is_abandoned(&name) => Condition::Abandoned,
             _ if name.starts_with(TEMPORARY) => Condition::Temporary,
             _ => Condition::Incomplete,
@@ -302,7 +302,7 @@ fn make_or_remove(
     make::make(lock, name, settings, stop)
         .and_then(|()| if stays { state::write(name, settings) } else { Ok(()) })
         .inspect_err(|_| {
-            // The first error says more than what may come of this one.
+            // The first error is reported; one of removing would follow from it.
             let _ = remove(lock, name);
         })
 }

@@ -22,6 +22,7 @@ mod make;
 mod namespaces;
 mod own;
 mod settings;
+mod signals;
 mod state;
 mod units;
 
@@ -31,4 +32,5 @@ pub use lab::{Condition, Lab, Listed, UplinkBytes, down, down_all, list};
 pub use link::Link;
 pub use own::{Network, enter_own_network, ip, quiet};
 pub use settings::{LabSettings, SlowHost, SlowLink};
-pub use units::{Rate, parse_size};
+pub use signals::stop_flag;
+pub use units::Rate;

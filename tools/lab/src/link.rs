@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Rate;
 
-/// The longest packet on a link, unless something else is said.
+/// The default longest packet on a link.
 const MTU_BYTES: u32 = 1500;
 /// Ethernet header.
 const FRAME_BYTES: u64 = 14;
 /// IP, TCP and time stamps take this much of each packet.
 const HEADER_BYTES: u64 = 52;
-/// What TCP can make the network device cut up by itself: 64 KiB, and a header for each of the 45 packets of 1500 bytes
+/// What TCP hands to the network device for segmentation: 64 KiB, and a header for each of the 45 packets of 1500 bytes
 /// that come out, which token buckets count.
 const GSO_BYTES: u64 = 72 * 1024;
 /// How long a packet may wait in a port before it is dropped.
@@ -91,7 +91,7 @@ impl Link {
     /// The commands of `tc` that slow down what goes to some addresses, beneath [`Link::shape`].
     ///
     /// Everything else goes through a class that has no limit of its own, and shares the device
-    /// with the slow classes by turns.
+    /// with the slow classes, alternating.
     pub(crate) fn slow_down(device: &str, slow: &[(std::net::Ipv4Addr, Link)]) -> Vec<String> {
         if slow.is_empty() {
             return Vec::new();

@@ -1,7 +1,7 @@
 //! The command `rdmc-lab`: many hosts on one machine, with links of a known rate.
 //!
-//! Exit codes: 0 when done, 1 when something failed or a link is too slow, 2 when the arguments make no
-//! sense, 130 when interrupted; that of the command for `exec`.
+//! Exit codes: 0 when done, 1 when something failed or a link is too slow, 2 when the arguments are
+//! invalid, 130 when interrupted; that of the command for `exec`.
 
 #![forbid(unsafe_code)]
 
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Command::Down(args) => show::down(&args).map(done),
     };
     outcome.unwrap_or_else(|error| {
-        // Nobody may be listening any more.
+        // Standard error may be closed.
         let _ = writeln!(io::stderr(), "rdmc-lab: {error}");
         ExitCode::from(match error {
             Error::Usage(_) => 2,

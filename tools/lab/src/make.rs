@@ -17,14 +17,14 @@ pub const SPINE: &str = "spine";
 /// The device of a host's link, on the host.
 pub const HOST_DEVICE: &str = "eth0";
 
-/// Makes everything. What was made stays when it fails or is told to stop.
+/// Makes everything. After an error or a stop, the caller removes what was made.
 pub fn make(
     lock: &Lock,
     name: &str,
     settings: &LabSettings,
     stop: &AtomicBool,
 ) -> Result<(), Error> {
-    let go_on = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+    let check_stop = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
     let cubic = allow_cubic();
     let switch = of_switch(name);
     let namespaces =
@@ -32,17 +32,17 @@ pub fn make(
     let namespaces: Vec<String> = namespaces.map(|name| format!("netns add {name}")).collect();
     for some in namespaces.chunks(16) {
         batch(lock, "ip", None, some)?;
-        go_on()?;
+        check_stop()?;
     }
     batch(lock, "ip", Some(&switch), &bridges(settings))?;
     for host in 0..settings.hosts {
         batch(lock, "ip", Some(&switch), &port(name, settings, host))?;
-        go_on()?;
+        check_stop()?;
     }
     batch(lock, "tc", Some(&switch), &shapers_of_switch(settings))?;
     for host in 0..settings.hosts {
         script(lock, &of_host(name, host), &script_of_host(settings, host, cubic))?;
-        go_on()?;
+        check_stop()?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The network namespaces of labs: their names, the processes in them, and their end.
 //!
 //! Host 3 of the lab `lab` is the namespace `rdmc-lab-3`, and the switches are in
-//! `rdmc-lab-switch`. Names tell which namespaces belong to a lab, whatever became of its maker.
+//! `rdmc-lab-switch`. The names determine the lab, also after a crash of the process that made it.
 
 use std::{
     collections::BTreeMap,
@@ -20,8 +20,8 @@ use crate::{Error, command, state::Lock};
 const DIRECTORY: &str = "/run/netns";
 const PREFIX: &str = "rdmc-";
 const SWITCH: &str = "switch";
-/// How long processes have to end by themselves.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Between SIGTERM and SIGKILL.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The namespace of a host.
 pub fn of_host(lab: &str, host: u32) -> String {
@@ -74,20 +74,20 @@ pub fn remove(lock: &Lock, names: &[String]) -> Result<usize, Error> {
     Ok(ended)
 }
 
-/// Asks processes to end, and after a while makes them.
+/// Ends processes by SIGTERM, and after a while by SIGKILL.
 fn end_processes(names: &[String]) -> usize {
     let mut running = processes_in(names);
     let ended = running.len();
     let signal = |running: &[Pid], signal| {
-        // Whoever ended meanwhile needs no signal.
+        // One that has ended meanwhile is no error.
         for &process in running {
             let _ = kill_process(process, signal);
         }
     };
     signal(&running, Signal::TERM);
-    // A stopped process hears that only when it goes on.
+    // A stopped process receives SIGTERM when it continues.
     signal(&running, Signal::CONT);
-    let deadline = Instant::now() + FAREWELL;
+    let deadline = Instant::now() + EXIT_TIMEOUT;
     while !running.is_empty() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
         running = processes_in(names);
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_lab() {
+    fn names_determine_the_lab() {
         for lab in ["lab", "a-3", "switch", "bench-17"] {
             assert_eq!(lab_of(&of_host(lab, 12)), Some(lab));
             assert_eq!(lab_of(&of_switch(lab)), Some(lab));

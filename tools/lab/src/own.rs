@@ -8,7 +8,7 @@ use crate::{Error, command};
 
 /// Moves this thread into a new network namespace, in which there is a loopback device that is down,
 /// and nothing else. Threads that it starts afterwards come with it; others stay where they are. The
-/// namespace goes with the last thread and socket in it.
+/// namespace is removed with the last thread and socket in it.
 ///
 /// Needs root.
 pub fn enter_own_network() -> Result<(), Error> {
@@ -24,34 +24,34 @@ pub fn ip(words: &str) -> Result<(), Error> {
     command::output("ip", &words).map(|_| ())
 }
 
-/// Brings up a link, on which the kernel says nothing of its own.
+/// Brings up a link, on which the kernel sends no IPv6 packets of its own.
 pub fn quiet(link: &str, mtu_bytes: u32) -> Result<(), Error> {
-    // A kernel without IPv6 has nothing to say.
+    // A kernel without IPv6 has no such file.
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "1");
     ip(&format!("link set {link} mtu {mtu_bytes} up"))
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A network namespace: a thread that lives in it, and does there what it is told. Both go when this is
-/// dropped and the last socket in it.
+/// A network namespace with a thread that runs functions in it. The thread ends when this is dropped, the namespace also
+/// with its last socket.
 #[derive(Debug)]
 pub struct Network {
     thread: i32,
-    tell: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<Job>,
 }
 
 impl Network {
     /// Makes one. Needs root.
     pub fn new() -> Result<Self, Error> {
-        let (tell, told) = mpsc::channel::<Job>();
+        let (jobs, received) = mpsc::channel::<Job>();
         let (enter, entered) = mpsc::channel();
         let live = move || {
             let thread = rustix::thread::gettid().as_raw_pid();
             let has_entered = enter_own_network().map(|()| thread);
             let is_ready = has_entered.is_ok();
             if enter.send(has_entered).is_ok() && is_ready {
-                told.into_iter().for_each(|job| job());
+                received.into_iter().for_each(|job| job());
             }
         };
         thread::Builder::new()
@@ -59,7 +59,7 @@ impl Network {
             .spawn(live)
             .map_err(|error| Error::Failed(format!("no thread for a network: {error}")))?;
         let ended = |_| Error::Failed("the thread of a network has ended".into());
-        entered.recv().map_err(ended)?.map(|thread| Self { thread, tell })
+        entered.recv().map_err(ended)?.map(|thread| Self { thread, jobs })
     }
 
     /// The thread's number, by which `ip link set NAME netns NUMBER` moves a link there.
@@ -68,13 +68,13 @@ impl Network {
         self.thread
     }
 
-    /// Does something there, and waits for it. Threads that it starts live there, too.
+    /// Runs a function there, and waits for it. Threads that it starts are there, too.
     ///
-    /// Panics: it does.
+    /// Panics: the function does.
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
-        let (tell, told) = mpsc::channel();
-        let job = move || drop(tell.send(job()));
-        let is_told = self.tell.send(Box::new(job)).is_ok();
-        told.recv().ok().filter(|_| is_told).expect("what was done in a network has panicked")
+        let (sender, result) = mpsc::channel();
+        let job = move || drop(sender.send(job()));
+        let is_sent = self.jobs.send(Box::new(job)).is_ok();
+        result.recv().ok().filter(|_| is_sent).expect("a function in a network has panicked")
     }
 }

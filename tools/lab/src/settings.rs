@@ -1,4 +1,4 @@
-//! What a lab is to be.
+//! The settings of a lab.
 
 use std::{collections::BTreeSet, net::Ipv4Addr, str::FromStr};
 
@@ -9,7 +9,7 @@ use crate::{Error, Link, Rate};
 /// The most hosts: a bridge has 1024 ports, and one may lead to the other racks.
 const HOSTS_MAX: u32 = 1_000;
 
-/// What a lab is to be.
+/// The settings of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabSettings {
     /// How many hosts: 1 to 1000.
@@ -63,8 +63,8 @@ impl LabSettings {
             return wrong(format!("{} hosts do not make {} racks", self.hosts, self.racks));
         }
         match (self.racks, self.uplink) {
-            (1, Some(_)) => return wrong("an uplink needs racks: say how many".into()),
-            (2.., None) => return wrong("racks need an uplink: say its rate".into()),
+            (1, Some(_)) => return wrong("an uplink needs racks: add --racks".into()),
+            (2.., None) => return wrong("racks need an uplink: add --uplink".into()),
             _ => {}
         }
         for link in [Some(self.link), self.uplink].into_iter().flatten() {
@@ -118,7 +118,7 @@ impl LabSettings {
         slow.map_or(self.link, |slow| self.link.at_rate(slow.rate))
     }
 
-    /// Whom a host reaches slowly, and how.
+    /// The addresses that a host reaches slowly, and the links.
     pub(crate) fn slow_from(&self, host: u32) -> Vec<(Ipv4Addr, Link)> {
         let from_here = |slow: &SlowLink| match slow.hosts {
             [here, there] | [there, here] if here == host => {
@@ -129,7 +129,7 @@ impl LabSettings {
         self.slow_links.iter().filter_map(from_here).collect()
     }
 
-    /// What one host can send to another while nobody else sends.
+    /// What one host can send to another while no other host sends.
     pub fn rate_between(&self, from: u32, to: u32) -> Rate {
         let uplink = self.uplink.filter(|_| self.rack_of(from) != self.rack_of(to));
         let slow = self.slow_links.iter().find(
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_slow_link_know_it() {
+    fn both_ends_of_a_slow_link_have_it() {
         let settings = settings();
         let from =
             |host| settings.slow_from(host).into_iter().map(|(address, _)| address).collect();

@@ -1,4 +1,4 @@
-//! What is written down of labs that stay, and the lock that keeps makers apart.
+//! The files of labs that stay, and the lock for making and removing labs.
 //!
 //! A lab's file is written when all of the lab is made, and removed before any of it goes:
 //! namespaces without one are what a crash has left.
@@ -20,8 +20,8 @@ use rustix::{
 use crate::{Error, LabSettings};
 
 const DIRECTORY: &str = "/run/rdmc-lab";
-/// Longer than a large lab takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Longer than making a large lab on a busy machine.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The right to make and remove labs, for one process at a time; given back when dropped.
 #[derive(Debug)]
@@ -30,9 +30,9 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Waits until nobody else makes or removes labs.
+    /// Waits until no other process makes or removes labs.
     ///
-    /// Errors: the state's directory cannot be written; somebody takes longer than two minutes.
+    /// Errors: the state's directory cannot be written; another process takes longer than two minutes.
     pub fn take() -> Result<Self, Error> {
         let path = PathBuf::from(DIRECTORY).join("lock");
         let failed = |error| Error::while_doing(path.display())(error);
@@ -45,7 +45,7 @@ impl Lock {
             .truncate(false)
             .open(&path)
             .map_err(failed)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
             if error != Errno::WOULDBLOCK {
                 return Err(failed(error.into()));
@@ -65,9 +65,8 @@ impl Lock {
         Ok(Self { file })
     }
 
-    /// The lock as the standard output of a program that prints nothing, which so keeps it until it
-    /// ends. If this process is killed, the program may still be at work, and nobody clears up
-    /// beneath its hands.
+    /// The lock as the standard output of a program that prints nothing. It is held until that program ends: if this
+    /// process is killed meanwhile, no other removes what the program still makes.
     pub fn to_output(&self) -> Result<Stdio, Error> {
         self.file.try_clone().map(Stdio::from).map_err(Error::while_doing("keeping the lock"))
     }
@@ -77,7 +76,7 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(DIRECTORY).join(format!("{name}.json"))
 }
 
-/// Writes down that a lab is whole.
+/// Records that a lab is whole.
 pub fn write(name: &str, settings: &LabSettings) -> Result<(), Error> {
     let (path, draft) = (path(name), path(name).with_extension("draft"));
     let text = serde_json::to_vec_pretty(settings)
@@ -100,7 +99,7 @@ pub fn read(name: &str) -> Result<Option<LabSettings>, Error> {
     }
 }
 
-/// Forgets a lab, whole or not.
+/// Removes the file of a lab, whole or not.
 pub fn remove(name: &str) -> Result<(), Error> {
     for path in [path(name), path(name).with_extension("draft")] {
         match fs::remove_file(&path) {

@@ -9,7 +9,6 @@ use std::{
 };
 
 use lab::Error;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Which lab a command is about.
 #[derive(Debug, clap::Args)]
@@ -19,22 +18,17 @@ pub struct Which {
     pub name: String,
 }
 
-/// Signals to end are noted from now on; a flag says whether there was one.
+/// The flag of [`lab::stop_flag`].
 pub fn watch_signals() -> Result<Arc<AtomicBool>, Error> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&flag))
-            .map_err(|error| Error::Failed(format!("catching signals: {error}")))?;
-    }
-    Ok(flag)
+    lab::stop_flag().map_err(|error| Error::Failed(format!("catching signals: {error}")))
 }
 
 /// [`Error::Interrupted`] once a signal has come.
-pub fn go_on(stop: &AtomicBool) -> Result<(), Error> {
+pub fn check_stop(stop: &AtomicBool) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// Writes to standard output. That its reader has seen enough is no error.
+/// Writes to standard output. A closed pipe is no error.
 pub fn print(text: &str) -> Result<(), Error> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

@@ -1,13 +1,12 @@
-//! Rates and sizes as people write them.
+//! Rates of links.
 
 use std::{fmt, str::FromStr};
 
+use plan::size;
 use serde::{Deserialize, Serialize};
 
 const RATE_UNITS: [(&str, u64); 4] =
     [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)];
-const SIZE_UNITS: [(&str, u64); 6] =
-    [("", 1), ("b", 1), ("kb", 1_000), ("kib", 1 << 10), ("mb", 1_000_000), ("mib", 1 << 20)];
 
 /// A rate of TCP payload: at least 100 kbit/s, at most 100 Gbit/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -19,7 +18,7 @@ impl Rate {
     const MIN: Self = Self { bits_per_s: 100_000 };
     pub(crate) const MAX: Self = Self { bits_per_s: 100_000_000_000 };
 
-    /// So many Mbit/s, moved into the range of rates.
+    /// A rate in Mbit/s, clamped to the range of rates.
     pub fn from_mbit(mbit: u64) -> Self {
         Self { bits_per_s: mbit.saturating_mul(1_000_000) }.clamp(Self::MIN, Self::MAX)
     }
@@ -38,12 +37,9 @@ impl Rate {
 impl FromStr for Rate {
     type Err = String;
 
-    /// Reads `250mbit` or `1gbit`. Errors: no whole number, unknown unit, out of range.
+    /// Parses `250mbit` or `1gbit`. Errors: no whole number, unknown unit, out of range.
     fn from_str(text: &str) -> Result<Self, String> {
-        let bits_per_s = quantity(text, &RATE_UNITS).ok_or_else(|| {
-            format!("\"{text}\" is not a rate; write for example 250mbit or 1gbit")
-        })?;
-        let rate = Self { bits_per_s };
+        let rate = Self { bits_per_s: size::parse_rate(text)? };
         if (Self::MIN..=Self::MAX).contains(&rate) {
             Ok(rate)
         } else {
@@ -59,20 +55,6 @@ impl fmt::Display for Rate {
         let (unit, factor) = RATE_UNITS.iter().find(fits).unwrap_or(&("bit", 1));
         write!(f, "{}{unit}", self.bits_per_s / factor)
     }
-}
-
-/// Reads a size in bytes: `18kB`, `64KiB`, `4096`. Errors: no whole number, unknown unit.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    quantity(text, &SIZE_UNITS)
-        .ok_or_else(|| format!("\"{text}\" is not a size; write for example 18kB or 64KiB"))
-}
-
-fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let unit = unit.to_ascii_lowercase();
-    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
 #[cfg(test)]
@@ -98,13 +80,5 @@ mod tests {
         }
         assert!("100kbit".parse::<Rate>().is_ok() && "100gbit".parse::<Rate>().is_ok());
         assert!(format!("{}mbit", u64::MAX).parse::<Rate>().is_err());
-    }
-
-    #[test]
-    fn sizes_are_read_with_and_without_units() {
-        assert_eq!(parse_size("18kB"), Ok(18_000));
-        assert_eq!(parse_size("64KiB"), Ok(65_536));
-        assert_eq!(parse_size("4096"), Ok(4_096));
-        assert!(parse_size("64k").is_err() && parse_size("").is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! `rdmc-lab up`.
 
-use lab::{Error, Lab, LabSettings, Link, Rate, SlowHost, SlowLink, parse_size};
+use lab::{Error, Lab, LabSettings, Link, Rate, SlowHost, SlowLink};
+use plan::size;
 
 use crate::terminal::{Which, print, print_json, watch_signals};
 
@@ -44,7 +45,7 @@ pub struct Args {
     slow_link: Vec<SlowLink>,
 
     /// What each link lets through at once after a pause. Default: 2 ms of its rate, at least 65 KiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     burst: Option<u64>,
 
     /// The same as --burst 18kB: large bursts hide store-and-forward
@@ -76,7 +77,7 @@ impl Args {
     }
 }
 
-/// Makes it, and says how to use it.
+/// Makes the lab, and prints the commands to use it.
 pub fn run(args: &Args) -> Result<(), Error> {
     let stop = watch_signals()?;
     let settings = args.settings();

@@ -148,7 +148,7 @@ impl Sources {
             && depth < 8
         {
             if let Some((whole, _)) = here.names.get(name) {
-                // A name of another crate is nobody's here.
+                // A name of another crate resolves to no file here.
                 let whole: Vec<String> = whole.iter().chain(&rest[1..]).cloned().collect();
                 return self.resolve(&module, &whole, depth + 1);
             }
@@ -184,7 +184,7 @@ impl Sources {
 }
 
 impl Source {
-    /// Whether an item of this name stands in the file.
+    /// Whether the file defines an item of this name.
     fn defines(&self, name: &str) -> bool {
         self.syntax.items.iter().any(|item| match item {
             Item::Const(item) => item.ident == name,

@@ -48,7 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("agent", &["certificates", "control", "data-plane", "mcrdma", "roce", "routes"]),
     ("host", &["certificates", "control", "roce"]),
     ("endpoint", &["mcrdma", "packet-socket", "roce"]),
-    ("simulate", &["files", "rdmc", "transport", "transport-sim"]),
+    ("simulate", &["engine", "files", "rdmc", "transport", "transport-sim"]),
     (
         "rdmc",
         &[
@@ -66,7 +66,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("plan", &["rdmc"]),
-    ("files", &["plan", "rdmc"]),
+    ("files", &["plan", "rdmc", "session"]),
     (
         "cli",
         &[
@@ -79,11 +79,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "plan",
             "rdmc",
             "schedule",
+            "session",
             "trace",
         ],
     ),
     ("charts", &["trace"]),
-    ("lab", &[]),
+    ("lab", &["plan"]),
+    ("microbenchmarks", &[]),
     ("rules", &[]),
     ("testing", &[]),
     ("testing-switch", &["data-plane", "endpoint", "lab", "mcrdma", "rdmc", "roce"]),
@@ -91,6 +93,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "bench",
         &[
             "charts",
+            "engine",
             "rdmc",
             "schedule",
             "transport",
@@ -192,7 +195,7 @@ fn no_file_is_too_long() {
     let broken: Vec<String> = sources()
         .iter()
         .filter_map(|(path, text)| {
-            // What a generator has made is nobody's to read.
+            // Generated files are not edited.
             if text.starts_with("// Made of ") {
                 return None;
             }
@@ -259,20 +262,20 @@ fn nothing_is_left_for_later() {
 }
 
 #[test]
-fn crates_use_only_the_rooms_below_them() {
+fn crates_use_only_what_is_below_them() {
     let allowed: BTreeMap<_, _> = MAY_USE.iter().copied().collect();
     let mut broken = Vec::new();
     for manifest in manifests() {
         let path = root().join(&manifest).with_file_name("");
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let Some(rooms) = allowed.get(name.as_str()) else {
+        let Some(below) = allowed.get(name.as_str()) else {
             broken.push(format!("{name}: say in this test which crates it may use"));
             continue;
         };
         let used = keys(&read(&path.join("Cargo.toml")), "dependencies");
         let own = used.iter().filter(|used| allowed.contains_key(used.as_str()));
         broken.extend(
-            own.filter(|used| !rooms.contains(&used.as_str()))
+            own.filter(|used| !below.contains(&used.as_str()))
                 .map(|used| format!("{name} uses {used}")),
         );
     }
@@ -288,8 +291,8 @@ fn the_library_links_nothing_of_switches_unasked() {
         .current_dir(root())
         .output()
         .expect("cargo runs");
-    let said = String::from_utf8_lossy(&tree.stderr);
-    assert!(tree.status.success(), "cargo tree: {said}");
+    let error = String::from_utf8_lossy(&tree.stderr);
+    assert!(tree.status.success(), "cargo tree: {error}");
     let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
     let linked: BTreeSet<&str> =
         tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
@@ -311,6 +314,32 @@ fn the_library_links_nothing_of_switches_unasked() {
     let broken: Vec<String> =
         linked.iter().copied().filter(is_for_switches).map(str::to_owned).collect();
     assert_none(&broken, "groups that switches copy are the feature `switch` of `rdmc`");
+}
+
+/// Crates list their test programs, so a file beside them that no program has as a module would not run.
+#[test]
+fn every_test_file_is_run() {
+    let mut broken = Vec::new();
+    for manifest in manifests() {
+        let tests = root().join(&manifest).with_file_name("tests");
+        let text = read(&root().join(&manifest));
+        let Ok(main) = fs::read_to_string(tests.join("main.rs")) else { continue };
+        assert!(
+            text.contains("autotests = false"),
+            "{}: each file is a program",
+            manifest.display()
+        );
+        let names = fs::read_dir(&tests).unwrap().map(|entry| entry.unwrap().file_name());
+        let names = names.map(|name| name.to_string_lossy().into_owned());
+        let modules = names.filter_map(|name| Some(name.strip_suffix(".rs")?.to_owned()));
+        let is_run = |name: &String| {
+            main.lines().any(|line| line == format!("mod {name};"))
+                || text.contains(&format!("path = \"tests/{name}.rs\""))
+        };
+        let idle = modules.filter(|name| !is_run(name));
+        broken.extend(idle.map(|name| format!("{}/{name}.rs", tests.display())));
+    }
+    assert_none(&broken, "no test program has these files: name them in main.rs beside them");
 }
 
 #[test]
@@ -355,7 +384,7 @@ fn versions_are_chosen_once_and_used() {
         }
     }
     broken.extend(known.difference(&used).map(|name| format!("Cargo.toml: no crate uses {name}")));
-    assert_none(&broken, "versions of dependencies stand in the workspace's Cargo.toml");
+    assert_none(&broken, "versions of dependencies are in the workspace's Cargo.toml");
 }
 
 #[test]
@@ -401,7 +430,7 @@ fn files_that_are_named_exist() {
     assert_none(&broken, "files that are named and do not exist");
 }
 
-/// The table of measurements in `tools/dev/results`: page, file, what `./dev bench` is told.
+/// The table of measurements in `tools/dev/results`: page, file, arguments of `./dev bench`.
 fn measurements() -> Vec<(String, String)> {
     let script = read(&root().join("tools/dev/results"));
     let table =
@@ -432,13 +461,13 @@ fn results_are_made_as_their_pages_say() {
     for path in files("docs/results", ".md") {
         let page = path.file_stem().unwrap_or_default().to_string_lossy();
         if page != "README" && !all.iter().any(|(known, _)| *known == page) {
-            broken.push(format!(
-                "{}: tools/dev/results does not know how to make it",
-                path.display()
-            ));
+            broken.push(format!("{}: tools/dev/results has no line for it", path.display()));
         }
     }
-    assert_none(&broken, "`./dev bench results` and the pages in docs/results say the same");
+    assert_none(
+        &broken,
+        "`./dev bench results` and the pages in docs/results have the same commands",
+    );
 }
 
 #[test]
@@ -459,20 +488,23 @@ fn commands_in_documents_exist() {
         }
     }
     assert_none(&broken, "commands that ./dev does not have");
-    let ci = read(&root().join(".ci/run"));
-    for command in ["./dev lint", "./dev test"] {
-        assert!(ci.lines().any(|line| line == command), ".ci/run does not call {command}");
+    let (ci, test) = (read(&root().join(".ci/run")), read(&root().join("tools/dev/test")));
+    assert!(ci.ends_with("\nexec ./dev test\n"), ".ci/run does not call ./dev test");
+    for command in ["tools/dev/lint", "./dev test-rdma", "./dev test-rdma hosts"] {
+        assert!(test.contains(&format!(" {command} ||")), "./dev test does not call {command}");
     }
 }
 
 /// The test programs of all packages.
-fn test_programs() -> BTreeSet<(String, String)> {
-    let mut programs = BTreeSet::new();
+fn test_programs() -> Vec<String> {
+    let mut programs = Vec::new();
     for manifest in manifests() {
         let text = read(&root().join(&manifest));
-        let package =
-            text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
-        let package = package.expect("a package has a name");
+        if text.contains("autotests = false") {
+            let named = text.split("[[test]]\nname = \"").skip(1);
+            programs.extend(named.filter_map(|rest| Some(rest.split('"').next()?.to_owned())));
+            continue;
+        }
         let Ok(entries) = fs::read_dir(root().join(&manifest).with_file_name("tests")) else {
             continue;
         };
@@ -480,62 +512,42 @@ fn test_programs() -> BTreeSet<(String, String)> {
             let is_program = path.extension().is_some_and(|ending| ending == "rs")
                 || path.join("main.rs").is_file();
             if is_program {
-                let name = path.file_stem().unwrap_or_default().to_string_lossy();
-                programs.insert((package.to_owned(), name.into_owned()));
+                programs.push(path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
             }
         }
     }
     programs
 }
 
+/// So that `cargo test --test NAME` selects one, with the features that the whole workspace has.
 #[test]
-fn test_programs_are_chosen_by_package_and_name() {
-    let known = test_programs();
+fn test_programs_have_names_of_their_own_and_are_called_by_them() {
+    let programs = test_programs();
+    let known: BTreeSet<&str> = programs.iter().map(String::as_str).collect();
+    assert_eq!(known.len(), programs.len(), "two test programs have one name: {programs:?}");
     let mut broken = Vec::new();
-    let mut check = |place: &str, package: &str, name: &str| {
-        if !known.contains(&(package.to_owned(), name.to_owned())) {
-            broken.push(format!("{place}: {package} has no test program {name}"));
+    let mut check = |place: &str, name: &str| {
+        if !known.contains(name) {
+            broken.push(format!("{place}: there is no test program {name}"));
         }
     };
     // The virtual machine's steps.
-    for line in read(&root().join("tools/rdma-vm/guest/steps.list")).lines() {
+    let steps = "tools/rdma-vm/guest/steps.list";
+    for line in read(&root().join(steps)).lines().filter(|line| !line.starts_with('#')) {
         match line.split_whitespace().nth(4) {
-            Some(_) if line.starts_with('#') => {}
             Some("-" | "rdmc" | "rdmc-bench") | None => {}
-            Some(program) => {
-                let (package, name) = program.split_once('/').unwrap_or(("no package", program));
-                check("tools/rdma-vm/guest/steps.list", package, name);
-            }
+            Some(program) => check(steps, program),
         }
     }
     // Commands, in scripts and documents.
-    let scripts = [
-        ".ci/run",
-        "tools/dev/test",
-        "tools/dev/sanitize",
-        "tools/nightly/run",
-        "tools/nightly/steps",
-        "tools/rdma-vm/run",
-    ];
+    let scripts = ["tools/dev/test", "tools/dev/sanitize", "tools/nightly/steps"];
     let scripts = scripts.map(|path| (PathBuf::from(path), read(&root().join(path))));
     for (path, text) in documents().into_iter().chain(scripts) {
-        for line in text.replace("\\\n", " ").lines() {
-            let after = |option: &'static str| {
-                let words = line.split_whitespace();
-                words.clone().zip(words.skip(1)).filter_map(move |pair| {
-                    let name = pair.1.trim_matches(['`', ';', ')', ',', '.']);
-                    (pair.0.trim_matches('`') == option).then_some(name)
-                })
-            };
-            let packages: Vec<&str> = after("-p").collect();
-            for name in after("--test") {
-                let package = match packages[..] {
-                    [package] => package,
-                    _ => "not one package alone",
-                };
-                check(&path.display().to_string(), package, name);
-            }
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let named = words.windows(2).filter(|pair| pair[0].trim_matches('`') == "--test");
+        for name in named.map(|pair| pair[1].trim_matches(['`', ';', ')', ',', '.'])) {
+            check(&path.display().to_string(), name);
         }
     }
-    assert_none(&broken, "two packages may have test programs of one name");
+    assert_none(&broken, "test programs that are run and do not exist");
 }

@@ -1,6 +1,6 @@
 //! What runs at a member on top of its engine.
 
-use rdmc::{Engine, Event};
+use engine::{Engine, Event};
 use transport_sim::SimNet;
 
 use crate::{book::Book, node::Node};

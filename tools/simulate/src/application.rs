@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use rdmc::{EngineError as Error, Event, Region};
+use engine::{Error, Event};
+use rdmc::Region;
 
 use crate::{
     actor::{Actor, Here, Order},

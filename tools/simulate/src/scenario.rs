@@ -2,7 +2,8 @@
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
-use rdmc::{Algorithm, GroupSettings, Schedule, SmallMessages, Window};
+use engine::{GroupSettings, SmallMessages};
+use rdmc::{Algorithm, Schedule, Window};
 use serde::{Deserialize, Serialize};
 use transport_sim::{Jitter, LinkConfig, SimConfig};
 

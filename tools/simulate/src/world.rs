@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Counters, Engine, Event};
+use engine::{Counters, Engine, Event};
 use transport_sim::{Fault as LinkFault, SimLink, SimNet};
 
 use crate::{

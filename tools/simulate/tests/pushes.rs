@@ -111,7 +111,7 @@ fn a_copy_that_differs_has_the_source_read_again_before_its_host_is_blamed() {
     let end = differing(false);
     assert!(end.error.is_none() && end.steps[0] == Some(Step::Published), "{end:?}");
     let Some(Step::Failed(reason)) = &end.steps[1] else { panic!("{end:?}") };
-    assert!(reason.contains("reads as it did before"), "{reason}");
+    assert!(reason.contains("has the same digest as before"), "{reason}");
     let end = differing(true);
     assert!(end.error.as_ref().is_some_and(|error| error.contains("written to")), "{end:?}");
 }

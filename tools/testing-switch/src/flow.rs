@@ -1,4 +1,4 @@
-//! Messages from one sender to whoever gets them, and whether they are what was sent.
+//! Messages from one sender to its receivers, whose contents are compared.
 
 use std::{
     collections::BTreeMap,
@@ -15,19 +15,19 @@ pub const MESSAGES: u64 = 60;
 /// Length of each message.
 pub const BYTES: usize = 30_000;
 
-/// Messages that are open at a time; each is written to a place of its own.
+/// Messages in flight; each is written to a place of its own.
 pub const OPEN: u64 = 4;
-/// Where the sender thinks that its receivers' memory is.
+/// Virtual address of the receivers' memory, as the sender uses it.
 pub const VIRTUAL_START: u64 = 0x9000;
 
-/// Messages of one sender, and who gets them. Every other one is written, if receivers have memory.
+/// Messages of one sender to its receivers. Every other one is a WRITE, if receivers have memory.
 #[derive(Debug)]
 pub struct Flow {
     /// The sender first.
     pub queue_pairs: Vec<(Node, u32)>,
     salt: u64,
     posted: u64,
-    /// Messages that the sender knows to be complete.
+    /// Messages that have completed at the sender.
     pub done: u64,
     /// By receiver.
     pub arrived: Vec<u64>,
@@ -40,13 +40,13 @@ fn contents(salt: u64, index: u64) -> Vec<u8> {
 }
 
 impl Flow {
-    /// Of a sender to receivers, without memory of theirs that it writes to. `salt` tells flows apart.
+    /// Without WRITEs. `salt` distinguishes flows.
     pub fn new(salt: u64, queue_pairs: Vec<(Node, u32)>) -> Self {
         let arrived = vec![0; queue_pairs.len() - 1];
         Self { queue_pairs, salt, posted: 0, done: 0, arrived, memories: Vec::new() }
     }
 
-    /// Receivers have this memory, of [`OPEN`] messages.
+    /// With WRITEs to this memory of the receivers, of [`OPEN`] messages.
     pub fn writing(mut self, memories: Vec<u32>) -> Self {
         self.memories = memories;
         self
@@ -56,7 +56,7 @@ impl Flow {
         if self.memories.is_empty() || index.is_multiple_of(2) {
             return Kind::Send;
         }
-        // The sender's key is nobody's: switches put in that of each receiver.
+        // Switches replace the key by that of each receiver.
         Kind::Write { address: VIRTUAL_START + index % OPEN * BYTES as u64, key: 0xdead }
     }
 
@@ -107,7 +107,7 @@ impl Flow {
         true
     }
 
-    /// Nothing more is expected at this place among the queue pairs.
+    /// No longer expects messages at a queue pair, by its index.
     pub fn lose(&mut self, place: usize) {
         self.queue_pairs.remove(place);
         self.arrived.remove(place - 1);
@@ -129,7 +129,7 @@ pub fn run(flows: &mut [Flow], endpoints: &mut BTreeMap<Node, Endpoint>) {
     }
 }
 
-/// Sends what may be sent, and takes what has come.
+/// Posts and receives once at all endpoints.
 pub fn turn(flows: &mut [Flow], endpoints: &mut BTreeMap<Node, Endpoint>) {
     flows.iter_mut().for_each(|flow| flow.post(endpoints));
     for (&node, endpoint) in endpoints {

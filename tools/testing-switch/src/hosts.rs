@@ -35,7 +35,7 @@ pub fn address(host: usize) -> IpAddr {
     Ipv4Addr::new(10, 7, 0, host as u8 + 1).into()
 }
 
-/// Whether this test cannot run here; says so.
+/// Whether this test cannot run here; prints why.
 pub fn skipped(plane: Plane) -> bool {
     if !rustix::process::geteuid().is_root() {
         println!("SKIPPED: needs root (network namespaces)");
@@ -48,15 +48,15 @@ pub fn skipped(plane: Plane) -> bool {
     possible.is_err()
 }
 
-/// Puts groups into the one switch: what its agent does otherwise.
+/// Installs groups in the one switch, in place of an agent.
 #[derive(Clone)]
 pub struct OneSwitch {
     groups: Arc<Mutex<Groups>>,
     ports: Arc<HashMap<IpAddr, u32>>,
     refuses: Option<&'static str>,
-    /// Says at first so often that the identifier is in use.
+    /// How often it first reports that the identifier is in use.
     pub duplicates: Arc<AtomicU32>,
-    /// What it says of trouble.
+    /// The trouble that it reports.
     pub trouble: Arc<Mutex<Option<String>>>,
 }
 
@@ -76,7 +76,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl OneSwitch {
-    /// Identifiers and senders of all groups that it knows.
+    /// Keys of all installed groups.
     pub fn groups(&self) -> Vec<GroupKey> {
         lock(&self.groups).all().into_iter().map(|group| group.key).collect()
     }
@@ -86,12 +86,12 @@ impl OneSwitch {
         Self { refuses: Some(reason), ..self.clone() }
     }
 
-    /// What its data plane has counted.
+    /// Counters of its data plane.
     pub fn counters(&self) -> Counters {
         lock(&self.groups).counters().unwrap()
     }
 
-    /// Forgets all groups, as a switch that was started anew.
+    /// Removes all groups, as after a restart.
     pub fn forget(&self) {
         for key in self.groups() {
             lock(&self.groups).remove(key).unwrap();
@@ -106,7 +106,7 @@ impl Switches for OneSwitch {
         timeout: Duration,
     ) -> Result<Box<dyn Inserted>, InsertError> {
         assert!(!timeout.is_zero());
-        // What agents rely on.
+        // Agents require this.
         let first = &group.members[0];
         assert_eq!((group.virtual_address, Some(group.virtual_mac)), (first.address, first.mac));
         assert!((0x80_0000..0x100_0000).contains(&group.key.id));
@@ -143,8 +143,8 @@ impl Drop for InOne {
     }
 }
 
-/// Runs `act` on so many hosts at once, each on a thread in its own network, and what `watch` does on
-/// a thread of this one. Answers what the hosts have answered.
+/// Runs `act` on so many hosts concurrently, each on a thread in its own network, and `watch` on a thread of
+/// this one. Returns the hosts' results.
 pub fn run<R: Send>(
     plane: Plane,
     hosts: usize,
@@ -212,7 +212,7 @@ pub fn run<R: Send>(
 
 type End = Box<dyn FnOnce()>;
 
-/// A switch with these ports, and what ends it.
+/// A switch with these ports, and a function that ends it.
 fn start(plane: Plane, ports: &[String]) -> (Groups, End) {
     if plane == Plane::Userspace {
         let mut plane = UserspacePlane::open(ports.iter().map(String::as_str)).unwrap();

@@ -23,7 +23,7 @@ impl Issued {
     }
 }
 
-/// An authority, and the files of those to whom it has issued certificates.
+/// An authority, and the files of the certificates that it has issued.
 #[derive(Debug)]
 pub struct Authority {
     directory: TempDir,
@@ -42,7 +42,7 @@ impl Authority {
         Self { directory, issuer: Issuer::new(params, key) }
     }
 
-    /// A certificate for whoever has one of these names, which are separated by commas.
+    /// A certificate for these names, which are separated by commas.
     pub fn issue(&self, names: &str) -> Issued {
         self.issue_with(names, |_| {})
     }

@@ -1,4 +1,4 @@
-//! What the virtual machine tells tests of the switch.
+//! RDMA devices that the virtual machine has for tests of the switch.
 
 use std::{fmt::Debug, net::IpAddr, str::FromStr};
 
@@ -15,10 +15,10 @@ pub struct Place {
     pub port: String,
 }
 
-/// Where the list is.
+/// The environment variable with the list.
 pub const LIST: &str = "RDMC_TEST_SWITCH_DEVICES";
 
-/// What it says: "rxe1=10.7.0.1=v1=p1,...", each a device, its address, its interface, and the switch's
+/// The list: "rxe1=10.7.0.1=v1=p1,...", each a device, its address, its interface, and the switch's
 /// port.
 pub fn places() -> Option<Vec<Place>> {
     let Ok(list) = std::env::var(LIST) else {

@@ -1,15 +1,15 @@
-//! Replays what fuzzers begin with and what they have found, in the tests of each crate that has decoders.
+//! Replays the corpora of fuzz targets in the tests of each crate that has decoders.
 
 use std::{fs, path::Path};
 
 /// Runs a target on its seeds and on each file in its corpus. Seeds are made from real encodings,
-/// so the target has to understand them: it answers true for these.
+/// so the target has to accept them: it answers true for these.
 ///
 /// With `RDMC_WRITE_SEEDS` in the environment, it writes the seeds into the corpus first.
 pub fn replay(target: &str, seeds: &[(&str, Vec<u8>)], run: impl Fn(&[u8]) -> bool) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
     for (name, seed) in seeds {
-        assert!(run(seed), "{target} does not understand its seed {name}");
+        assert!(run(seed), "{target} does not accept its seed {name}");
         if std::env::var_os("RDMC_WRITE_SEEDS").is_some() {
             fs::create_dir_all(&corpus).unwrap();
             fs::write(corpus.join(name), seed).unwrap();
@@ -21,7 +21,7 @@ pub fn replay(target: &str, seeds: &[(&str, Vec<u8>)], run: impl Fn(&[u8]) -> bo
     files.sort();
     assert!(!files.is_empty(), "{} is empty", corpus.display());
     for file in files {
-        // Shown by a test that fails: the last one is to blame.
+        // Shown if the test fails: the last file is the cause.
         println!("{}", file.display());
         run(&fs::read(&file).unwrap());
     }

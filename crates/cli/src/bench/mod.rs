@@ -1,4 +1,4 @@
-//! `rdmc bench`: what the network between hosts gives, from memory to memory.
+//! `rdmc bench`: latency and bandwidth between hosts, from memory to memory.
 
 mod args;
 mod report;

@@ -1,4 +1,4 @@
-//! What a bench has found, as it goes into an issue.
+//! The report of a bench.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
@@ -12,16 +12,16 @@ use crate::{
     failure::Exit,
 };
 
-/// All of it.
+/// The JSON document.
 #[derive(Serialize)]
 pub struct Document {
-    /// This machine, as `rdmc doctor` sees it.
+    /// This machine, as in `rdmc doctor`.
     pub machine: Machine,
-    /// Hosts refuse other versions of the protocol than this one.
+    /// The protocol version.
     pub protocol: u16,
     pub settings: Settings,
     pub exit_code: Exit,
-    /// One for each fabric that was asked for.
+    /// One for each requested fabric.
     pub runs: Vec<Run>,
 }
 
@@ -30,13 +30,13 @@ pub struct Settings {
     pub hosts: Vec<String>,
     pub local: bool,
     pub bytes: u64,
-    /// As asked for; `None` for what should be fastest.
+    /// As requested; `None` for the fastest.
     pub block_bytes: Option<u64>,
-    /// As asked for; `auto` for what should be fastest.
+    /// As requested; `auto` for the fastest.
     pub algorithm: &'static str,
-    /// Of one link, as told by the user.
+    /// Of one link, as requested.
     pub rate_bits_per_second: Option<u64>,
-    /// As asked for; `None` for what suits the block size.
+    /// As requested; `None` for the default for the block size.
     pub window: Option<u32>,
     pub streams: u8,
     pub completion: &'static str,
@@ -45,12 +45,12 @@ pub struct Settings {
     pub round_trips: u32,
 }
 
-/// What was measured over one fabric.
+/// The measurements over one fabric.
 #[derive(Serialize)]
 pub struct Run {
-    /// As it was asked for.
+    /// The requested fabric.
     pub asked: String,
-    /// What it was; missing if it did not come so far.
+    /// The fabric that was used; missing if none was chosen.
     pub fabric: Option<String>,
     /// Why it ended early.
     pub error: Option<String>,
@@ -80,16 +80,16 @@ pub struct Row {
     /// Missing for all hosts together.
     pub host: Option<String>,
     pub bytes: u64,
-    /// With this machine.
+    /// Including this machine.
     pub members: usize,
     pub algorithm: &'static str,
     pub block_bytes: u64,
     pub seconds: Spread,
-    /// At each receiver; not of latencies.
+    /// At each receiver; missing for latencies.
     pub bytes_per_second: Option<Spread>,
 }
 
-/// Several values of the same thing.
+/// Median and range of several values.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Spread {
     pub median: f64,
@@ -116,9 +116,9 @@ impl Document {
             hosts: hosts.iter().map(|host| host.name.clone()).collect(),
             local: args.local.is_some(),
             bytes: args.size,
-            block_bytes: args.way.block_size.0,
-            algorithm: args.way.algorithm.0.map_or("auto", Algorithm::name),
-            rate_bits_per_second: args.way.rate,
+            block_bytes: args.transfer.block_size.0,
+            algorithm: args.transfer.algorithm.0.map_or("auto", Algorithm::name),
+            rate_bits_per_second: args.transfer.rate,
             window: args.hosting.window,
             streams: args.hosting.streams,
             completion: args.hosting.completion.name(),
@@ -128,14 +128,13 @@ impl Document {
         };
         Self {
             machine: doctor::this_machine(),
-            protocol: rdmc::bootstrap::PROTOCOL_VERSION,
+            protocol: session::PROTOCOL_VERSION,
             settings,
             exit_code: Exit::Done,
             runs: Vec::new(),
         }
     }
 
-    /// What was measured decides.
     pub fn exit(&self) -> Exit {
         let whole = |run: &Run| run.error.is_none() && run.failed.is_empty();
         if self.runs.iter().all(|run| run.measurements.is_empty()) {
@@ -149,7 +148,7 @@ impl Document {
 }
 
 impl Run {
-    /// A fabric that cannot be used here.
+    /// The run of a fabric that cannot be used here.
     pub fn refused(asked: String, error: &PushError) -> Self {
         let error = Some(error.to_string());
         Self { asked, fabric: None, error, failed: Vec::new(), measurements: Vec::new() }
@@ -168,7 +167,7 @@ impl Run {
         }
     }
 
-    /// What went wrong, in lines for people; what is the same for all hosts is said once.
+    /// Lines for standard error; a reason that is the same for all hosts is printed once.
     pub fn failures(&self) -> impl Iterator<Item = impl fmt::Display> {
         let own = self.error.iter().map(|error| format!("{}: {error}", self.asked));
         let reasons: BTreeSet<&str> = self.failed.iter().map(|host| host.reason.as_str()).collect();
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_tell_whole_parts_and_nothing() {
+    fn exit_codes_depend_on_what_was_measured() {
         let row = || Row {
             kind: Kind::Multicast,
             host: None,

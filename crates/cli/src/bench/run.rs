@@ -1,4 +1,4 @@
-//! Measures over one fabric after another.
+//! Runs `rdmc bench`.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -18,25 +18,25 @@ use super::{
     table,
 };
 use crate::{
-    failure::{Exit, Failure, say},
+    failure::{Exit, Failure, print_message},
     hosting::{self, local_name},
     interrupt::Interrupt,
     launch::Launcher,
     output::{self, InUse},
     recording,
-    replicate::{Start, add_last_words},
+    replicate::{Start, add_last_line},
 };
 
-/// What latency is measured with.
+/// Message lengths for latency.
 const LATENCY_BYTES: [u64; 2] = [1, 64 << 10];
 
-/// Measures over one fabric after another, and reports on standard output.
+/// Measures over one fabric after another and prints the report.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     check(args)?;
     let interrupt = Interrupt::catch(args.json)?;
     let local = args.local.is_some();
     let mut settings = args.hosting.settings(hosts(args)?, local)?;
-    args.way.apply(&mut settings);
+    args.transfer.apply(&mut settings);
     let launcher = args.hosting.launcher(local)?;
     let mut in_use = InUse::default();
     in_use.add_hosts_file(args.hosts_file.as_ref());
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         Ok(()) => Ok(document.exit_code),
         Err(failure) if document.exit_code == Exit::Done => Err(failure),
         Err(failure) => {
-            say(failure);
+            print_message(failure);
             Ok(document.exit_code)
         }
     }
@@ -76,25 +76,27 @@ fn measure_all(
         let asked = fabric.0.as_ref().map_or_else(|| "auto".into(), ToString::to_string);
         let run = measure(args, asked, settings, plan.clone(), launcher, interrupt)?;
         interrupt.check()?;
-        run.failures().for_each(say);
+        run.failures().for_each(print_message);
         document.runs.push(run);
     }
     Ok(document)
 }
 
-/// Errors: what no fabric could measure.
+/// Errors: arguments that no fabric supports.
 fn check(args: &Args) -> Result<(), Failure> {
     if !(1..=MEASURED_BYTES_MAX).contains(&args.size) {
         let most = size::show(MEASURED_BYTES_MAX);
-        return Err(Failure::Usage(format!("--size is at least 1 byte and at most {most}")));
+        return Err(Failure::Usage(format!("--size must be at least 1 byte and at most {most}")));
     }
-    if let Some(algorithm) = args.way.needs_racks() {
+    if let Some(algorithm) = args.transfer.needs_racks() {
         return Err(Failure::Usage(format!(
-            "{algorithm} needs racks, which rdmc bench does not know"
+            "{algorithm} needs racks, which rdmc bench does not support"
         )));
     }
-    if args.way.is_in_switch() {
-        return Err(Failure::Usage("in-switch needs switches, which rdmc bench cannot ask".into()));
+    if args.transfer.is_in_switch() {
+        return Err(Failure::Usage(
+            "in-switch needs switches, which rdmc bench does not support".into(),
+        ));
     }
     Ok(())
 }
@@ -122,7 +124,7 @@ fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
 
 /// One session over one fabric.
 ///
-/// Errors: what prevents even the start of any; everything else is in the run.
+/// Errors: those that prevent any run; all others are in the run.
 fn measure(
     args: &Args,
     asked: String,
@@ -135,15 +137,17 @@ fn measure(
     let start = Start::of(&settings);
     let bench = match Bench::open(settings, plan) {
         Ok(bench) => bench,
-        Err(error @ PushError::Library(Error::Setting(_))) => return Err(Failure::of_push(&error)),
-        // Another fabric may be there.
+        Err(error @ (PushError::Setting(_) | PushError::Library(Error::Setting { .. }))) => {
+            return Err(Failure::of_push(&error));
+        }
+        // Another fabric may work.
         Err(error) => return Ok(Run::refused(asked, &error)),
     };
     interrupt.watch(bench.handle());
     let (mut receivers, _) = start.receivers(launcher, bench.control_port(), &bench.handle())?;
     let progress = Progress::start(args.quiet || args.hosting.verbose, &asked);
     let mut report = bench.run(&mut |event| match event {
-        BenchEvent::Host { host, .. } => receivers.has_called(host),
+        BenchEvent::Host { host, .. } => receivers.has_connected(host),
         BenchEvent::Measuring { subject, bytes } => progress.show(subject, bytes, &names),
     });
     receivers.end(&|host| report.failures[host].is_some());
@@ -151,7 +155,7 @@ fn measure(
     if report.error.is_none() {
         for (host, reason) in report.failures.iter_mut().enumerate() {
             if let Some(reason) = reason {
-                add_last_words(reason, host, &receivers);
+                add_last_line(reason, host, &receivers);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `rdmc demo`: how much faster replication is than copying one by one, on this machine.
+//! `rdmc demo`: compares replication with sequential copies, on this machine.
 
 mod object;
 mod table;
@@ -15,7 +15,7 @@ use plan::size;
 use rdmc::{Algorithm, Fabric, Protection, Schedule, Secret};
 
 use crate::{
-    failure::{Exit, Failure, say},
+    failure::{Exit, Failure, print_message},
     interrupt::Interrupt,
     launch::Launcher,
     output::{self, InUse},
@@ -26,7 +26,7 @@ use crate::{
 use object::Object;
 use table::Row;
 
-/// What is compared, with the words that the table uses.
+/// The algorithms to compare, with their names in the table.
 const RUNS: [(Algorithm, &str); 3] = [
     (Algorithm::BinomialPipeline, "binomial pipeline"),
     (Algorithm::Chain, "chain"),
@@ -34,9 +34,9 @@ const RUNS: [(Algorithm, &str); 3] = [
 ];
 
 const NOTES: &str = "\
-The demo runs the code of `rdmc push --local`: each receiver is a process of its own that gets its
-blocks over TCP. Every copy is checked by a hash that is computed independently. All files that the
-demo makes are removed again.";
+The demo runs the code of `rdmc push --local`: each receiver is a process of its own that receives
+over TCP. Every copy is checked by an independently computed hash. All files of the demo are removed
+at the end.";
 
 /// Replicate a file to receivers on this machine, and compare with copying one by one
 #[derive(Debug, clap::Args)]
@@ -45,36 +45,36 @@ pub struct Args {
     /// The file to replicate; default: random data
     file: Option<PathBuf>,
 
-    /// How many receivers
+    /// Number of receivers
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=256))]
     receivers: u16,
 
-    /// How much random data, if no file is given
+    /// Amount of random data, if no file is given
     #[arg(long, default_value = "256MiB", value_parser = size::parse, conflicts_with = "file")]
     size: u64,
 
-    /// Where to put the copies; default: the system's directory for temporary files
+    /// Directory for the copies; default: the system's directory for temporary files
     #[arg(long)]
     dir: Option<PathBuf>,
 
-    /// The relay unit
+    /// Size of the blocks that receivers relay
     #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse_block)]
     block_size: u64,
 
-    /// Encrypt blocks on their way, to see what that costs
+    /// Encrypt blocks in transit, to measure the cost
     #[arg(long)]
     encrypt: bool,
 
-    /// Write what each member does when, for https://ui.perfetto.dev or chrome://tracing
+    /// Write a trace of all members for https://ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// No progress; the table is still printed
+    /// Print no progress, only the table
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// Runs all algorithms and prints the table. Errors: any copy is missing or wrong.
+/// Runs all algorithms and prints the table. Errors: a copy is missing or wrong.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let directory = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let receivers = usize::from(args.receivers);
@@ -97,53 +97,54 @@ fn run_all(
     recording: Option<&Arc<Recording>>,
 ) -> Result<(), Failure> {
     let receivers = usize::from(args.receivers);
-    let room = tempfile::Builder::new().prefix("rdmc-demo-").tempdir_in(directory).map_err(
+    let directory = tempfile::Builder::new().prefix("rdmc-demo-").tempdir_in(directory).map_err(
         Failure::while_doing(format_args!("making a directory in {}", directory.display())),
     )?;
     let object = match &args.file {
         Some(path) => Object::existing(path)?,
-        None => Object::random(&room.path().join("object"), args.size, interrupt)?,
+        None => Object::random(&directory.path().join("object"), args.size, interrupt)?,
     };
     let (bytes, block) = (size::show(object.bytes), size::show(args.block_size));
     print(format_args!("{bytes} to {receivers} receivers on this machine, blocks of {block}\n"));
-    let stage = Stage { args, object: &object, room: room.path(), interrupt, recording };
-    let mut rows = vec![stage.run("one copy", Algorithm::BinomialPipeline, 1)?];
+    let comparison =
+        Comparison { args, object: &object, directory: directory.path(), interrupt, recording };
+    let mut rows = vec![comparison.run("one copy", Algorithm::BinomialPipeline, 1)?];
     for (algorithm, name) in RUNS {
-        rows.push(stage.run(name, algorithm, receivers)?);
+        rows.push(comparison.run(name, algorithm, receivers)?);
     }
     print(table::draw(&rows, object.bytes));
     print("Every copy was verified: its BLAKE3 hash is the original's.\n");
-    room.close().map_err(Failure::while_doing("removing the copies"))
+    directory.close().map_err(Failure::while_doing("removing the copies"))
 }
 
-/// Shows it to whoever looks.
+/// Prints to standard output; errors do not end the demo.
 fn print(words: impl fmt::Display) {
     if let Err(failure) = output::print(|out| write!(out, "{words}")) {
-        say(failure);
+        print_message(failure);
     }
 }
 
-/// What all runs have in common.
-struct Stage<'a> {
+/// The parameters of all runs.
+struct Comparison<'a> {
     args: &'a Args,
     object: &'a Object,
-    room: &'a Path,
+    directory: &'a Path,
     interrupt: &'a Interrupt,
     recording: Option<&'a Arc<Recording>>,
 }
 
-impl Stage<'_> {
-    /// One push to fresh places, checked and removed.
+impl Comparison<'_> {
+    /// One push to new destinations; the copies are checked and removed.
     fn run(
         &self,
         name: &'static str,
         algorithm: Algorithm,
         receivers: usize,
     ) -> Result<Row, Failure> {
-        let copies = self.room.join("copies");
+        let copies = self.directory.join("copies");
         let template = copies.join("{host}/copy");
         let template = template.to_str().ok_or_else(|| {
-            Failure::Usage(format!("{} is not UTF-8; use --dir", self.room.display()))
+            Failure::Usage(format!("{} is not UTF-8; use --dir", self.directory.display()))
         })?;
         let hosts = local_hosts(&self.object.path, receivers, template)?;
         let places: Vec<PathBuf> = hosts.iter().map(|host| (&host.destination).into()).collect();
@@ -169,7 +170,7 @@ impl Stage<'_> {
             .ok_or_else(|| Failure::Failed(format!("{name}: nothing was sent")))?;
         let schedule =
             Schedule::new(algorithm, receivers as u32 + 1, 0).map_err(Failure::because)?;
-        // A push with more blocks than a schedule can count does not start.
+        // Fits: a push with more blocks does not start.
         let blocks = self.object.bytes.div_ceil(self.args.block_size) as u32;
         Ok(Row { name, receivers, time, steps: schedule.steps(blocks) })
     }

@@ -10,7 +10,7 @@ use plan::size;
 
 use crate::{failure::Failure, interrupt::Interrupt};
 
-/// A file and what its copies have to be like.
+/// A file with its digest.
 pub struct Object {
     pub path: PathBuf,
     pub bytes: u64,
@@ -18,16 +18,15 @@ pub struct Object {
 }
 
 impl Object {
-    /// A file that the user has. Errors: unreadable.
+    /// An existing file. Errors: unreadable.
     pub fn existing(path: &Path) -> Result<Self, Failure> {
-        // Opened as a push would, for the same errors.
+        // Opened as by a push, for the same errors.
         let source = files::Source::open(path).map_err(Failure::because)?;
         let digest = files::digest_of(path).map_err(Failure::while_doing(path.display()))?;
         Ok(Self { path: path.to_owned(), bytes: source.manifest().bytes, digest })
     }
 
-    /// A new file of random data: the output of BLAKE3 for a random key, which no compression
-    /// shortens and which takes no time to speak of.
+    /// A new file of random data, from BLAKE3 with a random key: fast and incompressible.
     pub fn random(path: &Path, bytes: u64, interrupt: &Interrupt) -> Result<Self, Failure> {
         let failed = |error| Failure::Io(format!("writing {}", path.display()), error);
         let mut key = [0; 32];
@@ -53,7 +52,7 @@ impl Object {
         Ok(Self { path: path.to_owned(), bytes, digest: hasher.finalize() })
     }
 
-    /// Reads a copy and compares. Errors: missing or different, with `what` it is.
+    /// Compares a copy. Errors: missing or different; `what` describes the copy.
     pub fn check_copy(&self, place: &Path, what: &str) -> Result<(), Failure> {
         let digest = files::digest_of(place).map_err(Failure::while_doing(what))?;
         if digest == self.digest {
@@ -64,7 +63,7 @@ impl Object {
     }
 }
 
-/// Whether a directory has room for the copies of one run, and for the original if it is made.
+/// Checks that a directory has space for the copies of one run, and for a generated original.
 pub fn check_space(
     directory: &Path,
     file: Option<&Path>,
@@ -85,7 +84,7 @@ pub fn check_space(
     let free = space.f_bavail.saturating_mul(space.f_frsize);
     if free < needed {
         return Err(Failure::Failed(format!(
-            "{} are needed in {shown}, but only {} are free: choose another --dir, or a smaller --size",
+            "the demo needs {} in {shown}, but only {} are free; choose another --dir, or a smaller --size",
             size::show(needed),
             size::show(free)
         )));

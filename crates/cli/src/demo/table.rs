@@ -1,4 +1,4 @@
-//! The demo's result.
+//! The demo's table.
 
 use std::{fmt::Write, time::Duration};
 
@@ -6,24 +6,23 @@ use plan::size;
 
 use crate::push::summary::{bandwidth, seconds};
 
-/// What the numbers do not say themselves.
 const NOTE: &str = "
-Steps are what the schedule takes where each host has a network link of its own: one step is the
-time for one block. Here all receivers share this machine's processors and memory, and the work
-of making all copies is the same whoever sends them.
+Steps are those of the schedule with a network link for each host: one step is the time for one
+block. Here all receivers share this machine's processors and memory, and making all copies is the
+same work for every algorithm.
 ";
 
 /// One run.
 pub struct Row {
     pub name: &'static str,
     pub receivers: usize,
-    /// To the last receiver.
+    /// Until the last receiver has everything.
     pub time: Duration,
-    /// Block times that the schedule takes.
+    /// Steps of the schedule.
     pub steps: u64,
 }
 
-/// A table of all runs; the first is what the others are compared with.
+/// A table of all runs; the first is the reference.
 pub fn draw(rows: &[Row], bytes: u64) -> String {
     let mut table = format!(
         "\n{:20}{:>10}{:>18}{:>17}{:>17}{:>9}\n",

@@ -1,4 +1,4 @@
-//! Looks at this machine, and changes nothing.
+//! Reads the state of this machine, and changes nothing.
 
 use std::{
     fs,
@@ -15,11 +15,11 @@ use super::machine::{
     RdmaPort, Tcp,
 };
 
-/// The kernel's files below a directory: `/`, or a made-up tree in tests.
+/// A file tree: `/`, or a directory in tests.
 pub struct Tree(pub PathBuf);
 
 impl Tree {
-    /// A file's text without space around it; unknown if it is empty or cannot be read.
+    /// A file's text, trimmed; `None` if it is empty or cannot be read.
     fn text(&self, path: &str) -> Option<String> {
         let text = fs::read_to_string(self.0.join(path)).ok()?;
         let text = text.trim();
@@ -30,7 +30,7 @@ impl Tree {
         self.text(path)?.parse().ok()
     }
 
-    /// Names in a directory, sorted; none if there is no such directory.
+    /// Names in a directory, sorted; empty if it does not exist.
     fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.0.join(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -62,7 +62,7 @@ impl Tree {
     }
 }
 
-/// All that can be known of this machine, in some tens of milliseconds.
+/// Reads everything; takes some tens of milliseconds.
 pub fn gather() -> Machine {
     let tree = Tree("/".into());
     Machine {
@@ -78,7 +78,7 @@ pub fn gather() -> Machine {
     }
 }
 
-/// What the kernel's files tell.
+/// The part that is read from files.
 pub fn from_files(tree: &Tree) -> Machine {
     let huge = |name: &str| tree.value("proc/meminfo", name).and_then(|text| text.parse().ok());
     let buffer = |name: &str| {
@@ -136,7 +136,7 @@ fn nics(tree: &Tree, interfaces: &[if_addrs::Interface]) -> Vec<Nic> {
     let nic = |name: String| {
         let mine = interfaces.iter().filter(|interface| interface.name == name);
         let file = |file: &str| format!("sys/class/net/{name}/{file}");
-        // The kernel says -1 where it does not know.
+        // The kernel has -1 for an unknown speed.
         let megabits = tree.number(&file("speed"));
         Nic {
             is_loopback: mine.clone().any(if_addrs::Interface::is_loopback),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_an_empty_tree() {
+    fn an_empty_tree_gives_no_values() {
         let directory = tree(&[]);
         let machine = from_files(&Tree(directory.path().into()));
         assert!(machine.kernel.is_none() && machine.memory_bytes.is_none());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_in_files_is_unknown() {
+    fn invalid_contents_give_no_values() {
         let directory = tree(&[
             ("proc/meminfo", "MemTotal: lots\nHugepagesize: 99999999999999999999 kB\n"),
             ("proc/sys/net/ipv4/tcp_rmem", "1 2"),

@@ -1,15 +1,15 @@
-//! What is known of a machine. Whatever cannot be read is unknown: `None`, or an empty list.
+//! The state of a machine. What cannot be read is `None` or an empty list.
 
 use std::net::IpAddr;
 
 use serde::Serialize;
 
-/// One machine, as far as it matters to rdmc.
+/// The properties of a machine that rdmc depends on.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
     /// Version of rdmc.
     pub rdmc: &'static str,
-    /// The distribution, as it calls itself.
+    /// Name of the distribution.
     pub system: Option<String>,
     pub packages: Option<Packages>,
     pub kernel: Option<String>,
@@ -21,7 +21,7 @@ pub struct Machine {
     /// Device files of RDMA: `uverbs0`, `rdma_cm`, …
     pub rdma_files: Vec<DeviceFile>,
     pub libfabric: Libfabric,
-    /// What `--fabric auto` may take here, best first.
+    /// The candidates for `--fabric auto`, best first.
     pub fabrics: Vec<String>,
     pub limits: Limits,
     pub tcp: Tcp,
@@ -60,7 +60,7 @@ pub struct RdmaPort {
     pub link_layer: Option<String>,
     /// As the kernel writes it, such as `100 Gb/sec (4X EDR)`.
     pub rate: Option<String>,
-    /// The network interface of the same port, which gives it its addresses.
+    /// The network interface of the same port, whose addresses it uses.
     pub nic: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl RdmaPort {
         self.state.as_deref() == Some("ACTIVE")
     }
 
-    /// As `ibv_devinfo` users say it: `mlx5_0/1`.
+    /// Device and port, such as `mlx5_0/1`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.device, self.port)
     }
@@ -82,10 +82,10 @@ pub struct DeviceFile {
     pub is_usable: bool,
 }
 
-/// What libfabric offers.
+/// The state of libfabric.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Libfabric {
-    /// Missing if it cannot be used; then `trouble` says why.
+    /// Missing if it cannot be used; then `trouble` has the reason.
     pub version: Option<String>,
     pub trouble: Option<String>,
     pub devices: Vec<FabricDevice>,
@@ -94,13 +94,13 @@ pub struct Libfabric {
 /// A device with a provider of libfabric.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FabricDevice {
-    /// As `--fabric` takes it.
+    /// As an argument of `--fabric`.
     pub fabric: String,
     pub bits_per_second: Option<u64>,
     pub is_up: Option<bool>,
     /// Its memory counts against the limit on locked memory.
     pub needs_registration: bool,
-    /// `rdmc push --offload` is used over it.
+    /// Supports `rdmc push --offload`.
     pub can_offload: bool,
 }
 
@@ -127,7 +127,7 @@ pub struct Limits {
     /// This process may lock memory beyond its limit (CAP_IPC_LOCK).
     pub may_lock_more: bool,
     pub open_files: Limit,
-    /// What the soft limit of open files can be raised to without privileges.
+    /// The hard limit of open files.
     pub open_files_hard: Limit,
 }
 
@@ -136,10 +136,10 @@ pub struct Limits {
 pub struct Tcp {
     pub congestion_control: Option<String>,
     pub congestion_controls: Vec<String>,
-    /// What buffers grow to by themselves.
+    /// The limits of automatic tuning.
     pub receive_buffer_bytes_max: Option<u64>,
     pub send_buffer_bytes_max: Option<u64>,
-    /// What programs may ask for.
+    /// The limits of buffers that programs set.
     pub receive_buffer_bytes_askable: Option<u64>,
     pub send_buffer_bytes_askable: Option<u64>,
 }

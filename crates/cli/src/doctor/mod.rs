@@ -1,11 +1,11 @@
-//! `rdmc doctor`: what this machine has, what rdmc would use, and what to mend.
+//! `rdmc doctor`: the state of this machine, the fabric that rdmc would use, and problems with their fixes.
 
 use std::io::Write;
 
 use clap::Parser;
 
 use crate::{
-    failure::{Exit, Failure, say},
+    failure::{Exit, Failure, print_message},
     output,
 };
 
@@ -20,28 +20,28 @@ pub use gather::gather as this_machine;
 pub use machine::Machine;
 use report::Report;
 
-/// Show what this machine has for rdmc, and what to mend
+/// Show what this machine has for rdmc, and problems with their fixes
 ///
-/// Looks at network interfaces, RDMA devices, libfabric, and limits, and says which fabric `rdmc push` would choose here
-/// and why. Changes nothing.
+/// Reads the state of network interfaces, RDMA devices, libfabric and limits, and prints which fabric `rdmc push` would
+/// choose here and why. Changes nothing.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Exit codes: 0 rdmc works here (there may be warnings), 1 something stops it,\n\
-    4 nothing does, but the report could not be written.\n\n\
+    after_help = "Exit codes: 0 rdmc works here (there may be warnings), 1 there is a problem that prevents it,\n\
+    4 there is none, but the report could not be written.\n\n\
     Examples:\n  rdmc doctor\n  rdmc doctor --json | jq .findings"
 )]
 pub struct Args {
-    /// Write one JSON object instead of text
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
 }
 
-/// Looks, and reports on standard output.
+/// Examines this machine and prints the report.
 ///
-/// Errors: nothing stops rdmc, but the report cannot be written.
+/// Errors: there is no problem, but the report cannot be written.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let report = Report::of(gather::gather());
-    let stops = report.findings.iter().any(|finding| finding.severity == Severity::Problem);
+    let is_problem = report.findings.iter().any(|finding| finding.severity == Severity::Problem);
     let written = output::print(|out| {
         if args.json {
             serde_json::to_writer_pretty(&mut *out, &report)?;
@@ -50,8 +50,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         text::write(&report, out)
     });
     match written {
-        Err(failure) if stops => say(failure),
+        Err(failure) if is_problem => print_message(failure),
         other => other?,
     }
-    Ok(if stops { Exit::Failed } else { Exit::Done })
+    Ok(if is_problem { Exit::Failed } else { Exit::Done })
 }

@@ -1,4 +1,4 @@
-//! What `rdmc doctor` has found.
+//! The report of `rdmc doctor`.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::{
     machine::Machine,
 };
 
-/// All of it.
+/// The JSON document.
 #[derive(Serialize)]
 pub struct Report {
     pub machine: Machine,
@@ -15,7 +15,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// What `--fabric auto` takes if all other hosts have it too.
+/// The choice of `--fabric auto` if all other hosts have the same fabric.
 #[derive(Serialize)]
 pub struct Choice {
     pub automatic: String,

@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as text.
 
 use std::io::{self, Write};
 
@@ -36,7 +36,7 @@ pub fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{:<16} {}: {}", "--fabric auto", report.fabric.automatic, report.fabric.reason)?;
     writeln!(out)?;
     if report.findings.is_empty() {
-        return writeln!(out, "Nothing to mend.");
+        return writeln!(out, "No problems found.");
     }
     for finding in &report.findings {
         let severity = match finding.severity {

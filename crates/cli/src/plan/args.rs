@@ -12,7 +12,7 @@ use super::in_switch;
 #[derive(Debug, clap::Args)]
 #[command(after_help = in_switch::EXAMPLES)]
 pub struct Args {
-    /// How many members the group has, the root included
+    /// Number of members, the root included
     #[arg(
         long,
         value_name = "N",
@@ -21,25 +21,25 @@ pub struct Args {
     )]
     pub members: Option<u32>,
 
-    /// How many blocks the message has
+    /// Number of blocks of the message
     #[arg(long, value_name = "K", required_unless_present_any = ["explain", "in_switch"])]
     pub blocks: Option<u32>,
 
-    /// How blocks travel; chain-of-racks and nested-pipelines need --racks; of in-switch all copies
-    /// are steps, though switches make those of a block of one transmission
+    /// Schedule; chain-of-racks and nested-pipelines need --racks. For in-switch each copy is a step,
+    /// although switches make all copies of a block from one transmission
     /// [default: binomial-pipeline; with --explain: any]
     #[arg(long, value_name = "NAME", value_parser = algorithms())]
     pub algorithm: Option<Algorithm>,
 
-    /// The rank that has the message at the start
+    /// Rank of the sender
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub root: u32,
 
-    /// The size of each rack, in rank order: 4,4,2 puts ranks 0-3, 4-7 and 8-9 in racks of their own
+    /// Size of each rack, in rank order: 4,4,2 puts ranks 0-3, 4-7 and 8-9 into one rack each
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub racks: Option<Vec<u32>>,
 
-    /// Say instead which algorithm and block size `auto` picks for a message of --bytes, and why
+    /// Print instead which algorithm and block size `auto` chooses for a message of --bytes, and why
     #[arg(long, requires = "bytes", conflicts_with_all = ["blocks", "root", "racks", "svg"])]
     pub explain: bool,
 
@@ -47,15 +47,15 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", requires = "explain", value_parser = size::parse)]
     pub bytes: Option<u64>,
 
-    /// Only with this block size
+    /// Consider only this block size
     #[arg(long, value_name = "SIZE", requires = "explain", value_parser = size::parse_block)]
     pub block_size: Option<u64>,
 
-    /// What one link carries, such as 250mbit or 10gbit [default: 10gbit]
+    /// Rate of a link, such as 250mbit or 10gbit [default: 10gbit]
     #[arg(long, value_name = "RATE", requires = "explain", value_parser = size::parse_rate)]
     pub rate: Option<u64>,
 
-    /// What links let through at once above --rate, as token buckets do
+    /// Burst of links limited by a token bucket at --rate
     #[arg(long, value_name = "SIZE", requires = "rate", value_parser = size::parse, default_value = "0")]
     pub burst: u64,
 
@@ -67,7 +67,7 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
-    /// Draw the plan into this SVG file instead of printing the table
+    /// Draw the plan as an SVG file instead of printing the table
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 
@@ -76,7 +76,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Only `--in-switch` does without.
+    /// Optional with `--in-switch` only.
     pub fn members(&self) -> u32 {
         self.members.unwrap_or(1)
     }

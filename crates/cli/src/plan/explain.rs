@@ -1,9 +1,9 @@
-//! `rdmc plan --explain`: what `auto` picks, and what the cost model says of everything else.
+//! `rdmc plan --explain`: the choice of `auto`, and the cost model's prediction for the alternatives.
 
 use std::io::{self, Write};
 
 use plan::{
-    choice::{Choice, Costs, Wish},
+    choice::{Choice, ChoiceRequest, Costs},
     size,
 };
 use rdmc::Fabric;
@@ -17,10 +17,10 @@ use crate::{failure::Failure, output};
 pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(algorithm) = args.algorithm.filter(|algorithm| algorithm.needs_racks()) {
         return Err(Failure::Usage(format!(
-            "{algorithm} depends on the racks, of which the cost model knows nothing"
+            "the cost model has no racks, which {algorithm} needs; leave out --explain"
         )));
     }
-    let wish = Wish {
+    let request = ChoiceRequest {
         members: args.members(),
         message_bytes: args.bytes.unwrap_or(0),
         algorithm: args.algorithm,
@@ -30,32 +30,32 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         None if args.local => Costs::of_one_machine(&Fabric::Tcp, args.members()),
         rate => Costs { burst_bytes: args.burst, ..Costs::of_fabric(&Fabric::Tcp, rate) },
     };
-    let explanation = Explanation { wish, costs };
+    let explanation = Explanation { request, costs };
     output::print(
         |out| if args.json { explanation.write_json(out) } else { explanation.write(out) },
     )
 }
 
 struct Explanation {
-    wish: Wish,
+    request: ChoiceRequest,
     costs: Costs,
 }
 
 impl Explanation {
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let Self { wish, costs } = self;
-        let best = wish.choose(costs);
+        let Self { request, costs } = self;
+        let best = request.choose(costs);
         writeln!(
             out,
             "{} to {} members, links of {}: {}, blocks of {}\n",
-            size::show(wish.message_bytes),
-            wish.members,
+            size::show(request.message_bytes),
+            request.members,
             show_rate(costs.rate_bytes_per_second * 8.0),
             best.algorithm,
             size::show(best.block_bytes),
         )?;
-        self.write_table(out, "algorithms, each with its best block", &wish.compare(costs))?;
-        let blocks = wish.compare_blocks(best.algorithm, costs);
+        self.write_table(out, "algorithms, each with its best block", &request.compare(costs))?;
+        let blocks = request.compare_blocks(best.algorithm, costs);
         if blocks.len() > 1 {
             writeln!(out)?;
             self.write_table(out, &format!("block sizes of {}", best.algorithm), &blocks)?;
@@ -63,19 +63,18 @@ impl Explanation {
         writeln!(
             out,
             "\ntime = (steps + fill) * (max(block / rate, {:.0} us) + {:.0} us) + hops * {:.0} us{}; one copy alone takes {}.\n\
-             The fewest steps that any schedule can have are those of the binomial pipeline; with smaller\n\
-             blocks there are more of them, each with its fixed cost, with larger ones the pipeline takes\n\
-             longer to fill.",
+             No schedule has fewer steps than the binomial pipeline. Smaller blocks mean more steps, each\n\
+             with its fixed cost; larger ones take longer to fill the pipeline.",
             costs.busy_seconds * 1e6,
             costs.gap_seconds * 1e6,
             costs.latency_seconds * 1e6,
-            if costs.burst_bytes > 0 { " - what bursts hide" } else { "" },
+            if costs.burst_bytes > 0 { " - the time that bursts save" } else { "" },
             show_seconds(self.one_copy_seconds()),
         )?;
         if best.algorithm == Algorithm::InSwitch {
             writeln!(
                 out,
-                "Steps of in-switch are block times at the root, whose blocks switches copy."
+                "Steps of in-switch are block times on the root's link; switches copy the blocks."
             )?;
         }
         Ok(())
@@ -103,22 +102,22 @@ impl Explanation {
     }
 
     fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
-        let Self { wish, costs } = self;
-        let best = wish.choose(costs);
+        let Self { request, costs } = self;
+        let best = request.choose(costs);
         let all = |choices: Vec<Choice>| -> Vec<Value> {
             choices.iter().map(|choice| self.to_json(choice)).collect()
         };
         let document = json!({
-            "members": wish.members,
-            "bytes": wish.message_bytes,
+            "members": request.members,
+            "bytes": request.message_bytes,
             "rate_bits_per_second": costs.rate_bytes_per_second * 8.0,
             "busy_seconds": costs.busy_seconds,
             "gap_seconds": costs.gap_seconds,
             "latency_seconds": costs.latency_seconds,
             "burst_bytes": costs.burst_bytes,
             "choice": self.to_json(&best),
-            "algorithms": all(wish.compare(costs)),
-            "blocks": all(wish.compare_blocks(best.algorithm, costs)),
+            "algorithms": all(request.compare(costs)),
+            "blocks": all(request.compare_blocks(best.algorithm, costs)),
         });
         serde_json::to_writer_pretty(&mut *out, &document)?;
         writeln!(out)
@@ -130,14 +129,14 @@ impl Explanation {
             "block_bytes": choice.block_bytes,
             "blocks": choice.blocks,
             "steps": choice.steps,
-            "lower_bound_steps": lower_bound_steps(self.wish.members, choice.blocks),
+            "lower_bound_steps": lower_bound_steps(self.request.members, choice.blocks),
             "seconds": choice.time.as_secs_f64(),
             "of_rate": self.of_rate(choice),
         })
     }
 
     fn one_copy_seconds(&self) -> f64 {
-        self.wish.message_bytes as f64 / self.costs.rate_bytes_per_second
+        self.request.message_bytes as f64 / self.costs.rate_bytes_per_second
     }
 
     fn of_rate(&self, choice: &Choice) -> f64 {

@@ -5,10 +5,10 @@ use schedule::{Algorithm, Schedule};
 use super::args::Args;
 use crate::failure::Failure;
 
-/// More transfers than anybody reads: at this size the table is about a gigabyte.
+/// At this size the table is about a gigabyte.
 const MAX_TRANSFERS: u64 = 50_000_000;
 
-/// A schedule and the number of blocks to plan for.
+/// A schedule and a number of blocks.
 pub struct Plan {
     pub schedule: Schedule,
     pub blocks: u32,
@@ -22,8 +22,8 @@ impl Plan {
         let transfers = u64::from(members - 1) * u64::from(blocks);
         if transfers > MAX_TRANSFERS {
             return Err(Failure::Usage(format!(
-                "this plan has {transfers} transfers, and rdmc plan shows at most {MAX_TRANSFERS}: \
-                 ask for fewer --blocks or --members"
+                "this plan has {transfers} transfers, and rdmc plan shows at most {MAX_TRANSFERS}; \
+                 use fewer --blocks or --members"
             )));
         }
         let schedule = match &args.racks {
@@ -32,7 +32,7 @@ impl Plan {
             }
             None if algorithm.needs_racks() => {
                 return Err(Failure::Usage(format!(
-                    "{algorithm} needs to know the racks: add for example --racks {},{}",
+                    "{algorithm} needs racks; add for example --racks {},{}",
                     members.div_ceil(2),
                     members / 2
                 )));
@@ -47,8 +47,7 @@ impl Plan {
         self.schedule.steps(self.blocks)
     }
 
-    /// Of an in-switch plan: how many blocks pass the root's link where switches copy, while the
-    /// steps count each copy.
+    /// For in-switch: the blocks on the root's link if switches copy, while the steps count each copy.
     pub fn block_times_with_copies(&self) -> Option<u64> {
         let is_in_switch = self.schedule.algorithm() == Algorithm::InSwitch;
         (is_in_switch && self.schedule.members() > 1).then_some(self.blocks.into())
@@ -60,7 +59,7 @@ fn rack_of_each(sizes: &[u32], members: u32) -> Result<Vec<u32>, Failure> {
     let total: u64 = sizes.iter().copied().map(u64::from).sum();
     if total != u64::from(members) {
         return Err(Failure::Usage(format!(
-            "the racks hold {total} members and the group has {members}: the sizes in --racks must add up to --members"
+            "--racks has {total} members and the group {members}; the sizes must add up to --members"
         )));
     }
     Ok((0..)

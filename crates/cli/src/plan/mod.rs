@@ -1,4 +1,4 @@
-//! `rdmc plan`: the schedule of one message, as a table, as JSON or as a picture; or where switches copy it.
+//! `rdmc plan`: the schedule of one message as a table, JSON or SVG; or where switches copy it.
 //!
 //! Nothing is sent. The table and the JSON are streamed: memory grows with the members, not with the transfers.
 

@@ -1,4 +1,4 @@
-//! Prints or draws what was asked for.
+//! Runs `rdmc plan`.
 
 use std::io::{BufWriter, Write};
 
@@ -10,7 +10,7 @@ use crate::{
     output::{self, InUse},
 };
 
-/// Prints or draws the plan.
+/// Prints or draws the requested plan.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.in_switch.are_given() {
         show_in_switch(args)?;

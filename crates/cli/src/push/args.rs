@@ -8,7 +8,7 @@ use rdmc::Fabric;
 
 use crate::{
     hosting::{Hosting, parse_fabric},
-    way::{OrAuto, Way},
+    transfer::{OrAuto, TransferOptions},
 };
 
 const EXAMPLES: &str = "\
@@ -16,40 +16,40 @@ Examples:
   rdmc push model.safetensors --to node[01-16]
       to the same path on 16 hosts, by ssh (rdmc has to be installed there)
   rdmc push image.img --to a,b --dest /srv/images/ --remote-rdmc /opt/rdmc/bin/rdmc
-      into a directory, with an rdmc that is not in the PATH there
+      into a directory, with an rdmc that is not in the hosts' PATH
   rdmc push data.tar --to n[1-4] --dest '/scratch/{host}/data.tar' --launcher 'ip netns exec {host}'
-      with another launcher: anything that runs a command on a host and passes standard input on
+      with another launcher: any command that runs a program on a host and forwards standard input
   rdmc push data.tar --to a:7000,b:7000 --secret-file secret
-      to receivers that were started by `rdmc receive --listen` with the same secret
+      to receivers started by `rdmc receive --listen` with the same secret
   rdmc push data.tar --to a:7000,b:7000 --cert login1.pem --key login1.key --ca ca.pem
-      the same with certificates: `rdmc help receive` has the other end
+      the same with certificates; `rdmc help receive` has the commands at the hosts
   rdmc push data.tar --to a,b --admit 0.0.0.0:7001 --secret-file secret
-      also to receivers that come while it runs: rdmc receive --join ROOT:7001 --secret-file secret --dir DIR
+      also to receivers that join while it runs: rdmc receive --join ROOT:7001 --secret-file secret --dir DIR
   rdmc push model.safetensors --to a:7000,b:7000 --switch tor-a:4790 --cert login1.pem --key login1.key --ca ca.pem
       let switches copy what this machine sends once (`rdmc help switch run`); receivers relay if they cannot
   rdmc push data.tar --local 3
-      to three receivers on this machine, to try it out
+      to three receivers on this machine, as a test
 
-A copy appears under its name only when it is whole, verified and on disk; a file of that name is
-replaced in one step, and one that is the same already is verified and stays. Mode and modification
-time are kept. One push at a time writes a destination, and hosts that would write the same file are
-refused. Hosts that fail are named, and the others go on with what is missing. A host that was lost
-keeps what it has: running the same command again, or --retry, sends it only the rest.
+A copy appears under its name only when it is complete, verified and on disk. It atomically replaces a
+file of that name; an existing file with the same contents is verified and kept. Mode and modification
+time are preserved. Only one push at a time may write a destination; hosts that would write the same
+file are refused. If a host fails, the others continue. A lost host keeps its partial copy: the same
+command again, or --retry, sends it only the rest.
 
-Exit codes, whether or not somebody reads what is printed:
+Exit codes, independent of whether the summary can be printed:
   0    every host has a verified copy
-  1    no host has one; the reasons are named
-  2    the arguments make no sense; nothing was begun
-  3    some hosts have one; the others are named
+  1    no host has one; standard error has the reasons
+  2    invalid arguments; nothing was started
+  3    some hosts have one; standard error names the others
   4    every host has one, but --trace could not be written
-  130  interrupted (SIGINT, SIGTERM, SIGHUP) before every host had one; the hosts that have one, or may
-       have one, are named
+  130  interrupted (SIGINT, SIGTERM, SIGHUP) before every host had one; standard error names the hosts that
+       have one, or may have one
 
-An interrupted push first waits up to 10 s for hosts that publish their copies just then, unless it is
-interrupted again. What the others have received stays for the next push, as after a loss.
+An interrupted push waits up to 10 s for hosts that are publishing their copies, unless it is interrupted
+again. Other hosts keep their partial copies for the next push.
 
-With --json there is one object on standard output in any case. Its exit_code is the same number; error says why
-nothing was sent, or null.";
+With --json standard output has one object in any case. exit_code is the same number; error is the reason why the
+push failed as a whole, or null.";
 
 /// Replicate a file to many hosts
 #[derive(Debug, clap::Args)]
@@ -67,54 +67,54 @@ pub struct Args {
     #[arg(long, value_name = "FILE", group = "where")]
     pub hosts_file: Option<PathBuf>,
 
-    /// N receivers on this machine, named local-1 to local-N
+    /// Start N receivers on this machine, named local-1 to local-N
     #[arg(long, value_name = "N", group = "where", conflicts_with_all = ["to", "hosts_file"],
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub local: Option<u16>,
 
-    /// Path of the copy; {host} stands for the host, and the file's name is added to a path that
-    /// ends with /. Default: the same absolute path, the file's name at receivers that listen, and
+    /// Path of the copies; {host} stands for the host, and the file's name is appended to a path that
+    /// ends with /. Default: the same absolute path; the file's name at receivers that listen;
     /// ./rdmc-local/{host}/NAME with --local
     #[arg(long, value_name = "PATH", value_parser = NonEmptyStringValueParser::new())]
     pub dest: Option<String>,
 
     #[command(flatten)]
-    pub way: Way,
+    pub transfer: TransferOptions,
 
-    /// The size of each rack in the order this machine, first host, second host, ...: 4,4,2 puts
-    /// this machine and the first three hosts in one rack
+    /// Size of each rack, in the order this machine, first host, second host, ...: 4,4,2 puts this
+    /// machine and the first three hosts into one rack
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub racks: Option<Vec<u32>>,
 
-    /// The network that blocks move over: auto (the best that all hosts have), tcp, or a libfabric
-    /// provider: verbs, efa, cxi, shm, sockets, ofi-tcp; with devices of this host as in
-    /// verbs:mlx5_0,mlx5_1. `rdmc doctor` lists what this host has
+    /// Network for blocks: auto (the best that all hosts have), tcp, or a libfabric provider: verbs,
+    /// efa, cxi, shm, sockets, ofi-tcp; optionally with devices of this host, as in
+    /// verbs:mlx5_0,mlx5_1. `rdmc doctor` lists those of this host
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_fabric)]
     pub fabric: OrAuto<Fabric>,
 
-    /// Let the network relay by itself, so that a receiver whose program stands still delays nobody.
-    /// The fabrics sockets (in software) and cxi can; over any other, programs relay, and rdmc says so
+    /// Let the network relay by itself, so that a stopped receiver process does not delay others.
+    /// Supported by the fabrics sockets (in software) and cxi; over others programs relay, with a message
     #[arg(long)]
     pub offload: bool,
 
-    /// How often a host that is lost is started (or called) again, after pauses that grow from a quarter
-    /// of a second to half a minute; also oftener while others still receive. It keeps what it has
+    /// Retry a lost host up to N times, and further while others still receive, with delays that grow
+    /// from 0.25 to 30 seconds. It keeps its partial copy
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub retry: u32,
 
-    /// Where the hosts together come forward slower than this, such as 100mbit, the one that holds the
-    /// others up is set aside, and gets its copy after them
+    /// Defer the host that delays the others while the transfer is below RATE, such as 100mbit; it gets
+    /// its copy after them
     #[arg(long, value_name = "RATE", visible_alias = "drop-slower-than", value_parser = size::parse_rate)]
     pub min_rate: Option<u64>,
 
-    /// The agent at this machine's first switch (`rdmc help switch run`): switches copy what this machine
-    /// sends once, and receivers need not relay; they do if the switches cannot. Takes --cert, --key
-    /// and --ca, and root or RDMA devices at all hosts
+    /// Agent at this machine's first switch (`rdmc help switch run`): switches copy what this machine
+    /// sends once; receivers relay if switches cannot. Needs --cert, --key and --ca, and root or RDMA
+    /// devices at all hosts
     #[arg(long, value_name = "HOST:PORT", requires = "cert")]
     pub switch: Option<String>,
 
-    /// Let receivers in that are not named: wait at this address and port for `rdmc receive --join`.
-    /// They get what there is already from others
+    /// Admit further receivers: listen on this address and port for `rdmc receive --join`. They get
+    /// what others have from those
     #[arg(long, value_name = "IP:PORT", requires = "credentials")]
     pub admit: Option<SocketAddr>,
 
@@ -122,7 +122,7 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
-    /// No progress and no summary; failures are still named on standard error
+    /// Print neither progress nor summary; failures are still printed to standard error
     #[arg(short, long)]
     pub quiet: bool,
 

@@ -1,13 +1,13 @@
 //! `rdmc push`: one file to many hosts.
 
 mod args;
-mod placing;
+mod destinations;
 mod progress;
 mod run;
 pub mod summary;
 mod switches;
 
 pub use args::Args;
-pub use placing::local_hosts;
+pub use destinations::local_hosts;
 pub use progress::Display;
 pub use run::run;

@@ -1,4 +1,4 @@
-//! What a terminal shows while a push runs; nothing where there is no terminal.
+//! Progress of a push on a terminal.
 
 use std::{io::IsTerminal, time::Duration};
 
@@ -7,18 +7,17 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::plain;
 
-/// More bars than this do not fit on a screen.
+/// The most hosts with a bar of their own.
 const HOST_BARS_MAX: usize = 16;
-/// Of a name. With it no line needs more than 45 columns, and what is left is filled or cut off.
+/// The most columns of a name, so that a line needs 45 columns at most; messages are truncated to the rest.
 const NAME_COLUMNS_MAX: usize = 24;
 
-/// One bar for the slowest receiver, which decides when all is done, and one for each host if
-/// they are few. All on standard error.
+/// One bar for the slowest receiver, and one for each host if there are few. On standard error.
 pub struct Display {
     bars: MultiProgress,
     overall: ProgressBar,
     hosts: Vec<HostLine>,
-    /// Of names.
+    /// Columns of the names.
     width: usize,
     bytes: u64,
     title: String,
@@ -27,6 +26,7 @@ pub struct Display {
 struct HostLine {
     bar: Option<ProgressBar>,
     received: u64,
+    /// Whether the overall bar includes it.
     counts: bool,
 }
 
@@ -62,18 +62,18 @@ impl Display {
         HostLine { bar, received: 0, counts: true }
     }
 
-    /// A line for a host that has come by itself.
+    /// Adds a line for a host that has joined.
     fn add_host(&mut self, name: &str) {
         let has_bars = self.hosts.len() < HOST_BARS_MAX;
         self.hosts.push(self.line(name, has_bars));
     }
 
-    /// Words for the push, shown instead of how many receivers it has.
+    /// Sets a title, shown instead of the number of receivers.
     pub fn set_title(&mut self, title: &str) {
         title.clone_into(&mut self.title);
     }
 
-    /// Shows what has happened.
+    /// Shows an event.
     pub fn show(&mut self, event: &PushEvent) {
         match event {
             PushEvent::Host { host, state } => self.show_state(*host, state),
@@ -100,30 +100,30 @@ impl Display {
                 }
                 self.update();
             }
-            PushEvent::SetAside { host, .. } => {
+            PushEvent::Deferred { host, .. } => {
                 if let Some(line) = self.hosts.get_mut(*host) {
                     line.counts = false;
                     if let Some(bar) = &line.bar {
-                        bar.set_message("holds the others up: set aside until they are done");
+                        bar.set_message("delays the others: deferred until they are done");
                     }
                 }
                 self.update();
             }
-            // The summary says so.
+            // Part of the summary.
             PushEvent::FellBack { .. } => {}
             PushEvent::Publishing => self.overall.set_message("writing to disk"),
             PushEvent::Stopping { .. } => self.overall.set_message("ending"),
         }
     }
 
-    /// Takes everything off the screen.
+    /// Clears the display.
     pub fn finish(&self) {
         self.overall.finish_and_clear();
         self.hosts
             .iter()
             .filter_map(|host| host.bar.as_ref())
             .for_each(ProgressBar::finish_and_clear);
-        // Errors cannot be reported better than by the summary that follows.
+        // A broken terminal is no reason to fail.
         let _ = self.bars.clear();
     }
 
@@ -163,7 +163,7 @@ impl HostLine {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // A template that does not parse would be a plain bar instead.
+    // The templates are constants; an invalid one would give the default bar.
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=>-")

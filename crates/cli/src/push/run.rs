@@ -1,13 +1,14 @@
-//! From the arguments to the report of a push.
+//! Runs `rdmc push`.
 
 use std::sync::Arc;
 
 use files::{PushEvent, PushReport, PushSettings, Source};
-use rdmc::{Algorithm, bootstrap::Credentials};
+use rdmc::Algorithm;
+use session::Credentials;
 
-use super::{args::Args, placing, progress::Display, summary, switches};
+use super::{args::Args, destinations, progress::Display, summary, switches};
 use crate::{
-    failure::{Exit, Failure, say},
+    failure::{Exit, Failure, print_message},
     interrupt::Interrupt,
     launch::Launcher,
     output::InUse,
@@ -15,7 +16,7 @@ use crate::{
     replicate::replicate,
 };
 
-/// Replicates, and says how it went.
+/// Replicates and prints the summary.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let interrupt = Interrupt::catch(args.json)?;
     let ready = Ready::of(args)?;
@@ -28,11 +29,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         ready.push(args, recording, &interrupt)
     })?;
     let exit = summary::exit(&report, interrupt.happened()).and(traced);
-    facts.tell(&report, exit, args.json, args.quiet);
+    facts.print(&report, exit, args.json, args.quiet);
     Ok(exit)
 }
 
-/// All that a push is made of, checked as far as this can be done without beginning it.
+/// The parts of a push, checked as far as possible before it starts.
 struct Ready {
     source: Source,
     settings: PushSettings,
@@ -69,7 +70,7 @@ impl Ready {
     ) -> Result<PushReport, Failure> {
         let Self { source, settings, launcher } = self;
         if args.local.is_some() && args.dest.is_none() {
-            placing::make_local_directories(&settings.hosts)?;
+            destinations::make_local_directories(&settings.hosts)?;
         }
         let bytes = source.manifest().bytes;
         let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
@@ -80,8 +81,8 @@ impl Ready {
             if let PushEvent::Stopping { publishing } = event
                 && interrupt.happened()
             {
-                say(format_args!(
-                    "waiting up to 10 s for hosts that publish ({publishing}); interrupt again to end now"
+                print_message(format_args!(
+                    "waiting up to 10 s for {publishing} hosts that are publishing; interrupt again to end now"
                 ));
             }
         });
@@ -92,28 +93,28 @@ impl Ready {
 
 fn settings(args: &Args) -> Result<PushSettings, Failure> {
     let local = args.local.is_some();
-    let mut settings = args.hosting.settings(placing::hosts(args)?, local)?;
-    placing::put_into_racks(&mut settings, args)?;
-    args.way.apply(&mut settings);
+    let mut settings = args.hosting.settings(destinations::hosts(args)?, local)?;
+    destinations::put_into_racks(&mut settings, args)?;
+    args.transfer.apply(&mut settings);
     settings.fabric = args.fabric.0.clone();
     settings.offload = args.offload;
     settings.retries = args.retry;
     settings.rate_min = args.min_rate.map(|bits| bits / 8);
-    settings.admission = placing::admission(args)?;
+    settings.admission = destinations::admission(args)?;
     if let Some(agent) = &args.switch {
         let Some(Credentials::Certificates(certificates)) = &settings.credentials else {
-            return Err(Failure::Usage("--switch takes --cert, --key and --ca".into()));
+            return Err(Failure::Usage("--switch needs --cert, --key and --ca".into()));
         };
         settings.switches = switches::ask(agent, certificates)?;
         let algorithm = *settings.algorithm.get_or_insert(Algorithm::InSwitch);
         if algorithm != Algorithm::InSwitch {
-            let what = format!("--switch is for --algorithm in-switch (or auto), not {algorithm}");
+            let what = format!("--switch needs --algorithm in-switch or auto, not {algorithm}");
             return Err(Failure::Usage(what));
         }
     }
-    if args.way.is_in_switch() && !settings.switches.is_some() {
+    if args.transfer.is_in_switch() && !settings.switches.is_some() {
         return Err(Failure::Usage(
-            "--algorithm in-switch needs the agent of a switch that copies: --switch HOST:PORT; with \
+            "--algorithm in-switch needs the agent of a switch that copies (--switch HOST:PORT); with \
              --algorithm auto the receivers relay"
                 .into(),
         ));

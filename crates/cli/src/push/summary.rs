@@ -1,4 +1,4 @@
-//! How a push went, for people and for programs.
+//! The summary of a push, as text and as JSON.
 
 use std::{
     borrow::Cow,
@@ -13,14 +13,14 @@ use rdmc::Offload;
 use serde::Serialize;
 
 use crate::{
-    failure::{Exit, say},
+    failure::{Exit, print_message},
     output,
 };
 
-/// So many hosts are named in a line; more are counted.
+/// The most hosts that are named in a line; more are counted.
 const NAMES_MAX: usize = 4;
 
-/// What is known of a push before it runs.
+/// The file of a push.
 pub struct Facts {
     file: PathBuf,
     bytes: u64,
@@ -31,23 +31,23 @@ struct Summary<'a> {
     file: Cow<'a, str>,
     bytes: u64,
     exit_code: Exit,
-    /// How blocks travelled in the last group, if there was one.
+    /// Of the last group, if there was one.
     algorithm: Option<&'a str>,
     block_bytes: Option<u64>,
     /// Of the last group, this machine included.
     members: usize,
-    /// The network that blocks moved over.
+    /// The network of the blocks.
     fabric: Option<String>,
-    /// Where it was asked for: `used`, or `unavailable: ` and why.
+    /// If requested: `used`, or `unavailable: ` and the reason.
     offload: Option<String>,
-    /// Why receivers relayed, where switches were to copy.
+    /// Why receivers relayed instead of switches.
     fell_back: Option<&'a str>,
     /// From the start of sending until the last receiver had all bytes.
     seconds: Option<f64>,
     bandwidth_bytes_per_second: Option<f64>,
-    /// With starting receivers, verifying and writing to disk.
+    /// Including start, verification and writing to disk.
     total_seconds: f64,
-    /// The most memory that this process had resident.
+    /// Of this process.
     peak_resident_bytes: Option<u64>,
     error: Option<String>,
     hosts: Vec<HostSummary<'a>>,
@@ -56,20 +56,19 @@ struct Summary<'a> {
 #[derive(Serialize)]
 struct HostSummary<'a> {
     host: &'a str,
-    /// `published`, `failed`, or `unknown`: it was told to publish its copy, and has not said whether
-    /// it has.
+    /// `published`, `failed`, or `unknown`: it was told to publish its copy and did not confirm.
     state: &'static str,
     seconds: Option<f64>,
     error: Option<&'a str>,
-    /// What was there of an earlier session or in a file of that name, and was not sent.
+    /// Bytes of an earlier session, or of a file of that name, that were not sent.
     resumed_bytes: u64,
-    /// The whole copy was there under its name; it was verified, and is the file that it was.
+    /// The complete copy existed under its name; it was verified and kept.
     was_there: bool,
-    /// What was sent although it was there, after other hosts were lost.
+    /// Bytes that were sent again after other hosts were lost.
     repeated_bytes: u64,
-    /// How fast the others were when it was set aside because it held them up.
-    set_aside_at_bytes_per_second: Option<u64>,
-    /// Its share in what held its last group up; 1 for all members together, the root included.
+    /// If it was deferred: the rate of its group then.
+    deferred_at_bytes_per_second: Option<u64>,
+    /// Its share in the delay of its last group; 1 for all members together, the root included.
     waiting_share: Option<f64>,
     peak_resident_bytes: Option<u64>,
 }
@@ -79,27 +78,26 @@ impl Facts {
         Self { file: file.to_owned(), bytes }
     }
 
-    /// The failures to standard error, and the summary to standard output, as JSON or in words (unless
-    /// `quiet`). Neither needs to be read by anybody.
-    pub fn tell(&self, report: &PushReport, exit: Exit, json: bool, quiet: bool) {
+    /// Prints failures to standard error, and the summary to standard output, as JSON or as text (unless `quiet`).
+    /// Output errors do not change the exit code.
+    pub fn print(&self, report: &PushReport, exit: Exit, json: bool, quiet: bool) {
         if !json && !quiet {
             remarks(report);
         }
         match &report.error {
-            // What all have in common is said once.
+            // The reason of all hosts is printed once.
             Some(error) => {
                 if !matches!(error, PushError::Cancelled) {
-                    say(error);
+                    print_message(error);
                 }
-                report.hosts.iter().for_each(say_what_is_there);
+                report.hosts.iter().for_each(print_copy_state);
             }
-            None => {
-                failures(report).for_each(|(host, reason)| say(format_args!("{host}: {reason}")))
-            }
+            None => failures(report)
+                .for_each(|(host, reason)| print_message(format_args!("{host}: {reason}"))),
         }
         if exit == Exit::Interrupted {
             let (published, all) = (report.published(), report.hosts.len());
-            say(format_args!("interrupted; {published} of {all} hosts have a copy"));
+            print_message(format_args!("interrupted; {published} of {all} hosts have a copy"));
         }
         let written = output::print(|out| {
             if json {
@@ -109,14 +107,14 @@ impl Facts {
             if quiet || report.published() == 0 {
                 return Ok(());
             }
-            writeln!(out, "{}", self.words(report))
+            writeln!(out, "{}", self.text(report))
         });
         if let Err(failure) = written {
-            say(failure);
+            print_message(failure);
         }
     }
 
-    fn words(&self, report: &PushReport) -> String {
+    fn text(&self, report: &PushReport) -> String {
         let (published, all) = (report.published(), report.hosts.len());
         let hosts = match all {
             1 => "1 host".to_owned(),
@@ -126,32 +124,31 @@ impl Facts {
         let there = were_there(report);
         if there.len() == published {
             let (size, total) = (size::show(self.bytes), seconds(report.total));
-            return format!("{size} were there already at {hosts}; verified after {total}");
+            return format!("{size} existed already at {hosts}; verified in {total}");
         }
-        let mut words = format!("{} to {hosts}", size::show(self.bytes));
+        let mut text = format!("{} to {hosts}", size::show(self.bytes));
         if let Some(time) = report.replication {
-            words += &format!(" in {}", seconds(time));
+            text += &format!(" in {}", seconds(time));
             if let Some(bandwidth) = bandwidth(self.bytes, time) {
-                words += &format!(" ({}/s each)", size::show(bandwidth as u64));
+                text += &format!(" ({}/s each)", size::show(bandwidth as u64));
             }
         }
         let in_part = report.hosts.iter().filter(|host| !host.was_there);
         let resumed: u64 = in_part.map(|host| host.resumed_bytes).sum();
         if resumed > 0 {
-            words += &format!(", {} of which were there already", size::show(resumed));
+            text += &format!(", {} of which existed already", size::show(resumed));
         }
         match &there[..] {
             [] => {}
             few if few.len() <= NAMES_MAX => {
-                words += &format!(", {} had it already", few.join(", "))
+                text += &format!(", {} had it already", few.join(", "))
             }
-            many => words += &format!(", {} hosts had it already", many.len()),
+            many => text += &format!(", {} hosts had it already", many.len()),
         }
         if report.offload == Some(Offload::Used) {
-            words += ", relayed by the network";
+            text += ", relayed by the network";
         }
-        let total = seconds(report.total);
-        format!("{words}; verified and on disk after {total} in all")
+        format!("{text}; verified and on disk after {}", seconds(report.total))
     }
 
     fn summary<'a>(&'a self, report: &'a PushReport, exit: Exit) -> Summary<'a> {
@@ -180,12 +177,12 @@ impl Facts {
     }
 }
 
-/// After a push that has ended early: that a host has a copy all the same, or may have one.
-fn say_what_is_there(host: &HostReport) {
+/// After a push that ended early: reports that a host has a copy, or may have one.
+fn print_copy_state(host: &HostReport) {
     match &host.state {
-        HostState::Published => say(format_args!("{}: has its copy", host.name)),
+        HostState::Published => print_message(format_args!("{}: has its copy", host.name)),
         HostState::Unknown(reason) => {
-            say(format_args!("{}: not known whether it has its copy: {reason}", host.name));
+            print_message(format_args!("{}: unknown whether it has its copy: {reason}", host.name));
         }
         _ => {}
     }
@@ -205,18 +202,18 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
         resumed_bytes: host.resumed_bytes,
         was_there: host.was_there,
         repeated_bytes: host.repeated_bytes,
-        set_aside_at_bytes_per_second: host.set_aside,
+        deferred_at_bytes_per_second: host.deferred_at,
         waiting_share: host.waiting_share,
         peak_resident_bytes: host.peak_resident_bytes,
     }
 }
 
-/// Hosts that had the copy before.
+/// Hosts that had the copy already.
 fn were_there(report: &PushReport) -> Vec<&str> {
     report.hosts.iter().filter(|host| host.was_there).map(|host| host.name.as_str()).collect()
 }
 
-/// Hosts that are not known to have a copy, and why.
+/// Hosts without a confirmed copy, with the reasons.
 pub fn failures(report: &PushReport) -> impl Iterator<Item = (&str, &str)> {
     report.hosts.iter().filter_map(|host| match &host.state {
         HostState::Failed(reason) | HostState::Unknown(reason) => {
@@ -226,26 +223,26 @@ pub fn failures(report: &PushReport) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// What people should know beside the summary.
+/// Messages beside the summary.
 fn remarks(report: &PushReport) {
     if let Some(Offload::Unavailable(reason)) = report.offload {
-        say(format_args!("went on without --offload: {reason}"));
+        print_message(format_args!("continued without --offload: {reason}"));
     }
     if let Some(reason) = &report.fell_back {
-        say(format_args!("receivers relayed, since switches could not copy: {reason}"));
+        print_message(format_args!("receivers relayed because switches could not copy: {reason}"));
     }
     for host in &report.hosts {
-        if let Some(rate) = host.set_aside {
+        if let Some(rate) = host.deferred_at {
             let rate = size::show(rate);
-            say(format_args!(
-                "{} held the others up ({rate}/s) and was set aside until they were done",
+            print_message(format_args!(
+                "{} delayed the others ({rate}/s) and was deferred until they were done",
                 host.name
             ));
         }
     }
 }
 
-/// What has happened to hosts decides.
+/// The exit code, by the states of the hosts.
 pub fn exit(report: &PushReport, is_interrupted: bool) -> Exit {
     match report.published() {
         published if published == report.hosts.len() => Exit::Done,
@@ -257,13 +254,13 @@ pub fn exit(report: &PushReport, is_interrupted: bool) -> Exit {
     }
 }
 
-/// A time with the digits that matter.
+/// A time in seconds with one or two decimals.
 pub fn seconds(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 10.0 { format!("{seconds:.2} s") } else { format!("{seconds:.1} s") }
 }
 
-/// Bytes per second at each receiver; none for an empty file, of which there is no telling.
+/// Bytes per second at each receiver; none for an empty file.
 pub fn bandwidth(bytes: u64, time: Duration) -> Option<f64> {
     let seconds = time.as_secs_f64();
     (bytes > 0 && seconds > 0.0).then(|| bytes as f64 / seconds)

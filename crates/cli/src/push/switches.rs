@@ -1,11 +1,11 @@
-//! The switches that `--switch` asks to copy.
+//! `--switch`: access to switches that copy.
 
 use files::SwitchControl;
-use rdmc::bootstrap::Certificates;
+use session::Certificates;
 
 use crate::failure::Failure;
 
-/// Those that this agent knows of.
+/// Connects to this agent.
 #[cfg(feature = "switch")]
 pub fn ask(agent: &str, certificates: &Certificates) -> Result<SwitchControl, Failure> {
     let switches = control::AgentSwitches::start(agent, certificates);

@@ -1,4 +1,4 @@
-//! `rdmc switch show`, `groups`, `counters` and `plan`: what an agent says.
+//! `rdmc switch show`, `groups`, `counters` and `plan`: queries to an agent.
 
 use std::{
     io::{self, Write},
@@ -13,10 +13,10 @@ use serde::Serialize;
 use super::{setup, text};
 use crate::{credentials::CredentialFiles, failure::Failure, output};
 
-/// Whom to ask, and how to show it.
+/// Options of a query.
 #[derive(Debug, clap::Args)]
 pub struct Asked {
-    /// The agent of a switch
+    /// Agent of a switch
     #[arg(value_name = "HOST:PORT")]
     agent: String,
 
@@ -29,7 +29,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Asks, and writes the answer to standard output.
+    /// Sends a query and prints the answer.
     fn answer<A: Serialize>(
         &self,
         ask: impl AsyncFnOnce(Agent) -> Result<A, ControlError>,
@@ -44,7 +44,7 @@ impl Asked {
     }
 }
 
-/// Writes an answer to standard output.
+/// Prints an answer.
 pub fn write<A: Serialize>(
     answer: &A,
     json: bool,
@@ -59,7 +59,7 @@ pub fn write<A: Serialize>(
     })
 }
 
-/// Show a switch: its ports, and what is behind them
+/// Show a switch: its ports, and the agents behind them
 #[derive(Debug, clap::Args)]
 pub struct Show {
     #[command(flatten)]
@@ -72,7 +72,7 @@ impl Show {
     }
 }
 
-/// Show a switch's groups: who copies what for whom, and how far the receivers are
+/// Show a switch's groups: the copies for each, and the progress of receivers
 #[derive(Debug, clap::Args)]
 pub struct Groups {
     #[command(flatten)]
@@ -86,7 +86,7 @@ impl Groups {
     }
 }
 
-/// Show what a switch has counted
+/// Show a switch's counters
 #[derive(Debug, clap::Args)]
 pub struct Counters {
     #[command(flatten)]
@@ -100,9 +100,9 @@ impl Counters {
     }
 }
 
-/// Show where the paths of a group would part, by the switches' own routes; nothing changes
+/// Show where switches would copy for a group, by their own routes; changes nothing
 ///
-/// Ask the sender's first switch. `rdmc plan --in-switch` does the same for a network on paper.
+/// Send it to the sender's first switch. `rdmc plan --in-switch` does the same for a described topology.
 #[derive(Debug, clap::Args)]
 pub struct Plan {
     #[command(flatten)]
@@ -112,13 +112,13 @@ pub struct Plan {
     #[arg(long, value_name = "IP")]
     sender: IpAddr,
 
-    /// The receivers' addresses; with their Ethernet addresses where bridges without addresses have to find
-    /// them (10.0.0.2=02:00:00:00:00:02)
+    /// The receivers' addresses; with Ethernet addresses for bridges that have no IP address
+    /// (10.0.0.2=02:00:00:00:00:02)
     #[arg(long, value_name = "IP[=MAC],...", required = true, value_delimiter = ',')]
     receivers: Vec<Receiver>,
 }
 
-/// A receiver, as people write it.
+/// An argument of `--receivers`.
 #[derive(Clone, Copy, Debug)]
 struct Receiver {
     address: IpAddr,

@@ -1,15 +1,15 @@
-//! `rdmc switch detach`: takes the program off a switch.
+//! `rdmc switch detach`: removes the program from a switch.
 
 use std::path::PathBuf;
 
 use data_plane::KernelPlane;
 
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print_message};
 
-/// Take the program off this switch's ports, and forget its groups (needs root; end the agent before)
+/// Remove the program from this switch's ports, and its groups (needs what `run` needs; end the agent first)
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The ports, as the agent had them
+    /// The ports, as given to the agent
     #[arg(long, value_name = "NAME,...", required = true, value_delimiter = ',')]
     ports: Vec<String>,
 
@@ -18,25 +18,25 @@ pub struct Args {
     pin: PathBuf,
 }
 
-/// Forgets all.
+/// Removes the program and all groups.
 pub fn run(args: &Args) -> Result<(), Failure> {
     if !args.pin.is_dir() {
         let pin = args.pin.display();
         return Err(Failure::Failed(format!(
-            "{pin}: no agent has left anything there (see --pin)"
+            "{pin} does not exist: no agent has run here, or with another --pin"
         )));
     }
     let mut plane = KernelPlane::open(&args.pin).map_err(Failure::because)?;
     let mut failed = Vec::new();
     for port in &args.ports {
-        // The others all the same.
+        // Continues with the other ports.
         if let Err(error) = plane.detach(port) {
             failed.push(error.to_string());
         }
     }
     plane.unpin().map_err(Failure::because)?;
     if failed.is_empty() {
-        say(format_args!("{}: as before", args.ports.join(", ")));
+        print_message(format_args!("{}: program removed", args.ports.join(", ")));
         return Ok(());
     }
     Err(Failure::Failed(failed.join("\n")))

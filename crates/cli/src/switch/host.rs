@@ -1,4 +1,4 @@
-//! `rdmc switch host`: what the daemon of this host has.
+//! `rdmc switch host`: the state of this host's daemon.
 
 use std::{io, path::PathBuf};
 
@@ -7,7 +7,7 @@ use control::host::client::Host;
 use super::{ask, setup, text};
 use crate::failure::Failure;
 
-/// Show this host's daemon: the groups that applications send to, and who listens
+/// Show this host's daemon: the groups that applications send to, and listening services
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The Unix socket of `rdmc switch join`

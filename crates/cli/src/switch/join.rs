@@ -11,7 +11,7 @@ use host::DaemonSettings;
 use super::setup;
 use crate::{
     credentials::CredentialFiles,
-    failure::{Failure, say},
+    failure::{Failure, print_message},
     interrupt::Interrupt,
     logging,
 };
@@ -23,40 +23,40 @@ const EXAMPLES: &str = "\
 Example, at a host whose first switch is tor-a:
   rdmc switch join --listen 10.0.0.1:4789 --switch tor-a:4790 --cert host.pem --key host.key --ca ca.pem
 
-Applications of this host make groups, and listen for others', over the socket. Who may connect to it may do so
-as this host: by itself only the daemon's own user, with --socket-mode 660 also the socket's group.
-The certificate has to be for the names and addresses by which other daemons call this one, and for those that
-its applications send from and receive at (subjectAltName).";
+Applications on this host create groups, and listen for others', over the socket. Its permissions decide who may
+act for this host: by default the daemon's user, with --socket-mode 660 also the socket's group.
+The certificate must be for the names and addresses by which other daemons connect to this one, and for those of
+its applications (subjectAltName).";
 
-/// Let this host's applications make groups that switches copy
+/// Let this host's applications create groups that switches copy
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Where other hosts' daemons call (port 0 takes a free one, and says which)
+    /// Listen for other hosts' daemons on this address (port 0 takes a free one and prints it)
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
 
-    /// The agent at this host's first switch (`rdmc switch run`)
+    /// Agent at this host's first switch (`rdmc switch run`)
     #[arg(long, value_name = "HOST:PORT")]
     switch: String,
 
-    /// Where applications of this host call: a Unix socket
+    /// Unix socket for applications on this host
     #[arg(long, value_name = "PATH", default_value = setup::SOCKET)]
     socket: PathBuf,
 
-    /// Who may call there: permissions of that file, in octal digits
+    /// Permissions of the socket, in octal digits
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
     socket_mode: u32,
 
     #[command(flatten)]
     credentials: CredentialFiles,
 
-    /// Which daemons may ask for members of any sender's groups, and be members at any address: a name
-    /// that their certificate is for; may be given several times. Others may for their own addresses
+    /// Daemons, by a name of their certificate, that may request members for any sender's groups and be
+    /// members at any address; may be given several times. Others may for their own addresses only
     #[arg(long, value_name = "NAME")]
     trust: Vec<String>,
 
-    /// Say on standard error what happens (or choose by RUST_LOG)
+    /// Log to stderr (or choose the level with RUST_LOG)
     #[arg(short, long)]
     verbose: bool,
 }
@@ -83,12 +83,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let served = setup::runtime()?.block_on(async {
         let prepared = host::prepare(&settings, &certificates)?;
         let socket = args.socket.display();
-        say(format_args!("host daemon at {address}, applications at {socket}"));
+        print_message(format_args!("host daemon at {address}, applications at {socket}"));
         let stopped = setup::until(|| stop.load(Ordering::Relaxed));
         host::serve(prepared, listener, stopped).await
     });
     if served.is_ok() {
-        say("ended; its groups are out of the switches");
+        print_message("ended; its groups were removed from the switches");
     }
     served.map_err(Failure::because)
 }

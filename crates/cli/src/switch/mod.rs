@@ -14,7 +14,7 @@ use crate::failure::{Exit, Failure};
 
 /// Let switches copy for groups, instead of receivers that relay
 ///
-/// An agent runs at each Linux switch that copies. Hosts ask it for groups; it is asked here what it does.
+/// An agent runs at each Linux switch that copies. Hosts request groups from it; these commands also show its state.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -34,7 +34,7 @@ enum Command {
 }
 
 impl Args {
-    /// Whether the answer is to be a JSON object.
+    /// Whether the result is printed as one JSON object.
     pub fn is_json(&self) -> bool {
         match &self.command {
             Command::Host(args) => args.json,
@@ -47,7 +47,7 @@ impl Args {
     }
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.command {
         Command::Run(args) => run::run(args),

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use agent::{AgentSettings, Next, Plane};
+use agent::{AgentSettings, NextAgent, Plane};
 use clap::ValueEnum;
 use data_plane::{Groups, KernelPlane, UserspacePlane};
 use rustix::system::uname;
@@ -19,28 +19,28 @@ use rustix::system::uname;
 use super::setup;
 use crate::{
     credentials::CredentialFiles,
-    failure::{Failure, say},
+    failure::{Failure, print_message},
     interrupt::Interrupt,
     logging,
 };
 
-/// Where the program's maps are, unless something else is said.
+/// The default directory of the program's maps.
 pub const DIRECTORY: &str = "/sys/fs/bpf/rdmc";
 
 const EXAMPLES: &str = "\
-Example, for a top-of-rack switch with two hosts, and a spine behind swp3 that copies, too:
+Example, for a top-of-rack switch with two hosts, and a spine behind swp3 that copies as well:
   rdmc switch run --ports swp1,swp2,swp3 --next swp3=spine:4790 --listen 0.0.0.0:4790 \\
       --cert tor-a.pem --key tor-a.key --ca ca.pem --trust spine
 
-Where spines only forward, say which hosts are behind which other switch that copies:
+If spines only forward, name the switch that copies for remote addresses:
   rdmc switch run --ports swp1,swp2,swp3 --next 10.2.0.0/16=tor-b:4790 ...
 
-The kernel forwards as before, by its bridges and routes; the agent follows them. The groups are in the kernel:
-they go on when the agent ends, and when it starts again. `rdmc switch detach` ends them.
-A host may ask for groups that it sends to: its certificate has to be for the address that it sends from
-(subjectAltName). Who may ask for any group, such as agents of other switches, is said by --trust.";
+The kernel forwards as before, by its bridges and routes, which the agent follows. Groups are kept in the kernel:
+they continue when the agent ends or restarts. `rdmc switch detach` removes them.
+A host may request groups that it sends to: its certificate must be for the address that it sends from
+(subjectAltName). --trust names those that may request any group, such as agents of other switches.";
 
-/// Serve groups at this switch (needs root)
+/// Serve groups at this switch (needs root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN)
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -48,45 +48,45 @@ pub struct Args {
     #[arg(long, value_name = "NAME,...", required = true, value_delimiter = ',')]
     ports: Vec<String>,
 
-    /// Where to be asked (port 0 takes a free one, and says which)
+    /// Listen for requests on this address (port 0 takes a free one and prints it)
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
 
-    /// What copies: a program in the kernel, beside its bridges and routes; or a bridge in userspace, whose
-    /// ports have to be free of addresses and of other bridges
+    /// Data plane: a program in the kernel, beside its bridges and routes; or a bridge in userspace, whose
+    /// ports must have no addresses and no other bridge
     #[arg(long, value_enum, default_value = "kernel")]
     plane: PlaneKind,
 
-    /// What the switch is called [default: its host name]
+    /// Name of the switch [default: its host name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// An agent behind this switch: behind one of its ports (swp3=spine:4790), or on the way to these
-    /// addresses (10.2.0.0/16=tor-b:4790); may be given several times
+    /// Another agent: behind a port (swp3=spine:4790), or on the path to these addresses
+    /// (10.2.0.0/16=tor-b:4790); may be given several times
     #[arg(long, value_name = "WHERE=HOST:PORT")]
-    next: Vec<Next>,
+    next: Vec<NextAgent>,
 
-    /// Who may ask for groups of any sender: a name that its certificate is for; may be given
+    /// Peers, by a name of their certificate, that may request groups of any sender; may be given
     /// several times
     #[arg(long, value_name = "NAME")]
     trust: Vec<String>,
 
-    /// Groups of which nothing is heard for so many seconds are forgotten
+    /// Remove groups without packets or requests for this time
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(2..=3600))]
     stale_after: u64,
 
-    /// Groups that there may be of one sending host
+    /// The most groups of one sending host
     #[arg(long, value_name = "COUNT", default_value_t = agent::GROUPS_PER_HOST_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     groups_per_host: u32,
 
-    /// Where the kernel keeps the groups: a directory in a BPF file system, one for each switch
+    /// Directory in a BPF file system for the groups, one for each switch
     #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
     pin: PathBuf,
 
     #[command(flatten)]
     credentials: CredentialFiles,
 
-    /// Say on standard error what happens (or choose by RUST_LOG)
+    /// Log to stderr (or choose the level with RUST_LOG)
     #[arg(short, long)]
     verbose: bool,
 }
@@ -123,18 +123,20 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             stop.load(Ordering::Relaxed) || bridge.as_ref().is_some_and(Bridge::is_finished)
         });
         let prepared = agent::prepare(settings, plane, &certificates)?;
-        say(format_args!("switch agent at {address}, ports {}", args.ports.join(", ")));
+        print_message(format_args!("switch agent at {address}, ports {}", args.ports.join(", ")));
         agent::serve(prepared, listener, &certificates, stopped).await
     });
     stop.store(true, Ordering::Relaxed);
     match bridge {
         Some(bridge) => {
             bridge.join()?;
-            say("ended; nothing is forwarded any more");
+            print_message("ended; forwarding has stopped");
         }
         None => {
             let pin = args.pin.display();
-            say(format_args!("ended; groups in {pin} go on (`rdmc switch detach` ends them)"));
+            print_message(format_args!(
+                "ended; groups in {pin} continue (`rdmc switch detach` removes them)"
+            ));
         }
     }
     served.map_err(Failure::because)

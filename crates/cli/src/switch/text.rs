@@ -1,4 +1,4 @@
-//! What agents say, for people.
+//! The reports of agents as text.
 
 use std::{
     io::{self, Write},
@@ -53,15 +53,11 @@ pub fn groups(groups: &[GroupReport], out: &mut impl Write) -> io::Result<()> {
         let merges = if group.is_first { ", answers merged here" } else { "" };
         writeln!(
             out,
-            "{} from queue pair {:#x}{merges}; wanted by {}, last heard {} ago",
+            "{} from queue pair {:#x}{merges}; leased by {}, renewed {} ago",
             key(group.key.as_ref()),
             group.sender_qpn,
-            if group.callers.is_empty() {
-                "nobody".into()
-            } else {
-                plain(&group.callers.join(", "))
-            },
-            duration(group.silent_ms),
+            if group.callers.is_empty() { "none".into() } else { plain(&group.callers.join(", ")) },
+            duration(group.since_renewal_ms),
         )?;
         copies(&group.copies, out)?;
         for member in &group.members {
@@ -87,9 +83,9 @@ pub fn host(host: &HostGroupsReply, out: &mut impl Write) -> io::Result<()> {
     for group in &host.groups {
         writeln!(out, "{} from queue pair {:#x}", key(group.key.as_ref()), group.sender_qpn)?;
         for member in &group.members {
-            let failed = match member.failed.is_empty() {
+            let failed = match member.failure.is_empty() {
                 true => String::new(),
-                false => format!(", no longer a member: {}", plain(&member.failed)),
+                false => format!(", no longer a member: {}", plain(&member.failure)),
             };
             let (address, service) = (plain(&member.address), plain(&member.service));
             writeln!(out, "  {address}: {service} at {}{failed}", plain(&member.daemon))?;
@@ -99,7 +95,7 @@ pub fn host(host: &HostGroupsReply, out: &mut impl Write) -> io::Result<()> {
         }
     }
     if host.services.is_empty() {
-        writeln!(out, "nobody listens")?;
+        writeln!(out, "no listening services")?;
     }
     for service in &host.services {
         let groups = match service.offers {
@@ -111,7 +107,7 @@ pub fn host(host: &HostGroupsReply, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What it has counted.
+/// Its counters.
 pub fn counts(counts: &[Count], out: &mut impl Write) -> io::Result<()> {
     let width = counts.iter().map(|count| count.name.len()).max().unwrap_or_default();
     for Count { name, count } in counts {
@@ -120,7 +116,7 @@ pub fn counts(counts: &[Count], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Where paths would part.
+/// The copies that switches would make.
 pub fn plan(switches: &[PlannedSwitch], out: &mut impl Write) -> io::Result<()> {
     for switch in switches {
         let passes = if switch.copies.is_empty() { ": packets pass as they are" } else { "" };
@@ -148,7 +144,7 @@ fn key(key: Option<&Key>) -> String {
     key.map_or_else(|| "a group without a name".into(), show)
 }
 
-/// To the second, or less if it is less than that.
+/// A duration in one unit.
 fn duration(ms: u64) -> String {
     let duration = Duration::from_millis(ms);
     match ms / 1000 {
@@ -166,12 +162,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hosts_groups_are_shown_with_who_has_left_them() {
+    fn a_hosts_groups_are_shown_with_failed_members() {
         let member = |address: &str, failed: &str| HostMember {
             daemon: format!("{address}:4789"),
             service: "weights".into(),
             address: address.into(),
-            failed: failed.into(),
+            failure: failed.into(),
         };
         let group = HostGroup {
             key: Some(Key { sender: "10.0.0.1".into(), id: 0x80_0001 }),

@@ -1,5 +1,4 @@
 //! Running `rdmc` and looking at what it does.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
     ffi::OsStr,
@@ -13,7 +12,7 @@ use std::{
 };
 
 /// Long enough for a busy machine; a test that needs it has failed.
-pub const PATIENCE: Duration = Duration::from_secs(50);
+pub const TIMEOUT: Duration = Duration::from_secs(50);
 
 pub const RDMC: &str = env!("CARGO_BIN_EXE_rdmc");
 
@@ -113,7 +112,7 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
 pub fn await_that(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(start.elapsed() < TIMEOUT, "waited in vain until {what}");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -192,6 +191,13 @@ pub fn children(process: u32) -> Vec<u32> {
         .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
         .flat_map(|list| list.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<_>>())
         .collect()
+}
+
+/// Whether a process has a thread of this name.
+pub fn has_thread(process: u32, name: &str) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.into_iter().any(|thread| thread.trim() == name)
 }
 
 /// The child that has a file open whose path has this part.

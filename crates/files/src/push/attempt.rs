@@ -1,4 +1,4 @@
-//! One group that replicates a part, from its start until everybody has said how it ended.
+//! One group that replicates a part, from its start until all members have reported its end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,24 +7,21 @@ use std::{
 
 use rdmc::{Algorithm, Error, Failure, FailureKind, Waited};
 
-use super::{pace::Pace, parts::Part};
+use super::{parts::Part, rate::GroupRate};
 use crate::messages::{blamed, join_predicate, predicate};
 
-/// How long survivors of a failed group may take to say so.
-const AFTERMATH: Duration = Duration::from_secs(20);
-/// How long a member that others blame may take to speak for itself, once they all have spoken.
-const LAST_WORD: Duration = Duration::from_secs(2);
+/// How long members of a failed group may take to report.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(20);
+/// The same for blamed members once all others have reported.
+const BLAMED_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// The root has not joined it; until when it may take to.
+    /// The root has not joined yet; with the deadline.
     Joining(Duration),
     Running,
-    /// Members say how it ended for them, until then; those that are blamed may have less time.
-    Failing {
-        until: Duration,
-    },
+    /// Waits for the members' reports; with the deadline.
+    Failing(Duration),
 }
 
 #[derive(Debug)]
@@ -32,33 +29,33 @@ pub(super) struct Attempt {
     pub(super) part: Part,
     algorithm: Algorithm,
     phase: Phase,
-    /// When it began.
+    /// When it started.
     pub(super) since: Duration,
-    pub(super) pace: Pace,
-    /// It was not ended on purpose, so that other groups can take its place.
+    pub(super) rate: GroupRate,
+    /// False if it was aborted to be replaced by other groups.
     pub(super) is_wanted: bool,
-    /// Why it is failing, as far as was known at first.
+    /// The first known reason of its failure.
     reason: Option<String>,
-    /// Failure of the group at the root, or of joining it: who is to blame, and why.
+    /// Failure of the group, or of joining it, at the root: the rank to blame, and the reason.
     own: Option<(Option<u32>, String)>,
-    /// The root knows that switches, or what it takes to use them, are the cause.
+    /// The root's failure shows that switches, or access to them, are the cause.
     is_by_switches: bool,
-    /// Hosts whose group has failed, and whom they blame.
+    /// Hosts that have reported failure, with the rank that each blames.
     reports: BTreeMap<usize, Option<u32>>,
-    /// Hosts that were given up meanwhile, even if they have come back.
+    /// Hosts that were given up meanwhile, even if they have returned.
     lost: BTreeSet<usize>,
 }
 
-/// What is to be done about an attempt that has failed.
+/// The state of a failed attempt.
 pub(super) enum Verdict {
-    /// Wait, until [`Attempt::deadline`] at the latest.
+    /// Reports are missing; wait until [`Attempt::deadline`] at the latest.
     Wait,
-    /// These hosts have said nothing; the rest has.
+    /// Only these hosts have not reported, and they had their time.
     Over { silent: Vec<usize> },
 }
 
 impl Attempt {
-    /// `joining_until`: only where the root is the source, and joins itself.
+    /// `joining_until` applies only if the root is the source.
     pub(super) fn new(
         part: Part,
         algorithm: Algorithm,
@@ -67,17 +64,17 @@ impl Attempt {
     ) -> Self {
         let phase = match part.source {
             None => Phase::Joining(joining_until),
-            // Members that cannot join say so.
+            // Members that cannot join report it.
             Some(_) => Phase::Running,
         };
         let (reports, lost) = (BTreeMap::new(), BTreeSet::new());
-        let pace = Pace::new(now);
+        let rate = GroupRate::new(now);
         Self {
             part,
             algorithm,
             phase,
             since: now,
-            pace,
+            rate,
             is_wanted: true,
             reason: None,
             own: None,
@@ -87,13 +84,13 @@ impl Attempt {
         }
     }
 
-    /// Hosts by rank; the root, where it is the source, stands before them.
+    /// Hosts by rank; without the root, which has rank 0 if it is the source.
     pub(super) fn members(&self) -> impl Iterator<Item = usize> + '_ {
         self.part.source.iter().chain(&self.part.hosts).copied()
     }
 
-    /// Hosts that have received all if it succeeds: one that was given up meanwhile may be back, and
-    /// have less than it had.
+    /// Hosts that have the part if the group succeeds. Not those given up meanwhile: a host that has returned may
+    /// have less than before.
     pub(super) fn receivers_left(&self) -> impl Iterator<Item = usize> + '_ {
         self.part.hosts.iter().copied().filter(|host| !self.lost.contains(host))
     }
@@ -104,11 +101,11 @@ impl Attempt {
         root.into_iter().chain(self.members().map(Some))
     }
 
-    /// What a member has told of its waiting.
-    pub(super) fn heard(&mut self, host: Option<usize>, waited: Vec<Waited>) {
+    /// A member's report of its waits.
+    pub(super) fn set_waited(&mut self, host: Option<usize>, waited: Vec<Waited>) {
         let rank = self.by_rank().position(|member| member == host);
         if let Some(rank) = rank {
-            self.pace.heard(rank as u32, waited);
+            self.rate.set_waited(rank as u32, waited);
         }
     }
 
@@ -125,13 +122,13 @@ impl Attempt {
     }
 
     pub(super) fn is_failing(&self) -> bool {
-        matches!(self.phase, Phase::Failing { .. })
+        matches!(self.phase, Phase::Failing(_))
     }
 
-    /// The group stands, at the root.
-    pub(super) fn stands(&mut self, now: Duration) {
+    /// The root has joined.
+    pub(super) fn start_running(&mut self, now: Duration) {
         self.phase = Phase::Running;
-        self.pace = Pace::new(now);
+        self.rate = GroupRate::new(now);
     }
 
     /// False if it is failing already.
@@ -139,7 +136,7 @@ impl Attempt {
         let begins = !self.is_failing();
         if begins {
             self.reason = Some(reason.to_owned());
-            self.phase = Phase::Failing { until: now + AFTERMATH };
+            self.phase = Phase::Failing(now + REPORT_TIMEOUT);
         }
         begins
     }
@@ -149,14 +146,14 @@ impl Attempt {
         self.algorithm == Algorithm::InSwitch
     }
 
-    /// It has failed, not for anything that a member has done.
+    /// Switches caused its failure.
     pub(super) fn has_failed_by_switches(&self) -> bool {
         self.is_in_switch() && self.is_by_switches
     }
 
     pub(super) fn failed_here(&mut self, failure: &Failure) {
         self.is_by_switches |= failure.kind == FailureKind::Network;
-        // Of a group that the root has given up itself it knows why.
+        // Not for a group that the root has aborted itself.
         if self.reason.is_none() {
             self.own.get_or_insert((blamed(failure), predicate(failure)));
         }
@@ -175,7 +172,7 @@ impl Attempt {
         self.reports.entry(host).or_insert(member);
     }
 
-    /// A host was given up; false if it is not a member.
+    /// Marks a host as given up; false if it is not a member.
     pub(super) fn lose(&mut self, host: usize) -> bool {
         let is_member = self.members().any(|member| member == host);
         is_member && {
@@ -188,26 +185,26 @@ impl Attempt {
         !self.lost.is_empty()
     }
 
-    /// It can say nothing more of this group, or has said all.
+    /// No further report of this host is expected.
     pub(super) fn has_reported(&self, host: usize) -> bool {
         self.reports.contains_key(&host) || self.lost.contains(&host)
     }
 
-    /// It is a member, and the group has not ended for it.
+    /// Whether this host is a member for which the group has not ended.
     pub(super) fn needs(&self, host: usize) -> bool {
         self.members().any(|member| member == host) && !self.has_reported(host)
     }
 
-    /// How many members blame each host. Whoever blames the root is taken to be the one whose
-    /// connection to it is broken, since the others could reach it.
+    /// How many members blame each host. A member that blames the root counts as blaming itself: its
+    /// own connection to the root is broken, since the others reach the root.
     fn votes(&self) -> BTreeMap<usize, usize> {
         let own = self.own.iter().filter_map(|&(member, _)| self.host_of(member?));
-        let told = self.reports.iter().filter_map(|(&reporter, &member)| match member {
+        let reported = self.reports.iter().filter_map(|(&reporter, &member)| match member {
             Some(0) if self.part.source.is_none() => Some(reporter),
             member => self.host_of(member?),
         });
         let mut votes = BTreeMap::new();
-        for host in own.chain(told) {
+        for host in own.chain(reported) {
             *votes.entry(host).or_default() += 1;
         }
         votes
@@ -217,28 +214,28 @@ impl Attempt {
         self.votes().into_iter().max_by_key(|&(_, count)| count).map(|(host, _)| host)
     }
 
-    /// What was known of the failure first.
+    /// The first known reason of the failure.
     pub(super) fn why(&self) -> String {
         let own = self.own.as_ref().map(|(_, detail)| detail);
         own.or(self.reason.as_ref()).cloned().unwrap_or_else(|| "it took too long".into())
     }
 
-    /// When something has to be decided, if nothing is heard before.
+    /// When a decision is due if no report arrives before.
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self.phase {
-            Phase::Joining(until) | Phase::Failing { until } => Some(until),
-            Phase::Running => Some(self.pace.next_look()),
+            Phase::Joining(until) | Phase::Failing(until) => Some(until),
+            Phase::Running => Some(self.rate.next_check()),
         }
     }
 
-    /// While it fails: whether enough has been heard.
+    /// While it fails: whether enough members have reported.
     pub(super) fn judge(&mut self, now: Duration) -> Verdict {
         let silent: Vec<usize> = self.members().filter(|&host| !self.has_reported(host)).collect();
         let votes = self.votes();
         let only_blamed = silent.iter().all(|host| votes.contains_key(host));
-        let Phase::Failing { until } = &mut self.phase else { return Verdict::Wait };
+        let Phase::Failing(until) = &mut self.phase else { return Verdict::Wait };
         if only_blamed {
-            *until = (*until).min(now + LAST_WORD);
+            *until = (*until).min(now + BLAMED_REPORT_TIMEOUT);
         }
         if silent.is_empty() || now >= *until { Verdict::Over { silent } } else { Verdict::Wait }
     }

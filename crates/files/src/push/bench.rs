@@ -1,7 +1,7 @@
-//! Measuring instead of replicating: messages from memory to memory, over the same groups.
+//! Measurements of messages from memory to memory, over the same groups as a push.
 //!
-//! The session is a push without a file: receivers come in the same way, and then join groups, one
-//! measurement after another.
+//! The session is a push without a file: receivers connect in the same way, then join groups for one measurement
+//! after another.
 
 use std::{
     collections::BTreeSet,
@@ -11,19 +11,18 @@ use std::{
 };
 
 use plan::choice::Choice;
-use rdmc::{
-    Algorithm, Application, Error, Fabric, Failure, Group, Memory, Region, bootstrap::Deadline,
-};
+use rdmc::{Algorithm, Application, Fabric, Failure, Group, Incoming, Region};
+use session::Deadline;
 
 pub use crate::messages::MEASURED_BYTES_MAX;
 
 use super::{
-    inbox::{Event, Events, Happening, Input, PushHandle},
+    effects::Effects,
+    inbox::{Event, Events, Input, MeasureEvent, PushHandle},
+    io::new_number,
     prepared::Prepared,
     run::Run,
-    scene::new_number,
     settings::{HostState, PushError, PushEvent, PushSettings},
-    stage::Stage,
 };
 use crate::{
     messages::{Measure, Start, ToReceiver, ToRoot, join_predicate, predicate},
@@ -31,34 +30,32 @@ use crate::{
     system::system,
 };
 
-/// How long a group may take to close when everything has arrived.
+/// How long a group may take to close once all messages have arrived.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long one message may take; a group in which nothing moves at all fails sooner.
+/// How long one message may take; a group without any progress fails sooner.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// What is measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BenchPlan {
-    /// Length of the messages that measure bandwidth, at most [`MEASURED_BYTES_MAX`]; to each
-    /// host alone, and to all.
+    /// Message length for bandwidth, to each host alone and to all; at most [`MEASURED_BYTES_MAX`].
     pub bytes: u64,
-    /// How often each bandwidth is measured, after one message that is not.
+    /// Measurements of each bandwidth, after one message that does not count.
     pub repeats: u32,
-    /// Lengths of the messages that measure latency.
+    /// Message lengths for latency.
     pub latency_bytes: Vec<u64>,
-    /// How often each latency is measured, after one message that is not.
+    /// Measurements of each latency, after one message that does not count.
     pub latency_repeats: u32,
 }
 
-/// What a measurement is of. Hosts are named by their index in [`PushSettings::hosts`].
+/// What a measurement is of. Hosts are identified by their index in [`PushSettings::hosts`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
-    /// Messages to one host; times are from sending until the root hears that all has arrived.
+    /// Messages to one host; time from sending until its confirmation arrives at the root.
     Unicast(usize),
-    /// Messages to all hosts; times are from sending until the root hears so from the last.
+    /// Messages to all hosts; time from sending until the last confirmation arrives at the root.
     Multicast,
-    /// Messages to one host that it sends back when it has them; times are half of the way there
-    /// and back, between applications.
+    /// Messages that one host returns; half of the round trip between applications.
     Latency(usize),
 }
 
@@ -71,13 +68,13 @@ pub struct Measurement {
     pub bytes: u64,
     /// Members of the group, the root included.
     pub members: usize,
-    /// How its blocks travelled.
+    /// Algorithm and block size.
     pub choice: Choice,
-    /// Of each message, in order.
+    /// The time of each message, in order.
     pub times: Vec<Duration>,
 }
 
-/// What a bench tells while it runs.
+/// Events of a running bench.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BenchEvent {
     /// A host is ready, or has failed.
@@ -89,7 +86,7 @@ pub enum BenchEvent {
     },
     /// A measurement starts.
     Measuring {
-        /// What of.
+        /// What is measured.
         subject: Subject,
         /// Length of each message.
         bytes: u64,
@@ -99,46 +96,45 @@ pub enum BenchEvent {
 /// How a bench ended.
 #[derive(Debug)]
 pub struct BenchReport {
-    /// For each host, in the order of [`PushSettings::hosts`], why it has failed, if it has.
+    /// For each host, in the order of [`PushSettings::hosts`]: why it has failed, if it has.
     pub failures: Vec<Option<String>>,
-    /// What was measured, in order.
+    /// All measurements, in order.
     pub measurements: Vec<Measurement>,
-    /// The network that was used; `None` if it did not come so far.
+    /// The network that was used; `None` if none was chosen.
     pub fabric: Option<Fabric>,
-    /// Why it ended early, where one reason covers all.
+    /// Why it ended early, if one reason covers all hosts.
     pub error: Option<PushError>,
 }
 
-/// A bench that is ready to run: it listens for receivers.
+/// A bench that is ready to run and listens for receivers.
 pub struct Bench {
     push: Prepared,
     plan: BenchPlan,
 }
 
 impl Bench {
-    /// Starts to listen for receivers. The destinations of the hosts do not matter.
+    /// Starts to listen for receivers. The hosts' destinations are ignored.
     ///
     /// Errors: a setting is out of range; the system refuses.
     pub fn open(settings: PushSettings, plan: BenchPlan) -> Result<Self, PushError> {
         let longest = plan.latency_bytes.iter().copied().chain([plan.bytes]).max().unwrap_or(0);
         if longest > MEASURED_BYTES_MAX {
-            let what =
-                format!("{longest} bytes are too long; measure {MEASURED_BYTES_MAX} or less");
-            return Err(Error::Setting(what).into());
+            let what = format!("{longest} bytes are too long; use {MEASURED_BYTES_MAX} or less");
+            return Err(PushError::Setting(what));
         }
         if let Some(algorithm) = settings.algorithm.filter(|algorithm| algorithm.needs_racks()) {
-            let what = format!("{algorithm} needs racks, which are not measured");
-            return Err(Error::Setting(what).into());
+            let what = format!("a bench has no racks, which {algorithm} needs");
+            return Err(PushError::Setting(what));
         }
         if settings.algorithm == Some(Algorithm::InSwitch) {
-            let what = "in-switch needs switches, which are not measured".to_owned();
-            return Err(Error::Setting(what).into());
+            let what = "a bench uses no switches, which in-switch needs".to_owned();
+            return Err(PushError::Setting(what));
         }
         settings.check(longest)?;
         Ok(Self { push: Prepared::listen(None, settings)?, plan })
     }
 
-    /// The TCP port that receivers call.
+    /// The TCP port that receivers connect to.
     pub fn control_port(&self) -> u16 {
         self.push.control_port()
     }
@@ -148,8 +144,8 @@ impl Bench {
         self.push.handle()
     }
 
-    /// Measures. Blocks until everything is measured or has failed, and all receivers were told
-    /// to end; `observe` is called on this thread.
+    /// Measures. Blocks until everything is measured or has failed, and all receivers have the last message. Calls
+    /// `observe` on this thread.
     pub fn run(self, observe: &mut dyn FnMut(BenchEvent)) -> BenchReport {
         let observe = std::cell::RefCell::new(observe);
         let mut on_push = |event| {
@@ -163,7 +159,7 @@ impl Bench {
             .bench(&self.plan, &mut measurements, &mut |event| (observe.borrow_mut())(event))
             .err();
         let error = error.and_then(|error| {
-            run.core.stop(&mut run.scene, error);
+            run.core.stop(&mut run.io, error);
             run.core.outcome().err()
         });
         run.end();
@@ -177,14 +173,15 @@ impl Bench {
     }
 }
 
-/// A measurement that is going on.
+/// A running measurement.
 struct Measuring {
     number: u64,
     hosts: Vec<usize>,
     groups: Option<(Group, Option<Group>)>,
     joined: BTreeSet<usize>,
-    /// Hosts that have the message that is on its way, and when the last came in.
+    /// Hosts that have confirmed the current message.
     received: BTreeSet<usize>,
+    /// When the last of them did.
     done_at: Option<Instant>,
     failure: Option<String>,
 }
@@ -195,20 +192,20 @@ impl Measuring {
     }
 
     fn abort(&self, reason: &str) {
-        let groups = self.groups.iter().flat_map(|(there, back)| [Some(there), back.as_ref()]);
+        let groups = self.groups.iter().flat_map(|(out, back)| [Some(out), back.as_ref()]);
         groups.flatten().for_each(|group| group.abort(reason));
     }
 }
 
-/// Why a measurement did not end well.
-enum Trouble {
-    /// The bench cannot go on.
+/// Why a measurement failed.
+enum MeasureError {
+    /// The bench cannot continue.
     Bench(PushError),
-    /// This measurement has failed, for this reason.
+    /// Only this measurement has failed, for this reason.
     Measurement(String),
 }
 
-impl<E: Into<PushError>> From<E> for Trouble {
+impl<E: Into<PushError>> From<E> for MeasureError {
     fn from(error: E) -> Self {
         Self::Bench(error.into())
     }
@@ -251,11 +248,11 @@ impl Run<'_> {
                 Ok(times) => {
                     measurements.push(Measurement { subject, bytes, members, choice, times });
                 }
-                Err(Trouble::Bench(error)) => return Err(error),
-                Err(Trouble::Measurement(why)) => match subject {
+                Err(MeasureError::Bench(error)) => return Err(error),
+                Err(MeasureError::Measurement(why)) => match subject {
                     Subject::Unicast(host) | Subject::Latency(host) => {
                         if self.core.hosts[host].is_ready() {
-                            self.core.fail(&mut self.scene, host, &format!("it {why}"));
+                            self.core.fail(&mut self.io, host, &format!("it {why}"));
                         }
                     }
                     Subject::Multicast => return Err(PushError::Group(why)),
@@ -281,7 +278,7 @@ impl Run<'_> {
         hosts: Vec<usize>,
         bytes: u64,
         repeats: u32,
-    ) -> Result<Vec<Duration>, Trouble> {
+    ) -> Result<Vec<Duration>, MeasureError> {
         let mut measuring = Measuring {
             number: new_number()?,
             hosts,
@@ -295,7 +292,7 @@ impl Run<'_> {
         if outcome.is_err() {
             measuring.abort("the measurement has failed");
             let leave = ToReceiver::Leave { round: measuring.number };
-            measuring.hosts.iter().for_each(|&host| self.scene.tell(host, &leave));
+            measuring.hosts.iter().for_each(|&host| self.io.send_message(host, &leave));
         }
         outcome
     }
@@ -306,14 +303,14 @@ impl Run<'_> {
         subject: Subject,
         bytes: u64,
         repeats: u32,
-    ) -> Result<Vec<Duration>, Trouble> {
+    ) -> Result<Vec<Duration>, MeasureError> {
         let is_latency = matches!(subject, Subject::Latency(_));
         self.start_measuring(measuring, is_latency, bytes)?;
         let joining = self.push.settings.join_timeout();
         self.wait_measuring(measuring, joining, "did not join the group in time", |m| {
             m.groups.is_some() && m.joined.len() == m.hosts.len()
         })?;
-        // The same memory each time, as it is at the receivers.
+        // The same memory each time, as at the receivers.
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let region = Region::from_vec(vec![1; length]);
         let mut times = Vec::new();
@@ -322,7 +319,9 @@ impl Run<'_> {
             measuring.done_at = None;
             let sent_at = Instant::now();
             if let Some((group, _)) = &measuring.groups {
-                group.send(region.clone()).map_err(|e| Trouble::Measurement(e.to_string()))?;
+                group
+                    .try_send(region.clone())
+                    .map_err(|e| MeasureError::Measurement(e.to_string()))?;
             }
             let late = "did not get a message in time";
             self.wait_measuring(measuring, MESSAGE_TIMEOUT, late, |m| m.done_at.is_some())?;
@@ -330,24 +329,24 @@ impl Run<'_> {
             times.push(if is_latency { time / 2 } else { time });
         }
         times.remove(0);
-        if let Some((there, back)) = measuring.groups.take() {
-            for group in [Some(there), back].into_iter().flatten() {
+        if let Some((out, back)) = measuring.groups.take() {
+            for group in [Some(out), back].into_iter().flatten() {
                 let closed = group.close(CLOSE_TIMEOUT);
-                closed.map_err(|error| Trouble::Measurement(error.to_string()))?;
+                closed.map_err(|error| MeasureError::Measurement(error.to_string()))?;
             }
         }
         Ok(times)
     }
 
-    /// Tells the hosts, and joins on a thread that ends by the context's own deadline.
+    /// Starts the groups at the hosts, and joins them on a thread that ends by the context's own deadline.
     fn start_measuring(
         &mut self,
         measuring: &Measuring,
         is_latency: bool,
         bytes: u64,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), MeasureError> {
         let settings = &self.push.settings;
-        let mut addresses = vec![self.core.hosts.own_address(self.scene.address())];
+        let mut addresses = vec![self.core.hosts.own_address(self.io.address())];
         for &host in &measuring.hosts {
             let host = &self.core.hosts[host];
             addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));
@@ -365,51 +364,51 @@ impl Run<'_> {
             block_bytes: choice.block_bytes,
             window_receives: window.receives,
             window_sends: window.sends,
-            // One at a time, so that each has the memory of the one before.
+            // One at a time: all messages use the same memory.
             messages_in_flight: 1,
             offload: settings.offload,
         };
         let back_addresses: Vec<_> = addresses.iter().rev().copied().collect();
         let back_number = new_number()?;
-        let there = |rank| start(measuring.number, rank, addresses.clone(), choice.algorithm);
+        let out = |rank| start(measuring.number, rank, addresses.clone(), choice.algorithm);
         let back = |rank| {
             let back = || start(back_number, rank, back_addresses.clone(), Algorithm::Sequential);
             is_latency.then(back)
         };
         for (rank, &host) in (1..).zip(&measuring.hosts) {
-            let measure = Measure { start: there(rank), bytes, echo: back(0) };
-            self.scene.tell(host, &ToReceiver::Measure(measure));
+            let measure = Measure { start: out(rank), bytes, echo: back(0) };
+            self.io.send_message(host, &ToReceiver::Measure(measure));
         }
-        let (there, back) = (there(0), back(1));
+        let (out, back) = (out(0), back(1));
         let events = self.push.events.clone();
         let number = measuring.number;
         let join = move || {
             let callbacks = |memory| Callbacks { number, memory, events: events.clone() };
             let joined = (|| {
-                let settings = there.group_settings()?;
-                let group = context.create_group(settings, &there.addresses, callbacks(None))?;
+                let settings = out.group_settings()?;
+                let group = context.create_group_with(settings, callbacks(None))?;
                 let Some(back) = back else { return Ok((group, None)) };
                 let length = usize::try_from(bytes).unwrap_or(usize::MAX);
                 let memory = Some(Region::from_vec(vec![1; length]));
                 let settings = back.group_settings()?;
-                let back = context.create_group(settings, &back.addresses, callbacks(memory))?;
+                let back = context.create_group_with(settings, callbacks(memory))?;
                 Ok((group, Some(back)))
             })();
-            let _ = events.send(Input::Measured(number, Happening::Joined(joined)));
+            let _ = events.send(Input::Measured(number, MeasureEvent::Joined(joined)));
         };
         let thread = thread::Builder::new().name("rdmc-join".into()).spawn(join);
         thread.map_err(|error| system("starting a thread", error))?;
         Ok(())
     }
 
-    /// Handles events until `done`; fails with the measurement, or with any of its hosts.
+    /// Handles events until `done`, or until the measurement or one of its hosts fails.
     fn wait_measuring(
         &mut self,
         measuring: &mut Measuring,
         timeout: Duration,
         late: &str,
         done: impl Fn(&Measuring) -> bool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), MeasureError> {
         let deadline = Deadline::after(timeout);
         while !done(measuring) {
             if deadline.left().is_zero() {
@@ -423,7 +422,7 @@ impl Run<'_> {
                 measuring.fail(why);
             }
             if let Some(why) = &measuring.failure {
-                return Err(Trouble::Measurement(why.clone()));
+                return Err(MeasureError::Measurement(why.clone()));
             }
         }
         Ok(())
@@ -431,18 +430,18 @@ impl Run<'_> {
 
     fn note(&mut self, measuring: &mut Measuring, input: Input) -> Result<(), PushError> {
         match input {
-            Input::Measured(number, happening) if number == measuring.number => match happening {
-                Happening::Joined(Ok(groups)) => measuring.groups = Some(groups),
-                Happening::Joined(Err(error)) => measuring.fail(join_predicate(&error)),
-                Happening::Echoed(at) => measuring.done_at = Some(at),
-                Happening::Failed(failure) => measuring.fail(predicate(&failure)),
+            Input::Measured(number, event) if number == measuring.number => match event {
+                MeasureEvent::Joined(Ok(groups)) => measuring.groups = Some(groups),
+                MeasureEvent::Joined(Err(error)) => measuring.fail(join_predicate(&error)),
+                MeasureEvent::Echoed(at) => measuring.done_at = Some(at),
+                MeasureEvent::Failed(failure) => measuring.fail(predicate(&failure)),
             },
-            Input::Event(Event::Said { host, message: ToRoot::Joined { round }, .. })
+            Input::Event(Event::Message { host, message: ToRoot::Joined { round }, .. })
                 if round == measuring.number =>
             {
                 measuring.joined.insert(host);
             }
-            Input::Event(Event::Said { host, message: ToRoot::Received { round }, .. })
+            Input::Event(Event::Message { host, message: ToRoot::Received { round }, .. })
                 if round == measuring.number =>
             {
                 measuring.received.insert(host);
@@ -450,7 +449,7 @@ impl Run<'_> {
                     measuring.done_at = Some(Instant::now());
                 }
             }
-            Input::Event(Event::Said {
+            Input::Event(Event::Message {
                 host,
                 message: ToRoot::RoundFailed { round, detail, .. },
                 ..
@@ -458,7 +457,7 @@ impl Run<'_> {
                 let name = &self.core.hosts[host].plan.name;
                 measuring.fail(format!("failed at {name}: {detail}"));
             }
-            // Of a measurement that is over.
+            // Of an earlier measurement.
             Input::Measured(..) => {}
             Input::Event(event) => self.handle(event)?,
         }
@@ -469,35 +468,35 @@ impl Run<'_> {
 /// The root's callbacks in both groups.
 struct Callbacks {
     number: u64,
-    /// For messages that come back.
+    /// For returned messages.
     memory: Option<Region>,
     events: Events,
 }
 
 impl Callbacks {
-    fn tell(&self, happening: Happening) {
-        // A bench that has ended wants to hear no more.
-        let _ = self.events.send(Input::Measured(self.number, happening));
+    fn send(&self, event: MeasureEvent) {
+        // Fails only if the bench has ended.
+        let _ = self.events.send(Input::Measured(self.number, event));
     }
 }
 
 impl Application for Callbacks {
-    fn incoming(&mut self, _message: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, _message: u64, bytes: u64) -> Incoming {
         match &self.memory {
-            Some(memory) if memory.len() as u64 == bytes => Memory::Region(memory.clone()),
-            _ => Memory::Refuse(format!("{bytes} bytes were not asked for")),
+            Some(memory) if memory.len() as u64 == bytes => Incoming::Into(memory.clone()),
+            _ => Incoming::Refuse(format!("a message of {bytes} bytes was not expected")),
         }
     }
 
     fn received(&mut self, _message: u64) {
         if self.memory.is_some() {
-            self.tell(Happening::Echoed(Instant::now()));
+            self.send(MeasureEvent::Echoed(Instant::now()));
         }
     }
 
     fn complete(&mut self, _message: u64, _region: Region) {}
 
     fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
-        self.tell(Happening::Failed(failure.clone()));
+        self.send(MeasureEvent::Failed(failure.clone()));
     }
 }

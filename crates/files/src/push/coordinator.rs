@@ -1,10 +1,9 @@
-//! What the root decides, as a state machine: it has no thread, no clock and no connection.
+//! The root's decisions, as a state machine without threads, clock and connections.
 //!
-//! Whoever drives it sets [`Coordinator::now`], tells it what has happened, and calls
-//! [`Coordinator::advance`]; what it wants done it asks of a [`Stage`]. A host goes through the
-//! steps of [`Step`], mostly on its own ([`Hosts`]): only starting a fabric and the first groups wait for all.
-//! Whenever no group is under way, and somebody lacks something, groups are made for what is missing
-//! ([`super::parts`]).
+//! The driver sets [`Coordinator::now`], passes events in and calls [`Coordinator::advance`]; operations go out
+//! through [`Effects`]. Each host goes through the steps of [`Step`], mostly on its own ([`Hosts`]): only starting
+//! a fabric and the first groups wait for all. When no group is running and a host lacks data, new groups send
+//! what is missing ([`super::parts`]).
 
 use std::{
     collections::BTreeMap,
@@ -16,15 +15,15 @@ use plan::choice::Choice;
 use rdmc::{Algorithm, Error, Fabric, Failure};
 
 use super::{
-    aftermath::{Aftermath, Blame},
     attempt::{Attempt, Verdict},
+    blame::{Blame, Response},
+    effects::Effects,
     host::{Host, Step},
-    hosts::{Hosts, Said},
+    hosts::{HostEvent, Hosts},
     parts::{Holder, Part, parts},
-    reading::{Reading, Suspicion},
-    regroup::{Slowness, has_latecomer},
+    regroup::{Slowness, has_unserved_host},
     settings::{HostPlan, PushError, PushEvent, PushSettings},
-    stage::Stage,
+    source_digest::{Mismatch, SourceDigest},
 };
 use crate::{
     SourceError,
@@ -32,35 +31,35 @@ use crate::{
     ranges::{RangeList, Ranges},
 };
 
-/// How long hosts that publish may take to say so once the push is to end.
+/// How long a push that ends early waits for hosts that publish.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
-/// Of a host whose copy is not what the root has read, twice.
-const DIFFERS: &str = "its copy differs from the source, which reads as it did before: it was written \
-                       to while it was sent, and its modification time was kept; or that machine's \
-                       memory or network is bad. Run it again";
+/// The reason for a host whose copy differs from a source that gave the same digest twice.
+const DIFFERS: &str = "its copy differs from the source, which has the same digest as before: either it was \
+                       written to during the push and its modification time was kept, or that machine's \
+                       memory or network is faulty. Run the push again";
 
 pub struct Coordinator<'a> {
-    /// In the push's time.
+    /// Since the start of the push.
     pub now: Duration,
     pub(super) settings: &'a PushSettings,
     /// Length of the object.
     bytes: u64,
     pub hosts: Hosts<'a>,
     attempts: BTreeMap<u64, Attempt>,
-    /// Groups have been started: who is not ready yet comes later.
+    /// The first groups have been started; hosts that become ready later get groups of their own.
     has_begun: bool,
-    reading: Reading,
+    source_digest: SourceDigest,
     fabric: Option<Fabric>,
-    /// How often groups were started; those of one round often fail together, of one cause.
+    /// How often groups were started; groups of one round often fail together, for one cause.
     rounds: u32,
     blame: Blame,
-    /// Why members relay although switches were to copy.
+    /// Why members relay instead of switches.
     pub fell_back: Option<String>,
     slowness: Slowness,
     is_publishing: bool,
-    /// Why the push ends early: nothing new is begun, and only hosts that publish are waited for.
+    /// Why the push ends early; then nothing new is started, and only hosts that publish are waited for.
     pub stopped: Option<PushError>,
-    /// Members of the largest group of the last attempt, the root included, and how it travelled.
+    /// Members of the largest group of the last round, the root included.
     pub members: usize,
     pub choice: Option<Choice>,
 }
@@ -75,7 +74,7 @@ impl<'a> Coordinator<'a> {
             hosts: Hosts::new(settings, bytes),
             attempts: BTreeMap::new(),
             has_begun: false,
-            reading: Reading::default(),
+            source_digest: SourceDigest::default(),
             fabric: None,
             rounds: 0,
             blame: Blame::default(),
@@ -93,151 +92,168 @@ impl<'a> Coordinator<'a> {
         self.attempts.is_empty() && !self.hosts.iter().any(Host::is_open)
     }
 
-    /// Whether hosts that the first groups wait for are still on their way to being ready.
+    /// Whether the first groups still wait for hosts.
     pub fn is_gathering(&self) -> bool {
         self.hosts.are_gathering(self.now)
     }
 
-    /// Who is how far, for messages of simulations.
+    /// The state of all hosts and groups, for messages of simulations.
     pub fn describe(&self) -> String {
         let steps: Vec<&Step> = self.hosts.iter().map(|host| &host.step).collect();
         format!("{steps:?} in {:?}", self.attempts)
     }
 
-    /// When [`Coordinator::advance`] has to be called at the latest.
+    /// When [`Coordinator::advance`] must be called at the latest.
     pub fn deadline(&self) -> Option<Duration> {
         let attempts = self.attempts.values().filter_map(Attempt::deadline);
         let unawaited = self.hosts.next_unawaited(self.now).filter(|_| !self.has_begun);
         attempts.chain(self.hosts.deadline()).chain(unawaited).min()
     }
 
-    /// A host that was not planned has come; answers its index.
+    /// Adds a host that joins; returns its index.
     pub fn admit(&mut self, plan: HostPlan) -> usize {
         self.hosts.add(plan, self.now)
     }
 
-    /// A host is there, and has been told what is to come.
-    pub fn came(&mut self, stage: &mut impl Stage, host: usize, ip: IpAddr, own_ip: IpAddr) {
-        self.hosts.came(stage, host, (ip, own_ip), self.now);
+    /// A host has connected and got the offer.
+    pub fn on_connected(
+        &mut self,
+        effects: &mut impl Effects,
+        host: usize,
+        ip: IpAddr,
+        own_ip: IpAddr,
+    ) {
+        self.hosts.on_connected(effects, host, (ip, own_ip), self.now);
     }
 
     /// A host's connection has ended.
-    pub fn gone(&mut self, stage: &mut impl Stage, host: usize, how: &str) {
+    pub fn on_disconnected(&mut self, effects: &mut impl Effects, host: usize, reason: &str) {
         let when = match self.hosts[host].step {
             Step::Publishing(_) => " while it published its copy",
             _ => "",
         };
         if self.hosts[host].is_open() {
-            self.fail(stage, host, &format!("its receiver was lost{when}: {how}"));
+            self.fail(effects, host, &format!("its receiver was lost{when}: {reason}"));
         }
     }
 
-    /// Whoever starts receivers says that one cannot be started.
-    pub fn not_started(&mut self, stage: &mut impl Stage, host: usize, start: u32, reason: &str) {
-        if self.hosts.expects(host) && self.hosts[host].start == start {
-            self.fail(stage, host, reason);
-        }
-    }
-
-    /// What a host has of an earlier session was compared.
-    pub fn checked(&mut self, stage: &mut impl Stage, host: usize, right: Ranges) {
-        self.hosts.checked(stage, host, right, self.now);
-    }
-
-    /// The source was read. Errors: for the second time, and it was not the same.
-    pub fn digested(
+    /// A receiver cannot be started, or has ended early.
+    pub fn on_start_failed(
         &mut self,
-        stage: &mut impl Stage,
+        effects: &mut impl Effects,
+        host: usize,
+        start: u32,
+        reason: &str,
+    ) {
+        if self.hosts.expects(host) && self.hosts[host].start == start {
+            self.fail(effects, host, reason);
+        }
+    }
+
+    /// A host's existing data was compared with the source.
+    pub fn on_compared(&mut self, effects: &mut impl Effects, host: usize, matching: Ranges) {
+        self.hosts.on_compared(effects, host, matching, self.now);
+    }
+
+    /// The source was read. Errors: a second read gave another digest.
+    pub fn on_source_digest(
+        &mut self,
+        effects: &mut impl Effects,
         digest: blake3::Hash,
     ) -> Result<(), PushError> {
-        if self.reading.read(digest) { Ok(()) } else { Err(stage.reads_differently()) }
+        if self.source_digest.on_read(digest) { Ok(()) } else { Err(effects.source_differs()) }
     }
 
-    /// Whether the root is to send in this group, once it stands.
+    /// Whether the root is joining this group, to send in it.
     pub fn is_joining(&self, group: u64) -> bool {
         self.attempts.get(&group).is_some_and(Attempt::is_joining)
     }
 
-    /// The root has joined a group, or could not.
-    pub fn joined(
+    /// The root has joined a group, or failed to.
+    pub fn on_joined(
         &mut self,
-        stage: &mut impl Stage,
+        effects: &mut impl Effects,
         group: u64,
         outcome: Result<(), Error>,
     ) -> Result<(), PushError> {
         let Some(attempt) = self.attempts.get_mut(&group) else { return Ok(()) };
         match outcome {
-            // Given up meanwhile.
+            // Aborted meanwhile.
             Ok(()) if !attempt.is_joining() => Ok(()),
             Ok(()) => {
-                attempt.stands(self.now);
+                attempt.start_running(self.now);
                 self.hosts.first_sent.get_or_insert(self.now);
                 let ranges = attempt.part.ranges.clone();
-                stage.send(group, &ranges)
+                effects.send_ranges(group, &ranges)
             }
             Err(error) => {
                 attempt.not_joined_here(&error);
-                self.begin_failing(stage, group, "a member could not join");
+                self.begin_failing(effects, group, "a member could not join");
                 Ok(())
             }
         }
     }
 
     /// The root's group has closed with success, or failed.
-    pub fn ended(&mut self, stage: &mut impl Stage, group: u64, outcome: Result<(), Failure>) {
+    pub fn on_ended(
+        &mut self,
+        effects: &mut impl Effects,
+        group: u64,
+        outcome: Result<(), Failure>,
+    ) {
         match outcome {
-            Ok(()) => self.succeeded(stage, group),
+            Ok(()) => self.succeeded(effects, group),
             Err(failure) => {
                 if let Some(attempt) = self.attempts.get_mut(&group) {
                     attempt.failed_here(&failure);
-                    self.begin_failing(stage, group, "the group has failed");
+                    self.begin_failing(effects, group, "the group has failed");
                 }
             }
         }
     }
 
-    /// A host has said something.
-    pub fn said(&mut self, stage: &mut impl Stage, host: usize, message: ToRoot) {
-        match self.hosts.said(stage, host, message, self.now) {
-            Some(Said::Waited { group, waited }) => {
+    /// A message from a host.
+    pub fn on_message(&mut self, effects: &mut impl Effects, host: usize, message: ToRoot) {
+        match self.hosts.on_message(effects, host, message, self.now) {
+            Some(HostEvent::Waited { group, waited }) => {
                 if let Some(attempt) = self.attempts.get_mut(&group) {
-                    attempt.heard(Some(host), waited);
+                    attempt.set_waited(Some(host), waited);
                 }
             }
-            Some(Said::Closed { group }) => self.succeeded(stage, group),
-            Some(Said::GroupFailed { group, member, detail, has }) => {
+            Some(HostEvent::Closed { group }) => self.succeeded(effects, group),
+            Some(HostEvent::GroupFailed { group, member, detail, has }) => {
                 if let Some(attempt) = self.attempts.get_mut(&group) {
                     self.hosts[host].has.extend(has.iter());
                     attempt.reported(host, member);
                     let reason = match attempt.is_in_switch() {
-                        // Nobody is blamed for that; it has to be said who cannot.
+                        // No host is blamed for that, so the reason has to name the member.
                         true => format!("{}: {detail}", self.hosts[host].plan.name),
                         false => detail,
                     };
-                    self.begin_failing(stage, group, &reason);
+                    self.begin_failing(effects, group, &reason);
                 }
             }
-            Some(Said::Failed { reason }) => self.fail(stage, host, &reason),
+            Some(HostEvent::Failed { reason }) => self.fail(effects, host, &reason),
             None => {}
         }
     }
 
-    /// Does everything that can be done now. Errors: those that end the push.
-    pub fn advance(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
-        self.gather(stage)?;
+    /// Does everything that is possible now. Errors: those that end the push.
+    pub fn advance(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
+        self.gather(effects)?;
         if self.stopped.is_some() {
             return Ok(());
         }
-        self.look(stage)?;
-        self.settle(stage)?;
-        self.begin(stage)?;
-        self.finish(stage)
+        self.check_rates(effects)?;
+        self.conclude_failed(effects)?;
+        self.start_groups(effects)?;
+        self.verify_and_publish(effects)
     }
 
-    /// Gives up hosts that are late, and starts fabrics.
-    pub fn gather(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
-        for (host, reason) in self.hosts.late(stage, self.now) {
-            self.fail(stage, host, &reason);
+    /// Gives up hosts that are late and starts fabrics.
+    pub fn gather(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
+        for (host, reason) in self.hosts.late(effects, self.now) {
+            self.fail(effects, host, &reason);
         }
         let prepared = self.hosts.all_prepared(self.fabric.is_none(), self.now);
         if prepared.is_empty() {
@@ -245,115 +261,114 @@ impl<'a> Coordinator<'a> {
         }
         let fabric = match self.fabric.take() {
             Some(fabric) => fabric,
-            None => stage.start_fabric(&|fabric| {
+            None => effects.start_fabric(&|fabric| {
                 let name = fabric.name();
                 prepared.iter().all(|&host| self.hosts[host].fabrics.contains(&name))
             })?,
         };
         for host in prepared {
-            self.hosts.use_fabric(stage, host, fabric.name(), self.now);
+            self.hosts.use_fabric(effects, host, fabric.name(), self.now);
         }
         self.fabric = Some(fabric);
         Ok(())
     }
 
-    /// Looks how groups that are under way get on. Errors: what they send has changed.
-    fn look(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
+    /// Checks the rates of running groups. Errors: the source has changed.
+    fn check_rates(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         let is_due = |(&group, attempt): (&u64, &mut Attempt)| {
-            (attempt.is_running() && attempt.pace.is_due(self.now)).then_some(group)
+            (attempt.is_running() && attempt.rate.is_due(self.now)).then_some(group)
         };
         let due: Vec<u64> = self.attempts.iter_mut().filter_map(is_due).collect();
         if due.is_empty() {
             return Ok(());
         }
-        stage.check_source()?;
+        effects.check_source()?;
         for &group in &due {
             let Some(attempt) = self.attempts.get_mut(&group) else { continue };
             if attempt.part.source.is_none() {
-                attempt.heard(None, stage.waited(group));
+                attempt.set_waited(None, effects.waited(group));
             }
             let slow = self.slowness.judge(attempt, &mut self.hosts, self.bytes, self.now);
             if let Some((host, bytes_per_second)) = slow {
-                tracing::info!(host = self.hosts[host].plan.name, bytes_per_second, "set aside");
-                stage.observe(PushEvent::SetAside { host, bytes_per_second });
-                self.regroup(stage, &[group]);
+                tracing::info!(host = self.hosts[host].plan.name, bytes_per_second, "deferred");
+                effects.observe(PushEvent::Deferred { host, bytes_per_second });
+                self.regroup(effects, &[group]);
             }
         }
-        if has_latecomer(&self.hosts, &self.attempts, self.bytes, self.now) {
-            self.regroup(stage, &due);
+        if has_unserved_host(&self.hosts, &self.attempts, self.bytes, self.now) {
+            self.regroup(effects, &due);
         }
         Ok(())
     }
 
-    /// Ends these groups; what is missing is planned anew once their members have said what they
-    /// have.
-    fn regroup(&mut self, stage: &mut impl Stage, groups: &[u64]) {
+    /// Ends these groups; what is missing is planned again once their members have reported what they have.
+    fn regroup(&mut self, effects: &mut impl Effects, groups: &[u64]) {
         for &group in groups {
             if let Some(attempt) = self.attempts.get_mut(&group) {
                 attempt.is_wanted = false;
-                self.begin_failing(stage, group, "others take part now");
+                self.begin_failing(effects, group, "new groups replace it");
             }
         }
     }
 
-    /// Concludes attempts that have failed, once enough has been heard of them.
-    fn settle(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
+    /// Concludes failed groups whose members have reported, or had their time.
+    fn conclude_failed(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         let groups: Vec<u64> = self.attempts.keys().copied().collect();
         for group in groups {
             let Some(attempt) = self.attempts.get_mut(&group) else { continue };
             if attempt.is_joining() && attempt.deadline().is_some_and(|until| self.now >= until) {
-                self.begin_failing(stage, group, "it took too long to join");
+                self.begin_failing(effects, group, "it took too long to join");
             } else if attempt.is_failing()
                 && let Verdict::Over { silent } = attempt.judge(self.now)
             {
-                self.conclude(stage, group, &silent)?;
+                self.conclude(effects, group, &silent)?;
             }
         }
         Ok(())
     }
 
-    /// After a failed group: gives up who is lost, and leaves the others ready.
+    /// After a failed group: gives up the hosts that are lost; the others stay ready.
     fn conclude(
         &mut self,
-        stage: &mut impl Stage,
+        effects: &mut impl Effects,
         group: u64,
         silent: &[usize],
     ) -> Result<(), PushError> {
-        self.note_shares(group);
+        self.keep_shares(group);
         let Some(attempt) = self.attempts.remove(&group) else { return Ok(()) };
-        // A source that has changed explains any failure, and no further attempt could be right.
-        stage.check_source()?;
+        // A changed source explains any failure, and no further group could succeed.
+        effects.check_source()?;
         let why = attempt.why();
         for &host in silent {
-            self.fail(stage, host, &format!("it no longer answers: {why}"));
+            self.fail(effects, host, &format!("it no longer answers: {why}"));
         }
         match self.blame.judge(&attempt, silent, self.rounds, &mut self.hosts) {
-            Aftermath::GoOn => {}
-            Aftermath::GiveUp(host) => self.fail(stage, host, &format!("it {why}")),
-            Aftermath::Relay if self.fell_back.is_none() => {
-                tracing::info!(reason = why, "members relay, though switches were to copy");
-                stage.observe(PushEvent::FellBack { reason: why.clone() });
+            Response::Continue => {}
+            Response::GiveUp(host) => self.fail(effects, host, &format!("it {why}")),
+            Response::Relay if self.fell_back.is_none() => {
+                tracing::info!(reason = why, "switches cannot copy; members relay");
+                effects.observe(PushEvent::FellBack { reason: why.clone() });
                 self.fell_back = Some(why);
             }
-            Aftermath::Relay => {}
-            Aftermath::End => return Err(PushError::Group(why)),
+            Response::Relay => {}
+            Response::End => return Err(PushError::Group(why)),
         }
         Ok(())
     }
 
-    /// If no group is under way: starts groups for what is missing.
-    fn begin(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
+    /// If no group is running: starts groups for what is missing.
+    fn start_groups(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         let waits = !self.has_begun && self.is_gathering();
         if waits || !self.attempts.is_empty() {
             return Ok(());
         }
         let ready = self.hosts.iter().enumerate().filter(|(_, host)| host.is_ready());
         let holders: Vec<Holder<'_>> = ready
-            .filter(|(_, host)| !self.hosts.waits_aside(host))
+            .filter(|(_, host)| !self.hosts.must_wait(host))
             .map(|(index, host)| Holder {
                 host: index,
                 has: &host.has,
-                sends: host.set_aside.is_none(),
+                sends: host.deferred_at.is_none(),
             })
             .collect();
         let parts = parts(self.bytes, &holders);
@@ -363,20 +378,20 @@ impl<'a> Coordinator<'a> {
         };
         self.members = members;
         self.rounds += 1;
-        stage.observe(PushEvent::Round { members });
+        effects.observe(PushEvent::Round { members });
         for part in parts {
-            self.start(stage, part)?;
+            self.start(effects, part)?;
         }
         Ok(())
     }
 
-    fn start(&mut self, stage: &mut impl Stage, part: Part) -> Result<(), PushError> {
+    fn start(&mut self, effects: &mut impl Effects, part: Part) -> Result<(), PushError> {
         let Some(fabric) = &self.fabric else { return Ok(()) };
         let root = part.source.is_none();
         let mut addresses = Vec::new();
         let mut racks = Vec::new();
         if root {
-            addresses.push(self.hosts.own_address(stage.address()));
+            addresses.push(self.hosts.own_address(effects.address()));
             racks.push(self.settings.root_rack);
         } else {
             self.hosts.first_sent.get_or_insert(self.now);
@@ -395,7 +410,7 @@ impl<'a> Coordinator<'a> {
         self.choice = Some(choice);
         let window = self.settings.window(members, choice.block_bytes);
         let mut start = Start {
-            round: stage.group_number()?,
+            round: effects.group_number()?,
             rank: 0,
             ranges: RangeList::from(&part.ranges),
             addresses,
@@ -408,80 +423,80 @@ impl<'a> Coordinator<'a> {
             offload: self.settings.offload,
         };
         if root {
-            stage.join(&start)?;
+            effects.join(&start)?;
             start.rank = 1;
         }
         let joining_until = self.now + self.settings.join_timeout();
         let attempt = Attempt::new(part, choice.algorithm, self.now, joining_until);
         for host in attempt.members() {
-            stage.tell(host, &ToReceiver::Start(start.clone()));
+            effects.send_message(host, &ToReceiver::Start(start.clone()));
             start.rank += 1;
         }
         self.attempts.insert(start.round, attempt);
         Ok(())
     }
 
-    /// How blocks of a part travel; `None` for what should be fastest. Switches copy what the root
-    /// sends, until that has failed.
+    /// The requested algorithm; `None` for the fastest. Switches copy only what the root sends, and only
+    /// until that has failed.
     fn algorithm(&self, part: &Part) -> Option<Algorithm> {
         let can_copy = part.source.is_none() && self.fell_back.is_none();
         self.settings.algorithm.filter(|&asked| asked != Algorithm::InSwitch || can_copy)
     }
 
-    /// Verifies and publishes the copies that are whole.
-    fn finish(&mut self, stage: &mut impl Stage) -> Result<(), PushError> {
+    /// Verifies and publishes complete copies.
+    fn verify_and_publish(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         for host in 0..self.hosts.len() {
-            if self.hosts[host].step == Step::Differs {
-                stage.check_source()?;
-                match self.reading.suspect() {
-                    Suspicion::ReadAgain => stage.digest()?,
-                    Suspicion::Wait => {}
-                    Suspicion::CopyIsWrong => self.fail(stage, host, DIFFERS),
+            if self.hosts[host].step == Step::Mismatch {
+                effects.check_source()?;
+                match self.source_digest.on_mismatch() {
+                    Mismatch::ReadAgain => effects.digest_source()?,
+                    Mismatch::Wait => {}
+                    Mismatch::CopyIsWrong => self.fail(effects, host, DIFFERS),
                 }
             }
             let known = &self.hosts[host];
             if known.step == Step::Ready && known.has.covers((0, self.bytes)) {
-                self.hosts.note_whole(stage, host, self.now);
-                if let Some(digest) = self.reading.digest {
-                    self.hosts.compare(stage, host, digest, self.now);
+                self.hosts.set_complete(effects, host, self.now);
+                if let Some(digest) = self.source_digest.digest {
+                    self.hosts.compare(effects, host, digest, self.now);
                 }
             }
         }
         let verified: Vec<usize> =
             (0..self.hosts.len()).filter(|&host| self.hosts[host].step == Step::Verified).collect();
-        // Whoever publishes leaves its groups, and others may still wait for what it relays.
+        // A host that publishes leaves its groups, in which others may still need it as a relay.
         let is_needed = |host: usize| self.attempts.values().any(|attempt| attempt.needs(host));
         let free: Vec<usize> = verified.into_iter().filter(|&host| !is_needed(host)).collect();
         if free.is_empty() {
             return Ok(());
         }
-        stage.check_source()?;
+        effects.check_source()?;
         if !std::mem::replace(&mut self.is_publishing, true) {
-            stage.observe(PushEvent::Publishing);
+            effects.observe(PushEvent::Publishing);
         }
         for host in free {
-            self.hosts.publish(stage, host, self.now);
+            self.hosts.publish(effects, host, self.now);
         }
         Ok(())
     }
 
-    /// A group has closed: everybody in it has all of its part.
-    fn succeeded(&mut self, stage: &mut impl Stage, group: u64) {
-        self.note_shares(group);
+    /// A group has closed: all of its members have its part.
+    fn succeeded(&mut self, effects: &mut impl Effects, group: u64) {
+        self.keep_shares(group);
         let Some(attempt) = self.attempts.remove(&group) else { return };
         for host in attempt.receivers_left() {
             self.hosts[host].has.extend(attempt.part.ranges.iter());
         }
-        // At the root it has closed already, or is about to.
+        // The root's own group may not have ended yet.
         if attempt.is_failing() {
-            stage.abort(group, "it has ended");
+            effects.abort(group, "all members have it");
         }
     }
 
-    /// Keeps who has held a group up that is over.
-    fn note_shares(&mut self, group: u64) {
+    /// Keeps each host's share in the delay of a group that has ended.
+    fn keep_shares(&mut self, group: u64) {
         let Some(attempt) = self.attempts.get(&group) else { return };
-        let shares = attempt.pace.shares(attempt.by_rank().count());
+        let shares = attempt.rate.shares(attempt.by_rank().count());
         for (member, share) in attempt.by_rank().zip(shares) {
             if let Some(host) = member {
                 self.hosts[host].waiting_share = Some(share);
@@ -489,41 +504,40 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    fn begin_failing(&mut self, stage: &mut impl Stage, group: u64, reason: &str) {
+    fn begin_failing(&mut self, effects: &mut impl Effects, group: u64, reason: &str) {
         let Some(attempt) = self.attempts.get_mut(&group) else { return };
         if !attempt.begin_failing(self.now, reason) {
             return;
         }
-        tracing::debug!(group, reason, "giving a group up");
-        stage.abort(group, GIVEN_UP);
+        tracing::debug!(group, reason, "aborting a group");
+        effects.abort(group, GIVEN_UP);
         for host in attempt.members() {
             if !attempt.has_reported(host) {
-                stage.tell(host, &ToReceiver::Leave { round: group });
+                effects.send_message(host, &ToReceiver::Leave { round: group });
             }
         }
     }
 
-    /// Gives a host up, or expects it again; groups that it is in cannot be finished.
-    pub fn fail(&mut self, stage: &mut impl Stage, host: usize, reason: &str) {
-        let keep = self.keeps();
+    /// Gives a host up or schedules a retry; its groups fail.
+    pub fn fail(&mut self, effects: &mut impl Effects, host: usize, reason: &str) {
+        let keep = self.keeps_partial();
         let known = &self.hosts[host];
         tracing::debug!(host = known.plan.name, reason, "host failed");
-        stage.tell(host, &ToReceiver::Abort { reason: reason.to_owned(), keep });
+        effects.send_message(host, &ToReceiver::Abort { reason: reason.to_owned(), keep });
         let name = known.plan.name.clone();
-        self.hosts.lose(stage, host, reason, self.now);
+        self.hosts.lose(effects, host, reason, self.now);
         let attempts = self.attempts.iter_mut();
         let its_groups: Vec<u64> =
             attempts.filter_map(|(&group, attempt)| attempt.lose(host).then_some(group)).collect();
         for group in its_groups {
-            self.begin_failing(stage, group, &format!("{name}: {reason}"));
+            self.begin_failing(effects, group, &format!("{name}: {reason}"));
         }
     }
 
-    /// Ends the push for this reason, and waits for hosts that publish: until [`Coordinator::is_over`]. What is
-    /// under way is given up at once; hosts that were told to publish their copies may have done so, and are
-    /// waited for, but not for long. Interrupted again, it waits no longer; other reasons after the first do not
-    /// matter.
-    pub fn stop(&mut self, stage: &mut impl Stage, error: PushError) {
+    /// Ends the push early; it is over when [`Coordinator::is_over`]. Groups and all other hosts are given up at
+    /// once. Hosts that were told to publish may have done so and are waited for, up to [`LAST_ANSWER`]. A second
+    /// interrupt ends that wait; other errors after the first are ignored.
+    pub fn stop(&mut self, effects: &mut impl Effects, error: PushError) {
         let is_interrupt = matches!(error, PushError::Cancelled);
         let reason = match &error {
             PushError::Cancelled => "interrupted at the root".to_owned(),
@@ -532,30 +546,30 @@ impl<'a> Coordinator<'a> {
         if self.stopped.is_some() {
             let open = (0..self.hosts.len()).filter(|&host| self.hosts[host].is_open());
             let open: Vec<usize> = open.filter(|_| is_interrupt).collect();
-            open.into_iter().for_each(|host| self.fail(stage, host, &reason));
+            open.into_iter().for_each(|host| self.fail(effects, host, &reason));
             return;
         }
         self.stopped = Some(error);
         let (publishing, others) = self.hosts.end(LAST_ANSWER, self.now);
-        others.into_iter().for_each(|host| self.fail(stage, host, &reason));
+        others.into_iter().for_each(|host| self.fail(effects, host, &reason));
         for group in std::mem::take(&mut self.attempts).into_keys() {
-            stage.abort(group, &reason);
+            effects.abort(group, &reason);
         }
         if publishing > 0 {
-            stage.observe(PushEvent::Stopping { publishing });
+            effects.observe(PushEvent::Stopping { publishing });
         }
     }
 
-    /// Whether what hosts have received is of use to a later push: unless the source has changed.
-    fn keeps(&self) -> bool {
+    /// Whether hosts keep their partial copies for a later push: unless the source has changed.
+    fn keeps_partial(&self) -> bool {
         !matches!(self.stopped, Some(PushError::Source(SourceError::Changed { .. })))
     }
 
-    /// How a push ended for which nothing is left to be done.
+    /// The outcome of a push that is over.
     pub fn outcome(&mut self) -> Result<(), PushError> {
-        let all_have_it = self.hosts.iter().all(|host| host.step == Step::Published);
+        let all_published = self.hosts.iter().all(|host| host.step == Step::Published);
         match self.stopped.take() {
-            Some(error) if !all_have_it => Err(error),
+            Some(error) if !all_published => Err(error),
             _ => Ok(()),
         }
     }

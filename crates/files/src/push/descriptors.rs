@@ -1,23 +1,22 @@
-//! Whether this process may open what a push to so many hosts takes.
+//! Whether the limit on file descriptors suffices for a push.
 
 use std::fs;
 
-use rdmc::{Algorithm, Error};
+use rdmc::Algorithm;
 use rustix::process::{Resource, getrlimit};
 
-use super::settings::PushSettings;
+use super::settings::{PushError, PushSettings};
 
-/// For each host: its control connection, and one for whoever has started its receiver (a pipe for
-/// its standard error).
+/// For each host: its control connection, and a pipe of the launcher that started its receiver.
 const PER_HOST: u64 = 2;
-/// Connections in their handshake have one more, and there are no more of them at once.
+/// One more for each connection during its handshake, of which there are at most this many.
 const HANDSHAKES_MAX: u64 = 128;
-/// Listeners, wakers, the source, and what an application may open meanwhile.
+/// Listeners, wakers, the source, and a reserve for the application.
 const OTHERS: u64 = 32;
 
 impl PushSettings {
-    /// Errors: descriptors would run out, so that hosts were lost one by one; says how many fit.
-    pub(super) fn check_descriptors(&self) -> Result<(), Error> {
+    /// Errors: too few descriptors for all hosts; names how many fit.
+    pub(super) fn check_descriptors(&self) -> Result<(), PushError> {
         let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(()) };
         let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
         let (hosts, left) = (self.hosts.len() as u64, limit.saturating_sub(open));
@@ -25,7 +24,7 @@ impl PushSettings {
             return Ok(());
         }
         let fit = (0..hosts).rev().find(|&hosts| self.descriptors(hosts) <= left).unwrap_or(0);
-        Err(Error::Setting(format!(
+        Err(PushError::Setting(format!(
             "{hosts} hosts take about {} open files here, and this process may have {limit}: {fit} \
              hosts fit; raise the limit (ulimit -n, LimitNOFILE= of a service), or push to fewer \
              hosts at a time",
@@ -33,7 +32,7 @@ impl PushSettings {
         )))
     }
 
-    /// How many so many hosts take, at most.
+    /// The most descriptors that a push to so many hosts uses.
     fn descriptors(&self, hosts: u64) -> u64 {
         // The root's neighbours in a group.
         let neighbours = match self.algorithm {

@@ -1,133 +1,137 @@
-//! Which event means what to a coordinator: the same for real pushes and simulated ones.
+//! Passes events to a coordinator, in real and in simulated pushes.
 
 use std::time::Duration;
 
 use super::{
     coordinator::Coordinator,
+    effects::Effects,
     event::Event,
     host::Step,
     settings::{PushError, PushEvent},
-    stage::Stage,
 };
 
-/// How long receivers may take to hang up after their last message.
-const FAREWELL: Duration = Duration::from_secs(3);
-/// The same for hosts that were given up: many of them cannot hear it any more.
-const LOST_FAREWELL: Duration = Duration::from_millis(300);
-/// Hosts of one push, with those that have joined it.
+/// How long the root waits for receivers to disconnect after the last message.
+const LINGER: Duration = Duration::from_secs(3);
+/// The same for hosts that were given up, many of which are unreachable.
+const LOST_LINGER: Duration = Duration::from_millis(300);
+/// Hosts of one push, including those that joined.
 const HOSTS_MAX: usize = 10_000;
 
-/// At this time of the push something has happened, or only time has passed: lets the coordinator do
-/// everything that it can do now. An error ends the push.
-pub fn step<S: Stage>(
+/// Handles an event, or only the passing of time, and lets the coordinator do everything that is possible
+/// `now`. An error ends the push.
+pub fn step<S: Effects>(
     core: &mut Coordinator<'_>,
-    stage: &mut S,
+    effects: &mut S,
     now: Duration,
     event: Option<Event<S::Connection, S::Group>>,
 ) {
     core.now = now;
-    let handled = event.map_or(Ok(()), |event| handle(core, stage, event));
-    let advanced = handled.and_then(|()| core.advance(stage));
-    advanced.unwrap_or_else(|error| core.stop(stage, error));
+    let handled = event.map_or(Ok(()), |event| handle(core, effects, event));
+    let advanced = handled.and_then(|()| core.advance(effects));
+    advanced.unwrap_or_else(|error| core.stop(effects, error));
 }
 
-/// Tells a coordinator what has happened. Errors: those that end the push.
-pub fn handle<S: Stage>(
+/// Passes one event to a coordinator. Errors: those that end the push.
+pub fn handle<S: Effects>(
     core: &mut Coordinator<'_>,
-    stage: &mut S,
+    effects: &mut S,
     event: Event<S::Connection, S::Group>,
 ) -> Result<(), PushError> {
     match event {
-        Event::Came(host, connection) => came(core, stage, host, connection),
-        Event::Asks(name, connection) => match admit(core, stage, name, &connection) {
-            Ok(host) => came(core, stage, host, connection),
-            Err(reason) => stage.turn_away(connection, reason),
+        Event::Connected(host, connection) => connected(core, effects, host, connection),
+        Event::JoinRequested(name, connection) => match admit(core, effects, name, &connection) {
+            Ok(host) => connected(core, effects, host, connection),
+            Err(reason) => effects.reject(connection, reason),
         },
-        Event::Said { host, connection, message } => {
-            if stage.is_current(host, connection) {
-                core.said(stage, host, message);
+        Event::Message { host, connection, message } => {
+            if effects.is_current(host, connection) {
+                core.on_message(effects, host, message);
             }
         }
-        Event::Gone { host, connection, how } => {
-            if stage.hang_up(host, connection) {
-                core.gone(stage, host, &how);
+        Event::Disconnected { host, connection, reason } => {
+            if effects.disconnect(host, connection) {
+                core.on_disconnected(effects, host, &reason);
             }
         }
-        Event::HostFailed { host, start, reason } => core.not_started(stage, host, start, &reason),
-        Event::Checked { host, connection, right } => {
-            if stage.is_current(host, connection) {
-                core.checked(stage, host, right?);
+        Event::HostFailed { host, start, reason } => {
+            core.on_start_failed(effects, host, start, &reason);
+        }
+        Event::Compared { host, connection, matching } => {
+            if effects.is_current(host, connection) {
+                core.on_compared(effects, host, matching?);
             }
         }
-        Event::Digest(digest) => core.digested(stage, digest?)?,
+        Event::Digest(digest) => core.on_source_digest(effects, digest?)?,
         Event::Joined(number, Ok(group)) => {
             if core.is_joining(number) {
-                stage.stands(number, group);
-                core.joined(stage, number, Ok(()))?;
+                effects.add_group(number, group);
+                core.on_joined(effects, number, Ok(()))?;
             } else {
-                stage.let_go(number, group);
+                effects.discard_group(number, group);
             }
         }
-        Event::Joined(number, Err(error)) => core.joined(stage, number, Err(error))?,
+        Event::Joined(number, Err(error)) => core.on_joined(effects, number, Err(error))?,
         Event::Ended(number, outcome) => {
-            stage.ended(number);
-            core.ended(stage, number, outcome);
+            effects.remove_group(number);
+            core.on_ended(effects, number, outcome);
         }
         Event::Cancel => return Err(PushError::Cancelled),
     }
     Ok(())
 }
 
-fn came<S: Stage>(
+fn connected<S: Effects>(
     core: &mut Coordinator<'_>,
-    stage: &mut S,
+    effects: &mut S,
     host: usize,
     connection: S::Connection,
 ) {
     if !core.hosts.expects(host) {
-        let reason = "it has been heard of already: is it running twice?";
-        return stage.turn_away(connection, reason);
+        let reason = "a receiver of this host has connected already: is it running twice?";
+        return effects.reject(connection, reason);
     }
-    match stage.welcome(host, connection, &core.hosts[host].plan) {
-        Ok((ip, own_ip)) => core.came(stage, host, ip, own_ip),
-        Err(error) => core.fail(stage, host, &error.to_string()),
+    match effects.accept(host, connection, &core.hosts[host].plan) {
+        Ok((ip, own_ip)) => core.on_connected(effects, host, ip, own_ip),
+        Err(error) => core.fail(effects, host, &error.to_string()),
     }
 }
 
-/// Lets a receiver in that has come by itself. Errors: why not.
-fn admit<S: Stage>(
+/// Admits a receiver that asks to join. Errors: why not.
+fn admit<S: Effects>(
     core: &mut Coordinator<'_>,
-    stage: &mut S,
+    effects: &mut S,
     name: String,
     connection: &S::Connection,
 ) -> Result<usize, &'static str> {
-    // One that has joined several times is known by this name several times.
+    // A receiver that joined several times has several entries of this name.
     let known = core.hosts.iter().rposition(|host| host.plan.name == name);
     if let Some(host) = known.filter(|&host| core.hosts.expects(host)) {
         return Ok(host);
     }
-    let Some(admission) = &core.settings.admission else { return Err("nobody may join") };
+    let Some(admission) = &core.settings.admission else {
+        return Err("this push admits no further hosts");
+    };
     if core.stopped.is_some() {
-        return Err("the push is being ended");
+        return Err("the push is ending");
     }
     if known.is_some_and(|host| core.hosts[host].is_open()) {
-        return Err("a host of this name takes part already; see --name");
+        return Err("a host of this name takes part already; choose another --name");
     }
     if core.hosts.len() >= HOSTS_MAX {
-        return Err("too many hosts take part");
+        return Err("the push has the maximum number of hosts");
     }
     let host = core.admit(admission.plan(name.clone(), core.settings.root_rack));
-    stage.add_host(connection);
-    stage.observe(PushEvent::Joined { host, name });
+    effects.add_host(connection);
+    effects.observe(PushEvent::Joined { host, name });
     Ok(host)
 }
 
-/// Since the last message to all, for how long the root waits in all for those that have not hung up; `None` if
-/// all have.
-pub fn farewell(core: &Coordinator<'_>, stage: &impl Stage) -> Option<Duration> {
-    let patience = |host: usize| match core.hosts[host].step {
-        Step::Failed(_) | Step::Unknown(_) => LOST_FAREWELL,
-        _ => FAREWELL,
+/// How long after the last message the root waits for receivers that are still connected; `None` if there are
+/// none.
+pub fn linger_timeout(core: &Coordinator<'_>, effects: &impl Effects) -> Option<Duration> {
+    let timeout = |host: usize| match core.hosts[host].step {
+        Step::Failed(_) | Step::Unknown(_) => LOST_LINGER,
+        _ => LINGER,
     };
-    stage.connected().into_iter().map(patience).max()
+    effects.connected().into_iter().map(timeout).max()
 }

@@ -1,31 +1,31 @@
-//! What happens to a push.
+//! Input events of a push.
 
 use rdmc::{Error, Failure};
 
 use crate::{SourceError, messages::ToRoot, ranges::Ranges};
 
-/// Whatever a push waits for. Hosts are named by their index; connections to the same host are told apart by
-/// their numbers. `C` is a connection before it has a number, `G` a group that was joined.
+/// An input event of a coordinator. Hosts are identified by their index, successive connections to one host by
+/// their numbers. `C` is a connection that has no number yet, `G` a joined group.
 #[derive(Debug)]
 pub enum Event<C, G> {
-    /// A receiver is there.
-    Came(usize, C),
-    /// A receiver of this name wants to join.
-    Asks(String, C),
-    /// A receiver has said something.
-    Said { host: usize, connection: u64, message: ToRoot },
-    /// A receiver's control connection has ended, in this way.
-    Gone { host: usize, connection: u64, how: String },
-    /// A receiver will not come, for this reason, after so many that were lost.
+    /// A receiver has connected.
+    Connected(usize, C),
+    /// A receiver of this name asks to join.
+    JoinRequested(String, C),
+    /// A message from a receiver.
+    Message { host: usize, connection: u64, message: ToRoot },
+    /// A receiver's control connection has ended, with the reason.
+    Disconnected { host: usize, connection: u64, reason: String },
+    /// A host's receiver cannot be started or has ended early. `start` counts the starts before this one.
     HostFailed { host: usize, start: u32, reason: String },
-    /// What a host has of an earlier session was compared.
-    Checked { host: usize, connection: u64, right: Result<Ranges, SourceError> },
-    /// The source was read.
+    /// The comparison of a host's existing data with the source is done.
+    Compared { host: usize, connection: u64, matching: Result<Ranges, SourceError> },
+    /// The source has been read completely.
     Digest(Result<blake3::Hash, SourceError>),
-    /// The root has joined a group, or could not.
+    /// The root has joined a group, or failed to.
     Joined(u64, Result<G, Error>),
     /// A group has closed with success, or failed.
     Ended(u64, Result<(), Failure>),
-    /// The push is to end, or to wait no longer.
+    /// The application cancels the push; the second time, it stops waiting for hosts that publish.
     Cancel,
 }

@@ -1,80 +1,82 @@
-//! One receiver, as the coordinator knows it.
+//! The coordinator's state of one receiver.
 
 use std::{net::IpAddr, time::Duration};
 
 use super::settings::{HostPlan, HostReport, HostState};
 use crate::ranges::Ranges;
 
-/// How far a host is; where it may take so long, until when in the push's time.
+/// The state of a host; with its deadline in the push's time where there is one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// It has not called, or was called and has not answered.
+    /// Not connected yet.
     Awaited(Duration),
-    /// It was lost; from then on it is expected again.
-    Resting(Duration),
-    /// It prepares its target.
+    /// Lost; expected again from then on.
+    Backoff(Duration),
+    /// Prepares its target.
     Preparing(Duration),
-    /// What it has of an earlier session is compared with the source.
+    /// The root compares the host's existing data with the source.
     Checking,
-    /// It can start a fabric.
+    /// Can start a fabric.
     Prepared,
-    /// It starts the fabric, and makes room for what it lacks.
+    /// Starts the fabric and reserves space.
     Starting(Duration),
-    /// It can take part in groups, or waits to be told the digest.
+    /// Can take part in groups, or waits for the root's digest.
     Ready,
-    /// It compares its copy with the digest.
+    /// Compares its copy with the digest.
     Comparing(Duration),
-    /// Its copy is not what the root has read.
-    Differs,
-    /// Its copy is right.
+    /// Its copy differs from the source as the root read it.
+    Mismatch,
+    /// Its copy is equal to the source.
     Verified,
     Publishing(Duration),
     Published,
     Failed(String),
-    /// It was told to publish its copy, and it is not known whether it has.
+    /// Was told to publish its copy; the outcome is unknown.
     Unknown(String),
 }
 
 pub struct Host {
     pub plan: HostPlan,
     pub step: Step,
-    /// Where other members reach it: the address that it was seen at, and its context's port.
+    /// Where other members reach it: the address it connected from, and its context's port.
     pub ip: Option<IpAddr>,
     pub port: u16,
-    /// The fabrics that it could use.
+    /// The fabrics that it can use.
     pub fabrics: Vec<String>,
-    /// Where it has seen the root.
+    /// The root's address as this host reached it.
     pub own_ip: Option<IpAddr>,
-    /// What of the file it has, as far as it is known for certain.
+    /// The ranges of the file that it has for certain.
     pub has: Ranges,
-    /// How much it said it has: for showing.
+    /// Its last progress report, for display.
     pub bytes: u64,
-    /// How much it has read and written besides receiving, and when it has got on for the last time.
+    /// Bytes read and written other than received ones.
     pub worked: u64,
+    /// When it made progress last.
     pub progressed_at: Duration,
-    /// How often it was blamed for a failed group although it is alive.
+    /// Rounds in which it was blamed for a failed group although it was connected.
     pub strikes: u32,
-    /// The last round for which it was.
+    /// The last of these rounds.
     pub struck_round: u32,
-    /// How often it may come back, and how often it was lost.
+    /// How often it may be lost and return.
     pub retries: u32,
+    /// How often it was lost.
     pub start: u32,
     /// Why it was lost the last time.
-    pub lost_by: String,
-    /// It was set aside when its group was so slow, in bytes per second.
-    pub set_aside: Option<u64>,
-    /// How often it could have been the one that holds the others up.
-    pub doubts: u32,
-    /// Its share in what held its last group up.
+    pub lost_reason: String,
+    /// If it was deferred: the rate of its group then, in bytes per second.
+    pub deferred_at: Option<u64>,
+    /// How often it was a possible straggler.
+    pub suspicions: u32,
+    /// Its share in the delay of its last group.
     pub waiting_share: Option<f64>,
     pub replication: Option<Duration>,
-    /// It was told to publish its copy, and has not said that it could not.
+    /// It was told to publish its copy, and has not reported a failure.
     pub may_have_published: bool,
-    /// What it had of an earlier session.
+    /// Existing data that was not sent again.
     pub resumed_bytes: u64,
-    /// It had the whole copy, under its name.
+    /// It had the complete copy under its name.
     pub was_there: bool,
-    /// What was sent to it although it had it.
+    /// Data sent again although it had it.
     pub repeated_bytes: u64,
     pub peak_resident_bytes: Option<u64>,
 }
@@ -96,9 +98,9 @@ impl Host {
             struck_round: 0,
             retries,
             start: 0,
-            lost_by: String::new(),
-            set_aside: None,
-            doubts: 0,
+            lost_reason: String::new(),
+            deferred_at: None,
+            suspicions: 0,
             waiting_share: None,
             replication: None,
             may_have_published: false,
@@ -109,7 +111,7 @@ impl Host {
         }
     }
 
-    /// It was blamed for a group of this round: one lost connection may fail several groups.
+    /// It was blamed for a group of this round. Counts once a round: one lost connection may fail several groups.
     pub(super) fn strike(&mut self, round: u32) {
         if self.struck_round != round {
             self.struck_round = round;
@@ -117,17 +119,17 @@ impl Host {
         }
     }
 
-    /// For those who watch.
+    /// Its state in events and reports.
     pub fn state(&self) -> HostState {
         match &self.step {
-            Step::Awaited(_) | Step::Resting(_) => HostState::Awaited,
+            Step::Awaited(_) | Step::Backoff(_) => HostState::Awaited,
             Step::Preparing(_) | Step::Checking | Step::Prepared | Step::Starting(_) => {
                 HostState::Preparing
             }
             Step::Ready if self.replication.is_none() => HostState::Ready,
             Step::Ready
             | Step::Comparing(_)
-            | Step::Differs
+            | Step::Mismatch
             | Step::Verified
             | Step::Publishing(_) => HostState::Received,
             Step::Published => HostState::Published,
@@ -136,12 +138,12 @@ impl Host {
         }
     }
 
-    /// It has neither a copy nor failed.
+    /// It has neither published nor failed.
     pub fn is_open(&self) -> bool {
         !matches!(self.step, Step::Published | Step::Failed(_) | Step::Unknown(_))
     }
 
-    /// How it ends if nothing more is heard of it.
+    /// Its last state when it is given up.
     pub(super) fn given_up(&self, reason: &str) -> Step {
         match self.may_have_published {
             true => Step::Unknown(format!("{reason}; it may have published its copy")),
@@ -149,22 +151,22 @@ impl Host {
         }
     }
 
-    /// It is in, or on its way to, a state in which it can be in groups.
+    /// It is not ready for groups yet.
     pub fn is_coming(&self) -> bool {
         let coming = matches!(self.step, Step::Preparing(_) | Step::Checking | Step::Prepared);
-        coming || matches!(self.step, Step::Awaited(_) | Step::Resting(_) | Step::Starting(_))
+        coming || matches!(self.step, Step::Awaited(_) | Step::Backoff(_) | Step::Starting(_))
     }
 
-    /// It can be in groups, as far as it has not published yet.
+    /// It can be a member of groups.
     pub fn is_ready(&self) -> bool {
         matches!(self.step, Step::Ready | Step::Comparing(_) | Step::Verified)
     }
 
-    /// Until when it may take to get on.
+    /// When its current step times out.
     pub fn deadline(&self) -> Option<Duration> {
         match self.step {
             Step::Awaited(until)
-            | Step::Resting(until)
+            | Step::Backoff(until)
             | Step::Preparing(until)
             | Step::Starting(until)
             | Step::Comparing(until)
@@ -173,14 +175,14 @@ impl Host {
         }
     }
 
-    /// What it has not done in time.
+    /// What it has not done in time: the predicate of a sentence.
     pub fn lateness(&self, start_timeout: Duration) -> String {
         match self.step {
             Step::Preparing(_) => "did not prepare its target in time".into(),
-            Step::Starting(_) => "did not make room or start its fabric in time".into(),
+            Step::Starting(_) => "did not reserve space or start its fabric in time".into(),
             Step::Comparing(_) => "did not verify its copy in time".into(),
-            Step::Publishing(_) => "did not say in time that its copy is published".into(),
-            _ => format!("did not call back within {} s", start_timeout.as_secs_f64()),
+            Step::Publishing(_) => "did not confirm in time that its copy is published".into(),
+            _ => format!("did not connect within {} s", start_timeout.as_secs_f64()),
         }
     }
 
@@ -196,7 +198,7 @@ impl Host {
             resumed_bytes: self.resumed_bytes,
             was_there: self.was_there,
             repeated_bytes: self.repeated_bytes,
-            set_aside: self.set_aside,
+            deferred_at: self.deferred_at,
             waiting_share: self.waiting_share,
             peak_resident_bytes: self.peak_resident_bytes,
         }

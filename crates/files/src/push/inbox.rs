@@ -1,22 +1,23 @@
-//! What the thread that runs a push waits for, and the handle by which others reach it.
+//! The event queue of the thread that runs a push, and the handle for other threads.
 
 use std::{sync::mpsc::Sender, time::Instant};
 
-use rdmc::{Error, Failure, Group, bootstrap::Channel};
+use rdmc::{Error, Failure, Group};
+use session::Channel;
 
 use super::event;
 
-/// What happens to a push whose connections are channels.
+/// Events of a push whose connections are channels.
 pub(super) type Event = event::Event<Channel, Group>;
-/// How it is told.
+/// The sending end of the queue.
 pub(super) type Events = Sender<Input>;
 
-/// Whatever a push or a bench waits for.
+/// An input of a push or a bench.
 #[derive(Debug)]
 pub(super) enum Input {
     Event(Event),
-    /// In the measurement of this number.
-    Measured(u64, Happening),
+    /// Of the measurement with this number.
+    Measured(u64, MeasureEvent),
 }
 
 impl From<Event> for Input {
@@ -25,34 +26,32 @@ impl From<Event> for Input {
     }
 }
 
-/// What happens in a measurement, besides what receivers say.
+/// Events of a measurement other than receivers' messages.
 #[derive(Debug)]
-pub(super) enum Happening {
-    /// The group, and the one back.
+pub(super) enum MeasureEvent {
+    /// The group and the return group.
     Joined(Result<(Group, Option<Group>), Error>),
-    /// A message has come back.
+    /// A message was returned.
     Echoed(Instant),
     Failed(Failure),
 }
 
-/// Reaches into a running push from other threads.
+/// Controls a running push from other threads.
 #[derive(Clone, Debug)]
 pub struct PushHandle {
     pub(super) events: Events,
 }
 
 impl PushHandle {
-    /// Reports that a host's receiver cannot be started or has ended; `start` is 0 for the first, and
-    /// for others as [`super::PushEvent::Retry`] has told. Only matters if it has not appeared yet;
-    /// afterwards its own connection tells.
+    /// Reports that a host's receiver cannot be started or has ended; `start` is 0 for the first one, for others
+    /// that of [`super::PushEvent::Retry`]. Has no effect once the receiver has connected.
     pub fn host_failed(&self, host: usize, start: u32, reason: impl Into<String>) {
         let reason = reason.into();
         let _ = self.events.send(Event::HostFailed { host, start, reason }.into());
     }
 
-    /// Ends the push: receivers are told, and keep what they have for a later one. Hosts that publish
-    /// their copies just then are waited for, 10 s at most; cancelling again ends that, too. A bench
-    /// ends at once.
+    /// Ends the push; receivers keep what they have for a later one. Waits up to 10 s for hosts that are publishing;
+    /// cancelling again ends that wait. A bench ends at once.
     pub fn cancel(&self) {
         let _ = self.events.send(Event::Cancel.into());
     }

@@ -1,18 +1,20 @@
 //! The root's side of a session.
 //!
-//! [`coordinator::Coordinator`] decides everything, and [`dispatch`] says what each event means to it. It is
-//! driven by one thread, the caller's, in [`Push::run`] ([`run`]); others only feed that thread. What the
-//! coordinator wants done is done by [`scene::Scene`].
+//! [`coordinator::Coordinator`] makes all decisions. The caller's thread drives it in [`Push::run`] ([`run`]):
+//! [`dispatch`] passes events in, which other threads queue, and [`io::Io`] carries out its [`Effects`].
 
-mod aftermath;
+mod accept;
 mod attempt;
 mod bench;
+mod blame;
+mod connect;
 #[doc(hidden)]
 mod coordinator;
 mod descriptors;
 #[doc(hidden)]
 mod dispatch;
-mod doorway;
+#[doc(hidden)]
+mod effects;
 #[doc(hidden)]
 mod event;
 #[doc(hidden)]
@@ -20,26 +22,25 @@ mod host;
 #[doc(hidden)]
 mod hosts;
 mod inbox;
-mod pace;
+mod io;
 mod parts;
-mod patience;
 mod prepared;
-mod reading;
+mod rate;
 mod regroup;
 mod retry;
 mod run;
-mod scene;
 mod session;
 mod settings;
-#[doc(hidden)]
-mod stage;
+mod source_digest;
 mod switch_control;
+mod timeouts;
 
 pub use bench::{
     Bench, BenchEvent, BenchPlan, BenchReport, MEASURED_BYTES_MAX, Measurement, Subject,
 };
 pub use coordinator::Coordinator;
-pub use dispatch::{farewell, step};
+pub use dispatch::{linger_timeout, step};
+pub use effects::Effects;
 pub use event::Event;
 pub use host::{Host, Step};
 pub use inbox::PushHandle;
@@ -48,5 +49,4 @@ pub use settings::{
     Admission, HostPlan, HostReport, HostState, PushError, PushEvent, PushReport, PushSettings,
     Reach,
 };
-pub use stage::Stage;
 pub use switch_control::SwitchControl;

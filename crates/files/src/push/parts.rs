@@ -1,20 +1,19 @@
-//! Who sends which missing bytes to whom in the next attempt.
+//! Plans the groups of the next round.
 //!
-//! Bytes that the same hosts lack make one part, and one group replicates it. A part is sent by a
-//! host that has it, if there is one, and by the root only if there is none: its link is the one
-//! that everything has to pass at first. After a death most survivors lack nearly the same; the
-//! little in which they differ is sent to all of them, rather than in many small groups.
+//! Bytes that the same hosts lack form a part, which one group replicates. A host that has the part sends it if
+//! there is one, which spares the root's link; otherwise the root. After a failure survivors lack nearly the same
+//! bytes; small differences are sent to all of them instead of in many small groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ranges::Ranges;
 
-/// Groups of one attempt.
+/// Groups of one round.
 const PARTS_MAX: usize = 8;
-/// Parts that are shorter than this share of the object are put together.
+/// Parts below this fraction of the object are merged.
 const SMALL_SHARE: u64 = 128;
 
-/// Bytes that go from one member to several.
+/// Bytes that one member sends to several.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Part {
     /// `None`: the root.
@@ -23,16 +22,15 @@ pub(super) struct Part {
     pub(super) ranges: Ranges,
 }
 
-/// A host that takes part.
+/// A host that can be in groups.
 pub(super) struct Holder<'a> {
     pub(super) host: usize,
     pub(super) has: &'a Ranges,
-    /// Whether it may be asked to send.
+    /// Whether it may be a source.
     pub(super) sends: bool,
 }
 
-/// What to replicate so that all of `holders` have all of an object of this length; nothing if
-/// they have.
+/// The parts after which all of `holders` have the whole object of this length; empty if they have it.
 pub(super) fn parts(bytes: u64, holders: &[Holder<'_>]) -> Vec<Part> {
     let mut parts = merged(bytes, by_hosts(bytes, holders));
     let mut used = BTreeMap::new();
@@ -83,7 +81,7 @@ fn by_hosts(bytes: u64, holders: &[Holder<'_>]) -> BTreeMap<BTreeSet<usize>, Ran
     classes
 }
 
-/// Puts small parts together, and all but the longest if there are too many.
+/// Merges small parts; if there are too many, all but the longest.
 fn merged(bytes: u64, classes: BTreeMap<BTreeSet<usize>, Ranges>) -> Vec<Part> {
     let mut classes: Vec<(BTreeSet<usize>, Ranges)> = classes.into_iter().collect();
     classes.sort_by_key(|(_, ranges)| std::cmp::Reverse(ranges.bytes()));
@@ -93,7 +91,7 @@ fn merged(bytes: u64, classes: BTreeMap<BTreeSet<usize>, Ranges>) -> Vec<Part> {
     if !small.is_empty() {
         let hosts: BTreeSet<usize> = small.iter().flat_map(|(hosts, _)| hosts).copied().collect();
         let ranges: Ranges = small.iter().flat_map(|(_, ranges)| ranges.iter()).collect();
-        // With a part that goes to all of these anyway, if there is one.
+        // Into a part for a superset of these hosts, if there is one.
         let fitting = classes.iter_mut().filter(|(others, _)| hosts.is_subset(others));
         match fitting.min_by_key(|(others, _)| others.len()) {
             Some((_, others)) => others.extend(ranges.iter()),
@@ -126,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_push_is_one_part_from_the_root() {
+    fn a_new_push_is_one_part_from_the_root() {
         let nothing = Ranges::default();
         let all = vec![nothing.clone(), nothing.clone(), nothing];
         let expected = Part { source: None, hosts: vec![0, 1, 2], ranges: ranges([(0, BYTES)]) };
@@ -145,8 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn what_few_lack_goes_to_few_and_small_differences_to_all() {
-        // All lack the second half, host 2 the first as well, and each something small.
+    fn large_differences_form_parts_and_small_ones_are_merged() {
+        // All lack the second half, host 2 also the first, and each has a small piece of its own.
         let has = [
             ranges([(0, 50_000), (50_100, 50_200)]),
             ranges([(0, 50_000), (50_200, 50_300)]),
@@ -162,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everybody_gets_what_it_lacks_from_somebody_who_has_it(
+        fn after_all_parts_every_host_has_everything(
             lists in prop::collection::vec(prop::collection::vec((0..BYTES, 0..BYTES), 0..6), 1..6),
             sends in prop::collection::vec(any::<bool>(), 6),
         ) {

@@ -1,4 +1,4 @@
-//! What a push takes before it runs: listeners, settings, and the context once its fabric is chosen.
+//! The resources of a push or a bench: settings, source, listeners, and the context once its fabric is chosen.
 
 use std::{
     net::SocketAddr,
@@ -11,7 +11,7 @@ use std::{
 use rdmc::{Context, ContextSettings, Error, Fabric};
 
 use super::{
-    doorway::Doorway,
+    accept::Acceptor,
     inbox::{Events, Input, PushHandle},
     settings::{HostPlan, PushError, PushSettings},
 };
@@ -20,18 +20,18 @@ use crate::{
     messages::{JOIN_TIMEOUT, Offer, Terms, ToReceiver},
 };
 
-/// What a push or a bench is carried out with; it listens for receivers.
+/// A push or a bench that is ready to run and listens for receivers.
 pub(super) struct Prepared {
     pub(super) settings: PushSettings,
-    /// What is replicated; none if it is only measured.
+    /// The file to replicate; none for a bench.
     pub(super) source: Option<Arc<Source>>,
     /// Of the source.
     pub(super) probe: [u8; 32],
     /// Once the fabric is chosen.
     pub(super) context: OnceLock<Arc<Context>>,
-    pub(super) doorway: Doorway,
+    pub(super) acceptor: Acceptor,
     /// For receivers that join.
-    pub(super) admission: Option<Doorway>,
+    pub(super) admission: Option<Acceptor>,
     pub(super) events: Events,
     pub(super) inbox: Receiver<Input>,
 }
@@ -44,18 +44,23 @@ impl Prepared {
         settings.check_descriptors()?;
         let (events, inbox) = mpsc::channel();
         let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
-        let doorway =
-            Doorway::open(settings.local_only, settings.secret.clone(), names, events.clone())?;
+        let acceptor = Acceptor::for_hosts(
+            settings.local_only,
+            settings.secret.clone(),
+            names,
+            events.clone(),
+        )?;
         let admission = match (&settings.admission, &settings.credentials) {
             (Some(admission), Some(credentials)) => {
-                Some(Doorway::open_to_all(admission.listen, credentials.clone(), events.clone())?)
+                Some(Acceptor::for_joining(admission.listen, credentials.clone(), events.clone())?)
             }
             _ => None,
         };
         let context = OnceLock::new();
         let probe = source.as_ref().map(|source| source.probe()).transpose()?.unwrap_or_default();
-        let prepared = Self { settings, source, probe, context, doorway, admission, events, inbox };
-        // Without the fabric that was asked for, nobody needs to be started.
+        let prepared =
+            Self { settings, source, probe, context, acceptor, admission, events, inbox };
+        // Fails before receivers are started if the requested fabric cannot be used.
         if let Some(fabric) = &prepared.settings.fabric {
             prepared.use_fabric(fabric.clone())?;
         }
@@ -63,23 +68,23 @@ impl Prepared {
     }
 
     pub(super) fn use_fabric(&self, fabric: Fabric) -> Result<(), Error> {
-        // The context listens the way the doorway could.
-        let listen = SocketAddr::new(self.doorway.address.ip(), 0);
+        // On the address that was available for the acceptor.
+        let listen = SocketAddr::new(self.acceptor.address.ip(), 0);
         let mut settings = ContextSettings::new(listen, self.settings.secret.clone());
         settings.fabric = fabric;
         settings.streams = self.settings.streams;
         settings.completion = self.settings.completion;
         settings.protection = self.settings.protection;
         settings.connect_timeout = JOIN_TIMEOUT;
-        settings.tcp.silence_timeout_ms = self.settings.failure_deadline.as_millis() as u64;
+        settings.tcp.silence_timeout = self.settings.failure_deadline;
         self.settings.switches.apply(&mut settings);
         let _ = self.context.set(Arc::new(Context::start(settings)?));
         Ok(())
     }
 
-    /// The TCP port that receivers call.
+    /// The TCP port that receivers connect to.
     pub(super) fn control_port(&self) -> u16 {
-        self.doorway.address.port()
+        self.acceptor.address.port()
     }
 
     /// A handle for other threads.
@@ -87,8 +92,8 @@ impl Prepared {
         PushHandle { events: self.events.clone() }
     }
 
-    /// What a receiver hears first.
-    pub(super) fn first_words(&self, plan: &HostPlan) -> ToReceiver {
+    /// The first message to a receiver.
+    pub(super) fn first_message(&self, plan: &HostPlan) -> ToReceiver {
         let terms = Terms {
             streams: self.settings.streams,
             completion: self.settings.completion.to_string(),
@@ -108,7 +113,7 @@ impl Prepared {
         }
     }
 
-    /// How much there is to replicate.
+    /// Length of the source; 0 for a bench.
     pub(super) fn bytes(&self) -> u64 {
         self.source.as_ref().map_or(0, |source| source.manifest().bytes)
     }

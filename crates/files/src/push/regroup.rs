@@ -1,32 +1,31 @@
-//! Groups that are ended so that others can go on in their place: without a member that holds all
-//! others up, or with one that has come meanwhile.
+//! Running groups that are replaced by others: without a straggler, or with a host that became ready later.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{attempt::Attempt, host::Host};
 
-/// How long a group goes on before it is ended for somebody who has come later.
+/// The least age of a group that is replaced for a host that became ready later.
 const REGROUP_AFTER: Duration = Duration::from_secs(1);
-/// Nor is it ended if less than this part of the object is left: it is over soon.
+/// A group with less than this fraction of the object left is not replaced.
 const REGROUP_PART: u64 = 8;
-/// After a host was set aside the others have to be faster by this much; else it was not the cause,
-/// and nobody else is.
+/// How much faster a group must be after a host was deferred; otherwise that host was not the cause, and no
+/// further one is deferred.
 const FASTER: f64 = 1.2;
 
-/// Who is set aside since the others are faster without it.
+/// Defers hosts that delay the others.
 pub(super) struct Slowness {
-    /// Groups have to be this fast, in bytes per second; `None`: as fast as they are.
+    /// The least rate of groups in bytes per second; `None`: any.
     rate_min: Option<u64>,
-    /// How fast the group was from which a host was set aside last.
-    last_set_aside: Option<f64>,
+    /// The rate of the group from which a host was deferred last.
+    last_deferred_at: Option<f64>,
 }
 
 impl Slowness {
     pub(super) fn new(rate_min: Option<u64>) -> Self {
-        Self { rate_min, last_set_aside: None }
+        Self { rate_min, last_deferred_at: None }
     }
 
-    /// The host that holds this group up, if it is too slow, and how fast the group is, in bytes per second.
+    /// If the group is too slow: defers the straggler, and returns it with the group's rate in bytes per second.
     /// `bytes`: length of the object.
     pub(super) fn judge(
         &mut self,
@@ -41,38 +40,38 @@ impl Slowness {
         let slowest_bytes = unfinished.min()?;
         let by_rank: Vec<Option<usize>> = attempt.by_rank().collect();
         let (ranks, host_of) = (by_rank.len(), |rank: u32| by_rank[rank as usize]);
-        let doubts = |rank: u32| host_of(rank).map_or(0, |host| hosts[host].doubts);
-        let slow = attempt.pace.judge(now, slowest_bytes, (ranks, rate_min as f64), &doubts)?;
+        let suspicions = |rank: u32| host_of(rank).map_or(0, |host| hosts[host].suspicions);
+        let slow = attempt.rate.judge(now, slowest_bytes, (ranks, rate_min as f64), &suspicions)?;
         let Some(host) = host_of(slow.rank) else {
-            tracing::warn!(rate = slow.rate, "this machine holds the others up");
+            tracing::warn!(rate = slow.rate, "this machine delays the others");
             return None;
         };
         for &rank in &slow.suspects {
             if let Some(host) = host_of(rank) {
-                hosts[host].doubts += 1;
+                hosts[host].suspicions += 1;
             }
         }
-        let aside = hosts.iter().filter(|host| host.set_aside.is_some()).count();
-        let others = members.iter().filter(|&&one| one != host && hosts[one].set_aside.is_none());
-        let is_of_use = self.last_set_aside.is_none_or(|rate| slow.rate >= rate * FASTER);
-        if others.count() == 0 || (aside + 1) * 2 > hosts.len() || !is_of_use {
+        let deferred = hosts.iter().filter(|host| host.deferred_at.is_some()).count();
+        let others = members.iter().filter(|&&one| one != host && hosts[one].deferred_at.is_none());
+        let is_of_use = self.last_deferred_at.is_none_or(|rate| slow.rate >= rate * FASTER);
+        if others.count() == 0 || (deferred + 1) * 2 > hosts.len() || !is_of_use {
             return None;
         }
-        self.last_set_aside = Some(slow.rate);
-        hosts[host].set_aside = Some(slow.rate as u64);
+        self.last_deferred_at = Some(slow.rate);
+        hosts[host].deferred_at = Some(slow.rate as u64);
         Some((host, slow.rate as u64))
     }
 }
 
-/// Whether a host that is ready waits for groups to end, and they are worth ending. `bytes`: length of the object.
-pub(super) fn has_latecomer(
+/// Whether a ready host is in no group, and the running groups are worth replacing. `bytes`: length of the object.
+pub(super) fn has_unserved_host(
     hosts: &[Host],
     attempts: &BTreeMap<u64, Attempt>,
     bytes: u64,
     now: Duration,
 ) -> bool {
     let mut ready = hosts.iter().enumerate().filter(|(_, host)| {
-        host.is_ready() && host.set_aside.is_none() && !host.has.covers((0, bytes))
+        host.is_ready() && host.deferred_at.is_none() && !host.has.covers((0, bytes))
     });
     let is_member = |host: usize| {
         attempts.values().any(|attempt| attempt.members().any(|member| member == host))

@@ -1,20 +1,20 @@
-//! One session: the coordinator, and the thread that drives it.
+//! The loop that drives the coordinator of a push or a bench.
 
 use std::time::{Duration, Instant};
 
-use rdmc::bootstrap::Deadline;
+use session::Deadline;
 
 use super::{
     coordinator::Coordinator,
-    dispatch::{farewell, handle, step},
+    dispatch::{handle, linger_timeout, step},
+    effects::Effects,
     inbox::{Event, Input},
+    io::Io,
     prepared::Prepared,
-    scene::Scene,
     settings::{PushError, PushEvent},
-    stage::Stage,
 };
 
-/// How long nothing may happen before everything is looked at anyway.
+/// The longest wait for an event.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// A session that is running: a push, or a bench.
@@ -22,61 +22,60 @@ pub(super) struct Run<'a> {
     pub(super) push: &'a Prepared,
     started: Instant,
     pub(super) core: Coordinator<'a>,
-    pub(super) scene: Scene<'a>,
+    pub(super) io: Io<'a>,
 }
 
 impl<'a> Run<'a> {
     pub(super) fn new(push: &'a Prepared, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
         let core = Coordinator::new(&push.settings, push.bytes());
-        Self { push, started: Instant::now(), core, scene: Scene::new(push, observe) }
+        Self { push, started: Instant::now(), core, io: Io::new(push, observe) }
     }
 
     pub(super) fn replicate(&mut self) -> Result<(), PushError> {
-        let begun = self.scene.start().and_then(|()| self.scene.digest());
-        begun.unwrap_or_else(|error| self.core.stop(&mut self.scene, error));
+        let begun = self.io.start().and_then(|()| self.io.digest_source());
+        begun.unwrap_or_else(|error| self.core.stop(&mut self.io, error));
         while !self.core.is_over() {
             let event = match self.next(None) {
                 Some(Input::Event(event)) => Some(event),
-                // Nothing is measured.
+                // Not in a push.
                 Some(Input::Measured(..)) | None => None,
             };
-            step(&mut self.core, &mut self.scene, self.started.elapsed(), event);
+            step(&mut self.core, &mut self.io, self.started.elapsed(), event);
         }
         self.core.outcome()
     }
 
-    /// Until every host is ready or has failed; for a bench.
+    /// Waits until every host is ready or has failed; for a bench.
     pub(super) fn gather(&mut self) -> Result<(), PushError> {
-        self.scene.start()?;
+        self.io.start()?;
         while self.core.is_gathering() {
             if let Some(Input::Event(event)) = self.next(None) {
                 self.handle(event)?;
             }
-            self.core.gather(&mut self.scene)?;
+            self.core.gather(&mut self.io)?;
         }
         Ok(())
     }
 
-    /// Tells receivers that it is over, and waits a little for them to hang up.
+    /// Sends all receivers the last message and waits a short time for them to disconnect.
     pub(super) fn end(&mut self) {
-        self.scene.say_farewell();
+        self.io.send_finish();
         let since = Instant::now();
-        while let Some(patience) = farewell(&self.core, &self.scene)
-            && let left = patience.saturating_sub(since.elapsed())
+        while let Some(timeout) = linger_timeout(&self.core, &self.io)
+            && let left = timeout.saturating_sub(since.elapsed())
             && !left.is_zero()
         {
-            if let Ok(Input::Event(Event::Gone { host, connection, .. })) =
+            if let Ok(Input::Event(Event::Disconnected { host, connection, .. })) =
                 self.push.inbox.recv_timeout(left)
             {
-                self.scene.hang_up(host, connection);
+                self.io.disconnect(host, connection);
             }
         }
-        self.scene.close();
+        self.io.close();
     }
 
-    /// Waits for what comes next, until then or until the coordinator wants to look at the clock.
+    /// Waits for the next event, until this deadline or the coordinator's.
     pub(super) fn next(&mut self, deadline: Option<Deadline>) -> Option<Input> {
-        // The coordinator's time passes while nothing happens, too.
         let now = self.started.elapsed();
         let until = self.core.deadline().map_or(IDLE, |at| at.saturating_sub(now).min(IDLE));
         let wait = deadline.map_or(until, |deadline| deadline.left().min(until));
@@ -85,8 +84,8 @@ impl<'a> Run<'a> {
         input
     }
 
-    /// One event of a bench.
+    /// Handles one event of a bench.
     pub(super) fn handle(&mut self, event: Event) -> Result<(), PushError> {
-        handle(&mut self.core, &mut self.scene, event)
+        handle(&mut self.core, &mut self.io, event)
     }
 }

@@ -1,4 +1,4 @@
-//! A push, for applications.
+//! The public interface of a push.
 
 use std::{
     net::SocketAddr,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::Source;
 
-/// A push that is ready to run: it listens for receivers.
+/// A push that is ready to run and listens for receivers.
 pub struct Push {
     prepared: Prepared,
 }
@@ -25,26 +25,25 @@ pub struct Push {
 impl Push {
     /// Starts to listen for receivers.
     ///
-    /// Errors: a setting is out of range; this process may not open enough files for so many hosts; the
-    /// system refuses.
+    /// Errors: a setting is out of range; too few file descriptors for so many hosts; the system refuses.
     pub fn open(source: Source, mut settings: PushSettings) -> Result<Self, PushError> {
         settings.check(source.manifest().bytes)?;
         if settings.algorithm == Some(Algorithm::InSwitch) {
-            // Switches copy beside it.
+            // In-switch groups are part of the TCP transport.
             settings.fabric = Some(Fabric::Tcp);
         }
         let prepared = Prepared::listen(Some(Arc::new(source)), settings)?;
         Ok(Self { prepared })
     }
 
-    /// The TCP port that receivers call.
+    /// The TCP port that receivers connect to.
     pub fn control_port(&self) -> u16 {
         self.prepared.control_port()
     }
 
-    /// Where receivers that join call, if they are let in.
+    /// Where receivers that join connect, if they are admitted.
     pub fn admission_address(&self) -> Option<SocketAddr> {
-        self.prepared.admission.as_ref().map(|doorway| doorway.address)
+        self.prepared.admission.as_ref().map(|acceptor| acceptor.address)
     }
 
     /// A handle for other threads.
@@ -52,17 +51,17 @@ impl Push {
         self.prepared.handle()
     }
 
-    /// Replicates, verifies and publishes. Blocks until that has succeeded or failed at every host
-    /// and all have been told; `observe` is called on this thread.
+    /// Replicates, verifies and publishes. Blocks until every host has a copy or has failed, and all receivers have
+    /// the last message. Calls `observe` on this thread.
     pub fn run(self, observe: &mut dyn FnMut(PushEvent)) -> PushReport {
         let started = Instant::now();
         let mut run = Run::new(&self.prepared, observe);
         let error = run.replicate().err();
-        run.scene.stop.store(true, Ordering::Relaxed);
+        run.io.stop.store(true, Ordering::Relaxed);
         run.end();
         let hosts: Vec<HostReport> = run.core.hosts.iter().map(Host::report).collect();
         let replication = hosts.iter().filter_map(|host| host.replication).max();
-        let (members, offload, choice) = (run.core.members, run.scene.offload, run.core.choice);
+        let (members, offload, choice) = (run.core.members, run.io.offload, run.core.choice);
         let fell_back = run.core.fell_back.take();
         let fabric = self.prepared.context.get().map(|context| context.fabric().clone());
         let total = started.elapsed();

@@ -1,15 +1,15 @@
-//! What a push is made of, and what it tells.
+//! Settings, events and reports of a push.
 
 use std::{
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
 
-use plan::choice::{Choice, Costs, Wish};
+use plan::choice::{Choice, ChoiceRequest, Costs};
 use rdmc::{
     Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Protection, Secret, Window,
-    bootstrap::Credentials,
 };
+use session::Credentials;
 
 use crate::{
     SourceError,
@@ -21,31 +21,31 @@ use crate::{
 /// One receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostPlan {
-    /// How it is called in reports; unique in a push, and what a calling receiver names itself.
+    /// Its name in reports and in the receiver's first message; unique in a push.
     pub name: String,
-    /// Where its copy goes, as a path at that host.
+    /// Path of the copy at that host.
     pub destination: String,
-    /// Which rack it is in; the root is in rack [`PushSettings::root_rack`].
+    /// Its rack; the root is in rack [`PushSettings::root_rack`].
     pub rack: u32,
-    /// Who connects to whom.
+    /// Which end connects.
     pub reach: Reach,
 }
 
-/// How root and receiver come together.
+/// How root and receiver connect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// The receiver calls [`super::Push::control_port`].
+    /// The receiver connects to [`super::Push::control_port`].
     Calls,
     /// The receiver listens at this `host:port`.
     Listens(String),
 }
 
-/// How receivers are let in that come by themselves.
+/// Admission of receivers that ask to join.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    /// Where the root waits for them.
+    /// Where the root listens for them.
     pub listen: SocketAddr,
-    /// Where their copies go, as a path at that host; `{host}` stands for its name.
+    /// Path of their copies at each host; `{host}` stands for its name.
     pub destination: String,
 }
 
@@ -56,66 +56,65 @@ impl Admission {
     }
 }
 
-/// What a push is made of.
+/// Settings of a push or a bench.
 #[derive(Clone, Debug)]
 pub struct PushSettings {
     /// All receivers, in rank order from 1.
     pub hosts: Vec<HostPlan>,
-    /// What all members of this session prove to each other that they know. Receivers that call
-    /// need it to be let in; those that listen are told.
+    /// Authenticates the members of this session to each other. Receivers that connect to the root have it from
+    /// their launcher; the root sends it to those that listen.
     pub secret: Secret,
-    /// What this host and receivers that listen prove to each other; not needed without any.
+    /// Authenticates this host and receivers that listen or join; not needed without any.
     pub credentials: Option<Credentials>,
-    /// Who sends which block to whom; `None` for what should be fastest ([`plan::choice`]). With
-    /// [`Algorithm::InSwitch`] switches copy what the root sends, and blocks move over TCP otherwise;
-    /// where that cannot be done, or fails, members relay ([`PushEvent::FellBack`]).
+    /// Who sends which block to whom; `None` for the fastest by [`plan::choice`]. With [`Algorithm::InSwitch`]
+    /// switches copy what the root sends, and other blocks move over TCP; if switches cannot, or fail, members
+    /// relay ([`PushEvent::FellBack`]).
     pub algorithm: Option<Algorithm>,
-    /// What puts groups into switches, for [`Algorithm::InSwitch`].
+    /// Access to switches, for [`Algorithm::InSwitch`].
     pub switches: SwitchControl,
     /// The root's rack, for algorithms that need racks.
     pub root_rack: u32,
-    /// Length of a block; `None` for what should be fastest.
+    /// Length of a block; `None` for the fastest.
     pub block_bytes: Option<u64>,
-    /// What one link carries, in bits per second, for the choice of these; `None` if nobody knows.
+    /// Rate of a link in bits per second, for these choices; `None` if unknown.
     pub rate_bits_per_second: Option<u64>,
-    /// What links of this rate let through at once, for the same choice ([`Costs::burst_bytes`]).
+    /// Burst of links limited by a token bucket, for these choices ([`Costs::burst_bytes`]).
     pub burst_bytes: u64,
-    /// Receives and sends posted ahead; `None` for what suits the block size.
+    /// Receives and sends posted ahead; `None` for the default for the block size.
     pub window: Option<Window>,
-    /// The network that blocks move over; `None` for the best that all hosts have.
+    /// The network for blocks; `None` for the best that all hosts have.
     pub fabric: Option<Fabric>,
-    /// Whether the network is to relay blocks by itself; where it cannot, the members' programs do.
-    /// Does not change which fabric is taken. See [`rdmc::GroupSettings::offload`].
+    /// Whether the network relays blocks by itself where it can. Does not influence the choice of the fabric. See
+    /// [`rdmc::GroupSettings::offload`].
     pub offload: bool,
     /// How all members wait for completions.
     pub completion: CompletionMode,
-    /// How blocks are protected on their way. Only the fabric tcp encrypts, so that one is taken
-    /// then; the file's name and attributes are encrypted in any case.
+    /// How blocks are protected in transit. Encryption implies the fabric tcp; the file's name and attributes are
+    /// always encrypted.
     pub protection: Protection,
     /// TCP connections to each neighbour, 1 to 8.
     pub streams: u8,
-    /// Whether all receivers are on this machine, so that only loopback is listened on.
+    /// Whether all receivers are on this machine; then the root listens on loopback only.
     pub local_only: bool,
-    /// Where members reach the root; by default the address that most receivers have called.
+    /// Where members reach the root; by default the address that most receivers connected to.
     pub advertise: Option<IpAddr>,
-    /// How long receivers may take to appear.
+    /// How long receivers may take to connect.
     pub start_timeout: Duration,
-    /// After how long without a sign of life a host is lost, 200 ms to an hour: its neighbours
-    /// notice it then, at the latest, and tell the others; the root's own connection to it waits
-    /// three seconds longer. Connections that break are noticed at once. Applies to all members.
+    /// How long a host may be silent before it is lost, 200 ms to an hour. Its neighbours detect that and notify the
+    /// others; the root's control connection waits three seconds longer. Broken connections are detected at once.
+    /// Applies to all members.
     pub failure_deadline: Duration,
-    /// How often each host may be lost and come back ([`PushEvent::Retry`]).
+    /// How often each host may be lost and return ([`PushEvent::Retry`]).
     pub retries: u32,
-    /// Whether receivers are let in that are not among `hosts`; they prove who they are by
-    /// `credentials`.
+    /// Admits receivers that are not among `hosts`; they authenticate by `credentials`.
     pub admission: Option<Admission>,
-    /// How fast a group of hosts has to come forward, in bytes per second, so that a host that holds
-    /// the others up is not set aside until they have all ([`PushEvent::SetAside`]).
+    /// The least rate of a group in bytes per second. Below it the host that delays the others is deferred until
+    /// they have everything ([`PushEvent::Deferred`]).
     pub rate_min: Option<u64>,
 }
 
 impl PushSettings {
-    /// Defaults for these hosts: the fastest way, 30 seconds to appear.
+    /// Defaults for these hosts: the fastest algorithm and block size, 30 seconds to connect.
     pub fn new(hosts: Vec<HostPlan>, secret: Secret) -> Self {
         Self {
             hosts,
@@ -143,7 +142,7 @@ impl PushSettings {
         }
     }
 
-    /// How a message of this length is replicated to so many members, the root included.
+    /// Algorithm and block size for a message of this length and so many members, the root included.
     pub(super) fn choose(
         &self,
         algorithm: Option<Algorithm>,
@@ -160,22 +159,22 @@ impl PushSettings {
             }
         };
         let block_bytes = self.block_bytes;
-        Wish { members, message_bytes: bytes, algorithm, block_bytes }.choose(&costs)
+        ChoiceRequest { members, message_bytes: bytes, algorithm, block_bytes }.choose(&costs)
     }
 
-    /// How long the root waits for a group, so that its members are first to say what is wrong.
+    /// How long the root waits for a group: longer than its members, so that they report the cause first.
     pub(super) fn join_timeout(&self) -> Duration {
         JOIN_TIMEOUT + silence(self.failure_deadline)
     }
 
-    /// How far so many members post ahead with blocks of this length.
+    /// The window for so many members and blocks of this length.
     pub(super) fn window(&self, members: usize, block_bytes: u64) -> Window {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
         self.window.unwrap_or_else(|| Window::for_group(block_bytes, members))
     }
 
-    pub(super) fn check(&self, bytes: u64) -> Result<(), Error> {
-        let refuse = |what: String| Err(Error::Setting(what));
+    pub(super) fn check(&self, bytes: u64) -> Result<(), PushError> {
+        let refuse = |what: String| Err(PushError::Setting(what));
         if self.hosts.is_empty() {
             return refuse("no host to replicate to".into());
         }
@@ -190,18 +189,21 @@ impl PushSettings {
             }
         }
         if self.window.is_some_and(|window| window.receives == 0 || window.sends == 0) {
-            return refuse("a window of 0 would let nothing move; use 1 or more".into());
+            return refuse("a window of 0 permits no transfers; use 1 or more".into());
         }
         if self.algorithm == Some(Algorithm::InSwitch) {
             self.check_in_switch()?;
         }
-        check_failure_deadline(self.failure_deadline).map_err(Error::Setting)?;
+        check_failure_deadline(self.failure_deadline).map_err(PushError::Setting)?;
         if !(1..=8).contains(&self.streams) {
             return refuse(format!("{} streams per neighbour; use 1 to 8", self.streams));
         }
         let listening = self.hosts.iter().find(|host| matches!(host.reach, Reach::Listens(_)));
         if let (Some(host), None) = (listening, &self.credentials) {
-            return refuse(format!("{} listens, and there are no credentials for it", host.name));
+            return refuse(format!(
+                "{} listens, which needs credentials; there are none",
+                host.name
+            ));
         }
         if self.admission.is_some() && self.credentials.is_none() {
             return refuse("receivers that join need credentials, and there are none".into());
@@ -213,49 +215,44 @@ impl PushSettings {
             None => Ok(()),
         }
     }
-}
 
-impl PushSettings {
-    /// Whether switches can be asked to copy.
-    fn check_in_switch(&self) -> Result<(), Error> {
-        let refuse = |what: &str| Err(Error::Setting(what.to_owned()));
+    fn check_in_switch(&self) -> Result<(), PushError> {
+        let refuse = |what: &str| Err(PushError::Setting(what.to_owned()));
         if !self.switches.is_some() {
             return refuse(
-                "the algorithm in-switch needs to be told of switches that copy, and was not; use \
-                 auto to let the receivers relay",
+                "the algorithm in-switch needs switches that copy; use auto to let the receivers relay",
             );
         }
         if self.fabric.as_ref().is_some_and(|fabric| *fabric != Fabric::Tcp) {
-            return refuse("the algorithm in-switch goes with the fabric tcp alone");
+            return refuse("the algorithm in-switch works with the fabric tcp only");
         }
         if self.protection == Protection::Encrypt {
-            return refuse("blocks that switches copy cannot be encrypted; use another algorithm");
+            return refuse("in-switch blocks cannot be encrypted; use another algorithm");
         }
         Ok(())
     }
 }
 
-/// How far one host is.
+/// The state of one host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HostState {
-    /// It has not appeared.
+    /// Not connected yet.
     Awaited,
-    /// It prepares its target.
+    /// Prepares its target.
     Preparing,
-    /// It is ready, or receives.
+    /// Ready to receive, or receiving.
     Ready,
-    /// It has all bytes; they are being verified, or wait for the others.
+    /// Has all bytes, which are being verified or wait for the others.
     Received,
-    /// A verified copy is there under its name.
+    /// Has a verified copy under its name.
     Published,
-    /// It has no copy, for this reason.
+    /// Has no copy, for this reason.
     Failed(String),
-    /// It was told to publish its copy, and for this reason nothing was heard of it since: a copy
-    /// that is there is whole and verified, but may be missing.
+    /// Was told to publish its copy and did not confirm, for this reason. It has a complete, verified copy or none.
     Unknown(String),
 }
 
-/// What a push tells while it runs. Hosts are named by their index in [`PushSettings::hosts`].
+/// Events of a running push. Hosts are identified by their index in [`PushSettings::hosts`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PushEvent {
     /// A host's state has changed.
@@ -265,17 +262,16 @@ pub enum PushEvent {
         /// Its new state.
         state: HostState,
     },
-    /// A host has come that was not among [`PushSettings::hosts`]; it is in the report as well.
+    /// A host that is not among [`PushSettings::hosts`] was admitted; it is in the report as well.
     Joined {
         /// Its index.
         host: usize,
-        /// What it calls itself.
+        /// Its name.
         name: String,
     },
-    /// Groups start to replicate what is missing, the largest with so many members, the root
-    /// included. Told again when members were lost or have come later.
+    /// Groups start to replicate what is missing; again after members were lost or became ready later.
     Round {
-        /// Members.
+        /// Members of the largest group, the root included.
         members: usize,
     },
     /// How much of the file a host has.
@@ -285,35 +281,33 @@ pub enum PushEvent {
         /// Bytes.
         bytes: u64,
     },
-    /// A host was lost, for this reason, and is expected again: whoever starts receivers has to
-    /// start it anew.
+    /// A host was lost, for this reason, and is expected again: the application that started its receiver has to
+    /// start it again.
     Retry {
         /// Which.
         host: usize,
         /// How often it was lost so far.
         start: u32,
-        /// What has happened.
+        /// Why.
         reason: String,
     },
-    /// A host held the others up, below [`PushSettings::rate_min`]: it gets its copy after them.
-    SetAside {
+    /// A host slowed the others below [`PushSettings::rate_min`]: it gets its copy after them.
+    Deferred {
         /// Which.
         host: usize,
-        /// How fast they were.
+        /// The rate of its group.
         bytes_per_second: u64,
     },
-    /// Switches were to copy ([`Algorithm::InSwitch`]), and cannot, for this reason: members relay
-    /// what is missing. Told once.
+    /// Switches cannot copy ([`Algorithm::InSwitch`]); members relay what is missing. Happens at most once.
     FellBack {
         /// Which switch or member, and what happened.
         reason: String,
     },
-    /// The first copies that are whole are being written to disk.
+    /// The first complete copies are being written to disk.
     Publishing,
-    /// The push ends early, and waits a little for hosts that publish just now to say how that went.
-    /// Cancelled once more, it does not.
+    /// The push ends early and waits a short time for hosts that are publishing; cancelling again ends that wait.
     Stopping {
-        /// How many.
+        /// How many hosts.
         publishing: usize,
     },
 }
@@ -322,13 +316,16 @@ pub enum PushEvent {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PushError {
-    /// The file cannot be sent, or changed meanwhile.
+    /// The file cannot be sent, or has changed.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// The library or the system refused.
     #[error(transparent)]
     Library(#[from] Error),
-    /// The group failed and nobody is known to be the cause, or it failed too often.
+    /// A setting of the push is out of range, or does not go with another; says what would do.
+    #[error("{0}")]
+    Setting(String),
+    /// Groups failed repeatedly without a host that explains it.
     #[error("replication failed: {0}")]
     Group(String),
     /// It was cancelled by its handle.
@@ -343,20 +340,19 @@ pub struct PushReport {
     pub hosts: Vec<HostReport>,
     /// Members of the last group, the root included.
     pub members: usize,
-    /// How blocks travelled, in the last group; `None` if it did not come so far.
+    /// Algorithm and block size of the last group, if there was one.
     pub choice: Option<Choice>,
-    /// The network that was used; `None` if it did not come so far.
+    /// The network that was used; `None` if none was chosen.
     pub fabric: Option<Fabric>,
-    /// Whether the network relayed by itself, in the last group; `None` if it did not come so far.
+    /// Whether the network relayed by itself in the last group, if there was one.
     pub offload: Option<Offload>,
-    /// Why members relayed although switches were to copy: [`PushEvent::FellBack`].
+    /// Why members relayed instead of switches: [`PushEvent::FellBack`].
     pub fell_back: Option<String>,
-    /// From the start of sending until the last receiver had all bytes; `None` if that never
-    /// happened.
+    /// From the start of sending until the last receiver had all bytes; `None` if none had.
     pub replication: Option<Duration>,
-    /// From the call to the end, with starting, verifying and writing to disk.
+    /// The whole push, including start, verification and writing to disk.
     pub total: Duration,
-    /// Why the push ended early, where one reason covers all hosts without a copy.
+    /// Why the push ended early, if one reason covers all hosts without a copy.
     pub error: Option<PushError>,
 }
 
@@ -369,18 +365,18 @@ pub struct HostReport {
     pub state: HostState,
     /// From the start of sending until it had all bytes.
     pub replication: Option<Duration>,
-    /// How much of the file it had of an earlier session, or in a file of that name.
+    /// Bytes that it had from an earlier session, or in a file of that name, and that were not sent.
     pub resumed_bytes: u64,
-    /// It had the whole copy under its name: it was verified, and stays the file that it was.
+    /// It had the complete copy under its name, which was verified and stays the same file.
     pub was_there: bool,
-    /// How much was sent to it again although it had it, after others were lost.
+    /// Bytes that were sent to it again although it had them, after others were lost.
     pub repeated_bytes: u64,
-    /// It was set aside when the others were no faster than this because of it, in bytes per second.
-    pub set_aside: Option<u64>,
-    /// Its share in what held its last group up, 0 to 1, all members together 1 (the root included);
-    /// none of groups that were over within a second. See [`plan::slowness`].
+    /// If it was deferred: the rate of its group then, in bytes per second.
+    pub deferred_at: Option<u64>,
+    /// Its share in the delay of its last group; all members together 1, the root included. `None` for groups
+    /// shorter than a second. See [`plan::slowness`].
     pub waiting_share: Option<f64>,
-    /// The most memory that its receiver had resident, where it has told.
+    /// Peak resident memory of its receiver, if reported.
     pub peak_resident_bytes: Option<u64>,
 }
 

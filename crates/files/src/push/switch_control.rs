@@ -1,4 +1,4 @@
-//! What puts groups into switches, in builds that can (feature `switch`).
+//! Access to switches that copy; without effect unless built with the feature `switch`.
 
 #[cfg(feature = "switch")]
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use rdmc::ContextSettings;
 #[cfg(feature = "switch")]
 use rdmc::Switches;
 
-/// What puts groups of [`rdmc::Algorithm::InSwitch`] into switches; by default there is nothing that does.
+/// Access to switches for groups of [`rdmc::Algorithm::InSwitch`]; the default has none.
 #[derive(Clone, Debug, Default)]
 pub struct SwitchControl {
     #[cfg(feature = "switch")]
@@ -15,7 +15,7 @@ pub struct SwitchControl {
 }
 
 impl SwitchControl {
-    /// By these.
+    /// Access to these switches.
     #[cfg(feature = "switch")]
     pub fn new(switches: Arc<dyn Switches>) -> Self {
         Self { switches: Some(switches) }
@@ -33,7 +33,7 @@ impl SwitchControl {
         false
     }
 
-    /// Gives it to a context.
+    /// Puts the switches into a context's settings.
     #[cfg(feature = "switch")]
     pub(super) fn apply(&self, settings: &mut ContextSettings) {
         settings.switches = self.switches.clone();

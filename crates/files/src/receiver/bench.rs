@@ -1,18 +1,18 @@
-//! A receiver whose messages are measured: they go into memory, and nothing is written.
+//! A receiver in a bench: messages stay in memory.
 
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError, mpsc::Sender},
     thread,
 };
 
-use rdmc::{Application, Context, Error, Fabric, Failure, Group, Memory, Region};
+use rdmc::{Application, Context, Error, Fabric, Failure, Group, Incoming, Region};
 
 use super::{
-    dispatch::judge,
+    dispatch::unexpected_event,
     error::ReceiveError,
-    membership::News,
+    membership::MemberEvent,
     root_link::{Event, RootLink},
-    session::culprit,
+    session::blamed_member,
 };
 use crate::{
     control::Control,
@@ -20,14 +20,14 @@ use crate::{
     ranges::RangeList,
 };
 
-/// The groups of a measurement, from being joined until the root ends them.
+/// The groups of a running measurement.
 struct Measuring {
     number: u64,
-    /// There once it is joined; the group back to the root belongs to its callbacks.
+    /// Once joined; the callbacks own the return group.
     group: Option<Group>,
 }
 
-/// Takes part in measurements until the root says that it is done.
+/// Takes part in measurements until the root ends the bench.
 pub(super) fn take_part(
     root: &RootLink<'_>,
     terms: &Terms,
@@ -40,73 +40,73 @@ pub(super) fn take_part(
         match root.next()? {
             Event::Root(Ok(ToReceiver::Measure(measure))) => {
                 let number = measure.start.round;
-                // The one before has closed or failed.
+                // The previous one has closed or failed.
                 measuring = None;
                 root.check_size(measure.bytes)?;
                 match join(measure, &context, &root.control, &root.events) {
                     Ok(()) => measuring = Some(Measuring { number, group: None }),
-                    Err(detail) => tell_failure(root, number, None, detail)?,
+                    Err(detail) => report_failure(root, number, None, detail)?,
                 }
             }
             Event::Root(Ok(ToReceiver::Leave { round })) if current(round) => {
                 if let Some(group) = measuring.take().and_then(|measuring| measuring.group) {
-                    group.abort("the root has given this measurement up");
+                    group.abort("the root has ended this measurement");
                 }
             }
             Event::Root(Ok(ToReceiver::Finish)) => return Ok(()),
             Event::Joined(number, Ok(group)) if current(number) => {
-                // Nothing is left to do but to answer until the root closes it. A group that
-                // has failed already says so itroot.
+                // Its callbacks answer messages until the root closes it. A group that has failed reports
+                // that by an event of its own.
                 let _ = group.start_close();
                 measuring = Some(Measuring { number, group: Some(group) });
-                root.tell(&ToRoot::Joined { round: number })?;
+                root.send(&ToRoot::Joined { round: number })?;
             }
             Event::Joined(number, Err(error)) if current(number) => {
                 measuring = None;
-                tell_failure(root, number, culprit(&error), join_predicate(&error))?;
+                report_failure(root, number, blamed_member(&error), join_predicate(&error))?;
             }
-            Event::Group(News::Ended(number, Err(failure))) if current(number) => {
+            Event::Group(MemberEvent::Ended(number, Err(failure))) if current(number) => {
                 measuring = None;
-                tell_failure(root, number, failure.member, predicate(&failure))?;
+                report_failure(root, number, failure.member, predicate(&failure))?;
             }
-            event => judge(event)?,
+            event => unexpected_event(event)?,
         }
     }
 }
 
-/// Offers the fabrics that are here, and starts the one that the root chooses.
+/// Sends the list of fabrics and starts the one that the root chooses.
 fn agree_on_fabric(
     root: &RootLink<'_>,
     terms: &Terms,
     measured: &OnceLock<Arc<Context>>,
 ) -> Result<Arc<Context>, ReceiveError> {
     let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
-    root.tell(&ToRoot::Prepared { fabrics, leftover: None })?;
+    root.send(&ToRoot::Prepared { fabrics, digests: None })?;
     let fabric = loop {
         match root.next()? {
             Event::Root(Ok(ToReceiver::Use { fabric, .. })) => break fabric,
-            event => judge(event)?,
+            event => unexpected_event(event)?,
         }
     };
     let context = Arc::new(root.start_context(&fabric, terms)?);
     let _ = measured.set(Arc::clone(&context));
-    root.tell(&ToRoot::Ready { port: context.address().port() })?;
+    root.send(&ToRoot::Ready { port: context.address().port() })?;
     Ok(context)
 }
 
-fn tell_failure(
+fn report_failure(
     root: &RootLink<'_>,
     round: u64,
     member: Option<u32>,
     detail: String,
 ) -> Result<(), ReceiveError> {
     let has = RangeList::default();
-    root.tell(&ToRoot::RoundFailed { round, member, detail, has })
+    root.send(&ToRoot::RoundFailed { round, member, detail, has })
 }
 
-/// Joins the groups on a thread that ends by the context's own deadline for that.
+/// Joins the groups on a thread that ends by the context's own deadline.
 ///
-/// Errors: terms that make no groups, no memory, no thread.
+/// Errors: invalid terms, no memory, no thread.
 fn join(
     measure: Measure,
     context: &Arc<Context>,
@@ -119,7 +119,7 @@ fn join(
     let echo = match echo {
         Some(echo) => {
             let settings = echo.group_settings().map_err(|error| error.to_string())?;
-            Some((settings, echo.addresses))
+            Some(settings)
         }
         None => None,
     };
@@ -134,22 +134,22 @@ fn join(
     let join = move || {
         let joined = (|| {
             let receiver = Receiver(Arc::clone(&answering));
-            let group = context.create_group(settings, &start.addresses, receiver)?;
-            if let (Some((settings, addresses)), Some(slot)) = (echo, &answering.echo) {
+            let group = context.create_group_with(settings, receiver)?;
+            if let (Some(settings), Some(slot)) = (echo, &answering.echo) {
                 let sender = Echo(Arc::clone(&answering));
-                let echo = context.create_group(settings, &addresses, sender)?;
+                let echo = context.create_group_with(settings, sender)?;
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(echo);
             }
             Ok::<Group, Error>(group)
         })();
-        // A session that has ended wants to hear no more.
+        // Fails only if the session has ended.
         let _ = events.send(Event::Joined(number, joined));
     };
     let thread = thread::Builder::new().name("rdmc-join".into()).spawn(join);
     thread.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
 }
 
-/// Memory for a message, touched, so that its first message is like the others.
+/// Memory for a message, touched so that the first message costs no page faults.
 fn memory(bytes: u64) -> Result<Region, String> {
     if bytes > MEASURED_BYTES_MAX {
         return Err(format!("messages of {bytes} bytes are too long to be measured in memory"));
@@ -162,11 +162,11 @@ fn memory(bytes: u64) -> Result<Region, String> {
     Ok(Region::from_vec(memory))
 }
 
-/// What both groups' callbacks know.
+/// State shared by the callbacks of both groups.
 struct Answering {
     number: u64,
     memory: Region,
-    /// The group back to the root, once it stands.
+    /// The return group, once joined.
     echo: Option<Mutex<Option<Group>>>,
     control: Arc<Control>,
     events: Sender<Event>,
@@ -182,7 +182,8 @@ impl Answering {
     }
 
     fn fail(&self, failure: &Failure) {
-        let _ = self.events.send(Event::Group(News::Ended(self.number, Err(failure.clone()))));
+        let _ =
+            self.events.send(Event::Group(MemberEvent::Ended(self.number, Err(failure.clone()))));
     }
 }
 
@@ -190,18 +191,20 @@ impl Answering {
 struct Receiver(Arc<Answering>);
 
 impl Application for Receiver {
-    fn incoming(&mut self, _message: u64, bytes: u64) -> Memory {
-        // One message at a time: the one before has given the memory back.
+    fn incoming(&mut self, _message: u64, bytes: u64) -> Incoming {
+        // One message at a time: the previous one has returned the memory.
         match self.0.memory.len() as u64 {
-            expected if expected == bytes => Memory::Region(self.0.memory.clone()),
-            expected => Memory::Refuse(format!("{expected} bytes were announced, not {bytes}")),
+            expected if expected == bytes => Incoming::Into(self.0.memory.clone()),
+            expected => {
+                Incoming::Refuse(format!("expected a message of {expected} bytes, not {bytes}"))
+            }
         }
     }
 
     fn received(&mut self, _message: u64) {
-        // A group or a connection that is lost says so itself.
+        // A lost group or connection reports an event of its own.
         if self.0.echo.is_some() {
-            self.0.with_echo(|group| drop(group.send(self.0.memory.clone())));
+            self.0.with_echo(|group| drop(group.try_send(self.0.memory.clone())));
         } else {
             let _ = self.0.control.send(&ToRoot::Received { round: self.0.number });
         }
@@ -219,12 +222,12 @@ impl Application for Receiver {
     }
 }
 
-/// Callbacks of the group back to the root.
+/// Callbacks of the return group.
 struct Echo(Arc<Answering>);
 
 impl Application for Echo {
-    fn incoming(&mut self, _message: u64, _bytes: u64) -> Memory {
-        Memory::Refuse("the root of the group back receives nothing".into())
+    fn incoming(&mut self, _message: u64, _bytes: u64) -> Incoming {
+        Incoming::Refuse("the root of the return group receives nothing".into())
     }
 
     fn complete(&mut self, _message: u64, _region: Region) {}

@@ -1,19 +1,16 @@
-//! Calling a root.
+//! Connecting to a root.
 
 use std::{net::IpAddr, sync::mpsc, thread, time::Duration};
 
-use rdmc::{
-    Error, Secret,
-    bootstrap::{Channel, Credentials, Deadline},
-};
+use rdmc::{Error, Secret};
+use session::{Channel, Credentials, Deadline};
 
 use crate::{connect::connect, system::system};
 
-/// Connects to a root that listens on one of these addresses: all are tried, each a little after
-/// the one before, and the first that authenticates is taken.
+/// Connects to a root that listens on one of these addresses. Tries all, each 100 ms after the previous one, and
+/// takes the first that authenticates.
 ///
-/// Blocks until then, or the deadline. Errors: none can be reached, or none knows the secret; names
-/// what the last attempt met.
+/// Blocks until then, or the timeout. Errors: none can be reached or authenticates; that of the last attempt.
 pub fn call(
     addresses: &[IpAddr],
     port: u16,
@@ -26,7 +23,7 @@ pub fn call(
         let (sender, secret) = (sender.clone(), secret.clone());
         let attempt = move || {
             thread::sleep(Duration::from_millis(100) * index);
-            // Refused when somebody else was first: the connection is dropped then.
+            // Fails if another attempt was first; that drops the connection.
             let _ = sender.send(Channel::connect((address, port).into(), &secret, deadline));
         };
         thread::Builder::new()
@@ -42,14 +39,16 @@ pub fn call(
             Err(error) => last = Some(Error::from(error)),
         }
     }
-    Err(last.unwrap_or_else(|| Error::Setting("no address to call the root at".into())))
+    Err(last.unwrap_or_else(|| Error::Setting {
+        name: "addresses",
+        value: "empty".into(),
+        allowed: "one or more of the root".into(),
+    }))
 }
 
-/// Connects to a root at `host:port` that lets in receivers that come by themselves
-/// ([`crate::Admission`]).
+/// Connects to a root at `host:port` that admits receivers ([`crate::Admission`]).
 ///
-/// Blocks until then, or the deadline. Errors: it cannot be reached, or does not know these
-/// credentials.
+/// Blocks until then, or the timeout. Errors: it cannot be reached, or authentication fails.
 pub fn join(root: &str, credentials: &Credentials, timeout: Duration) -> Result<Channel, Error> {
     connect(root, credentials, Deadline::after(timeout))
 }

@@ -1,53 +1,53 @@
-//! Which event means what to a session: the same for real receivers and simulated ones.
+//! Passes events to a session, in real and in simulated receivers.
 
 use super::{
     error::ReceiveError,
     event::Event,
-    membership::News,
-    session::{Session, Stage, unexpected},
+    membership::MemberEvent,
+    session::{Effects, Session, unexpected_message},
 };
 use crate::messages::ToReceiver;
 
-/// Before the session: what the root wants, once it has said so.
+/// Before the session: the root's first message, if this event is it.
 pub fn first<G>(event: Event<G>) -> Result<Option<ToReceiver>, ReceiveError> {
     match event {
         Event::Root(Ok(first @ (ToReceiver::Offer(_) | ToReceiver::Bench(_)))) => Ok(Some(first)),
-        event => judge(event).map(|()| None),
+        event => unexpected_event(event).map(|()| None),
     }
 }
 
-/// Tells a session what has happened. True once the copy has its name, after which nothing more is to be told.
-pub fn handle<S: Stage>(
+/// Passes one event to a session. True once the copy is published; the session takes no events after that.
+pub fn handle<S: Effects>(
     session: &mut Session,
-    stage: &mut S,
+    effects: &mut S,
     event: Event<S::Group>,
 ) -> Result<bool, ReceiveError> {
     match event {
-        Event::Root(Ok(message)) => return session.told(stage, message),
+        Event::Root(Ok(message)) => return session.on_message(effects, message),
         Event::Joined(number, Ok(group)) => {
             if session.is_joining(number) {
-                stage.stands(number, group);
-                session.joined(stage, number, Ok(()))?;
+                effects.add_group(number, group);
+                session.on_joined(effects, number, Ok(()))?;
             } else {
-                stage.let_go(number, group);
+                effects.discard_group(number, group);
             }
         }
-        Event::Joined(number, Err(error)) => session.joined(stage, number, Err(error))?,
-        Event::Group(News::Ended(number, outcome)) => {
-            stage.ended(number);
-            session.ended(stage, number, outcome)?;
+        Event::Joined(number, Err(error)) => session.on_joined(effects, number, Err(error))?,
+        Event::Group(MemberEvent::Ended(number, outcome)) => {
+            effects.remove_group(number);
+            session.on_ended(effects, number, outcome)?;
         }
-        Event::Group(News::Whole) => session.whole(stage)?,
-        Event::OwnDigest(digest) => session.digested(stage, digest)?,
-        event @ Event::Root(Err(_)) => judge(event)?,
+        Event::Group(MemberEvent::Complete) => session.on_complete(effects)?,
+        Event::OwnDigest(digest) => session.on_digest(effects, digest)?,
+        event @ Event::Root(Err(_)) => unexpected_event(event)?,
     }
     Ok(false)
 }
 
-/// What an event means that is not expected now: mostly nothing.
-pub fn judge<G>(event: Event<G>) -> Result<(), ReceiveError> {
+/// Handles an event that is not expected now: most are ignored.
+pub fn unexpected_event<G>(event: Event<G>) -> Result<(), ReceiveError> {
     match event {
-        Event::Root(Ok(message)) => unexpected(message),
+        Event::Root(Ok(message)) => unexpected_message(message),
         Event::Root(Err(error)) => Err(ReceiveError::Root(error)),
         Event::Joined(..) | Event::Group(_) | Event::OwnDigest(_) => Ok(()),
     }

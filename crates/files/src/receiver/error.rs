@@ -1,4 +1,4 @@
-//! Why a session ended.
+//! Errors of a session.
 
 use rdmc::Error;
 
@@ -19,16 +19,16 @@ pub enum ReceiveError {
     Aborted {
         /// Why.
         reason: String,
-        /// Whether what has come is of use to a later session.
+        /// Whether to keep the partial copy for a later session.
         keep: bool,
     },
-    /// The control connection to the root was lost, or could not be had.
+    /// The control connection to the root was lost.
     #[error("lost the root: {0}")]
     Root(Error),
-    /// What was received could not be read back.
+    /// The received data could not be read back.
     #[error("cannot read back what was received: {0}")]
     ReadBack(std::io::Error),
-    /// It was asked to stop.
+    /// The receiver was stopped.
     #[error("interrupted")]
     Stopped,
     /// The system or the library refused.
@@ -37,21 +37,21 @@ pub enum ReceiveError {
 }
 
 impl ReceiveError {
-    /// Whether a later session can go on with what has come: what a lost root, a dead neighbour, or
-    /// the end of this receiver has left undone.
-    pub fn keeps(&self) -> bool {
+    /// Whether to keep the partial copy: a later session can resume after a lost root or neighbour, or after this
+    /// receiver was stopped.
+    pub fn keeps_partial(&self) -> bool {
         match self {
             Self::Root(_) | Self::Stopped => true,
             Self::Aborted { keep, .. } => *keep,
-            // It was reading when it was asked to stop.
+            // Stopped while it was reading.
             Self::ReadBack(error) => error.kind() == std::io::ErrorKind::Interrupted,
             _ => false,
         }
     }
 
-    /// What the root is told, if it may be there and does not know.
+    /// The last message to the root, unless it is lost or ended the session itself.
     #[doc(hidden)]
-    pub fn last_word(&self) -> Option<ToRoot> {
+    pub fn last_message(&self) -> Option<ToRoot> {
         match self {
             Self::Aborted { .. } | Self::Root(_) => None,
             error => Some(ToRoot::Failed { reason: error.to_string() }),

@@ -1,21 +1,21 @@
-//! What happens to a session.
+//! Input events of a session.
 
 use std::io;
 
 use rdmc::Error;
 
-use super::membership::News;
+use super::membership::MemberEvent;
 use crate::messages::ToReceiver;
 
-/// Whatever a session waits for; `G` is a group that was joined.
+/// An input event of a session; `G` is a joined group.
 #[derive(Debug)]
 pub enum Event<G> {
-    /// The root has said something, or nothing more comes from it.
+    /// A message from the root, or the end of its connection.
     Root(Result<ToReceiver, Error>),
-    /// A group was joined, or could not be.
+    /// A group was joined, or joining failed.
     Joined(u64, Result<G, Error>),
     /// From the callbacks of a group.
-    Group(News),
+    Group(MemberEvent),
     /// The digest of the whole copy.
     OwnDigest(io::Result<blake3::Hash>),
 }

@@ -1,11 +1,11 @@
-//! One group at one receiver, which receives a part of the file or sends it.
+//! A receiver's membership in one group, in which it receives or sends a part of the file.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
-use rdmc::{Application, Failure, Memory, Region};
+use rdmc::{Application, Failure, Incoming, Region};
 
 use crate::{
     hash::InPlace,
@@ -13,35 +13,35 @@ use crate::{
     ranges::{ByteRange, Ranges},
 };
 
-/// The copy while it grows, as the callbacks of all groups know it.
+/// The growing copy, shared by the callbacks of all groups.
 #[derive(Clone)]
 pub struct Copy {
     pub region: Region,
     pub has: Arc<Mutex<Ranges>>,
-    /// How much that is; changed with `has` only.
+    /// Length of `has`; written under its lock.
     pub bytes: Arc<AtomicU64>,
     pub in_place: InPlace,
 }
 
 impl Copy {
-    /// Takes note of bytes that are in place. Whether that was the last that was missing.
+    /// Adds bytes that are in place. True if nothing is missing any more.
     pub fn add(&self, range: ByteRange) -> bool {
         let mut has = self.has.lock().unwrap_or_else(PoisonError::into_inner);
         let new_bytes = has.add(range);
         let bytes = self.bytes.fetch_add(new_bytes, Ordering::Relaxed) + new_bytes;
         drop(has);
-        // Hashing has ended early only if it failed, which is reported there.
+        // The hasher ends early only on an error, which it reports itself.
         let _ = self.in_place.send((range.0, range.1 - range.0));
         new_bytes > 0 && bytes == self.region.len() as u64
     }
 
-    /// The same for several.
+    /// The same for several ranges.
     pub fn add_all(&self, ranges: &Ranges) -> bool {
-        let mut is_whole = false;
+        let mut is_complete = false;
         for range in ranges.iter() {
-            is_whole |= self.add(range);
+            is_complete |= self.add(range);
         }
-        is_whole
+        is_complete
     }
 
     pub fn has(&self) -> Ranges {
@@ -49,11 +49,11 @@ impl Copy {
     }
 }
 
-/// What a group's callbacks have to tell.
+/// Events from a group's callbacks.
 #[derive(Debug)]
-pub enum News {
+pub enum MemberEvent {
     /// The last byte is in place.
-    Whole,
+    Complete,
     /// A group has closed with success, or failed.
     Ended(u64, Result<(), Failure>),
 }
@@ -61,33 +61,36 @@ pub enum News {
 /// The group's callbacks.
 pub struct Member<F> {
     number: u64,
-    /// What is received: a message each.
+    /// The ranges to receive, one per message.
     ranges: Vec<ByteRange>,
     copy: Copy,
-    tell: F,
+    notify: F,
 }
 
-impl<F: FnMut(News)> Member<F> {
-    pub fn new(start: &Start, copy: Copy, tell: F) -> Self {
+impl<F: FnMut(MemberEvent)> Member<F> {
+    pub fn new(start: &Start, copy: Copy, notify: F) -> Self {
         let ranges = match start.rank {
             0 => Vec::new(),
             _ => start.ranges.within(copy.region.len() as u64).iter().collect(),
         };
-        Self { number: start.round, ranges, copy, tell }
+        Self { number: start.round, ranges, copy, notify }
     }
 }
 
-impl<F: FnMut(News) + Send + 'static> Application for Member<F> {
-    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
+impl<F: FnMut(MemberEvent) + Send + 'static> Application for Member<F> {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
         let Some(&(start, end)) = self.ranges.get(message as usize) else {
-            return Memory::Refuse(format!("this group has {} messages", self.ranges.len()));
+            return Incoming::Refuse(format!("this group has {} messages", self.ranges.len()));
         };
         if bytes != end - start {
-            return Memory::Refuse(format!("{} bytes were offered, not {bytes}", end - start));
+            return Incoming::Refuse(format!(
+                "expected a message of {} bytes, not {bytes}",
+                end - start
+            ));
         }
         match self.copy.region.slice(start as usize..end as usize) {
-            Ok(region) => Memory::Region(region),
-            Err(error) => Memory::Refuse(error.to_string()),
+            Ok(region) => Incoming::Into(region),
+            Err(error) => Incoming::Refuse(error.to_string()),
         }
     }
 
@@ -95,7 +98,7 @@ impl<F: FnMut(News) + Send + 'static> Application for Member<F> {
         if let Some(&(start, _)) = self.ranges.get(message as usize) {
             let start = start + offset;
             if self.copy.add((start, start + bytes)) {
-                (self.tell)(News::Whole);
+                (self.notify)(MemberEvent::Complete);
             }
         }
     }
@@ -103,10 +106,10 @@ impl<F: FnMut(News) + Send + 'static> Application for Member<F> {
     fn complete(&mut self, _message: u64, _region: Region) {}
 
     fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
-        (self.tell)(News::Ended(self.number, Err(failure.clone())));
+        (self.notify)(MemberEvent::Ended(self.number, Err(failure.clone())));
     }
 
     fn closed(&mut self) {
-        (self.tell)(News::Ended(self.number, Ok(())));
+        (self.notify)(MemberEvent::Ended(self.number, Ok(())));
     }
 }

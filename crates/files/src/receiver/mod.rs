@@ -1,12 +1,11 @@
 //! A receiver's side of a session.
 //!
-//! Get a control connection by [`call`] (to a root that waits for it) or by accepting one, then
-//! [`serve`] it. A session leaves a published copy or nothing; if its root is lost or gives this
-//! receiver up, or it is asked to stop, also what has come so far, hidden, for the next session.
+//! Connect to the root by [`call`] or [`join`], or accept its connection, then [`serve`] the connection. A session
+//! leaves a published copy or nothing. If the root is lost or gives this receiver up, or the receiver is stopped, it
+//! leaves its partial copy, hidden, for the next session.
 //!
-//! `session::Session` decides everything, and `dispatch` says what each event means to it. It is driven by one
-//! thread, the caller's, in [`serve`]; others only feed that thread. What the session wants done is done by
-//! `scene::Scene`.
+//! `session::Session` makes all decisions. The caller's thread drives it in [`serve`]: `dispatch` passes events in,
+//! which other threads queue, and `io::Io` carries out its effects.
 
 mod bench;
 mod call;
@@ -15,11 +14,11 @@ mod dispatch;
 mod error;
 #[doc(hidden)]
 mod event;
+mod io;
 #[doc(hidden)]
 mod membership;
 mod placement;
 mod root_link;
-mod scene;
 mod serve;
 #[doc(hidden)]
 mod session;
@@ -32,9 +31,9 @@ pub use error::ReceiveError;
 #[doc(hidden)]
 pub use event::Event;
 #[doc(hidden)]
-pub use membership::{Copy, Member, News};
+pub use membership::{Copy, Member, MemberEvent};
 pub use placement::Placement;
 pub use serve::serve;
 #[doc(hidden)]
-pub use session::{Session, Stage};
+pub use session::{Effects, Session};
 pub use settings::ReceiverSettings;

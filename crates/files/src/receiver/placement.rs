@@ -1,4 +1,4 @@
-//! Where a root may make a receiver write.
+//! Which destinations a receiver accepts.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,20 +8,19 @@ use crate::{
     place::{NAME_BYTES_MAX, Place, is_hidden as is_hidden_name},
 };
 
-/// Which destinations a receiver accepts.
+/// A receiver's rule for destinations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// Whatever this process may write: for a receiver that the root has started itself.
+    /// Any path: for a receiver started by the root, with the rights of that user.
     Anywhere,
-    /// Only below this directory: for a receiver that waits for roots.
+    /// Only paths below this directory: for a receiver that listens.
     Below(PathBuf),
 }
 
 impl Placement {
-    /// The place for a destination that the root asks for. It stays what it is, whatever becomes of
-    /// the directories on its way.
+    /// Opens the directory of a destination. The place stays the same if directories on its path are replaced.
     ///
-    /// Errors: the destination is not acceptable here, its directory is missing.
+    /// Errors: the destination is not accepted; its directory is missing.
     pub(crate) fn place(&self, destination: &str) -> Result<Place, ReceiveError> {
         let Self::Below(directory) = self else {
             return Place::anywhere(Path::new(destination))
@@ -33,8 +32,9 @@ impl Placement {
     }
 }
 
-/// Whether a destination names a file below a directory, in a way that people can read. Says what
-/// is wrong with it, and what to write instead.
+/// Checks that a destination names a file below a directory and contains visible characters only.
+///
+/// Errors: the fault and the remedy.
 fn check(destination: &str) -> Result<(), String> {
     let path = Path::new(destination);
     let is_plain = |part: Component| matches!(part, Component::Normal(_) | Component::CurDir);
@@ -44,7 +44,7 @@ fn check(destination: &str) -> Result<(), String> {
              without \"..\" instead of {destination:?}"
         ));
     }
-    // Paths of this library take these for the name without them; rsync and tar do not.
+    // `Path` ignores these; rsync and tar take them for a directory.
     if destination.ends_with('/') || destination.ends_with("/.") {
         return Err(format!("{destination:?} names a directory; name a file as --dest"));
     }
@@ -57,21 +57,21 @@ fn check(destination: &str) -> Result<(), String> {
     }
     if let Some(name) = destination.split('/').find(|name| name.len() > NAME_BYTES_MAX) {
         return Err(format!(
-            "a name in --dest has {} bytes, at most {NAME_BYTES_MAX} can be had; choose a shorter \
+            "a name in --dest has {} bytes, at most {NAME_BYTES_MAX} are possible; choose a shorter \
              one",
             name.len()
         ));
     }
     if destination.split('/').any(is_hidden_name) {
         return Err(format!(
-            "{destination:?} is like the name of a copy that is on its way; choose another --dest"
+            "{destination:?} has the form of a temporary file of rdmc; choose another --dest"
         ));
     }
     Ok(())
 }
 
-/// Control characters, line ends, and what turns the direction of writing: nobody needs them in a
-/// name, and a name with them can look like another, or work on the terminal that it is shown on.
+/// Control characters, line ends, invisible characters and those that change the writing direction: a name with
+/// them can look like another or send control sequences to a terminal.
 fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_what_they_seem_are_refused_with_the_remedy() {
+    fn misleading_names_are_refused_with_the_remedy() {
         let directory = tempfile::tempdir().unwrap();
         let below = Placement::Below(directory.path().to_owned());
         let refused = |name: &str| below.place(name).unwrap_err().to_string();
@@ -133,7 +133,7 @@ mod tests {
         assert!(below.place(&"n".repeat(255)).is_ok());
         assert!(refused(&"n".repeat(256)).contains("has 256 bytes, at most 255"));
         assert!(refused(&format!("{}/a", "\u{e4}".repeat(128))).contains("has 256 bytes"));
-        assert!(refused(".copy.rdmc-0123456789ab").contains("a copy that is on its way"));
+        assert!(refused(".copy.rdmc-0123456789ab").contains("temporary file of rdmc"));
     }
 
     fn manifest() -> Manifest {
@@ -151,11 +151,11 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_becomes_a_link_meanwhile_changes_nothing() {
-        let (room, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (sub, moved) = (room.path().join("sub"), room.path().join("moved"));
+    fn a_directory_replaced_by_a_link_has_no_effect() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (sub, moved) = (root.path().join("sub"), root.path().join("moved"));
         fs::create_dir(&sub).unwrap();
-        let below = Placement::Below(room.path().to_owned());
+        let below = Placement::Below(root.path().to_owned());
         let target =
             Target::create_at(below.place("sub/a").unwrap(), manifest(), &Owner::of_no_push(""))
                 .unwrap();
@@ -165,18 +165,18 @@ mod tests {
         assert_eq!(names(&moved), ["a"]);
         assert!(names(outside.path()).is_empty());
         let mode = fs::metadata(moved.join("a")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o7777, 0o755, "no set-user-id, whatever the root says");
+        assert_eq!(mode & 0o7777, 0o755, "no set-user-id, whatever the manifest has");
         assert!(below.place("sub/b").unwrap_err().to_string().contains("leads out of"));
     }
 
     #[test]
-    fn nobody_is_fast_enough_to_lead_a_copy_out() {
-        let (room, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (sub, link) = (room.path().join("sub"), room.path().join("link"));
+    fn a_race_between_directory_and_link_never_leads_outside() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (sub, link) = (root.path().join("sub"), root.path().join("link"));
         fs::create_dir(&sub).unwrap();
         symlink(outside.path(), &link).unwrap();
         let done = AtomicBool::new(false);
-        let below = Placement::Below(room.path().to_owned());
+        let below = Placement::Below(root.path().to_owned());
         let (mut placed, mut refused) = (0, 0);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_started_receiver_writes_where_it_is_told() {
+    fn a_receiver_started_by_the_root_accepts_any_path() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sub/../a");
         fs::create_dir(directory.path().join("sub")).unwrap();

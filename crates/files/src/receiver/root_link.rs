@@ -1,4 +1,4 @@
-//! The line to the root, and what all parts of a session use.
+//! The connection to the root, with the state that all parts of a session share.
 
 use std::{
     net::SocketAddr,
@@ -11,10 +11,8 @@ use std::{
 };
 
 use plan::size;
-use rdmc::{
-    Context, ContextSettings, Error, Group,
-    bootstrap::{Channel, Deadline},
-};
+use rdmc::{Context, ContextSettings, Error, Group};
+use session::{Channel, Deadline};
 
 use super::{error::ReceiveError, event, settings::ReceiverSettings};
 use crate::{
@@ -22,29 +20,29 @@ use crate::{
     messages::{JOIN_TIMEOUT, Terms, ToReceiver, ToRoot},
 };
 
-/// How often a waiting receiver looks whether it should stop.
+/// How often a waiting receiver checks its stop flag.
 const TICK: Duration = Duration::from_millis(100);
 /// How long the root may take to read a last message.
-const FAREWELL: Duration = Duration::from_secs(3);
+const LINGER: Duration = Duration::from_secs(3);
 
-/// What happens to a session in groups of the library.
+/// Events of a session with groups of the library.
 pub(super) type Event = event::Event<Group>;
 
-/// A session that has begun.
+/// A running session.
 pub(super) struct RootLink<'a> {
     pub(super) settings: &'a ReceiverSettings,
     pub(super) control: Arc<Control>,
-    /// Where the root sees this receiver.
+    /// This end's address of the control connection.
     local: SocketAddr,
     pub(super) events: Sender<Event>,
     inbox: Receiver<Event>,
     pub(super) received_bytes: Arc<AtomicU64>,
-    /// Bytes read or written besides, for [`ToRoot::Worked`].
+    /// Bytes read or written other than received ones, for [`ToRoot::Worked`].
     pub(super) worked: Arc<AtomicU64>,
 }
 
 impl<'a> RootLink<'a> {
-    /// Starts to listen to the root.
+    /// Starts the threads of the control connection.
     pub(super) fn start(
         channel: Channel,
         settings: &'a ReceiverSettings,
@@ -70,11 +68,11 @@ impl<'a> RootLink<'a> {
         })
     }
 
-    /// Errors: more than this receiver takes.
+    /// Errors: more than this receiver accepts.
     pub(super) fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
         match self.settings.bytes_max {
             Some(most) if bytes > most => Err(ReceiveError::Refused(format!(
-                "{} were announced, and this receiver takes at most {}; start it with a larger \
+                "the root offers {}, and this receiver accepts at most {}; start it with a larger \
                  --max-size",
                 size::show(bytes),
                 size::show(most)
@@ -88,7 +86,7 @@ impl<'a> RootLink<'a> {
         fabric: &str,
         terms: &Terms,
     ) -> Result<Context, ReceiveError> {
-        // Members reach this one where the root has seen it come from, which is this address.
+        // The root passes the connection's address on to the other members.
         let listen = SocketAddr::new(self.local.ip().to_canonical(), 0);
         let mut settings = ContextSettings::new(listen, terms.secret.clone());
         settings.streams = terms.streams;
@@ -97,11 +95,11 @@ impl<'a> RootLink<'a> {
         settings.fabric = fabric.parse().map_err(system)?;
         settings.completion = terms.completion.parse().map_err(system)?;
         settings.protection = terms.protection.parse().map_err(system)?;
-        settings.tcp.silence_timeout_ms = u64::from(terms.failure_deadline_ms);
+        settings.tcp.silence_timeout = Duration::from_millis(u64::from(terms.failure_deadline_ms));
         Context::start(settings).map_err(system)
     }
 
-    /// The next event. A root that has fallen silent is an event too.
+    /// The next event; the silence of the root is one as well.
     pub(super) fn next(&self) -> Result<Event, ReceiveError> {
         loop {
             if let Some(event) = self.next_in_time()? {
@@ -118,13 +116,13 @@ impl<'a> RootLink<'a> {
         Ok(self.inbox.recv_timeout(TICK).ok())
     }
 
-    pub(super) fn tell(&self, message: &ToRoot) -> Result<(), ReceiveError> {
+    pub(super) fn send(&self, message: &ToRoot) -> Result<(), ReceiveError> {
         self.control.send(message).map_err(ReceiveError::Root)
     }
 
-    /// Hanging up first, with words of the root unread, could take back the last message.
-    pub(super) fn await_hang_up(&self) {
-        let deadline = Deadline::after(FAREWELL);
+    /// Waits until the root disconnects: closing a socket with unread data could discard the last message.
+    pub(super) fn await_disconnect(&self) {
+        let deadline = Deadline::after(LINGER);
         while !deadline.left().is_zero() {
             match self.inbox.recv_timeout(deadline.left()) {
                 Ok(Event::Root(Err(_) | Ok(ToReceiver::Finish | ToReceiver::Abort { .. })))

@@ -1,4 +1,4 @@
-//! One session, from the first word to the last.
+//! One session, from the first message to the last.
 
 use std::{
     path::PathBuf,
@@ -11,15 +11,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdmc::{Context, bootstrap::Channel};
+use rdmc::Context;
+use session::Channel;
 
 use super::{
     bench,
     dispatch::{first, handle},
     error::ReceiveError,
+    io::Io,
     root_link::RootLink,
-    scene::Scene,
-    session::{Session, unexpected},
+    session::{Session, unexpected_message},
     settings::ReceiverSettings,
 };
 use crate::{
@@ -27,16 +28,15 @@ use crate::{
     messages::{Offer, ToReceiver, ToRoot},
 };
 
-/// How often the root hears from a receiver.
+/// Interval of progress reports, which are keepalives as well.
 const HEARTBEAT: Duration = Duration::from_millis(200);
-/// How often the root hears whom this receiver waits for.
-const WAITING_TOLD: Duration = Duration::from_secs(1);
+/// Interval of reports of waits.
+const WAITS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Serves one session to its end, and returns the path of the published copy; none if the root has
-/// only measured.
+/// Serves one session and returns the path of the published copy; none for a bench.
 ///
-/// Blocks as long as the session lasts; a root that falls silent ends it. A temporary file stays
-/// behind only where a later session can go on with it ([`ReceiveError::keeps`]).
+/// Blocks until the session ends; a silent root ends it. A temporary file remains only if a later session can resume
+/// from it ([`ReceiveError::keeps_partial`]).
 ///
 /// Errors: see [`ReceiveError`].
 pub fn serve(
@@ -44,22 +44,22 @@ pub fn serve(
     settings: &ReceiverSettings,
 ) -> Result<Option<PathBuf>, ReceiveError> {
     let root = RootLink::start(channel, settings)?;
-    // The context of a session that is measured ends after the last word: its groups fail at the root then, for a
-    // reason that says less.
+    // The context of a bench ends after the last message, which has the cause; ending it makes groups fail at the
+    // root.
     let measured = OnceLock::new();
     let outcome = session(&root, &measured);
-    let last_word = match &outcome {
+    let last_message = match &outcome {
         Ok(_) => None,
-        Err(error) => error.last_word(),
+        Err(error) => error.last_message(),
     };
-    let hears_more = match last_word {
-        Some(last_word) => root.control.send(&last_word).is_ok(),
+    let must_linger = match last_message {
+        Some(last_message) => root.control.send(&last_message).is_ok(),
         None => matches!(outcome, Ok(Some(_))),
     };
-    if hears_more {
-        root.await_hang_up();
+    if must_linger {
+        root.await_disconnect();
     }
-    root.control.hang_up();
+    root.control.disconnect();
     outcome
 }
 
@@ -67,71 +67,71 @@ fn session(
     root: &RootLink<'_>,
     measured: &OnceLock<Arc<Context>>,
 ) -> Result<Option<PathBuf>, ReceiveError> {
-    root.tell(&ToRoot::Hello { host: root.settings.host.clone() })?;
-    let wanted = loop {
-        if let Some(wanted) = first(root.next()?)? {
-            break wanted;
+    root.send(&ToRoot::Hello { host: root.settings.host.clone() })?;
+    let request = loop {
+        if let Some(request) = first(root.next()?)? {
+            break request;
         }
     };
-    if let ToReceiver::Offer(Offer { terms, .. }) | ToReceiver::Bench(terms) = &wanted {
+    if let ToReceiver::Offer(Offer { terms, .. }) | ToReceiver::Bench(terms) = &request {
         root.control.set_failure_deadline(terms.failure_deadline().map_err(ReceiveError::Refused)?);
     }
-    // Heartbeats go on while the disk is slow to reserve space, and later to write.
-    let (_beating, silenced) = mpsc::channel::<()>();
+    // On a thread of their own, since reserving space and writing to disk can block. Dropping the sender ends it.
+    let (_sender, ended) = mpsc::channel::<()>();
     let (control, bytes) = (Arc::clone(&root.control), Arc::clone(&root.received_bytes));
     let worked = Arc::clone(&root.worked);
     thread::Builder::new()
         .name("rdmc-heartbeat".into())
-        .spawn(move || beat(&control, (&bytes, &worked), &silenced))
+        .spawn(move || send_progress(&control, (&bytes, &worked), &ended))
         .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
-    match wanted {
+    match request {
         ToReceiver::Offer(offer) => replicate(root, offer).map(Some),
         ToReceiver::Bench(terms) => bench::take_part(root, &terms, measured).map(|()| None),
-        other => unexpected(other).map(|()| None),
+        other => unexpected_message(other).map(|()| None),
     }
 }
 
 fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError> {
-    let mut scene = Scene::new(root);
-    let outcome = receive(root, &mut scene, offer);
-    scene.close(outcome.as_ref().err().is_some_and(ReceiveError::keeps));
+    let mut io = Io::new(root);
+    let outcome = receive(root, &mut io, offer);
+    io.close(outcome.as_ref().err().is_some_and(ReceiveError::keeps_partial));
     outcome
 }
 
-/// Until the copy has its name.
-fn receive(
-    root: &RootLink<'_>,
-    scene: &mut Scene<'_>,
-    offer: Offer,
-) -> Result<PathBuf, ReceiveError> {
-    let mut session = Session::begin(scene, offer)?;
-    let path = scene.path().unwrap_or_default();
-    let mut told = Instant::now();
+/// Runs the session until the copy is published.
+fn receive(root: &RootLink<'_>, io: &mut Io<'_>, offer: Offer) -> Result<PathBuf, ReceiveError> {
+    let mut session = Session::begin(io, offer)?;
+    let path = io.path().unwrap_or_default();
+    let mut reported_at = Instant::now();
     loop {
-        if told.elapsed() >= WAITING_TOLD {
-            told = Instant::now();
-            scene.tell_waiting()?;
+        if reported_at.elapsed() >= WAITS_INTERVAL {
+            reported_at = Instant::now();
+            io.report_waits()?;
         }
         if let Some(event) = root.next_in_time()?
-            && handle(&mut session, scene, event)?
+            && handle(&mut session, io, event)?
         {
             return Ok(path);
         }
     }
 }
 
-/// Says how far this receiver is, until the session's end drops the other end of `silenced`.
-fn beat(control: &Control, (bytes, worked): (&AtomicU64, &AtomicU64), silenced: &Receiver<()>) {
-    let mut told = 0;
-    while silenced.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
+/// Reports progress until the sender of `ended` is dropped.
+fn send_progress(
+    control: &Control,
+    (bytes, worked): (&AtomicU64, &AtomicU64),
+    ended: &Receiver<()>,
+) {
+    let mut reported = 0;
+    while ended.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
         let bytes = bytes.load(Ordering::Relaxed);
         let mut sent = control.send(&ToRoot::Progress { bytes });
         let worked = worked.load(Ordering::Relaxed);
-        if std::mem::replace(&mut told, worked) != worked {
+        if std::mem::replace(&mut reported, worked) != worked {
             sent = sent.and_then(|()| control.send(&ToRoot::Worked { bytes: worked }));
         }
         if sent.is_err() {
-            // The reading thread says why.
+            // The reading thread reports why.
             return;
         }
     }

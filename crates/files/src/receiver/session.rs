@@ -1,9 +1,7 @@
-//! What a receiver decides while it gets a copy, as a state machine: it has no thread, no clock and
-//! no connection.
+//! A receiver's decisions, as a state machine without threads, clock and connections.
 //!
-//! Whoever drives it tells it what has happened; what it wants done it asks of a [`Stage`]. An error
-//! ends the session; whether what has come is kept then, and what the root is told, is for
-//! [`ReceiveError`] to say.
+//! The driver passes events in; operations go out through [`Effects`]. An error ends the session; [`ReceiveError`]
+//! decides whether the partial copy is kept and what the last message to the root is.
 
 use std::{collections::BTreeMap, io};
 
@@ -12,61 +10,62 @@ use rdmc::{Error, Failure};
 use super::error::ReceiveError;
 use crate::{
     Verified,
-    leftover::Leftover,
     messages::{GIVEN_UP, Offer, Start, ToReceiver, ToRoot, blamed, join_predicate, predicate},
     ranges::{RangeList, Ranges},
+    resume::ChunkDigests,
 };
 
-/// Does what a session wants done. Whatever fails here ends the session.
-pub trait Stage {
+/// Carries out what a session decides. An error ends the session.
+pub trait Effects {
     /// A group that was joined.
     type Group;
 
-    /// Keeps a group that was joined, until it ends.
-    fn stands(&mut self, number: u64, group: Self::Group);
-    /// A group that was joined too late fails at all its members.
-    fn let_go(&mut self, number: u64, group: Self::Group);
-    /// A group has closed or failed by itself.
-    fn ended(&mut self, number: u64);
-    /// Says something to the root. Errors: it is lost.
-    fn tell(&mut self, message: &ToRoot) -> Result<(), Error>;
-    /// Makes the target, or takes that of an earlier session; answers what is in it then.
-    fn prepare(&mut self, offer: &Offer) -> Result<Option<Leftover>, ReceiveError>;
-    /// Names of the fabrics that could be used here, best first.
+    /// Keeps a joined group until it ends.
+    fn add_group(&mut self, number: u64, group: Self::Group);
+    /// Drops a group that was joined too late; it fails at all members.
+    fn discard_group(&mut self, number: u64, group: Self::Group);
+    /// Releases a group that has closed or failed.
+    fn remove_group(&mut self, number: u64);
+    /// Queues a message to the root. Errors: it is lost.
+    fn send_message(&mut self, message: &ToRoot) -> Result<(), Error>;
+    /// Opens the target, new or from an earlier session; returns the digests of its existing chunks.
+    fn prepare(&mut self, offer: &Offer) -> Result<Option<ChunkDigests>, ReceiveError>;
+    /// Names of the fabrics that this host can use, best first.
     fn fabrics(&self) -> Vec<String>;
-    /// Starts this fabric; answers the port at which members reach this one.
+    /// Starts this fabric; returns the port at which other members reach this one.
     fn start_fabric(&mut self, offer: &Offer, fabric: &str) -> Result<u16, ReceiveError>;
-    /// This much of the target is right already. From now on what is in place is digested, without
-    /// gaps, and at last [`Session::digested`] is told. Whether nothing is missing.
+    /// Starts the copy with these ranges in place, and a digest of the contiguous part that completes with
+    /// [`super::Event::OwnDigest`]. True if nothing is missing.
     fn start_copy(&mut self, has: &Ranges) -> Result<bool, ReceiveError>;
-    /// What is in place.
+    /// The ranges in place.
     fn has(&self) -> Ranges;
-    /// Starts to join; answered by [`Session::joined`]. Errors: terms that make no group.
+    /// Starts to join; completes with [`super::Event::Joined`]. Errors: invalid terms.
     fn join(&mut self, start: Start) -> Result<(), String>;
-    /// Sends these parts of the copy in a group that was joined, and closes it; answered by
-    /// [`Session::ended`].
-    fn send(&mut self, group: u64, ranges: &Ranges) -> Result<(), Error>;
-    /// Waits for the source of a group to close it; answered by [`Session::ended`].
+    /// Sends these ranges of the copy in a joined group and closes it; completes with [`MemberEvent::Ended`].
+    ///
+    /// [`MemberEvent::Ended`]: super::MemberEvent::Ended
+    fn send_ranges(&mut self, group: u64, ranges: &Ranges) -> Result<(), Error>;
+    /// Waits for the source of a group to close it.
     fn await_close(&mut self, group: u64);
-    /// Ends a group that was joined; answered by [`Session::ended`], if it has not ended before.
+    /// Ends a joined group, if it has not ended before.
     fn abort(&mut self, group: u64, reason: &str);
-    /// Gives the copy its name; answers whether it had it already.
+    /// Publishes the copy; true if it had its name already.
     fn publish(&mut self, proof: &Verified) -> Result<bool, ReceiveError>;
-    /// The most memory that this process has had resident.
+    /// Peak resident memory of this process.
     fn peak_resident_bytes(&self) -> Option<u64>;
 }
 
-/// A group that is being joined or has been, until it ends.
+/// A group that this receiver joins or has joined, until it ends.
 struct Membership {
     is_joined: bool,
-    /// What this receiver sends in it; `None` if it receives.
+    /// The ranges that this receiver sends; `None` if it receives.
     sends: Option<Ranges>,
 }
 
-/// From the offer until the copy has its name.
+/// A session from the offer until the copy is published.
 pub struct Session {
     offer: Offer,
-    /// The root has chosen a fabric, and groups may come.
+    /// The root has chosen a fabric and may start groups.
     is_receiving: bool,
     groups: BTreeMap<u64, Membership>,
     own_digest: Option<blake3::Hash>,
@@ -75,10 +74,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Prepares what is offered. Errors: it cannot be, or must not; the root is lost.
-    pub fn begin(stage: &mut impl Stage, offer: Offer) -> Result<Self, ReceiveError> {
-        let leftover = stage.prepare(&offer)?;
-        tell(stage, &ToRoot::Prepared { fabrics: stage.fabrics(), leftover })?;
+    /// Prepares the offered file. Errors: it cannot be prepared or is refused; the root is lost.
+    pub fn begin(effects: &mut impl Effects, offer: Offer) -> Result<Self, ReceiveError> {
+        let digests = effects.prepare(&offer)?;
+        send(effects, &ToRoot::Prepared { fabrics: effects.fabrics(), digests })?;
         Ok(Self {
             offer,
             is_receiving: false,
@@ -89,77 +88,76 @@ impl Session {
         })
     }
 
-    /// The root has said something. True once the copy has its name, after which nothing more is to
-    /// be told.
-    pub fn told(
+    /// A message from the root. True once the copy is published; no event may follow.
+    pub fn on_message(
         &mut self,
-        stage: &mut impl Stage,
+        effects: &mut impl Effects,
         message: ToReceiver,
     ) -> Result<bool, ReceiveError> {
         match message {
             ToReceiver::Use { fabric, has } if !self.is_receiving => {
                 self.is_receiving = true;
-                let port = stage.start_fabric(&self.offer, &fabric)?;
-                // Space may be lacking for what is missing, which has to be known before anything is sent.
-                let is_whole = stage.start_copy(&has.within(self.offer.manifest.bytes))?;
-                tell(stage, &ToRoot::Ready { port })?;
-                if is_whole {
-                    self.whole(stage)?;
+                let port = effects.start_fabric(&self.offer, &fabric)?;
+                // Before `Ready`: it reserves space, whose lack must be reported before anything is sent.
+                let is_complete = effects.start_copy(&has.within(self.offer.manifest.bytes))?;
+                send(effects, &ToRoot::Ready { port })?;
+                if is_complete {
+                    self.on_complete(effects)?;
                 }
             }
-            ToReceiver::Start(start) if self.is_receiving => self.start(stage, start)?,
-            ToReceiver::Leave { round } if self.is_receiving => self.leave(stage, round)?,
+            ToReceiver::Start(start) if self.is_receiving => self.start(effects, start)?,
+            ToReceiver::Leave { round } if self.is_receiving => self.leave(effects, round)?,
             ToReceiver::Digest { digest } if self.is_receiving => {
                 self.root_digest = Some(blake3::Hash::from_bytes(digest));
-                self.compare(stage)?;
+                self.compare(effects)?;
             }
             ToReceiver::Publish if self.is_receiving => {
-                self.publish(stage)?;
+                self.publish(effects)?;
                 return Ok(true);
             }
-            message => unexpected(message)?,
+            message => unexpected_message(message)?,
         }
         Ok(false)
     }
 
-    /// Whether this group is of use once it is joined.
+    /// Whether this receiver is joining this group.
     pub fn is_joining(&self, group: u64) -> bool {
         self.groups.get(&group).is_some_and(|membership| !membership.is_joined)
     }
 
-    /// A group was joined, or could not be.
-    pub fn joined(
+    /// A group was joined, or joining failed.
+    pub fn on_joined(
         &mut self,
-        stage: &mut impl Stage,
+        effects: &mut impl Effects,
         group: u64,
         outcome: Result<(), Error>,
     ) -> Result<(), ReceiveError> {
-        // One that was left meanwhile fails at its members.
+        // A group that was left meanwhile fails at its members.
         let Some(membership) = self.groups.get_mut(&group) else { return Ok(()) };
         match outcome {
             Ok(()) => {
                 membership.is_joined = true;
                 match &membership.sends {
                     Some(ranges) => {
-                        if let Err(error) = stage.send(group, ranges) {
-                            stage.abort(group, &error.to_string());
+                        if let Err(error) = effects.send_ranges(group, ranges) {
+                            effects.abort(group, &error.to_string());
                         }
                     }
-                    None => stage.await_close(group),
+                    None => effects.await_close(group),
                 }
                 Ok(())
             }
             Err(error) => {
                 self.groups.remove(&group);
-                tell_failure(stage, group, culprit(&error), join_predicate(&error))
+                report_failure(effects, group, blamed_member(&error), join_predicate(&error))
             }
         }
     }
 
-    /// A group has closed with success, or failed: nobody touches the target for it any more.
-    pub fn ended(
+    /// A group has closed with success, or failed; it does not access the target any more.
+    pub fn on_ended(
         &mut self,
-        stage: &mut impl Stage,
+        effects: &mut impl Effects,
         group: u64,
         outcome: Result<(), Failure>,
     ) -> Result<(), ReceiveError> {
@@ -167,90 +165,90 @@ impl Session {
             return Ok(());
         }
         match outcome {
-            Ok(()) => tell(stage, &ToRoot::RoundClosed { round: group }),
-            Err(failure) => tell_failure(stage, group, blamed(&failure), predicate(&failure)),
+            Ok(()) => send(effects, &ToRoot::RoundClosed { round: group }),
+            Err(failure) => report_failure(effects, group, blamed(&failure), predicate(&failure)),
         }
     }
 
     /// The last byte is in place.
-    pub fn whole(&mut self, stage: &mut impl Stage) -> Result<(), ReceiveError> {
-        tell(stage, &ToRoot::Whole)
+    pub fn on_complete(&mut self, effects: &mut impl Effects) -> Result<(), ReceiveError> {
+        send(effects, &ToRoot::Complete)
     }
 
-    /// The digest of the whole copy is known, or it cannot be read back.
-    pub fn digested(
+    /// The digest of the whole copy is known, or reading it back failed.
+    pub fn on_digest(
         &mut self,
-        stage: &mut impl Stage,
+        effects: &mut impl Effects,
         digest: io::Result<blake3::Hash>,
     ) -> Result<(), ReceiveError> {
         self.own_digest = Some(digest.map_err(ReceiveError::ReadBack)?);
-        self.compare(stage)
+        self.compare(effects)
     }
 
-    fn start(&mut self, stage: &mut impl Stage, start: Start) -> Result<(), ReceiveError> {
+    fn start(&mut self, effects: &mut impl Effects, start: Start) -> Result<(), ReceiveError> {
         let group = start.round;
         let sends = (start.rank == 0).then(|| start.ranges.within(self.offer.manifest.bytes));
-        match stage.join(start) {
+        match effects.join(start) {
             Ok(()) => {
                 self.groups.insert(group, Membership { is_joined: false, sends });
                 Ok(())
             }
-            Err(detail) => tell_failure(stage, group, None, detail),
+            Err(detail) => report_failure(effects, group, None, detail),
         }
     }
 
-    /// A group that was joined says itself when nothing touches the target any more; one that is
-    /// still being joined never gets as far, since nothing is sent in it.
-    fn leave(&mut self, stage: &mut impl Stage, group: u64) -> Result<(), ReceiveError> {
+    /// A joined group reports its end by an event. One that is still being joined has not accessed the target, and
+    /// never will, since nothing is sent in it.
+    fn leave(&mut self, effects: &mut impl Effects, group: u64) -> Result<(), ReceiveError> {
         match self.groups.get(&group) {
             Some(Membership { is_joined: true, .. }) => {
-                stage.abort(group, GIVEN_UP);
+                effects.abort(group, GIVEN_UP);
                 Ok(())
             }
             Some(_) => {
                 self.groups.remove(&group);
-                tell_failure(stage, group, None, "left".into())
+                report_failure(effects, group, None, "left".into())
             }
             None => Ok(()),
         }
     }
 
-    fn compare(&mut self, stage: &mut impl Stage) -> Result<(), ReceiveError> {
+    fn compare(&mut self, effects: &mut impl Effects) -> Result<(), ReceiveError> {
         let (Some(own), Some(root)) = (self.own_digest, self.root_digest) else { return Ok(()) };
         let outcome = Verified::compare(own, root);
         if let Err(error) = &outcome {
             tracing::debug!(%error, "verification");
         }
         self.verified = outcome.ok();
-        tell(stage, &ToRoot::Compared { equal: self.verified.is_some() })
+        send(effects, &ToRoot::Compared { equal: self.verified.is_some() })
     }
 
-    fn publish(&mut self, stage: &mut impl Stage) -> Result<(), ReceiveError> {
+    fn publish(&mut self, effects: &mut impl Effects) -> Result<(), ReceiveError> {
         let unverified = || ReceiveError::System("was told to publish an unverified copy".into());
-        let was_there = stage.publish(&self.verified.take().ok_or_else(unverified)?)?;
-        let peak_resident_bytes = stage.peak_resident_bytes();
-        // The copy is there whether or not the root still listens.
-        let _ = stage.tell(&ToRoot::Published { peak_resident_bytes, was_there });
+        let was_there = effects.publish(&self.verified.take().ok_or_else(unverified)?)?;
+        let peak_resident_bytes = effects.peak_resident_bytes();
+        // The copy is published even if the root is lost.
+        let _ = effects.send_message(&ToRoot::Published { peak_resident_bytes, was_there });
         Ok(())
     }
 }
 
-fn tell(stage: &mut impl Stage, message: &ToRoot) -> Result<(), ReceiveError> {
-    stage.tell(message).map_err(ReceiveError::Root)
+fn send(effects: &mut impl Effects, message: &ToRoot) -> Result<(), ReceiveError> {
+    effects.send_message(message).map_err(ReceiveError::Root)
 }
 
-fn tell_failure(
-    stage: &mut impl Stage,
+fn report_failure(
+    effects: &mut impl Effects,
     round: u64,
     member: Option<u32>,
     detail: String,
 ) -> Result<(), ReceiveError> {
-    let has = RangeList::from(&stage.has());
-    tell(stage, &ToRoot::RoundFailed { round, member, detail, has })
+    let has = RangeList::from(&effects.has());
+    send(effects, &ToRoot::RoundFailed { round, member, detail, has })
 }
 
-/// Whom an error of joining a group names.
-pub(super) fn culprit(error: &Error) -> Option<u32> {
+/// The rank that an error of joining a group blames.
+pub(super) fn blamed_member(error: &Error) -> Option<u32> {
     match error {
         Error::Member { member, .. } => Some(*member),
         Error::Failed(failure) => blamed(failure),
@@ -258,12 +256,14 @@ pub(super) fn culprit(error: &Error) -> Option<u32> {
     }
 }
 
-/// What words of the root mean that are not expected now: mostly nothing.
-pub(super) fn unexpected(message: ToReceiver) -> Result<(), ReceiveError> {
+/// Handles a message of the root that is not expected now.
+pub(super) fn unexpected_message(message: ToReceiver) -> Result<(), ReceiveError> {
     match message {
         ToReceiver::Abort { reason, keep } => Err(ReceiveError::Aborted { reason, keep }),
-        // Only heartbeats, and late words of groups that are over.
+        // Keepalives, and late messages of groups that have ended.
         ToReceiver::Alive | ToReceiver::Leave { .. } => Ok(()),
-        message => Err(ReceiveError::System(format!("the root said out of turn: {message:?}"))),
+        message => {
+            Err(ReceiveError::System(format!("unexpected message from the root: {message:?}")))
+        }
     }
 }

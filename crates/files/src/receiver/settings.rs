@@ -1,18 +1,18 @@
-//! How a receiver behaves.
+//! Settings of a receiver.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
 use super::placement::Placement;
 
-/// How a receiver behaves.
+/// Settings of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiverSettings {
-    /// What host this is; the root compares it with the hosts that it expects to call.
+    /// The name of this host; the root compares it with the hosts that it expects.
     pub host: String,
     /// Which destinations it accepts.
     pub placement: Placement,
-    /// The longest object that it accepts, in bytes; asked before anything is made for it.
+    /// The longest object that it accepts, in bytes; checked before files are made.
     pub bytes_max: Option<u64>,
-    /// Ends the session within a fraction of a second when set, and keeps what has come for a later one.
+    /// When set, ends the session within a fraction of a second; the partial copy is kept for a later one.
     pub stop: Arc<AtomicBool>,
 }

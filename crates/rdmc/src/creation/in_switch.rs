@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
+use engine::GroupSettings;
 use mcrdma::{GroupKey, Mac, plan};
 use roce::Serial;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use transport_switch::{
 };
 
 use super::links::{Wires, of_member};
-use crate::{Error, GroupSettings, dispatcher, network::Wire};
+use crate::{Error, dispatcher, network::Wire};
 
 /// Identifiers are drawn from these, apart from numbers that queue pairs have.
 const IDS: std::ops::Range<u32> = 0x80_0000..0x100_0000;
@@ -89,7 +90,7 @@ pub(crate) fn join(
         }
     };
     let (mac, mtu_bytes, qpn) = (open.mac().0, open.mtu_bytes(), open.number());
-    let room_bytes = u32::try_from(open.room_bytes()).unwrap_or(u32::MAX);
+    let room_bytes = u32::try_from(open.buffer_bytes()).unwrap_or(u32::MAX);
     let joins = FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn };
     let told = channel.send(&joins, deadline);
     told.map_err(|error| of_member(rank, error))?;
@@ -210,7 +211,7 @@ fn put_into_switches(
     let open = Unconnected::open(local, &peers).map_err(|error| format!("the root: {error}"))?;
     let narrowest = receivers.iter().map(|member| member.mtu_bytes).min();
     let mtu_bytes = narrowest.unwrap_or(open.mtu_bytes()).min(open.mtu_bytes());
-    let room_bytes = receivers.iter().map(|member| member.room_bytes).min().unwrap_or(0) as usize;
+    let buffer_bytes = receivers.iter().map(|member| member.room_bytes).min().unwrap_or(0) as usize;
     let psn_first = draw(0..Serial::COUNT)?;
     for _ in 0..DRAWS_MAX {
         let id = draw(IDS)?;
@@ -219,7 +220,8 @@ fn put_into_switches(
         match switches.insert(&group, deadline.left() / 4 * 3) {
             Ok(inserted) => {
                 let virtual_address = group.virtual_address;
-                let root = Root { virtual_address, id, psn_first, mtu_bytes, room_bytes, patience };
+                let root =
+                    Root { virtual_address, id, psn_first, mtu_bytes, buffer_bytes, patience };
                 let stands = FromRoot::Stands { qpn: open.number(), psn_first, mtu_bytes };
                 let registration = Registration::new(inserted);
                 let queue_pair = open.connect_root(&root);

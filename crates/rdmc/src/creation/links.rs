@@ -16,13 +16,14 @@ use std::{
     time::Duration,
 };
 
+use engine::GroupSettings;
 use serde::{Deserialize, Serialize};
 use session::{Channel, Deadline, Listener, Secret, millis};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::terms::Terms;
 use crate::{
-    Error, GroupSettings,
+    Error,
     network::{Offers, Wire},
 };
 
@@ -326,10 +327,12 @@ fn connect_one(
 pub(crate) fn of_member(member: u32, error: session::Error) -> Error {
     match error {
         session::Error::Peer { address, cause } => Error::Member { member, address, cause },
-        session::Error::Timeout { what, timeout_ms } => {
-            Error::Timeout { what: format!("{what} (member {member})"), timeout_ms }
-        }
-        other => other.into(),
+        other => match other.into() {
+            Error::Timeout { what, timeout } => {
+                Error::Timeout { what: format!("{what} (member {member})"), timeout }
+            }
+            other => other,
+        },
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
+use engine::GroupSettings;
 use schedule::Schedule;
 use serde::{Deserialize, Serialize};
 
-use crate::{GroupSettings, Offload, Protection};
+use crate::{Offload, Protection};
 
 /// The member list is compared in at most this many parts, so that a difference can be located
 /// without sending the list itself.
@@ -13,7 +14,7 @@ const PARTS_MAX: usize = 256;
 
 /// The terms of a group as one member knows them; compared when two members connect.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Terms {
+pub(crate) struct Terms {
     members: u32,
     root: u32,
     algorithm: u8,
@@ -36,7 +37,7 @@ pub struct Terms {
 impl Terms {
     /// The terms of a group, given the address of each member, the streams per neighbour, the name
     /// of the fabric, what it offloads, and how links are protected.
-    pub fn new(
+    pub(crate) fn new(
         settings: &GroupSettings,
         addresses: &[SocketAddr],
         streams: u8,
@@ -63,7 +64,7 @@ impl Terms {
     }
 
     /// The first difference in words, from the view of the one whose terms `self` are.
-    pub fn difference(&self, theirs: &Self) -> Option<String> {
+    pub(crate) fn difference(&self, theirs: &Self) -> Option<String> {
         let name =
             |code| schedule::Algorithm::from_code(code).map_or("unknown".into(), |a| a.to_string());
         let fields = [

@@ -5,16 +5,19 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
-    env,
+    env, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        Arc, Condvar, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
     thread,
     time::Duration,
 };
 
 use rdmc::{
     Algorithm, Application, Context, ContextSettings, Error, Fabric, Failure, Group, GroupSettings,
-    Memory, Region, Schedule, Secret,
+    Incoming, Region, Secret, Storage,
 };
 
 /// Long enough for a busy machine; a test that needs it has failed.
@@ -35,9 +38,9 @@ pub enum Told {
 pub struct Recorder(pub Sender<Told>);
 
 impl Application for Recorder {
-    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
         let _ = self.0.send(Told::Incoming(message, bytes));
-        Memory::Region(Region::zeroed(bytes as usize))
+        Incoming::Into(Region::zeroed(bytes as usize))
     }
 
     fn block(&mut self, message: u64, offset: u64, bytes: u64) {
@@ -112,10 +115,25 @@ impl World {
                     scope.spawn(move || {
                         let (sender, told) = channel();
                         let application = application(rank)(sender);
-                        let group =
-                            context.create_group(settings(rank), &self.addresses, application);
+                        let group = context
+                            .create_group_with(among(settings(rank), &self.addresses), application);
                         (group, told)
                     })
+                })
+                .collect();
+            joining.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    /// Every member creates the group without callbacks, at the same time.
+    pub fn join_to_receive(&self, settings: impl Fn(u32) -> GroupSettings + Sync) -> Vec<Group> {
+        let settings = &settings;
+        thread::scope(|scope| {
+            let joining: Vec<_> = (0..)
+                .zip(&self.contexts)
+                .map(|(rank, context)| {
+                    let settings = move || among(settings(rank), &self.addresses);
+                    scope.spawn(move || context.create_group(settings()).unwrap())
                 })
                 .collect();
             joining.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -153,7 +171,7 @@ pub fn ipv6() -> SocketAddr {
     (Ipv6Addr::LOCALHOST, 0).into()
 }
 
-/// Settings of a small group with small blocks.
+/// Settings of a small group with small blocks, for members that [`among`] adds.
 pub fn group(
     number: u64,
     algorithm: Algorithm,
@@ -161,14 +179,23 @@ pub fn group(
     root: u32,
 ) -> impl Fn(u32) -> GroupSettings + Sync {
     let racks: Vec<u32> = (0..members).map(|rank| rank / 3).collect();
-    let schedule = Schedule::with_racks(algorithm, &racks, root).unwrap();
     move |rank| {
-        let mut settings = GroupSettings::new(number, rank, schedule.clone());
-        settings.block_bytes = 1_000;
+        let mut settings = GroupSettings::new(number, Vec::new(), rank)
+            .algorithm(algorithm)
+            .racks(racks.clone())
+            .root(root)
+            .block_bytes(1_000)
+            .send_queue_max(u32::MAX);
         // Messages of a few blocks are relayed here; tests of small messages say so.
         settings.small = None;
         settings
     }
+}
+
+/// These settings, of a group whose members are at these addresses.
+pub fn among(mut settings: GroupSettings, addresses: &[SocketAddr]) -> GroupSettings {
+    settings.members = addresses.to_vec();
+    settings
 }
 
 /// Contents that differ by message and place.
@@ -183,4 +210,45 @@ pub fn close_all(groups: &Joined) -> Vec<Result<(), Error>> {
             groups.iter().map(|(group, _)| scope.spawn(|| group.close(PATIENCE))).collect();
         closing.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
+}
+
+/// Storage that answers reads of its first bytes, and others once the test lets it.
+#[derive(Default)]
+pub struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+/// What a [`Gate`] answers while it is closed.
+pub const OPEN_BYTES: u64 = 10_000;
+
+impl Gate {
+    /// So many bytes, read-only.
+    pub fn region(self: &Arc<Self>, bytes: u64) -> Region {
+        Region::from_storage(Arc::clone(self) as Arc<dyn Storage>, bytes, false).unwrap()
+    }
+
+    pub fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+impl Storage for Gate {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut is_open = self.is_open.lock().unwrap();
+        while offset >= OPEN_BYTES && !*is_open {
+            is_open = self.opened.wait(is_open).unwrap();
+        }
+        into.fill(7);
+        Ok(())
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "a gate".into()
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::{cases, oracle};
+use super::{cases, oracle};
 use schedule::{Algorithm, Schedule, Transfer};
 
 const MEMBERS: u32 = 64;

@@ -1,6 +1,6 @@
 //! The properties at sampled ranks and steps, for groups of up to 2^20 members and messages of up to 2^32-1 blocks.
 
-use crate::{cases, oracle};
+use super::{cases, oracle};
 use proptest::prelude::*;
 use schedule::{Algorithm, MAX_MEMBERS, Schedule, Transfer};
 

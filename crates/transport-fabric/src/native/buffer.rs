@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use crate::native::sys::{self, Access, Errno, Object, Registration, Span};
 
 /// Zeroed bytes at a fixed place, registered for this host and, if asked, for a peer's writes.
-/// Nobody has a reference to the bytes; they are copied in and out.
+/// There are no references to the bytes; they are copied in and out.
 pub struct Buffer {
     // Registrations go before the memory.
     local: Option<Registration>,
@@ -14,7 +14,7 @@ pub struct Buffer {
     start: *mut u8,
 }
 
-// SAFETY: the memory is reached by copies through `start`, by whoever has the buffer.
+// SAFETY: the memory is accessed by copies through `start`, by the owner of the buffer.
 unsafe impl Send for Buffer {}
 
 impl Buffer {

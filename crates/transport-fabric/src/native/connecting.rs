@@ -23,7 +23,7 @@ const WAITING_MAX: usize = 4096;
 
 /// The connections of a transport's message endpoints: those to be made, and whose they are.
 ///
-/// Methods that change links answer which, so that the transport moves those on.
+/// Methods that change links return which, so that the transport moves those on.
 pub struct Connecting {
     requests: Requests,
     openings: VecDeque<Opening>,
@@ -119,7 +119,7 @@ fn turn_away(device: &Device, request: &Info) {
     }
 }
 
-/// Everybody who has asked for a connection by now.
+/// All connection requests by now.
 fn turn_requests_away(device: &Device) {
     let Some(events) = &device.events else { return };
     while let Ok(Some(event)) = sys::next_event(events) {
@@ -165,20 +165,20 @@ impl Connecting {
         }
     }
 
-    /// Turns those away whose links were not opened in time.
+    /// Rejects requests whose links were not opened in time.
     pub fn expire(&mut self, now: Instant, devices: &[Device]) {
         self.requests.expire(now, devices);
     }
 
-    /// Turns everybody away whose request was not answered by now, also those that have not been
-    /// read: a request that nobody answers keeps its socket for ever.
+    /// Rejects all requests that were not answered by now, also those that have not been
+    /// read: a request without an answer keeps its socket for ever.
     pub fn turn_all_away(&mut self, devices: &[Device]) {
         for opening in std::mem::take(&mut self.openings) {
             if let Opening::Accept(_, path, info) = opening {
                 turn_away(&devices[device_of(path)], &info);
             }
         }
-        // Nobody waits for longer than this.
+        // No peer waits for longer than this.
         self.requests.expire(Instant::now() + self.requests.patience, devices);
         devices.iter().for_each(turn_requests_away);
     }
@@ -193,7 +193,7 @@ impl Connecting {
         }
     }
 
-    /// Everything that has happened to connections. Answers the links that it has changed.
+    /// Everything that has happened to connections. Returns the links that it has changed.
     ///
     /// Errors: an event queue failed, with all its links; in words.
     pub fn take_events(
@@ -241,7 +241,7 @@ impl Connecting {
         Some(id)
     }
 
-    /// Somebody wants to connect: a peer whose link is open, or will be, or nobody we know.
+    /// A connection request: of a peer whose link is open, or will be, or of an unknown peer.
     fn request(
         &mut self,
         links: &mut Links,
@@ -267,7 +267,7 @@ impl Connecting {
         self.openings.push_back(Opening::Accept(link.id, path, info));
     }
 
-    /// Opens the endpoints of new links; answers which. With some adapters each takes many
+    /// Opens the endpoints of new links; returns which. With some adapters each takes many
     /// milliseconds, and a member may have thousands: the lifelines are looked at in between.
     pub fn open_endpoints(&mut self, links: &mut Links, devices: &[Device]) -> Vec<EndpointId> {
         let mut changed = Vec::new();
@@ -311,7 +311,7 @@ impl Connecting {
     }
 }
 
-/// Of a peer's request; nobody's if there is none.
+/// Of a peer's request; one that no link has if there is none.
 fn cookie_of(parameter: &[u8]) -> Cookie {
     parameter.first_chunk::<16>().copied().unwrap_or_default()
 }

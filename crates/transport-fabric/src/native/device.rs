@@ -117,7 +117,7 @@ impl Device {
         self.info.max_message_bytes.min(u64::from(u32::MAX))
     }
 
-    /// The queues that a sleeper has to look at, or `None` if this device cannot wake anybody.
+    /// The queues that a sleeper has to look at, or `None` if this device cannot end a wait.
     pub fn waitable(&self) -> Option<Vec<(&Object, RawFd)>> {
         let mut queues = vec![(&*self.completions, self.completions_fd?)];
         if let Some(events) = &self.events {

@@ -17,7 +17,7 @@ use crate::{
     native::{
         connecting::{Connecting, Links, SLICE},
         device::{self, Device},
-        lifelines::{Lifelines, News},
+        lifelines::{LifelineEvent, Lifelines},
         link::{End, Link, Round},
         offer::{Book, FabricLink, Offers},
         offload::Offload,
@@ -30,7 +30,7 @@ use crate::{
 
 /// Lifelines and connection events are looked at this often while the fabric itself is polled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// How often links are looked at whether the network answers.
+/// How often links are checked for missing answers of the network.
 const ANSWERS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// [`Transport`] over libfabric. No thread of its own (a provider may have some): all work is done
@@ -66,7 +66,7 @@ pub struct FabricTransport {
 impl FabricTransport {
     /// Opens the devices, and listens on those with message endpoints.
     ///
-    /// Errors: see [`FabricError`]; each says what helps.
+    /// Errors: see [`FabricError`]; each with its remedy.
     pub fn start(settings: FabricSettings, tcp: TcpConfig) -> Result<Self, FabricError> {
         sys::load().map_err(FabricError::NoLibrary)?;
         let infos = device::choose(&settings)?;
@@ -127,7 +127,7 @@ impl FabricTransport {
         link.ok_or(PostError::EndpointGone(id))
     }
 
-    /// Posts what was just asked for at once, so that a control word that follows can tell of it.
+    /// Posts what was just asked for at once, so that a control word that follows can announce it.
     fn advance_one(&mut self, id: EndpointId) {
         let mut round = Round {
             devices: &self.devices,
@@ -147,7 +147,7 @@ impl FabricTransport {
         self.open_link(endpoint).map(drop)
     }
 
-    /// Gives the provider what was just posted: nobody may poll for long.
+    /// Gives the provider what was just posted: the next poll may be late.
     fn start_offloaded(&mut self, endpoint: EndpointId) {
         if let Some(link) = self.links.get_mut(&endpoint) {
             self.offload.start(link, &self.devices[0]);
@@ -155,8 +155,7 @@ impl FabricTransport {
     }
 
     fn check_length(&self, bytes: usize) -> Result<(), PostError> {
-        let (bytes, bytes_max) = (bytes as u64, self.block_bytes_max());
-        if bytes > bytes_max { Err(PostError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+        PostError::check_length(bytes, self.block_bytes_max())
     }
 
     /// Everything that can be done without waiting.
@@ -172,12 +171,12 @@ impl FabricTransport {
         self.offload.advance(&mut self.completed);
         self.advance(now);
         if !self.lifelines.words.is_empty() {
-            self.speak();
+            self.write_words();
         }
     }
 
-    /// Breaks links over which nothing that was posted completes, though the peer lives: some
-    /// adapters send again for ever.
+    /// Breaks links over which nothing that was posted completes, although the peer is alive: some
+    /// adapters retransmit for ever.
     fn check_answers(&mut self, now: Instant) {
         if now < self.answers_checked + ANSWERS_INTERVAL {
             return;
@@ -196,7 +195,7 @@ impl FabricTransport {
         let soonest = deadlines.chain(until).chain(self.lifelines.tcp.next_tick()).min();
         let mut timeout = soonest.map(|soonest| soonest.saturating_duration_since(now));
         if self.offload.is_busy() {
-            // Counters wake nobody.
+            // Counters do not end a wait.
             timeout = Some(timeout.map_or(LOOK_INTERVAL, |timeout| timeout.min(LOOK_INTERVAL)));
         }
         if self.is_behind || self.connecting.is_busy() {
@@ -209,14 +208,14 @@ impl FabricTransport {
         woken.by_waker
     }
 
-    /// Looks at lifelines and connection events, and at links whose time has come.
+    /// Polls lifelines and connection events, and links whose deadline has come.
     fn look(&mut self, now: Instant) {
         self.looked = Some(now);
-        for (id, news) in self.lifelines.poll() {
+        for (id, event) in self.lifelines.poll() {
             let Some(link) = self.links.get_mut(&id) else { continue };
-            match news {
-                News::Word(word) => link.hear(word),
-                News::Ended(cause) => link.break_by(cause),
+            match event {
+                LifelineEvent::Word(word) => link.receive_word(word),
+                LifelineEvent::Ended(cause) => link.break_by(cause),
             }
             self.busy.insert(id);
         }
@@ -275,7 +274,7 @@ impl FabricTransport {
             completed: &mut self.completed,
             lifeline: &mut self.lifelines.words,
         };
-        // A write tells by its data which link it is for, a post by its context.
+        // The link is in the data of a peer's write, and in the context of this end's post.
         let written = raw.kind == sys::WRITTEN && raw.error == 0 && !datagrams;
         if written && !consumes {
             let slot = raw.data & 0xff;
@@ -298,8 +297,8 @@ impl FabricTransport {
         while let Some(id) = busy.next() {
             let Some(link) = self.links.get_mut(&id) else { continue };
             link.rise();
-            // Before the words of the link tell of receives.
-            let has_room = self.offload.start(link, &self.devices[0]);
+            // Before the words of the link announce receives.
+            let has_started = self.offload.start(link, &self.devices[0]);
             let mut round = Round {
                 devices: &self.devices,
                 completed: &mut self.completed,
@@ -311,7 +310,7 @@ impl FabricTransport {
             } else {
                 self.timed.remove(&id);
             }
-            if link.has_to_retry() || !has_room {
+            if link.has_to_retry() || !has_started {
                 self.busy.insert(id);
             }
             if let Some(end) = end {
@@ -325,9 +324,9 @@ impl FabricTransport {
         }
     }
 
-    /// Says on the lifelines what links have to say.
-    fn speak(&mut self) {
-        for (id, error) in self.lifelines.speak() {
+    /// Writes the words of links to their lifelines.
+    fn write_words(&mut self) {
+        for (id, error) in self.lifelines.write_words() {
             if let Some(link) = self.links.get_mut(&id) {
                 link.break_by(Cause::Lost(error.to_string()));
                 self.busy.insert(id);
@@ -339,7 +338,7 @@ impl FabricTransport {
 
     fn end(&mut self, id: EndpointId, end: End) {
         let Some(link) = self.links.remove(&id) else { return };
-        self.speak();
+        self.write_words();
         self.connecting.remove(&link);
         self.by_number.remove(&link.number());
         self.timed.remove(&id);
@@ -417,7 +416,7 @@ impl Transport for FabricTransport {
         self.timed.insert(id);
         self.busy.insert(id);
         self.links.insert(id, link);
-        self.speak();
+        self.write_words();
         Ok(id)
     }
 
@@ -446,10 +445,7 @@ impl Transport for FabricTransport {
     }
 
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
-        let (bytes, bytes_max) = (word.len() as u64, CONTROL_BYTES_MAX as u64);
-        if bytes > bytes_max {
-            return Err(PostError::TooLarge { bytes, bytes_max });
-        }
+        PostError::check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
         if word.is_empty() {
             return Err(PostError::System("an empty control word".into()));
         }
@@ -521,7 +517,7 @@ impl OneSidedWrites for FabricTransport {
         };
         let word = link.expose(key, memory, &self.devices).map_err(PostError::System)?;
         self.lifelines.words.push((link.lifeline, word));
-        self.speak();
+        self.write_words();
         Ok(())
     }
 

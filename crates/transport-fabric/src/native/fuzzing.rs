@@ -56,7 +56,7 @@ mod tests {
             ("hello", Lifeline::Hello { key: 1, address: u64::MAX }),
             ("exposed", Lifeline::Exposed { name: 3, key: 4, address: 5, bytes: 6 }),
             ("bye", Lifeline::Bye { words: 7 }),
-            ("bye-heard", Lifeline::ByeHeard),
+            ("bye-ack", Lifeline::ByeAck),
             ("where-is", Lifeline::WhereIs { name: 8 }),
         ];
         let mut seeds: Vec<_> =

@@ -1,5 +1,5 @@
-//! What the two ends of a link say to each other over its lifeline, the TCP connection that
-//! bootstrap has made: how to reach memory, and goodbye.
+//! Messages between the two ends of a link over its lifeline, the TCP connection that bootstrap has
+//! made: where memory is, and the end.
 
 /// One word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -8,12 +8,12 @@ pub enum Lifeline {
     Hello { key: u64, address: u64 },
     /// Memory that the peer may write.
     Exposed { name: u32, key: u64, address: u64, bytes: u64 },
-    /// Has a write for this memory and does not know where it is: it was exposed, or the link ends.
+    /// A write waits for where this memory is: it was exposed, or else the link breaks.
     WhereIs { name: u32 },
-    /// Nothing more comes but these control words in all.
+    /// The number of all control words that were sent; no more follow.
     Bye { words: u64 },
-    /// All of that has come.
-    ByeHeard,
+    /// Acknowledges [`Lifeline::Bye`]: all of those words have come.
+    ByeAck,
 }
 
 impl Lifeline {
@@ -25,7 +25,7 @@ impl Lifeline {
                 (2, vec![name.into(), key, address, bytes])
             }
             Self::Bye { words } => (3, vec![words]),
-            Self::ByeHeard => (4, vec![]),
+            Self::ByeAck => (4, vec![]),
             Self::WhereIs { name } => (5, vec![name.into()]),
         };
         let mut bytes = vec![code];
@@ -47,7 +47,7 @@ impl Lifeline {
                 Some(Self::Exposed { name: u32::try_from(name).ok()?, key, address, bytes })
             }
             (3, &[words]) => Some(Self::Bye { words }),
-            (4, []) => Some(Self::ByeHeard),
+            (4, []) => Some(Self::ByeAck),
             (5, &[name]) => Some(Self::WhereIs { name: u32::try_from(name).ok()? }),
             _ => None,
         }
@@ -64,7 +64,7 @@ mod tests {
             Lifeline::Hello { key: 1, address: u64::MAX },
             Lifeline::Exposed { name: 3, key: 4, address: 5, bytes: 6 },
             Lifeline::Bye { words: 7 },
-            Lifeline::ByeHeard,
+            Lifeline::ByeAck,
             Lifeline::WhereIs { name: 8 },
         ] {
             let bytes = word.encode();

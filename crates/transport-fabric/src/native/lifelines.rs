@@ -1,4 +1,4 @@
-//! The lifelines of all links: TCP endpoints, whose they are, and what is to be said on them.
+//! The lifelines of all links: TCP endpoints, their links, and words to be written to them.
 
 use std::{collections::HashMap, io, time::Duration};
 
@@ -11,13 +11,13 @@ use crate::native::lifeline::Lifeline;
 pub struct Lifelines {
     pub tcp: TcpTransport,
     links: HashMap<EndpointId, EndpointId>,
-    /// Words to be said, by their lifelines, in order.
+    /// Words to be written, with their lifelines, in order.
     pub words: Vec<(EndpointId, Lifeline)>,
 }
 
 /// What has come over a lifeline.
-pub enum News {
-    /// A word; `None` if it makes no sense.
+pub enum LifelineEvent {
+    /// A word; `None` if it is invalid.
     Word(Option<Lifeline>),
     /// The lifeline has ended, and so has its link.
     Ended(Cause),
@@ -46,17 +46,17 @@ impl Lifelines {
     }
 
     /// What has come, with the link that it is for.
-    pub fn poll(&mut self) -> Vec<(EndpointId, News)> {
+    pub fn poll(&mut self) -> Vec<(EndpointId, LifelineEvent)> {
         let mut completions = Vec::new();
         self.tcp.poll(&mut completions, Duration::ZERO);
-        completions.into_iter().filter_map(|completion| self.news(completion)).collect()
+        completions.into_iter().filter_map(|completion| self.event(completion)).collect()
     }
 
-    fn news(&mut self, completion: Completion) -> Option<(EndpointId, News)> {
+    fn event(&mut self, completion: Completion) -> Option<(EndpointId, LifelineEvent)> {
         match completion {
             Completion::Control { endpoint, word } => {
                 let &link = self.links.get(&endpoint)?;
-                Some((link, News::Word(Lifeline::decode(&word))))
+                Some((link, LifelineEvent::Word(Lifeline::decode(&word))))
             }
             Completion::Broken { endpoint, cause } => {
                 let link = self.links.remove(&endpoint)?;
@@ -64,19 +64,19 @@ impl Lifelines {
                     Cause::ClosedByPeer => Cause::Lost("the peer gave the connection up".into()),
                     cause => cause,
                 };
-                Some((link, News::Ended(cause)))
+                Some((link, LifelineEvent::Ended(cause)))
             }
             _ => None,
         }
     }
 
-    /// Says what is to be said. Answers the links that have to break, since a word that is lost
+    /// Writes the words that wait. Returns the links that have to break, since a word that is lost
     /// would leave their peers waiting, and why.
-    pub fn speak(&mut self) -> Vec<(EndpointId, PostError)> {
+    pub fn write_words(&mut self) -> Vec<(EndpointId, PostError)> {
         let mut lost = Vec::new();
         for (lifeline, word) in std::mem::take(&mut self.words) {
             match self.tcp.write_control(lifeline, &word.encode()) {
-                // A lifeline that is gone tells of itself.
+                // The end of a lifeline that is gone is reported by itself.
                 Ok(()) | Err(PostError::EndpointGone(_)) => {}
                 Err(error) => lost.extend(self.links.get(&lifeline).map(|&link| (link, error))),
             }

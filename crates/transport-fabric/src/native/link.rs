@@ -44,16 +44,16 @@ const VERBS_LENGTH_ERROR: i32 = 1;
 /// How far a link is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Not all endpoints are connected, or the peer has not said hello.
+    /// Not all endpoints are connected, or the peer's hello has not come.
     Connecting {
         until: Instant,
     },
     Up,
-    /// Asked to close; over when the peer has heard of it.
+    /// Closing; over when the peer has acknowledged the bye.
     Closing {
         until: Instant,
-        said_bye: bool,
-        heard: bool,
+        bye_sent: bool,
+        bye_acked: bool,
     },
 }
 
@@ -72,7 +72,7 @@ pub struct Link {
     pub id: EndpointId,
     pub lifeline: EndpointId,
     phase: Phase,
-    /// All paths are connected, and the peer has said hello.
+    /// All paths are connected, and the peer's hello has come.
     is_up: bool,
     pub role: Role,
     /// Keeps the cookie alive, and the endpoints that were made with the offer.
@@ -81,9 +81,9 @@ pub struct Link {
     ops: Ops,
     sends: SendQueue,
     receives: ReceiveQueue,
-    /// How many control words the peer has sent in all, once it has said goodbye.
+    /// How many control words the peer has sent in all, once its bye has come.
     peer_bye: Option<u64>,
-    /// The provider's queues are full: it tells nobody when there is room.
+    /// The provider's queues are full, and it does not report when they no longer are.
     retry: bool,
     /// What broke it, to be reported by the driver.
     pub broken: Option<Cause>,
@@ -358,18 +358,18 @@ impl Link {
         }
     }
 
-    /// Something waits for room in the provider's queues, which tells nobody when there is some.
+    /// Something waits until the provider's queues take it, which the provider does not report.
     pub fn has_to_retry(&self) -> bool {
         self.retry
     }
 
     /// Breaks the link if nothing that this end has sent completes for so long, and for what the
-    /// longest block takes over a slow network. To be asked now and then.
+    /// longest block takes over a slow network. To be called periodically.
     pub fn misses_answers(&mut self, now: Instant, timeout: Duration) -> bool {
         let is_over = self.ops.misses_answers(now, timeout);
         if is_over {
             let why = format!(
-                "the fabric has carried nothing for {timeout:?}, though the peer lives: check the \
+                "the fabric has carried nothing for {timeout:?}, although the peer is alive: check the \
                  cable, the port and the path between the devices"
             );
             self.break_by(Cause::Lost(why));
@@ -403,9 +403,9 @@ impl Link {
             }
             Op::Receive(mut lease, token, pinned) => {
                 if let Some(pinned) = pinned.filter(|_| !failed) {
-                    let (start, room) = (lease.as_mut_ptr(), lease.bytes());
+                    let (start, posted_bytes) = (lease.as_mut_ptr(), lease.bytes());
                     // SAFETY: the lease is for writing, and the provider is done.
-                    unsafe { pinned.after_writing(start, room.min(raw.bytes as usize)) }
+                    unsafe { pinned.after_writing(start, posted_bytes.min(raw.bytes as usize)) }
                 }
                 self.receives.completed();
                 drop(lease);
@@ -470,10 +470,9 @@ impl Link {
         }
     }
 
-    /// The peer says something over the lifeline. Words that come twice, or make no sense, break
-    /// the link.
-    pub fn hear(&mut self, word: Option<Lifeline>) {
-        let makes_sense = match word {
+    /// A word has come over the lifeline. Words that come twice, or are invalid, break the link.
+    pub fn receive_word(&mut self, word: Option<Lifeline>) {
+        let is_valid = match word {
             Some(Lifeline::Hello { key, address }) => self.words.learn(key, address),
             Some(Lifeline::Exposed { name, key, address, bytes }) => {
                 self.writes.learn(name, key, address, bytes)
@@ -489,16 +488,16 @@ impl Link {
                 self.peer_bye = Some(words);
                 true
             }
-            Some(Lifeline::ByeHeard) => {
-                if let Phase::Closing { heard, .. } = &mut self.phase {
-                    *heard = true;
+            Some(Lifeline::ByeAck) => {
+                if let Phase::Closing { bye_acked, .. } = &mut self.phase {
+                    *bye_acked = true;
                 }
                 true
             }
             None => false,
         };
-        if !makes_sense {
-            self.break_by(Cause::Protocol("said something wrong on the lifeline".into()));
+        if !is_valid {
+            self.break_by(Cause::Protocol("sent an invalid word on the lifeline".into()));
         }
     }
 
@@ -506,24 +505,24 @@ impl Link {
         if let Some(cause) = self.broken.take() {
             return Some(End::Broken(cause));
         }
-        // The peer's last words are here: it need not wait for us any more.
-        let all_heard = self.peer_bye.is_some_and(|last| self.words.ring.consumed() >= last);
+        // The peer's last word is here: it need not wait any more.
+        let is_complete = self.peer_bye.is_some_and(|last| self.words.ring.consumed() >= last);
         match &mut self.phase {
-            Phase::Closing { until, said_bye, heard } => {
-                if !*said_bye && self.is_up && self.words.ring.is_idle() {
-                    *said_bye = true;
+            Phase::Closing { until, bye_sent, bye_acked } => {
+                if !*bye_sent && self.is_up && self.words.ring.is_idle() {
+                    *bye_sent = true;
                     round
                         .lifeline
                         .push((self.lifeline, Lifeline::Bye { words: self.words.ring.sent() }));
                 }
-                if all_heard {
+                if is_complete {
                     self.peer_bye = None;
-                    round.lifeline.push((self.lifeline, Lifeline::ByeHeard));
+                    round.lifeline.push((self.lifeline, Lifeline::ByeAck));
                 }
-                (*heard || now >= *until).then_some(End::Closed)
+                (*bye_acked || now >= *until).then_some(End::Closed)
             }
-            _ if all_heard => {
-                round.lifeline.push((self.lifeline, Lifeline::ByeHeard));
+            _ if is_complete => {
+                round.lifeline.push((self.lifeline, Lifeline::ByeAck));
                 Some(End::Broken(Cause::ClosedByPeer))
             }
             Phase::Connecting { until } if now >= *until => {
@@ -547,14 +546,14 @@ impl Link {
     pub fn break_by(&mut self, cause: Cause) {
         match &mut self.phase {
             // What fails now would have been cut off anyway.
-            Phase::Closing { heard, .. } => *heard = true,
+            Phase::Closing { bye_acked, .. } => *bye_acked = true,
             _ => drop(self.broken.get_or_insert(cause)),
         }
     }
 
     /// Starts an ordered close: what the provider does not have yet is cancelled.
     pub fn close(&mut self, until: Instant, completed: &mut Vec<Completion>) {
-        self.phase = Phase::Closing { until, said_bye: false, heard: false };
+        self.phase = Phase::Closing { until, bye_sent: false, bye_acked: false };
         self.cancel_waiting(completed);
     }
 
@@ -566,10 +565,10 @@ impl Link {
         completed.extend(cancelled.map(|token| Completion::Cancelled { endpoint, token }));
     }
 
-    /// Closes all endpoints; then nobody touches memory any more, and all of it is handed back.
+    /// Closes all endpoints; nothing accesses memory after that, and all of it is handed back.
     pub fn tear_down(mut self, devices: &[Device], completed: &mut Vec<Completion>) {
         // The provider sockets closes the connection's descriptor when it is shut down, and once
-        // more with the endpoint, when it may be anybody's. Closing alone ends the connection too.
+        // more with the endpoint, when the number may have been reused. Closing alone ends the connection too.
         let closes_twice = devices[0].info.provider == "sockets";
         self.paths.close(!closes_twice);
         self.cancel_waiting(completed);
@@ -579,7 +578,7 @@ impl Link {
     }
 }
 
-/// The ring's name: no memory that somebody exposes can have it.
+/// The ring's name: beyond those of exposed memory, which are 32 bits.
 const RING_NAME: u64 = 1 << 32;
 
 /// A key for memory of this link, where the provider does not choose.

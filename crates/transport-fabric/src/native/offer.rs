@@ -1,4 +1,4 @@
-//! What the two ends of a new link tell each other over the connection that bootstrap has made.
+//! What the two ends of a new link exchange over the connection that bootstrap has made.
 
 use std::{
     collections::HashSet,
@@ -32,7 +32,7 @@ pub(crate) const LINK_NUMBER_BITS: u32 = 24;
 /// A secret by which a connection finds its link.
 pub(crate) type Cookie = [u8; 16];
 
-/// What one end tells the other.
+/// What one end sends to the other.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Terms {
     version: u8,
@@ -130,7 +130,7 @@ impl Book {
         })
     }
 
-    /// Whether somebody was shown this cookie and has not used it up.
+    /// Whether this cookie was given to a peer that has not used it yet.
     pub(crate) fn knows(&self, cookie: &Cookie) -> bool {
         self.cookies().contains(cookie)
     }
@@ -187,14 +187,13 @@ impl Drop for Offer {
     }
 }
 
-/// Two ends that know of each other, and the TCP connection that tells each whether the other
-/// lives. Made into an endpoint by [`transport::Transport::open`].
+/// The offers of both ends, and the TCP connection that reports to each when the other is lost. Made into an endpoint by [`transport::Transport::open`].
 pub struct FabricLink {
     pub(crate) lifeline: TcpLink,
     pub(crate) ends: Ends,
 }
 
-/// What both ends have told.
+/// The offers of both ends.
 pub(crate) struct Ends {
     pub(crate) role: Role,
     pub(crate) ours: Offer,
@@ -202,7 +201,7 @@ pub(crate) struct Ends {
 }
 
 impl FabricLink {
-    /// Joins what both ends have told. `lifeline` is connected and authenticated, and used for
+    /// Joins the offers of both ends. `lifeline` is connected and authenticated, and used for
     /// nothing else.
     ///
     /// Errors: the peer's bytes are no offer, or one for another provider.

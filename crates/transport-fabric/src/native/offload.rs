@@ -5,8 +5,8 @@
 //! the provider when that one's counter is complete), and, last, the send itself. What is done adds
 //! one to a counter that all share, so a poll reads a single number.
 //!
-//! Deferred work is reported by counters alone, so neither the length of a block nor who is awake
-//! is told: a receive reports the length it was posted with, and a sleeper looks every millisecond.
+//! Deferred work is reported by counters alone, which neither have the length of a block nor end a
+//! wait: a receive reports the length it was posted with, and a wait polls every millisecond.
 //! Endpoints and counters of one domain only can depend on each other: blocks go over the first
 //! rail.
 
@@ -212,7 +212,7 @@ impl Offload {
     }
 
     /// Gives the provider what waits for this link, if the link is up; what fails breaks it. False:
-    /// the provider has no room now, and tells nobody when it has.
+    /// the provider's queue is full, and it does not report when it no longer is.
     pub fn start(&mut self, link: &mut Link, device: &Device) -> bool {
         let Some((endpoint, peer)) = link.offload_path() else { return true };
         let id = link.id;
@@ -274,7 +274,7 @@ impl Offload {
         }
     }
 
-    /// After an endpoint was closed: nobody touches the memory of its operations any more.
+    /// After an endpoint was closed: nothing accesses the memory of its operations any more.
     pub fn end(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         let of_it = |(_, op): &(&u64, &Op)| op.name.0 == endpoint;
         let numbers: Vec<u64> = self.ops.iter().filter(of_it).map(|(&number, _)| number).collect();
@@ -342,7 +342,7 @@ impl Offload {
 }
 
 impl Op {
-    /// Gives it to the provider; `None` if that has no room now. Errors: what breaks the link.
+    /// Gives it to the provider; `None` if its queue is full. Errors: what breaks the link.
     fn start(
         &mut self,
         endpoint: &Object,
@@ -389,7 +389,7 @@ impl Op {
         if self.counter.decrement().is_err() {
             return false;
         }
-        // Whoever adds to it from now on cannot reach the threshold any more.
+        // What is added to it from now on cannot reach the threshold any more.
         self.is_armed = self.context.is_some() && self.counter.value() + 1 >= self.threshold;
         if self.is_armed {
             let _ = self.counter.increment();

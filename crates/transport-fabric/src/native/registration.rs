@@ -1,4 +1,4 @@
-//! Memory that a provider wants to know before it is used: registered on demand, kept with its
+//! Memory that a provider requires to be registered before it is used: registered on demand, kept with its
 //! region, and let go with it.
 //!
 //! Registering pins pages, which takes longer than sending a block, so it is done for large pieces
@@ -35,20 +35,20 @@ const NO_SPACE: Errno = Errno(28);
 
 /// One registered piece, attached to its region.
 struct Piece {
-    /// Which device's domain knows it.
+    /// The device's domain that it is registered with.
     domain: usize,
     range: Range<usize>,
     pinned: Arc<Pinned>,
 }
 
-/// Memory that a device knows.
+/// Memory that is registered with a device.
 pub struct Pinned {
     // Goes before the memory that it is about.
     pub registration: Registration,
     copy: Option<PieceCopy>,
 }
 
-/// What a device is told of `bytes` bytes from `start` in a region, which this covers.
+/// What a device gets for `bytes` bytes from `start` in a region, which this covers.
 pub fn span(start: *mut u8, bytes: usize, pinned: Option<&Pinned>) -> Span<'_> {
     let start = match pinned.and_then(|pinned| pinned.copy.as_ref()) {
         Some(copy) => copy.start.wrapping_add(start as usize - copy.of),
@@ -66,12 +66,12 @@ impl Pinned {
     /// Before the device reads these bytes.
     ///
     /// # Safety
-    /// They lie in the piece, and nobody writes them.
+    /// They lie in the piece, and are not written meanwhile.
     unsafe fn before_reading(&self, start: *const u8, bytes: usize) {
         if self.is_by_way() {
             let to = span(start.cast_mut(), bytes, Some(self)).start;
-            // SAFETY: the copy is as long as its piece. Whoever else sends these bytes has put the
-            // same there, and nobody receives them meanwhile, since a lease for reading is out.
+            // SAFETY: the copy is as long as its piece. Other sends of these bytes write the same
+            // there, and no receive does meanwhile, since there is a lease for reading.
             unsafe { ptr::copy_nonoverlapping(start, to, bytes) }
         }
     }
@@ -79,7 +79,7 @@ impl Pinned {
     /// After the device has written these bytes.
     ///
     /// # Safety
-    /// They lie in the piece, and nobody else reads or writes them.
+    /// They lie in the piece, and are not accessed otherwise meanwhile.
     pub unsafe fn after_writing(&self, start: *mut u8, bytes: usize) {
         if self.is_by_way() {
             let from = span(start, bytes, Some(self)).start;
@@ -195,8 +195,8 @@ impl Registrar {
         let range = piece_around(&wanted, memory.bytes());
         let start = memory.start().wrapping_add(range.start);
         // SAFETY: the range lies in the region, which drops its attachments, and with them the
-        // registration, before its memory goes. Whoever else holds the registration holds a lease
-        // of the region as well.
+        // registration, before its memory goes. Other holders of the registration hold a lease of
+        // the region as well.
         let pinned = unsafe { self.pin(start, range.len(), memory.is_writable()) }
             .map(Arc::new)
             .map_err(|error| explain(error, range.len()))?;
@@ -257,7 +257,7 @@ pub fn explain(error: Errno, bytes: usize) -> String {
              for the device",
             locked_memory_limit()
         ),
-        NO_SPACE => "the device has no room for more regions: use larger ones".into(),
+        NO_SPACE => "the device cannot register more regions: use larger ones".into(),
         BAD_ADDRESS | NOT_SUPPORTED => "its file system cannot give pages to a network device: \
                                         copy the file to tmpfs or another file system"
             .into(),

@@ -1,7 +1,7 @@
 //! Control words over a fabric: a ring of slots at each end, into which the other end writes.
 //!
-//! The one-sided writes by which receivers say that they are ready (DSN 2018 section 4.2). Words
-//! fill the slots by turns. Every word says how many the writer has consumed in the other direction,
+//! The one-sided writes by which receivers report that they are ready (DSN 2018 section 4.2). Words
+//! fill the slots by turns. Every word has how many the writer has consumed in the other direction,
 //! so a slot is never overwritten before it is free, and which receives it has posted, so that no
 //! block meets a receiver that is not ready, or memory that is too short for it. What is here only counts; `link` moves the bytes.
 
@@ -13,16 +13,16 @@ use transport::CONTROL_BYTES_MAX;
 pub const SLOTS: u64 = 64;
 /// Slots that only [`Note::Consumed`] may take, so that freeing slots never waits for a free slot.
 const RESERVED_SLOTS: u64 = 4;
-/// After so many words without one in the other direction, the reader says that it has read them.
+/// After so many words without one in the other direction, the reader acknowledges them.
 const CONSUMED_UNTOLD_MAX: u64 = SLOTS / 4;
 pub const SLOT_BYTES: usize = HEADER_BYTES + CONTROL_BYTES_MAX;
 const HEADER_BYTES: usize = 8 + 8 + 8 + 4 * LENGTHS_MAX + 3;
-/// Receives that one slot tells of.
+/// Receives that one slot announces.
 pub const LENGTHS_MAX: usize = 8;
 /// Bytes of words that may wait for a peer that does not read.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
 
-/// What a slot says, besides its counts.
+/// What a slot carries, besides its counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
     /// A control word of the layer above.
@@ -127,9 +127,9 @@ pub struct Ring {
     acknowledged: u64,
     /// Words read from our own slots.
     consumed: u64,
-    /// How many of them the peer knows to be consumed.
+    /// How many of them were acknowledged to the peer.
     told: u64,
-    /// Of those that it does not know, how many were more than [`Note::Consumed`].
+    /// Of the others, how many were more than [`Note::Consumed`].
     untold: u64,
 }
 
@@ -241,7 +241,7 @@ mod tests {
             got,
             (0..1_000).map(|index| Note::Wants { index, bytes: 2 }).collect::<Vec<_>>()
         );
-        // Nobody answers an answer for ever.
+        // Acknowledgements alone are not acknowledged.
         assert!(deliver(&mut one, &mut other).is_empty());
     }
 

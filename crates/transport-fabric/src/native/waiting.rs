@@ -42,7 +42,7 @@ impl Sleeper {
         self.idle_polls = 0;
     }
 
-    /// Sleeps until something happens, or the time is over (`None`: however long). Answers whether
+    /// Sleeps until something happens, or the time is over (`None`: however long). Returns whether
     /// the waker was used, and whether the devices were asked to wake it.
     pub fn sleep(
         &mut self,
@@ -93,6 +93,6 @@ impl Sleeper {
 /// What ended a sleep.
 pub struct Woken {
     pub by_waker: bool,
-    /// All devices could have woken it: there may be news on lifelines and of connections.
+    /// All devices could have ended it: there may be events on lifelines and of connections.
     pub has_slept: bool,
 }

@@ -56,7 +56,8 @@ impl Remote {
 
     /// Waits until the transport is there.
     pub fn await_start(&mut self) {
-        let Reply::Started { block_bytes_max, can_write } = self.process().hear(Duration::ZERO).0
+        let Reply::Started { block_bytes_max, can_write } =
+            self.process().receive(Duration::ZERO).0
         else {
             panic!("it does not start");
         };
@@ -101,7 +102,7 @@ impl Remote {
     fn ask(&mut self, request: &Request, bytes: &[u8]) -> (Reply, Vec<u8>) {
         let wait = if let Request::Poll { wait } = request { *wait } else { Duration::ZERO };
         self.process().tell(request, bytes);
-        self.process().hear(wait)
+        self.process().receive(wait)
     }
 
     fn post(&mut self, request: &Request, bytes: &[u8]) -> Result<(), PostError> {

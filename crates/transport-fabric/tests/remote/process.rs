@@ -66,7 +66,7 @@ impl Process {
         let (stream, theirs) = UnixStream::pair().expect("descriptors are left");
         let program = std::env::current_exe().expect("this program knows itself");
         let child = Command::new(program)
-            .args(["member", "--exact", "--nocapture", "--test-threads=1"])
+            .args(["processes::member", "--exact", "--nocapture", "--test-threads=1"])
             .env(MEMBER, "1")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
@@ -83,7 +83,7 @@ impl Process {
     }
 
     /// The answer to a request that takes `wait` if all is well.
-    pub fn hear(&mut self, wait: Duration) -> (Reply, Vec<u8>) {
+    pub fn receive(&mut self, wait: Duration) -> (Reply, Vec<u8>) {
         self.stream.set_read_timeout(Some(wait + PATIENCE)).expect("a lawful time");
         protocol::read(&mut self.stream).unwrap_or_else(|error| {
             panic!("process {}: {error}, {:?}", self.child.id(), self.child.try_wait())

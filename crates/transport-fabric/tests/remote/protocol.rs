@@ -1,4 +1,4 @@
-//! What a test and the processes of its members say to each other, over a pair of sockets.
+//! Messages between a test and the processes of its members, over a pair of sockets.
 
 use std::{
     io::{self, Read, Write},
@@ -103,7 +103,7 @@ pub enum Event {
         endpoint: u64,
         word: Vec<u8>,
     },
-    /// Memory that was exposed and that somebody has written to; has bytes. Before the news of it.
+    /// Memory that was exposed and has been written to; has bytes. Before the report of it.
     Memory {
         endpoint: u64,
         key: u32,

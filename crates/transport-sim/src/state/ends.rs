@@ -28,15 +28,15 @@ impl State {
         }
         self.cancel_posts(id);
         if !is_passing {
-            self.say_bye(id);
+            self.send_bye(id);
         }
         let drain_ns = self.config.drain_timeout_ms.saturating_mul(1_000_000);
         let at_ns = self.now_ns.saturating_add(drain_ns);
         self.agenda.plan(at_ns, Event::GiveUp(id, Cause::Lost("drain timeout".into())));
     }
 
-    /// Tells the peer, after all that was said and sent before, that nothing more comes.
-    pub(crate) fn say_bye(&mut self, id: SideId) {
+    /// Sends the end of this side, after all that it has sent before.
+    pub(crate) fn send_bye(&mut self, id: SideId) {
         let side = self.side(id);
         let last_ns = side.last_block_arrival_ns.max(side.last_write_arrival_ns);
         let at_ns = self.in_order_arrival(id, 0).max(last_ns);
@@ -47,8 +47,8 @@ impl State {
         self.end_side(id, Cause::ClosedByPeer);
     }
 
-    /// Ends a side: cancels its posts, reports the end, and lets the peer know. A closing side
-    /// ends as it wished, whatever the cause.
+    /// Ends a side: cancels its posts, reports the end, and notifies the peer. A closing side
+    /// ends as closed, whatever the cause.
     pub(crate) fn end_side(&mut self, id: SideId, cause: Cause) {
         let side = self.side(id);
         let (phase, member, endpoint) = (side.phase, side.member, side.endpoint);

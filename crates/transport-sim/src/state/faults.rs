@@ -133,11 +133,11 @@ impl State {
         held.into_iter().for_each(|event| self.reach(event));
         self.note_freed(member, Way::Transmit);
         self.note_freed(member, Way::Receive);
-        // Its peers' ports were free all the time, and found nobody at the other end.
+        // Its peers' ports were free all the time: only this member's ports were not.
     }
 
     /// The peers of a member that is still in the same stall give it up.
-    pub(crate) fn lose_patience(&mut self, member: usize, stalled_since_ns: u64) {
+    pub(crate) fn report_silence(&mut self, member: usize, stalled_since_ns: u64) {
         let state = &self.members[member];
         let is_over = self.now_ns >= state.stalled_until_ns;
         if !state.alive || is_over || state.stalled_since_ns != stalled_since_ns {

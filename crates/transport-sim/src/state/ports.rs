@@ -1,4 +1,4 @@
-//! Who may use which port now: the pairing rule of the crate's documentation.
+//! Which transfer may use which port now: the pairing rule of the crate's documentation.
 
 use super::State;
 use crate::{
@@ -24,7 +24,7 @@ impl State {
         !port.busy && !self.is_held_up(member)
     }
 
-    /// At the end of this instant somebody may start at this port.
+    /// At the end of this instant a transfer may start at this port.
     pub(crate) fn note_freed(&mut self, member: usize, way: Way) {
         let port = self.port(member, way);
         if port.waiting.is_empty() || std::mem::replace(&mut port.freed, true) {

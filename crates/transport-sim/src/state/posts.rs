@@ -64,10 +64,10 @@ impl State {
             )),
             _ => None,
         };
-        if posted_bytes.is_none() || fault.is_some() || self.side(id).in_disgrace {
+        if posted_bytes.is_none() || fault.is_some() || self.side(id).broke_protocol {
             self.side(id).orphans.push(Orphan::Send(source));
             if let Some(fault) = fault {
-                self.disgrace(id, fault);
+                self.report_violation(id, fault);
             }
             return;
         }
@@ -78,9 +78,9 @@ impl State {
         self.side(id).outgoing.push_back(slot);
     }
 
-    /// The peer learns that this side has broken the rules, after a latency.
-    pub(crate) fn disgrace(&mut self, id: SideId, fault: String) {
-        if !std::mem::replace(&mut self.side(id).in_disgrace, true) {
+    /// Breaks the peer's side, after a latency: this side has broken the contract.
+    pub(crate) fn report_violation(&mut self, id: SideId, fault: String) {
+        if !std::mem::replace(&mut self.side(id).broke_protocol, true) {
             let at_ns = self.in_order_arrival(id, 0);
             self.agenda.plan(at_ns, Event::Break(id.peer(), Cause::Protocol(fault)));
         }
@@ -92,7 +92,7 @@ impl State {
         self.agenda.plan(at_ns, Event::Word(id.peer(), word.to_vec()));
     }
 
-    /// When something that this side says now arrives, if nothing that it said may be overtaken.
+    /// When something that this side sends now arrives, if it may overtake nothing sent before.
     pub(crate) fn in_order_arrival(&mut self, id: SideId, extra_ns: u64) -> u64 {
         let latency_ns = self.connection(id).link.latency_ns;
         let member = self.side(id).member;

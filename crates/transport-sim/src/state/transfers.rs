@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl State {
-    /// Lets a transfer wait at its two ports; answers its slot.
+    /// Lets a transfer wait at its two ports; returns its slot.
     pub(crate) fn add_transfer(&mut self, transfer: Transfer) -> usize {
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.transfers.push(None);
@@ -102,7 +102,7 @@ impl State {
         let last_ns = &mut self.side(side).last_block_arrival_ns;
         *last_ns = at_ns.max(*last_ns);
         if self.side(side).phase == Phase::Closing {
-            self.say_bye(side);
+            self.send_bye(side);
         }
         if delay_ns == 0 {
             self.transfer_arrived(id);

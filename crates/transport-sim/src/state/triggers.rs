@@ -113,7 +113,7 @@ impl State {
         let lease = from.read_now();
         drop(from);
         let Ok(lease) = lease else {
-            // Somebody writes to what has arrived: it is not the block any more.
+            // What has arrived is being overwritten: it is not the block any more.
             return self.cancel(member, (endpoint, token));
         };
         let bytes = lease.bytes();
@@ -127,7 +127,7 @@ impl State {
             )),
             Some(_) => None,
         };
-        let is_wrong = fault.is_some() || self.side(id).in_disgrace;
+        let is_wrong = fault.is_some() || self.side(id).broke_protocol;
         let peer = self.side(id.peer());
         let to = peer.member;
         let target = if is_wrong { None } else { peer.offloaded.remove(&immediate) };
@@ -141,7 +141,7 @@ impl State {
             None => {
                 self.side(id).orphans.push(Orphan::Send(source));
                 if let Some(fault) = fault {
-                    self.disgrace(id, fault);
+                    self.report_violation(id, fault);
                 }
             }
         }

@@ -1,5 +1,4 @@
 //! Members that are all connected, and what completed when.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::time::Duration;
 

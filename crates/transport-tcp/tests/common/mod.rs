@@ -1,7 +1,5 @@
 //! What the tests share: connected streams, quick configurations, and bounded waiting.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
-
 use std::{
     io,
     net::{TcpListener, TcpStream},
@@ -64,7 +62,7 @@ pub fn protected_pair(
 /// Times for tests that are about something else: failing memory is found in half a second, and a
 /// machine that is busy with other tests does not seem silent.
 pub fn patient() -> TcpConfig {
-    TcpConfig { silence_timeout_ms: 2_000, drain_timeout_ms: 10_000, ..Default::default() }
+    TcpConfig { silence_timeout_ms: 6_000, drain_timeout_ms: 10_000, ..Default::default() }
 }
 
 pub fn transport(config: &TcpConfig) -> TcpTransport {
@@ -96,7 +94,7 @@ pub fn facing_each_other(
     (side(left), side(right))
 }
 
-/// Polls until `enough`, and answers all that completed.
+/// Polls until `enough`, and returns all that completed.
 pub fn poll_until(
     transport: &mut TcpTransport,
     mut enough: impl FnMut(&[Completion]) -> bool,

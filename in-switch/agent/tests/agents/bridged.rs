@@ -30,7 +30,7 @@ fn copies(group: &GroupReport) -> Vec<Vec<&str>> {
     group.copies.iter().map(|copy| copy.members.iter().map(String::as_str).collect()).collect()
 }
 
-/// Asks until it is so.
+/// Polls a condition, with a timeout.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -68,7 +68,7 @@ fn agents_part_groups_as_late_as_possible_and_forget_them() {
     let counts =
         world.ask(world.find("a1"), "spine", async |agent| agent.counters().await.unwrap());
     let copied = counts.iter().find(|count| count.name == "copies").unwrap();
-    assert_eq!(copied.count, 0, "nobody parts at the spine");
+    assert_eq!(copied.count, 0, "no paths diverge at the spine");
     let first = &groups(&world, "tor-a")[0];
     assert!(
         first.members.iter().all(|member| u64::from(member.msn) == flow::MESSAGES),
@@ -84,7 +84,7 @@ fn agents_part_groups_as_late_as_possible_and_forget_them() {
     }
 }
 
-/// Otherwise who has a certificate could draw anybody's packets to any host.
+/// Otherwise every host with a certificate could redirect other hosts' packets.
 #[test]
 fn what_the_sender_takes_for_its_peer_is_a_members_and_answered_for_if_that_has_signed_it() {
     if !world::is_possible() {
@@ -115,7 +115,7 @@ fn what_the_sender_takes_for_its_peer_is_a_members_and_answered_for_if_that_has_
     let counts =
         world.ask(world.find("a1"), "tor-a", async |agent| agent.counters().await.unwrap());
     let resolved = counts.iter().find(|count| count.name == "resolved").unwrap();
-    assert_eq!(resolved.count, 0, "the member itself has said where it is");
+    assert_eq!(resolved.count, 0, "the member itself has answered");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn one_host_cannot_take_all_groups() {
     assert_eq!(groups(&world, "tor-a").len(), most as usize + 1);
 }
 
-/// Agents tell their data planes where each group comes in.
+/// Agents configure each group's ingress ports.
 #[test]
 fn packets_in_the_senders_name_from_another_port_are_not_copied() {
     if !world::is_possible() {
@@ -161,7 +161,7 @@ fn packets_in_the_senders_name_from_another_port_are_not_copied() {
     let (a1, a2) = (world.find("a1"), world.find("a2"));
     let (link, sender) = (world.links(a2).remove(0), world.address(a1));
     let mut forger = world.networks[a2].run(move || {
-        // Nobody hears of it but this host.
+        // Received by this host alone.
         std::fs::write("/proc/sys/net/ipv4/conf/all/arp_ignore", "1").unwrap();
         lab::ip("link set lo up").unwrap();
         lab::ip(&format!("addr add {sender}/32 dev lo")).unwrap();
@@ -258,7 +258,7 @@ fn who_may_not_ask_and_what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn an_agent_that_starts_again_cuts_nobody_off() {
+fn groups_outlive_a_restart_of_the_agent() {
     if !world::is_possible() {
         return;
     }
@@ -279,7 +279,10 @@ fn an_agent_that_starts_again_cuts_nobody_off() {
         world.start_agent(switch);
     }
     let orphan = &groups(&world, "tor-a")[0];
-    assert!(orphan.callers.is_empty() && orphan.trouble.contains("nobody has asked"), "{orphan:?}");
+    assert!(
+        orphan.callers.is_empty() && orphan.trouble.contains("no caller has inserted"),
+        "{orphan:?}"
+    );
     let kept = claim.clone();
     let kept = world.ask(a1, "tor-a", async move |agent| agent.keep(&kept).await);
     assert_eq!(kept.unwrap_err().kind, ErrorKind::Unknown);
@@ -303,7 +306,7 @@ fn a_group_goes_on_without_a_member_that_has_died() {
     while flows[0].done < flow::MESSAGES / 2 {
         flow::turn(&mut flows, &mut world.endpoints);
     }
-    // It is also the one whose address the sender takes for its peer's.
+    // It is also the member whose addresses the virtual peer has.
     assert_eq!(dead.0, b1);
     assert!(world.endpoints.get_mut(&b1).unwrap().remove(dead.1));
     flows[0].lose(1);
@@ -314,7 +317,7 @@ fn a_group_goes_on_without_a_member_that_has_died() {
     assert!(removed.unwrap());
     flow::run(&mut flows, &mut world.endpoints);
     assert_eq!(copies(&groups(&world, "tor-a")[0]), [["10.4.0.7"], ["10.4.0.4"]]);
-    assert_eq!(groups(&world, "tor-b"), [], "one member behind needs nobody");
+    assert_eq!(groups(&world, "tor-b"), [], "one member downstream needs no entry");
     let again = claim.clone();
     assert!(
         !world.ask(a1, "tor-a", async move |agent| agent
@@ -325,7 +328,7 @@ fn a_group_goes_on_without_a_member_that_has_died() {
 }
 
 #[test]
-fn groups_that_nobody_keeps_are_forgotten_everywhere() {
+fn expired_leases_remove_groups_from_all_switches() {
     if !world::is_possible() {
         return;
     }
@@ -341,7 +344,7 @@ fn groups_that_nobody_keeps_are_forgotten_everywhere() {
         world.ask(a1, "tor-a", async move |agent| agent.keep(&claim).await.unwrap());
         ["tor-a", "spine", "tor-b"].iter().all(|switch| groups(&world, switch).len() == 1)
     });
-    // An agent that starts again forgets what nobody asks for.
+    // A restarted agent removes groups that no caller inserts.
     let tor_a = world.find("tor-a");
     world.stop_agent(tor_a);
     world.start_agent(tor_a);

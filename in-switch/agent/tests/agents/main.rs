@@ -1,5 +1,4 @@
-//! Agents at switches in the kernel, each in a network namespace of its own, which put groups into trees of
-//! them. Needs root.
+//! Agents at trees of switches in the kernel, each in a network namespace of its own. Needs root.
 
 mod bridged;
 mod routed;

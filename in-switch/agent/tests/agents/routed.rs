@@ -1,4 +1,4 @@
-//! Switches that route: racks behind two spines, over which equal routes lead.
+//! Switches that route: racks behind two spines, with equal-cost routes.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -12,7 +12,7 @@ use mcrdma::plan::{Device, Node, Topology};
 
 use testing_switch::flow::{self, Flow};
 
-use crate::world::{self, Told, World, link};
+use crate::world::{self, Settings, World, link};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SPINES: [&str; 2] = ["spine-0", "spine-1"];
@@ -52,7 +52,7 @@ fn addresses(topology: &Topology) -> Vec<IpAddr> {
     addresses
 }
 
-/// A switch that routes: what `ip` is told, and links that are up.
+/// A switch that routes: commands for `ip`, and links that are up.
 fn open_router(world: &World, node: Node, bridged: Vec<String>, words: Vec<String>) {
     let links = world.links(node);
     world.networks[node].run(move || {
@@ -96,7 +96,7 @@ fn routed() -> World {
         }
         words.push(to_other);
         open_router(&world, tor, ports.to_vec(), words);
-        world.tell(tor, told(next));
+        world.configure(tor, settings(next));
         for host in hosts {
             let (host, gateway) = (find(&world, host), world.address(tor));
             let address = format!("{}/24", world.address(host));
@@ -122,15 +122,15 @@ fn routed() -> World {
             next.push(format!("{}={}:4790", link(spine, tor), world.address(tor)));
         }
         open_router(&world, spine, Vec::new(), words);
-        world.tell(spine, told(next));
+        world.configure(spine, settings(next));
     }
     world.switches().into_iter().for_each(|node| world.start_agent(node));
     world
 }
 
-fn told(next: Vec<String>) -> Told {
+fn settings(next: Vec<String>) -> Settings {
     let trusted = ["tor-a", "tor-b", "spine-0", "spine-1"].map(str::to_owned).into();
-    Told { next, trusted, stale_after: Duration::from_secs(60) }
+    Settings { next, trusted, stale_after: Duration::from_secs(60) }
 }
 
 fn group_at(world: &World, switch: &str) -> Option<GroupReport> {
@@ -178,7 +178,7 @@ fn groups_take_equal_routes_and_follow_them_when_they_change() {
     assert!(now.members.iter().all(|member| u64::from(member.msn) == flow::MESSAGES), "{now:?}");
 }
 
-/// Only the racks' switches copy: they are told which hosts are behind each other.
+/// Only the racks' switches copy: downstream agents are configured by prefix.
 #[test]
 fn plain_spines_only_forward() {
     if !world::is_possible() {
@@ -190,7 +190,7 @@ fn plain_spines_only_forward() {
     {
         let tor = world.find(tor);
         world.stop_agent(tor);
-        world.tell(tor, told(vec![next.to_owned()]));
+        world.configure(tor, settings(vec![next.to_owned()]));
         world.start_agent(tor);
     }
     for spine in SPINES {

@@ -27,7 +27,7 @@ use roce::{Mac, Serial, rc::RequesterConfig};
 use testing::{Authority, Issued};
 
 const PORT: u16 = 4790;
-/// Few, so that a test may have too many.
+/// Small, so that a test can exceed it.
 pub const GROUPS_PER_HOST_MAX: usize = 8;
 const INSERT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -49,9 +49,9 @@ pub fn link(from: Node, to: Node) -> String {
     format!("l{from}-{to}")
 }
 
-/// What a switch's agent is told, besides what follows from the topology.
+/// Settings of a switch's agent, besides those that follow from the topology.
 #[derive(Clone)]
-pub struct Told {
+pub struct Settings {
     pub next: Vec<String>,
     pub trusted: Vec<String>,
     pub stale_after: Duration,
@@ -70,13 +70,13 @@ pub struct World {
     pub networks: Vec<Network>,
     pub endpoints: BTreeMap<Node, Endpoint>,
     agents: BTreeMap<Node, Running>,
-    told: BTreeMap<Node, Told>,
+    settings: BTreeMap<Node, Settings>,
     /// By node: what it is reached by.
     addresses: Vec<IpAddr>,
     gateways: BTreeMap<Node, IpAddr>,
 }
 
-/// Whether this machine lets us; says so if not.
+/// Whether this machine can run these tests; prints why not.
 pub fn is_possible() -> bool {
     let possible = KernelPlane::check();
     if let Err(error) = &possible {
@@ -102,7 +102,7 @@ impl World {
             networks,
             endpoints: BTreeMap::new(),
             agents: BTreeMap::new(),
-            told: BTreeMap::new(),
+            settings: BTreeMap::new(),
             addresses,
             gateways: BTreeMap::new(),
         }
@@ -142,8 +142,8 @@ impl World {
             let next = world.topology.neighbours(node).iter().filter_map(next).collect();
             let trusted =
                 world.switches().into_iter().map(|node| world.topology.name(node).to_owned());
-            let told = Told { next, trusted: trusted.collect(), stale_after };
-            world.told.insert(node, told);
+            let settings = Settings { next, trusted: trusted.collect(), stale_after };
+            world.settings.insert(node, settings);
             world.start_agent(node);
         }
         world
@@ -183,8 +183,8 @@ impl World {
         self.addresses[node]
     }
 
-    pub fn tell(&mut self, node: Node, told: Told) {
-        self.told.insert(node, told);
+    pub fn configure(&mut self, node: Node, settings: Settings) {
+        self.settings.insert(node, settings);
     }
 
     fn directory(node: Node) -> PathBuf {
@@ -197,11 +197,11 @@ impl World {
         .into()
     }
 
-    /// Starts the agent of a switch, on what one before has left.
+    /// Starts the agent of a switch, with the groups that a former one has left.
     pub fn start_agent(&mut self, node: Node) {
         let name = self.topology.name(node).to_owned();
-        let (address, links, told) =
-            (self.address(node), self.links(node), self.told[&node].clone());
+        let (address, links, settings) =
+            (self.address(node), self.links(node), self.settings[&node].clone());
         let files = self.authority.issue(&format!("{address},{name}"));
         let (stop, directory) = (Arc::new(AtomicBool::new(false)), Self::directory(node));
         let stopped = Arc::clone(&stop);
@@ -217,9 +217,9 @@ impl World {
             let settings = AgentSettings {
                 name,
                 ports: links.into_iter().map(port).collect(),
-                next: told.next.iter().map(|next| next.parse().unwrap()).collect(),
-                trusted: told.trusted,
-                stale_after: told.stale_after,
+                next: settings.next.iter().map(|next| next.parse().unwrap()).collect(),
+                trusted: settings.trusted,
+                stale_after: settings.stale_after,
                 groups_per_host_max: GROUPS_PER_HOST_MAX,
             };
             std::thread::spawn(move || {
@@ -270,8 +270,7 @@ impl World {
         self.ask_as((host, files), switch, ask)
     }
 
-    /// Connects the queue pairs of a group, of which no switch knows yet. Answers them, the sender's
-    /// first.
+    /// Connects the queue pairs of a group that is not installed yet. Returns them, the sender's first.
     pub fn connect(&mut self, number: u32, names: &[&str]) -> (Group, Vec<(Node, u32)>) {
         let nodes: Vec<Node> = names.iter().map(|name| self.find(name)).collect();
         let (sender, members) = (nodes[0], &nodes[1..]);
@@ -319,13 +318,13 @@ impl World {
         self.endpoints[&node].mac()
     }
 
-    /// Has the sender's first switch take a group.
+    /// Inserts a group at the sender's first switch.
     pub fn insert(&self, group: &Group, switch: &str) -> Result<Claim, ControlError> {
         let sender = self.addresses.iter().position(|known| *known == group.key.sender).unwrap();
         let claim = claim(group);
-        let (group, told) = (group.clone(), claim.clone());
+        let (group, inserted) = (group.clone(), claim.clone());
         let inserted = self.ask(sender, switch, async move |agent| {
-            agent.insert(&group, &told, INSERT_TIMEOUT).await
+            agent.insert(&group, &inserted, INSERT_TIMEOUT).await
         });
         inserted.map(|_| claim)
     }

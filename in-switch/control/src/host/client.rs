@@ -1,4 +1,4 @@
-//! A host's daemon, as its applications see it.
+//! Client of a host's daemon.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), control::ControlError> {
@@ -13,18 +13,17 @@
 //!     mtu_bytes: 1024,
 //!     members: vec![invited("10.0.0.2:4791"), invited("10.0.0.3:4791")],
 //!     regions: Vec::new(),
-//!     words: Vec::new(),
-//!     goes_on: true,
+//!     application_data: Vec::new(),
+//!     continues: true,
 //!     all_notifications: false,
 //! }).await?;
-//! // The queue pair's peer is now group.made().virtual_address, queue pair group.made().id, and its
-//! // first packet has the number group.made().psn_first.
+//! // Connect the queue pair to group.created(): virtual_address, queue pair id, first PSN psn_first.
 //! while !matches!(group.next().await?, GroupEvent::Ended(_)) {}
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! All methods have to be called within a tokio runtime, and start no threads.
+//! All methods have to be called within a tokio runtime.
 
 use std::{
     io,
@@ -52,103 +51,101 @@ use crate::{
     },
 };
 
-/// A daemon answers what it knows within this time.
+/// Deadline of calls that wait for no other host.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A group is made within this time: more than the daemon itself takes.
+/// Deadline of creating a group: above the daemon's own deadlines.
 const MAKE_TIMEOUT: Duration = Duration::from_secs(120);
-/// A group is taken out of the switches within this time.
+/// Deadline of removing a group from the switches.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
-/// The remedy, where it is not.
 const IS_IT_RUNNING: &str = "is `rdmc switch join` running?";
-/// What the daemon has not read.
+/// Queue of requests that have not been sent.
 const REQUESTS_MAX: usize = 64;
 
-/// The daemon of this host. Clones share a connection, which is made when it is needed.
+/// Client of this host's daemon. Clones share a connection, which is made when it is needed.
 #[derive(Clone, Debug)]
 pub struct Host {
     path: PathBuf,
     client: HostClient<Channel>,
 }
 
-/// A service that this application listens as, until it is dropped. The groups that it has accepted
-/// lose a member then.
+/// A service that this application listens as. Dropping it leaves the groups that it has accepted.
 #[derive(Debug)]
 pub struct Listener {
     path: PathBuf,
-    tell: mpsc::Sender<ListenRequest>,
+    requests_tx: mpsc::Sender<ListenRequest>,
     events: Streaming<ListenEvent>,
 }
 
-/// What an application that listens hears.
+/// Events of a [`Listener`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum ListenerEvent {
     /// A group is offered: to be accepted or refused within ten seconds.
     Offer {
-        /// Names it.
+        /// Identifies it.
         offer: u64,
-        /// What there is to know.
+        /// The group.
         terms: Terms,
     },
-    /// The switches know a group that was accepted: its sender may send.
-    Begun {
-        /// Which.
+    /// A group that was accepted is installed in the switches: its sender may send.
+    Ready {
+        /// The offer.
         offer: u64,
         /// Its virtual queue pair number.
         id: u32,
     },
     /// An offer, or a group, has ended.
     Ended {
-        /// Which.
+        /// The offer.
         offer: u64,
         /// Why.
         reason: String,
     },
 }
 
-/// A group that this application sends to, until it is dropped.
+/// A group that this application sends to. Dropping it ends the group.
 #[derive(Debug)]
 pub struct Group {
     path: PathBuf,
-    made: Made,
-    tell: mpsc::Sender<CreateRequest>,
+    made: Created,
+    requests_tx: mpsc::Sender<CreateRequest>,
     events: Streaming<CreateEvent>,
 }
 
-/// What a sender has to know of its group.
+/// A group that has been created, for its sender.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Made {
-    /// The virtual queue pair number: the peer of the sender's queue pair.
+pub struct Created {
+    /// The virtual queue pair number.
     pub id: u32,
-    /// The peer's address.
+    /// The virtual peer's address.
     pub virtual_address: IpAddr,
     /// Its Ethernet address.
     pub virtual_mac: Mac,
     /// Number of the sender's first packet.
     pub psn_first: u32,
-    /// The members' addresses, in the order in which they were asked for.
+    /// The members' addresses, in the order of [`NewGroup::members`].
     pub members: Vec<IpAddr>,
 }
 
-/// What an application that sends hears.
+/// Events of a [`Group`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GroupEvent {
-    /// A member is none any more.
+    /// A member has failed or left.
     MemberFailed {
-        /// Its place in [`NewGroup::members`].
+        /// Its index in [`NewGroup::members`].
         member: usize,
         /// Why.
         reason: String,
-        /// The group goes on without it.
-        goes_on: bool,
+        /// Whether the group continues without it.
+        continues: bool,
     },
-    /// Why packets may not reach all members; `None`: they do again.
+    /// Why packets may not reach all members; `None`: that is over.
     Trouble(Option<String>),
-    /// The group has ended, and why. Nothing comes after it.
+    /// Why the group has ended. The last event.
     Ended(String),
 }
 
 impl Host {
-    /// Of the daemon whose socket is there. Nothing is connected yet.
+    /// Client of the daemon whose Unix socket is at `path`. Does not connect yet.
     #[must_use]
     pub fn at(path: &Path) -> Self {
         let socket = path.to_owned();
@@ -161,49 +158,47 @@ impl Host {
                 io::Result::Ok(TokioIo::new(stream))
             }
         };
-        // Sockets have no such addresses, but requests do.
+        // A URI is required; the connector ignores it.
         let channel = Endpoint::from_static("http://host")
             .connect_timeout(ANSWER_TIMEOUT)
             .connect_with_connector_lazy(tower::service_fn(connect));
         Self { path: path.to_owned(), client: HostClient::new(channel) }
     }
 
-    /// Listens as a service from now on.
+    /// Listens as a service.
     ///
-    /// Errors: among others [`ErrorKind::Taken`], another application does.
+    /// Errors: among others [`ErrorKind::Taken`]: another application has this name.
     pub async fn listen(&self, service: &str) -> Result<Listener, ControlError> {
-        let (tell, requests) = mpsc::channel(REQUESTS_MAX);
-        let say = Some(listen_request::Say::Service(service.to_owned()));
-        // There is room for it.
-        let _ = tell.try_send(ListenRequest { say });
+        let (requests_tx, requests) = mpsc::channel(REQUESTS_MAX);
+        let kind = Some(listen_request::Kind::Service(service.to_owned()));
+        let _ = requests_tx.try_send(ListenRequest { kind });
         let mut client = self.client.clone();
         let listen = client.listen(ReceiverStream::new(requests));
         let answer = within(&self.path, ANSWER_TIMEOUT, listen).await?;
-        Ok(Listener { path: self.path.clone(), tell, events: answer.into_inner() })
+        Ok(Listener { path: self.path.clone(), requests_tx, events: answer.into_inner() })
     }
 
-    /// Makes a group. It ends when what this answers is dropped.
+    /// Creates a group. Dropping the returned value ends it.
     ///
-    /// Errors: a member does not take part, or switches do not take it; names it. Nothing is left.
+    /// Errors: a member refuses or fails, or switches refuse; names the member or switch. Nothing is left.
     pub async fn create(&self, group: &NewGroup) -> Result<Group, ControlError> {
-        let (tell, requests) = mpsc::channel(REQUESTS_MAX);
-        let say = Some(create_request::Say::Group(group.told()));
-        // There is room for it.
-        let _ = tell.try_send(CreateRequest { say });
+        let (requests_tx, requests) = mpsc::channel(REQUESTS_MAX);
+        let kind = Some(create_request::Kind::Group(group.to_proto()));
+        let _ = requests_tx.try_send(CreateRequest { kind });
         let mut client = self.client.clone();
         let create = client.create(ReceiverStream::new(requests));
         let mut events = within(&self.path, ANSWER_TIMEOUT, create).await?.into_inner();
         let event = within(&self.path, MAKE_TIMEOUT, events.message()).await?;
         match event.and_then(|event| event.event) {
-            Some(create_event::Event::Made(made)) => {
-                let made = Made::of(&made)?;
-                Ok(Group { path: self.path.clone(), made, tell, events })
+            Some(create_event::Event::Created(made)) => {
+                let made = Created::from_proto(&made)?;
+                Ok(Group { path: self.path.clone(), made, requests_tx, events })
             }
             _ => Err(gone(&self.path)),
         }
     }
 
-    /// What the daemon has.
+    /// Groups that applications of this host send to, and services that they listen as.
     pub async fn groups(&self) -> Result<proto::HostGroupsReply, ControlError> {
         let mut client = self.client.clone();
         let groups = client.groups(proto::HostGroupsRequest {});
@@ -216,7 +211,7 @@ fn daemon(path: &Path) -> String {
 }
 
 fn gone(path: &Path) -> ControlError {
-    let why = format!("{} has hung up; {IS_IT_RUNNING}", daemon(path));
+    let why = format!("{} has closed the connection; {IS_IT_RUNNING}", daemon(path));
     ControlError::new(ErrorKind::Unavailable, why)
 }
 
@@ -226,7 +221,7 @@ async fn within<T>(
     ask: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, ControlError> {
     match timeout(wait, ask).await {
-        Ok(answer) => answer.map_err(|status| ControlError::of_status(&daemon(path), &status)),
+        Ok(answer) => answer.map_err(|status| ControlError::from_status(&daemon(path), &status)),
         Err(_) => {
             let why = format!("{} has not answered within {} s", daemon(path), wait.as_secs());
             Err(ControlError::new(ErrorKind::Late, why))
@@ -235,96 +230,100 @@ async fn within<T>(
 }
 
 impl Listener {
-    /// What happens next. Waits for it; may be dropped, and nothing is lost.
+    /// The next event. Cancel safe.
     ///
-    /// Errors: the daemon is gone, or hears no more of this application.
-    pub async fn next(&mut self) -> Result<Heard, ControlError> {
-        let said = self.events.message().await;
-        let said = said.map_err(|status| ControlError::of_status(&daemon(&self.path), &status))?;
-        let event = said.ok_or_else(|| gone(&self.path))?.event;
-        match event {
-            Some(listen_event::Event::Offer(offer)) => {
-                Ok(Heard::Offer { offer: offer.offer, terms: Terms::of(offer.terms.as_ref())? })
-            }
-            Some(listen_event::Event::Begun(begun)) => {
-                Ok(Heard::Begun { offer: begun.offer, id: begun.id })
+    /// Errors: the daemon is gone, or has closed this stream.
+    pub async fn next(&mut self) -> Result<ListenerEvent, ControlError> {
+        match next_event(&mut self.events, &self.path).await?.event {
+            Some(listen_event::Event::Offer(offer)) => Ok(ListenerEvent::Offer {
+                offer: offer.offer,
+                terms: Terms::from_proto(offer.terms.as_ref())?,
+            }),
+            Some(listen_event::Event::Ready(begun)) => {
+                Ok(ListenerEvent::Ready { offer: begun.offer, id: begun.id })
             }
             Some(listen_event::Event::Ended(ended)) => {
-                Ok(Heard::Ended { offer: ended.offer, reason: ended.reason })
+                Ok(ListenerEvent::Ended { offer: ended.offer, reason: ended.reason })
             }
-            None => Err(invalid(format!("{} says what is unknown here", daemon(&self.path)))),
+            None => Err(invalid(format!("{} has sent an unknown event", daemon(&self.path)))),
         }
     }
 
-    /// Accepts an offer. The queue pair has to be ready for packets by now.
+    /// Accepts an offer. The queue pair has to be ready to receive.
     pub async fn accept(&self, offer: u64, accepted: &Acceptance) -> Result<(), ControlError> {
-        let proto::Joined { address, mac, qpn, regions, .. } = accepted.told();
+        let proto::Joined { address, mac, qpn, regions, .. } = accepted.to_proto();
         let accept = proto::Accept { offer, address, mac, qpn, regions };
-        self.say(listen_request::Say::Accept(accept)).await
+        self.send(listen_request::Kind::Accept(accept)).await
     }
 
-    /// Refuses an offer. Its sender hears why.
+    /// Refuses an offer; the reason is sent to its sender.
     pub async fn refuse(&self, offer: u64, reason: &str) -> Result<(), ControlError> {
         let refuse = proto::Refuse { offer, reason: reason.to_owned() };
-        self.say(listen_request::Say::Refuse(refuse)).await
+        self.send(listen_request::Kind::Refuse(refuse)).await
     }
 
-    /// Leaves a group that was accepted. Its sender hears why.
+    /// Leaves a group that was accepted; the reason is sent to its sender.
     pub async fn leave(&self, offer: u64, reason: &str) -> Result<(), ControlError> {
         let leave = proto::Leave { offer, reason: reason.to_owned() };
-        self.say(listen_request::Say::Leave(leave)).await
+        self.send(listen_request::Kind::Leave(leave)).await
     }
 
-    async fn say(&self, say: listen_request::Say) -> Result<(), ControlError> {
-        tell(&self.tell, ListenRequest { say: Some(say) }, &self.path).await
+    async fn send(&self, kind: listen_request::Kind) -> Result<(), ControlError> {
+        send_request(&self.requests_tx, ListenRequest { kind: Some(kind) }, &self.path).await
     }
 }
 
-async fn tell<T>(to: &mpsc::Sender<T>, request: T, path: &Path) -> Result<(), ControlError> {
-    let told = timeout(ANSWER_TIMEOUT, to.send(request)).await;
-    if matches!(told, Ok(Ok(()))) { Ok(()) } else { Err(gone(path)) }
+async fn next_event<T>(events: &mut Streaming<T>, path: &Path) -> Result<T, ControlError> {
+    let event = events.message().await;
+    let event = event.map_err(|status| ControlError::from_status(&daemon(path), &status))?;
+    event.ok_or_else(|| gone(path))
+}
+
+async fn send_request<T>(
+    to: &mpsc::Sender<T>,
+    request: T,
+    path: &Path,
+) -> Result<(), ControlError> {
+    let sent = timeout(ANSWER_TIMEOUT, to.send(request)).await;
+    if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(gone(path)) }
 }
 
 impl Group {
-    /// What its queue pair has to be connected to.
+    /// The virtual peer to which the queue pair has to be connected.
     #[must_use]
-    pub const fn made(&self) -> &Made {
+    pub const fn created(&self) -> &Created {
         &self.made
     }
 
-    /// What happens next. Waits for it; may be dropped, and nothing is lost.
+    /// The next event. Cancel safe.
     ///
-    /// Errors: the daemon is gone. The switches forget the group when they have not heard of it for a
-    /// while.
+    /// Errors: the daemon is gone. The group's lease will expire.
     pub async fn next(&mut self) -> Result<GroupEvent, ControlError> {
-        let said = self.events.message().await;
-        let said = said.map_err(|status| ControlError::of_status(&daemon(&self.path), &status))?;
-        match said.ok_or_else(|| gone(&self.path))?.event {
+        match next_event(&mut self.events, &self.path).await?.event {
             Some(create_event::Event::MemberFailed(failed)) => Ok(GroupEvent::MemberFailed {
                 member: failed.member as usize,
                 reason: failed.reason,
-                goes_on: failed.goes_on,
+                continues: failed.continues,
             }),
             Some(create_event::Event::Trouble(trouble)) => {
                 Ok(GroupEvent::Trouble(Some(trouble).filter(|trouble| !trouble.is_empty())))
             }
             Some(create_event::Event::Ended(why)) => Ok(GroupEvent::Ended(why)),
-            Some(create_event::Event::Made(_)) | None => {
-                Err(invalid(format!("{} says what is unknown here", daemon(&self.path))))
+            Some(create_event::Event::Created(_)) | None => {
+                Err(invalid(format!("{} has sent an unknown event", daemon(&self.path))))
             }
         }
     }
 
-    /// Goes on without a member, by its place in [`NewGroup::members`]. Is told by
-    /// [`GroupEvent::MemberFailed`].
+    /// Removes a member, by its index in [`NewGroup::members`]. [`GroupEvent::MemberFailed`] follows.
     pub async fn remove_member(&self, member: usize) -> Result<(), ControlError> {
         let member = u32::try_from(member).unwrap_or(u32::MAX);
-        self.say(create_request::Say::RemoveMember(member)).await
+        self.send(create_request::Kind::RemoveMember(member)).await
     }
 
-    /// Ends the group, and waits until it is out of the switches.
+    /// Ends the group, and waits until it has been removed from the switches.
     pub async fn close(mut self) -> Result<(), ControlError> {
-        self.say(create_request::Say::Close(proto::Close {})).await?;
+        self.send(create_request::Kind::Close(proto::Close {})).await?;
         let path = self.path.clone();
         let ended = async {
             while !matches!(self.next().await?, GroupEvent::Ended(_)) {}
@@ -337,13 +336,13 @@ impl Group {
         timeout(CLOSE_TIMEOUT, ended).await.map_err(late)?
     }
 
-    async fn say(&self, say: create_request::Say) -> Result<(), ControlError> {
-        tell(&self.tell, CreateRequest { say: Some(say) }, &self.path).await
+    async fn send(&self, kind: create_request::Kind) -> Result<(), ControlError> {
+        send_request(&self.requests_tx, CreateRequest { kind: Some(kind) }, &self.path).await
     }
 }
 
-impl Made {
-    fn of(made: &proto::Made) -> Result<Self, ControlError> {
+impl Created {
+    fn from_proto(made: &proto::Created) -> Result<Self, ControlError> {
         Ok(Self {
             id: made.id,
             virtual_address: address(&made.virtual_address)?,

@@ -1,9 +1,10 @@
-//! Groups that applications of a host send to and receive from, by the daemon of that host.
+//! Groups that applications of a host send to and receive from, through the daemon of that host.
 //!
-//! [`client`] is the daemon as its applications see it; [`terms`] is what applications and daemons say of a
-//! group, and is checked where it arrives.
+//! [`client`] is the client of the daemon; [`terms`] has the messages about groups, with validation.
 
 pub mod client;
 pub mod terms;
 
-pub use terms::{Acceptance, Extent, Invited, NAME_BYTES_MAX, NewGroup, Terms, WORDS_BYTES_MAX};
+pub use terms::{
+    APPLICATION_DATA_BYTES_MAX, Acceptance, Extent, Invited, NAME_BYTES_MAX, NewGroup, Terms,
+};

@@ -1,4 +1,4 @@
-//! What applications and daemons say of a group. What comes from others is checked here.
+//! Messages of applications and daemons about groups; received ones are validated here.
 
 use std::net::IpAddr;
 
@@ -10,74 +10,74 @@ use roce::{Mac, Serial, rc::MemoryRegion};
 
 use crate::{
     ControlError, ErrorKind,
-    convert::{address, mac, optional_mac, optional_mac_told, serial},
+    convert::{address, mac, optional_mac, optional_mac_to_proto, serial},
     proto,
 };
 
-/// Words of the sending application's own.
-pub const WORDS_BYTES_MAX: usize = 4096;
-/// A service's name, and a daemon's address.
+/// Longest application data of a group.
+pub const APPLICATION_DATA_BYTES_MAX: usize = 4096;
+/// Longest name of a service, and address of a daemon.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Reasons are cut off there.
+/// Longer reasons are truncated.
 const REASON_BYTES_MAX: usize = 1000;
-/// Payloads of packets that there are.
+/// Path MTUs of InfiniBand: payload of a packet.
 const MTUS_BYTES: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
-/// Memory, by the addresses that the sender uses.
+/// A memory region, by the virtual addresses that the sender uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// Its first address.
     pub start: u64,
-    /// Its length, at least 1.
+    /// Its length in bytes, at least 1.
     pub bytes: u64,
 }
 
-/// What a member has to know of a group.
+/// A group, as it is offered to a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Terms {
     /// The sender's address.
     pub sender: IpAddr,
     /// Its queue pair.
     pub sender_qpn: u32,
-    /// Number of its first packet, the same at all members.
+    /// PSN of its first packet, the same for all members.
     pub psn_first: u32,
     /// Payload of a packet: 256, 512, 1024, 2048 or 4096 bytes.
     pub mtu_bytes: u32,
-    /// Memory that it may write, as it addresses it.
+    /// Memory that it may write, by the addresses that it uses.
     pub regions: Vec<Extent>,
-    /// The sending application's own, at most [`WORDS_BYTES_MAX`].
-    pub words: Vec<u8>,
+    /// Opaque data of the sending application, at most [`APPLICATION_DATA_BYTES_MAX`].
+    pub application_data: Vec<u8>,
 }
 
-/// How a member takes part.
+/// A member's acceptance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acceptance {
-    /// Its address, for which its host's certificate has to be.
+    /// Its address, which its host's certificate has to name.
     pub address: IpAddr,
     /// The Ethernet address of that interface.
     pub mac: Mac,
-    /// Its queue pair, whose peer is the sender's.
+    /// Its queue pair.
     pub qpn: u32,
     /// Its memory: as many regions as the sender has, each at least as long.
     pub regions: Vec<MemoryRegion>,
 }
 
-/// Who is asked to be a member.
+/// A member to invite.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invited {
-    /// HOST:PORT of its daemon.
+    /// `HOST:PORT` of its daemon.
     pub daemon: String,
-    /// What its application listens as.
+    /// The name by which its application listens.
     pub service: String,
 }
 
-/// A group that an application wants to send to.
+/// A group to create.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewGroup {
-    /// The sender's address, for which this host's certificate has to be.
+    /// The sender's address, which this host's certificate has to name.
     pub sender: IpAddr,
-    /// Its Ethernet address, by which bridges know where it is. They find it out by themselves if they
-    /// have an address in its subnet; routers need none.
+    /// Its Ethernet address, by which bridges find its port. Not needed by routers, nor by bridges that have
+    /// an address in its subnet.
     pub sender_mac: Option<Mac>,
     /// Its queue pair, which sends to no other group.
     pub sender_qpn: u32,
@@ -85,35 +85,35 @@ pub struct NewGroup {
     pub mtu_bytes: u32,
     /// 1 to 64.
     pub members: Vec<Invited>,
-    /// Memory of each member that WRITEs go to, by the addresses that the sender uses; at most 16
-    /// regions, which do not overlap.
+    /// Memory of each member for WRITEs, by the addresses that the sender uses; at most 16 regions, which
+    /// do not overlap.
     pub regions: Vec<Extent>,
-    /// For the members' applications; at most [`WORDS_BYTES_MAX`].
-    pub words: Vec<u8>,
-    /// Whether it goes on without members that fail, as long as one is left.
-    pub goes_on: bool,
-    /// Each congestion notification goes to the sender, as the paper has it.
+    /// For the members' applications; at most [`APPLICATION_DATA_BYTES_MAX`].
+    pub application_data: Vec<u8>,
+    /// Whether it continues without members that fail, as long as one is left.
+    pub continues: bool,
+    /// Every CNP is forwarded to the sender, as in the paper.
     pub all_notifications: bool,
 }
 
-/// What was asked makes no sense.
+/// An error of kind [`ErrorKind::Invalid`].
 pub fn invalid(why: impl Into<String>) -> ControlError {
     ControlError::new(ErrorKind::Invalid, why)
 }
 
-/// Words of another host's, no longer than they need to be.
+/// A reason that was received, truncated.
 pub fn reason(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
     text
 }
 
-/// A name that others have given; `what` says of what.
+/// A name that was received; `what` is named in the error.
 pub fn name(what: &str, text: &str) -> Result<String, ControlError> {
     let is_name = (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
     if is_name {
         return Ok(text.to_owned());
     }
-    Err(invalid(format!("a {what} has 1 to {NAME_BYTES_MAX} bytes, and none to steer terminals")))
+    Err(invalid(format!("a {what} has 1 to {NAME_BYTES_MAX} bytes, without control characters")))
 }
 
 fn mtu(bytes: u32) -> Result<u32, ControlError> {
@@ -123,16 +123,17 @@ fn mtu(bytes: u32) -> Result<u32, ControlError> {
     Err(invalid(format!("packets do not have {bytes} bytes, but one of {MTUS_BYTES:?}")))
 }
 
-fn words(words: &[u8]) -> Result<Vec<u8>, ControlError> {
-    if words.len() <= WORDS_BYTES_MAX {
-        return Ok(words.to_vec());
+fn check_data(data: &[u8]) -> Result<Vec<u8>, ControlError> {
+    if data.len() <= APPLICATION_DATA_BYTES_MAX {
+        return Ok(data.to_vec());
     }
-    let why = format!("{} bytes of words; at most {WORDS_BYTES_MAX}", words.len());
+    let why =
+        format!("{} bytes of application data; at most {APPLICATION_DATA_BYTES_MAX}", data.len());
     Err(ControlError::new(ErrorKind::Limit, why))
 }
 
 fn check_range(start: u64, bytes: u64) -> Result<(), ControlError> {
-    // The last byte has an address, too.
+    // The last byte must have an address.
     if bytes > 0 && start.checked_add(bytes - 1).is_some() {
         return Ok(());
     }
@@ -165,13 +166,13 @@ fn extents(regions: &[proto::Extent]) -> Result<Vec<Extent>, ControlError> {
     }
 }
 
-fn extents_told(regions: &[Extent]) -> Vec<proto::Extent> {
+fn extents_to_proto(regions: &[Extent]) -> Vec<proto::Extent> {
     regions.iter().map(|&Extent { start, bytes }| proto::Extent { start, bytes }).collect()
 }
 
 impl Terms {
-    /// As it travels. Errors: what was sent is not valid.
-    pub fn of(terms: Option<&proto::Terms>) -> Result<Self, ControlError> {
+    /// From a message. Errors: it is invalid.
+    pub fn from_proto(terms: Option<&proto::Terms>) -> Result<Self, ControlError> {
         let terms = terms.ok_or_else(|| invalid("terms are missing"))?;
         Ok(Self {
             sender: address(&terms.sender)?,
@@ -179,24 +180,24 @@ impl Terms {
             psn_first: serial("packet number", terms.psn_first)?,
             mtu_bytes: mtu(terms.mtu_bytes)?,
             regions: extents(&terms.regions)?,
-            words: words(&terms.words)?,
+            application_data: check_data(&terms.application_data)?,
         })
     }
 
-    /// As it travels.
+    /// As a message.
     #[must_use]
-    pub fn told(&self) -> proto::Terms {
+    pub fn to_proto(&self) -> proto::Terms {
         proto::Terms {
             sender: self.sender.to_string(),
             sender_qpn: self.sender_qpn,
             psn_first: self.psn_first,
             mtu_bytes: self.mtu_bytes,
-            regions: extents_told(&self.regions),
-            words: self.words.clone(),
+            regions: extents_to_proto(&self.regions),
+            application_data: self.application_data.clone(),
         }
     }
 
-    /// Whether this fits to what a member says that it has.
+    /// Checks a member's acceptance against the group.
     pub fn check(&self, accepted: &Acceptance) -> Result<(), ControlError> {
         let [given, wanted] = [accepted.regions.len(), self.regions.len()];
         if given != wanted {
@@ -218,7 +219,7 @@ impl Terms {
 }
 
 impl Acceptance {
-    /// With one address, Ethernet address and queue pair, and no memory for WRITEs.
+    /// Without memory for WRITEs.
     #[must_use]
     pub const fn new(address: IpAddr, mac: Mac, qpn: u32) -> Self {
         Self { address, mac, qpn, regions: Vec::new() }
@@ -231,8 +232,8 @@ impl Acceptance {
         self
     }
 
-    /// As it travels. Errors: what was sent is not valid.
-    pub fn of(joined: &proto::Joined) -> Result<Self, ControlError> {
+    /// From a message. Errors: it is invalid.
+    pub fn from_proto(joined: &proto::Joined) -> Result<Self, ControlError> {
         check_count(joined.regions.len())?;
         let memory = |&proto::Memory { start, bytes, key }: &proto::Memory| {
             check_range(start, bytes).map(|()| MemoryRegion { start, bytes, key })
@@ -245,9 +246,9 @@ impl Acceptance {
         })
     }
 
-    /// As it travels.
+    /// As a message.
     #[must_use]
-    pub fn told(&self) -> proto::Joined {
+    pub fn to_proto(&self) -> proto::Joined {
         let memory = |&MemoryRegion { start, bytes, key }: &MemoryRegion| proto::Memory {
             start,
             bytes,
@@ -262,7 +263,7 @@ impl Acceptance {
         }
     }
 
-    /// As switches have to know it.
+    /// As it is installed in switches.
     fn member(&self, extents: &[Extent]) -> Member {
         let region = |(extent, memory): (&Extent, &MemoryRegion)| mcrdma::Region {
             start: extent.start,
@@ -281,16 +282,16 @@ impl Acceptance {
 }
 
 impl Invited {
-    /// For people.
+    /// A name for messages.
     #[must_use]
-    pub fn shown(&self) -> String {
+    pub fn label(&self) -> String {
         format!("member {} ({})", self.daemon, self.service)
     }
 }
 
 impl NewGroup {
-    /// As it travels. Errors: what was sent is not valid.
-    pub fn of(group: &proto::NewGroup) -> Result<Self, ControlError> {
+    /// From a message. Errors: it is invalid.
+    pub fn from_proto(group: &proto::NewGroup) -> Result<Self, ControlError> {
         let count = group.members.len();
         if !(1..=MEMBERS_MAX).contains(&count) {
             let why = format!("{count} members; a group has 1 to {MEMBERS_MAX}");
@@ -307,15 +308,15 @@ impl NewGroup {
             mtu_bytes: mtu(group.mtu_bytes)?,
             members: group.members.iter().map(invited).collect::<Result<_, ControlError>>()?,
             regions: extents(&group.regions)?,
-            words: words(&group.words)?,
-            goes_on: group.goes_on,
+            application_data: check_data(&group.application_data)?,
+            continues: group.continues,
             all_notifications: group.all_notifications,
         })
     }
 
-    /// As it travels.
+    /// As a message.
     #[must_use]
-    pub fn told(&self) -> proto::NewGroup {
+    pub fn to_proto(&self) -> proto::NewGroup {
         let invited = |invited: &Invited| proto::Invited {
             daemon: invited.daemon.clone(),
             service: invited.service.clone(),
@@ -325,15 +326,15 @@ impl NewGroup {
             sender_qpn: self.sender_qpn,
             mtu_bytes: self.mtu_bytes,
             members: self.members.iter().map(invited).collect(),
-            regions: extents_told(&self.regions),
-            words: self.words.clone(),
-            goes_on: self.goes_on,
+            regions: extents_to_proto(&self.regions),
+            application_data: self.application_data.clone(),
+            continues: self.continues,
             all_notifications: self.all_notifications,
-            sender_mac: optional_mac_told(self.sender_mac),
+            sender_mac: optional_mac_to_proto(self.sender_mac),
         }
     }
 
-    /// What its members are told.
+    /// The group as it is offered to members.
     #[must_use]
     pub fn terms(&self, psn_first: u32) -> Terms {
         Terms {
@@ -342,11 +343,12 @@ impl NewGroup {
             psn_first,
             mtu_bytes: self.mtu_bytes,
             regions: self.regions.clone(),
-            words: self.words.clone(),
+            application_data: self.application_data.clone(),
         }
     }
 
-    /// As switches have to know it, once all have accepted. The sender takes it for its first member.
+    /// The group as it is installed in switches, once all have accepted. The virtual peer has the first
+    /// member's addresses.
     #[must_use]
     pub fn group(&self, id: u32, psn_first: u32, accepted: &[Acceptance]) -> Option<Group> {
         let first = accepted.first()?;
@@ -376,8 +378,8 @@ mod tests {
             mtu_bytes: 1024,
             members: vec![Invited { daemon: "b:1".into(), service: "s".into() }],
             regions: vec![Extent { start: 8, bytes: 8 }, Extent { start: 0, bytes: 8 }],
-            words: b"words".to_vec(),
-            goes_on: true,
+            application_data: b"data".to_vec(),
+            continues: true,
             all_notifications: false,
         }
     }
@@ -393,17 +395,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_comes_back() {
+    fn messages_round_trip() {
         let group = new_group();
-        assert_eq!(NewGroup::of(&group.told()), Ok(group.clone()));
+        assert_eq!(NewGroup::from_proto(&group.to_proto()), Ok(group.clone()));
         let terms = group.terms(9);
-        assert_eq!(Terms::of(Some(&terms.told())), Ok(terms.clone()));
+        assert_eq!(Terms::from_proto(Some(&terms.to_proto())), Ok(terms.clone()));
         let accepted = acceptance();
-        assert_eq!(Acceptance::of(&accepted.told()), Ok(accepted.clone()));
+        assert_eq!(Acceptance::from_proto(&accepted.to_proto()), Ok(accepted.clone()));
         assert_eq!(terms.check(&accepted), Ok(()));
-        let told = group.group(0x80_0001, 9, &[accepted]).unwrap();
-        assert_eq!(told.members[0].regions[1].member_start, 200);
-        assert_eq!(told.virtual_mac, Mac([2, 0, 0, 0, 0, 2]));
+        let installed = group.group(0x80_0001, 9, &[accepted]).unwrap();
+        assert_eq!(installed.members[0].regions[1].member_start, 200);
+        assert_eq!(installed.virtual_mac, Mac([2, 0, 0, 0, 0, 2]));
     }
 
     #[test]
@@ -417,24 +419,24 @@ mod tests {
             (|g| g.members = vec![g.members[0].clone(); 65], "65 members"),
             (|g| g.members[0].service = "s".repeat(256), "service's name"),
             (|g| g.members[0].daemon = "\u{1b}[2J".into(), "daemon's address"),
-            (|g| g.words = vec![0; 4097], "4097 bytes"),
+            (|g| g.application_data = vec![0; 4097], "4097 bytes"),
             (|g| g.regions = vec![g.regions[0]; 17], "17 memory regions"),
             (|g| g.regions[0].start = 7, "overlap"),
             (|g| g.regions[0].start = u64::MAX - 6, "no memory region"),
         ];
-        for (change, words) in changes {
-            let mut told = new_group().told();
-            change(&mut told);
-            let error = NewGroup::of(&told).unwrap_err();
-            assert!(error.message.contains(words), "{error}");
+        for (change, expected) in changes {
+            let mut message = new_group().to_proto();
+            change(&mut message);
+            let error = NewGroup::from_proto(&message).unwrap_err();
+            assert!(error.message.contains(expected), "{error}");
         }
-        let mut told = new_group().told();
-        told.regions[0].start = u64::MAX - 7;
-        assert!(NewGroup::of(&told).is_ok(), "the last byte has an address");
+        let mut message = new_group().to_proto();
+        message.regions[0].start = u64::MAX - 7;
+        assert!(NewGroup::from_proto(&message).is_ok(), "the last byte has an address");
     }
 
     #[test]
-    fn what_members_say_has_to_fit() {
+    fn acceptances_have_to_match_the_terms() {
         type Change = fn(&mut Acceptance);
         let changes: [(Change, &str); 4] = [
             (|a| _ = a.regions.pop(), "1 memory regions where the sender has 2"),
@@ -442,16 +444,16 @@ mod tests {
             (|a| a.address = "10.0.0.1".parse().unwrap(), "sender and member"),
             (|a| a.address = "fd00::1".parse().unwrap(), "family"),
         ];
-        for (change, words) in changes {
+        for (change, expected) in changes {
             let mut accepted = acceptance();
             change(&mut accepted);
             let error = new_group().terms(0).check(&accepted).unwrap_err();
-            assert!(error.message.contains(words), "{error}");
+            assert!(error.message.contains(expected), "{error}");
         }
-        let mut told = acceptance().told();
-        told.mac = "no".into();
-        assert!(Acceptance::of(&told).is_err());
-        assert!(Terms::of(None).is_err());
+        let mut message = acceptance().to_proto();
+        message.mac = "no".into();
+        assert!(Acceptance::from_proto(&message).is_err());
+        assert!(Terms::from_proto(None).is_err());
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Keys and values of the program's maps, as `bpf/tables.h` declares them. Numbers are in this machine's
-//! byte order; addresses have 16 bytes, IPv4 as `::ffff:a.b.c.d`.
+//! Keys and values of the program's maps, as `bpf/tables.h` declares and documents them. Numbers are in
+//! host byte order; addresses have 16 bytes, IPv4 as `::ffff:a.b.c.d`.
 //!
 //! The assertions below and those in `bpf/tables.h` state the same sizes and offsets, so that neither
-//! side builds with another layout. What the fields mean is said in `bpf/tables.h`.
+//! side builds with another layout.
 
 use std::mem::offset_of;
 
@@ -71,7 +71,7 @@ pub struct Sender {
     pub virtual_address: Address,
     pub present: u64,
     pub count: u32,
-    pub tells_all: u32,
+    pub forward_all: u32,
     pub id: u32,
     pub is_answered: u32,
 }
@@ -97,7 +97,7 @@ pub struct Record {
     pub expected: u32,
     pub msn: u32,
     pub credits: u32,
-    pub is_nak_held: u32,
+    pub is_nak_pending: u32,
     pub psn_offset: u32,
     pub notified: u32,
     pub notified_window: u64,
@@ -107,7 +107,7 @@ pub struct Record {
 #[repr(C)]
 pub struct Answers {
     pub lock: u32,
-    pub told: u32,
+    pub forwarded: u32,
     pub nak_number: u32,
     pub wait_number: u32,
     pub nak_until_ns: u64,
@@ -134,15 +134,15 @@ layout! {
     RegionsKey: 16 { generation: 0, branch: 8, unused: 12 }
     Region: 32 { start: 0, bytes: 8, member_start: 16, member_key: 24, unused: 28 }
     Regions: 512 { all: 0 }
-    Sender: 40 { virtual_address: 0, present: 16, count: 24, tells_all: 28, id: 32, is_answered: 36 }
+    Sender: 40 { virtual_address: 0, present: 16, count: 24, forward_all: 28, id: 32, is_answered: 36 }
     MemberKey: 36 { sender: 0, qpn: 16, member: 20 }
     Member: 68 { index: 0, ports: 4 }
     Record: 32 {
-        expected: 0, msn: 4, credits: 8, is_nak_held: 12, psn_offset: 16, notified: 20,
+        expected: 0, msn: 4, credits: 8, is_nak_pending: 12, psn_offset: 16, notified: 20,
         notified_window: 24
     }
     Answers: 2096 {
-        lock: 0, told: 4, nak_number: 8, wait_number: 12, nak_until_ns: 16, wait_until_ns: 24,
+        lock: 0, forwarded: 4, nak_number: 8, wait_number: 12, nak_until_ns: 16, wait_until_ns: 24,
         notified_window: 32, notified: 40, unused: 44, records: 48
     }
 }

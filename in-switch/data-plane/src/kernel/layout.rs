@@ -1,5 +1,4 @@
-//! Entries of the program's maps as bytes, and back: bytes are what maps of `aya` take without a promise
-//! of ours that the layout is right.
+//! Conversion of map entries from and to byte arrays, for which `aya` needs no `unsafe impl Pod`.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -11,7 +10,7 @@ use zerocopy::{FromZeros, transmute};
 
 use super::entries::{self, Address};
 
-/// All messages that there may be (IBA table 45).
+/// Credit code without a limit (IBA table 45).
 const CREDITS_UNLIMITED: u32 = 31;
 
 pub type AddressBytes = Address;
@@ -36,7 +35,7 @@ fn read_address(octets: Address) -> IpAddr {
     Ipv6Addr::from(octets).to_canonical()
 }
 
-/// At most [`PORTS_MAX`], zeros behind them.
+/// At most [`PORTS_MAX`]; zero-terminated.
 fn ports(ports: &[Port]) -> [u32; PORTS_MAX] {
     let mut all = [0; PORTS_MAX];
     for (place, &port) in all.iter_mut().zip(ports) {
@@ -49,7 +48,7 @@ fn read_ports(ports: &[u32; PORTS_MAX]) -> Vec<Port> {
     ports.iter().copied().take_while(|&port| port != 0).collect()
 }
 
-/// Of `groups`; also of `senders` and `answers`, with a queue pair in the identifier's place.
+/// Key of `groups`; also of `senders` and `answers`, with the sender's queue pair as `number`.
 pub fn group_key(sender: IpAddr, number: u32) -> GroupKeyBytes {
     transmute!(entries::GroupKey { sender: address(sender), id: number })
 }
@@ -59,13 +58,7 @@ pub fn read_group_key(bytes: &GroupKeyBytes) -> GroupKey {
     GroupKey { sender: read_address(key.sender), id: key.id }
 }
 
-/// Of `senders` and `answers`: the sender's address and its queue pair.
-pub fn read_sender_key(bytes: &GroupKeyBytes) -> (IpAddr, u32) {
-    let key = read_group_key(bytes);
-    (key.sender, key.id)
-}
-
-/// Of a branch of the group whose entry names this generation.
+/// Key of the regions of a branch, in this generation.
 pub fn regions_key(generation: u64, branch: usize) -> RegionsKeyBytes {
     transmute!(entries::RegionsKey { generation, branch: branch as u32, unused: 0 })
 }
@@ -79,13 +72,13 @@ pub fn member_key(sender: IpAddr, qpn: u32, member: IpAddr) -> MemberKeyBytes {
     transmute!(entries::MemberKey { sender: address(sender), qpn, member: address(member) })
 }
 
-/// The sender's address, its queue pair, and the member.
+/// The sender's address and queue pair, and the member's address.
 pub fn read_member_key(bytes: &MemberKeyBytes) -> (IpAddr, u32, IpAddr) {
     let key: entries::MemberKey = transmute!(*bytes);
     (read_address(key.sender), key.qpn, read_address(key.member))
 }
 
-/// The place of a member's record, and where its answers come in.
+/// The index of a member's record, and the ingress ports of its answers.
 pub fn member(index: u32, inputs: &[Port]) -> MemberBytes {
     transmute!(entries::Member { index, ports: ports(inputs) })
 }
@@ -95,7 +88,7 @@ pub fn read_member(bytes: &MemberBytes) -> (u32, Vec<Port>) {
     (member.index, read_ports(&member.ports))
 }
 
-/// `replication` has been checked. `generation`: which regions are its branches'.
+/// `replication` is valid. `generation`: that of its regions.
 pub fn group(replication: &Replication, generation: u64) -> GroupBytes {
     let mut group = entries::Group::new_zeroed();
     group.sender_qpn = replication.sender_qpn;
@@ -116,30 +109,24 @@ pub fn group(replication: &Replication, generation: u64) -> GroupBytes {
     transmute!(group)
 }
 
-pub fn group_sender_qpn(bytes: &GroupBytes) -> u32 {
-    let group: entries::Group = transmute!(*bytes);
-    group.sender_qpn
+pub fn read_group_entry(bytes: &GroupBytes) -> entries::Group {
+    transmute!(*bytes)
 }
 
-pub fn group_generation(bytes: &GroupBytes) -> u64 {
-    let group: entries::Group = transmute!(*bytes);
-    group.generation
-}
-
-/// The regions that a group's entry refers to.
+/// Keys of the regions that a group's entry refers to.
 pub fn regions_keys(bytes: &GroupBytes) -> impl Iterator<Item = RegionsKeyBytes> {
-    let group: entries::Group = transmute!(*bytes);
+    let group = read_group_entry(bytes);
     let branches = group.branches.into_iter().take(group.count as usize);
     let with_regions = branches.enumerate().filter(|(_, branch)| branch.regions > 0);
     with_regions.map(move |(index, _)| regions_key(group.generation, index))
 }
 
-/// `regions` reads those of a branch that has some.
+/// `regions` reads the entry of a branch that has regions.
 pub fn read_group(
     bytes: &GroupBytes,
     mut regions: impl FnMut(&RegionsKeyBytes) -> Option<RegionsBytes>,
 ) -> Replication {
-    let group: entries::Group = transmute!(*bytes);
+    let group = read_group_entry(bytes);
     let branch = |(index, branch): (usize, &entries::Branch)| {
         let rewriting = (branch.rewrites == 1).then(|| Rewriting {
             qpn: branch.qpn,
@@ -183,22 +170,26 @@ fn read_regions(bytes: &RegionsBytes, count: u8) -> Vec<Region> {
     regions.all.iter().take(count.into()).map(region).collect()
 }
 
-/// All members present.
+/// With all members present.
 pub fn sender(id: u32, merging: &Merging) -> SenderBytes {
     let count = merging.members.len();
     transmute!(entries::Sender {
         virtual_address: address(merging.virtual_address),
         present: u64::MAX >> (MEMBERS_MAX - count),
         count: count as u32,
-        tells_all: merging.all_notifications.into(),
+        forward_all: merging.all_notifications.into(),
         id,
         is_answered: merging.virtual_mac.is_some().into(),
     })
 }
 
-/// Takes a member out. Whether it was there, and not the last.
+pub fn read_sender(bytes: &SenderBytes) -> entries::Sender {
+    transmute!(*bytes)
+}
+
+/// Removes a member. Whether it was there, and not the last.
 pub fn remove_member(bytes: &mut SenderBytes, index: u32) -> bool {
-    let mut sender: entries::Sender = transmute!(*bytes);
+    let mut sender = read_sender(bytes);
     let bit = 1_u64.checked_shl(index).unwrap_or(0);
     let is_there = sender.present & bit != 0 && sender.present != bit;
     if is_there {
@@ -208,28 +199,11 @@ pub fn remove_member(bytes: &mut SenderBytes, index: u32) -> bool {
     is_there
 }
 
-/// The identifier of the group whose sender it is.
-pub fn sender_group(bytes: &SenderBytes) -> u32 {
-    let sender: entries::Sender = transmute!(*bytes);
-    sender.id
-}
-
-/// Whether who asks for its virtual address is answered.
-pub fn is_answered(bytes: &SenderBytes) -> bool {
-    let sender: entries::Sender = transmute!(*bytes);
-    sender.is_answered != 0
-}
-
-pub fn virtual_address(bytes: &SenderBytes) -> IpAddr {
-    let sender: entries::Sender = transmute!(*bytes);
-    read_address(sender.virtual_address)
-}
-
-/// Nobody has received anything.
+/// At the start: every member expects the first PSN.
 pub fn answers(merging: &Merging) -> AnswersBytes {
     let first = merging.psn_first.get();
     let mut answers = entries::Answers::new_zeroed();
-    (answers.told, answers.nak_number, answers.wait_number) = (first, first, first);
+    (answers.forwarded, answers.nak_number, answers.wait_number) = (first, first, first);
     for (record, member) in answers.records.iter_mut().zip(&merging.members) {
         record.expected = first;
         record.credits = CREDITS_UNLIMITED;
@@ -242,22 +216,21 @@ fn record(answers: &entries::Answers, index: u32) -> &entries::Record {
     &answers.records[(index as usize).min(MEMBERS_MAX - 1)]
 }
 
-/// The packet that a member expects next, and its completed messages.
+/// The PSN that a member expects next, and its MSN.
 pub fn read_record(bytes: &AnswersBytes, index: u32) -> (Serial, Serial) {
     let answers: entries::Answers = transmute!(*bytes);
     let record = record(&answers, index);
     (Serial::new(record.expected), Serial::new(record.msn))
 }
 
-/// As it was told, but for the first packet's number, which nobody needs any more.
+/// As it was inserted, but for the first PSN, which is no longer needed.
 pub fn read_merging(
-    sender: &SenderBytes,
+    sender: &entries::Sender,
     answers: &AnswersBytes,
     virtual_mac: Option<Mac>,
     mut members: Vec<(u32, IpAddr, Vec<Port>)>,
 ) -> Merging {
-    let (sender, answers): (entries::Sender, entries::Answers) =
-        (transmute!(*sender), transmute!(*answers));
+    let answers: entries::Answers = transmute!(*answers);
     members.sort_unstable();
     let source = |(index, address, ports): (u32, IpAddr, Vec<Port>)| Source {
         address,
@@ -265,15 +238,15 @@ pub fn read_merging(
         ports,
     };
     Merging {
-        psn_first: Serial::new(answers.told),
+        psn_first: Serial::new(answers.forwarded),
         virtual_address: read_address(sender.virtual_address),
         virtual_mac,
         members: members.into_iter().map(source).collect(),
-        all_notifications: sender.tells_all != 0,
+        all_notifications: sender.forward_all != 0,
     }
 }
 
-/// In the value of `addresses`, of eight bytes.
+/// As a value of `addresses`.
 pub fn mac(mac: Mac) -> [u8; 8] {
     let [a, b, c, d, e, f] = mac.0;
     [a, b, c, d, e, f, 0, 0]

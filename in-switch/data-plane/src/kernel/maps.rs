@@ -1,4 +1,4 @@
-//! The maps that outlive whoever fills them.
+//! The pinned maps, which outlive the agent.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,14 @@ use aya::{
     maps::{HashMap, MapData, MapError},
 };
 
+use mcrdma::GroupKey;
+
 use super::layout::{
     self, AddressBytes, AnswersBytes, GroupBytes, GroupKeyBytes, MemberBytes, MemberKeyBytes,
     RegionsBytes, RegionsKeyBytes, SenderBytes,
 };
 
-/// The maps that an agent fills and its successor finds.
+/// The maps that an agent writes, and that the next one finds.
 pub(crate) struct Maps {
     pub(crate) groups: HashMap<MapData, GroupKeyBytes, GroupBytes>,
     pub(crate) regions: HashMap<MapData, RegionsKeyBytes, RegionsBytes>,
@@ -23,13 +25,12 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    /// Removes what belongs to no group, as an agent leaves it that was killed in the middle of a change: a
-    /// sender without a group would have answers merged for ever. Answers the first generation that no
-    /// group has.
+    /// Removes entries of no group, which an agent leaves that is killed during a change: answers to a sender
+    /// without a group would be merged for ever. Returns the first generation that is not in use.
     pub(crate) fn remove_strays(&mut self) -> Result<u64, MapError> {
         let mut generations = BTreeSet::new();
         for key in keys(&self.groups)? {
-            generations.insert(layout::group_generation(&self.groups.get(&key, 0)?));
+            generations.insert(layout::read_group_entry(&self.groups.get(&key, 0)?).generation);
         }
         let mut first = generations.last().map_or(0, |last| last + 1);
         for key in keys(&self.regions)? {
@@ -41,14 +42,13 @@ impl Maps {
         }
         let (mut senders, mut addresses) = (BTreeSet::new(), BTreeSet::new());
         for key in keys(&self.senders)? {
-            let told = self.senders.get(&key, 0)?;
-            let (sender, qpn) = layout::read_sender_key(&key);
-            let group = layout::group_key(sender, layout::sender_group(&told));
-            let group = self.groups.get(&group, 0).ok();
-            if group.is_some_and(|group| layout::group_sender_qpn(&group) == qpn) {
+            let entry = layout::read_sender(&self.senders.get(&key, 0)?);
+            let GroupKey { sender, id: qpn } = layout::read_group_key(&key);
+            let group = self.groups.get(&layout::group_key(sender, entry.id), 0).ok();
+            if group.is_some_and(|group| layout::read_group_entry(&group).sender_qpn == qpn) {
                 senders.insert(key);
-                if layout::is_answered(&told) {
-                    addresses.insert(layout::address(layout::virtual_address(&told)));
+                if entry.is_answered != 0 {
+                    addresses.insert(entry.virtual_address);
                 }
             } else {
                 self.senders.remove(&key)?;
@@ -70,7 +70,7 @@ impl Maps {
     }
 }
 
-/// All keys first: a map that changes while it is walked may begin again.
+/// Collects the keys first: iterating over a map while it changes may start over.
 fn keys<K: Pod, V: Pod>(map: &HashMap<MapData, K, V>) -> Result<Vec<K>, MapError> {
     map.keys().collect()
 }

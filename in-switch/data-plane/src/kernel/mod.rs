@@ -1,13 +1,13 @@
-//! The data plane in the kernel: a program on each port, and maps that outlive whoever fills them.
+//! The data plane in the kernel: an eBPF program on each port, and pinned maps.
 //!
-//! The program and its maps are pinned in a directory of the BPF file system, one for each switch. An
-//! agent that ends leaves them: groups go on. One that starts finds them there, and puts its own
-//! program in the place of the old one, on the same maps.
+//! The maps are pinned in a directory of the BPF file system, one for each switch, and outlive the agent,
+//! as the program on the ports does: groups go on. An agent that starts finds them, and replaces the
+//! program by its own on the same maps.
 //!
-//! A program that runs may have found an entry just before it is replaced or removed, and the kernel
-//! gives that memory to the next entry of the map at once (`bpf_mem_alloc`, since Linux 6.1; before,
-//! it did so for preallocated maps). So nothing is written before every program that may have found
-//! what was freed has ended: [`KernelPlane::settle`].
+//! A running program may have looked up an entry just before it is replaced or removed, and the kernel
+//! reuses that memory for the next entry of the map at once (`bpf_mem_alloc`, since Linux 6.1; before,
+//! for preallocated maps). So nothing is written before every program that may have looked up a freed
+//! entry has ended: [`KernelPlane::settle`].
 
 mod entries;
 mod layout;
@@ -39,25 +39,25 @@ use crate::{MemberState, PlaneError, Statistics};
 use layout::{GroupBytes, MemberBytes, MemberKeyBytes, RegionsKeyBytes};
 use maps::Maps;
 
-/// What clang made of `bpf/mcrdma.bpf.c`.
+/// `bpf/mcrdma.bpf.c`, compiled.
 #[cfg(not(ebpf))]
 static PROGRAM: &[u8] = &[];
-/// What clang made of `bpf/mcrdma.bpf.c`.
 #[cfg(ebpf)]
 static PROGRAM: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/mcrdma.bpf.o"));
 const NAME: &str = "mcrdma";
 const LOAD_ATTEMPTS: u32 = 5;
-/// The filter's place on a port: the same for every agent, so that a new one replaces an old one.
+/// In the verifier's log where it refuses what it allows with CAP_PERFMON.
+const UNPRIVILEGED: &str = "prohibited for !root";
+/// Priority and handle of the filter on a port: the same for every agent, so that one replaces another's.
 const PRIORITY: u16 = 4791;
 const HANDLE: TcHandle = TcHandle::new(0, 1);
 const MAPS: [&str; 7] =
     ["groups", "regions", "senders", "members", "answers", "addresses", "counters"];
-/// What the names of pinned maps end with. To be changed with what is in `bpf/tables.h`: maps of
-/// another layout are left alone until no port has their program any more.
+/// Suffix of the names of pinned maps: the version of the layout in `bpf/tables.h`, to be changed with it.
+/// Maps of another layout are not touched, and go when no port has their program any more.
 const LAYOUT: &str = "-2";
 
-/// Of all senders, by address and queue pair: the places of their records, and where their answers
-/// come in.
+/// Members by the sender's address and queue pair: index, address, and ingress ports.
 type Members = BTreeMap<(IpAddr, u32), Vec<(u32, IpAddr, Vec<mcrdma::Port>)>>;
 
 /// A switch in the kernel.
@@ -66,22 +66,22 @@ pub struct KernelPlane {
     ebpf: Ebpf,
     maps: Maps,
     counters: PerCpuArray<MapData, u64>,
-    told_time: Array<MapData, u64>,
+    test_time_ns: Array<MapData, u64>,
     graces: ArrayOfMaps<MapData, Array<MapData, u64>>,
-    /// What `graces` is updated with: nobody looks at it.
+    /// The value with which `graces` is updated; never read.
     grace: Array<MapData, u64>,
-    /// Of the next version of a group.
+    /// Generation of the next version of a group.
     generation: u64,
-    /// Regions of versions that have been replaced or removed, which packets may still be copied by.
+    /// Regions of replaced or removed versions, which a running program may still read.
     retired: Vec<RegionsKeyBytes>,
-    /// Entries have been freed that programs may still read.
+    /// Entries have been freed that a running program may still read.
     is_unsettled: bool,
 }
 
 impl KernelPlane {
-    /// Whether there can be such a switch here.
+    /// Whether this build, this kernel and this process's capabilities allow it.
     ///
-    /// Errors: why not: this build, this kernel, or who asks.
+    /// Errors: why not.
     pub fn check() -> Result<(), PlaneError> {
         if !crate::HAS_KERNEL_PLANE {
             return Err(PlaneError::NotBuilt);
@@ -89,39 +89,46 @@ impl KernelPlane {
         match aya::sys::is_program_supported(ProgramType::SchedClassifier) {
             Ok(true) => Ok(()),
             Ok(false) => Err(PlaneError::NotPossible { why: "it has no eBPF on tc".to_owned() }),
-            Err(error) => Err(PlaneError::NotPossible { why: whole(&error) }),
+            Err(error) => Err(PlaneError::NotPossible { why: with_causes(&error) }),
         }
     }
 
-    /// Loads the program, on the maps that are pinned in this directory; makes both if there is
-    /// nothing. It has to lie in a BPF file system. Nothing is on any port yet.
+    /// Loads the program, on the maps that are pinned in this directory; makes both if there are none.
+    /// The directory has to be in a BPF file system. The program is on no port yet.
     ///
-    /// Needs CAP_BPF and CAP_NET_ADMIN, and Linux 5.17 or later.
+    /// Needs Linux 5.17 or later, CAP_BPF, CAP_PERFMON (the verifier refuses pointer arithmetic without it) and
+    /// CAP_NET_ADMIN; where the BPF file system is not mounted, CAP_SYS_ADMIN to mount it.
     pub fn open(directory: &Path) -> Result<Self, PlaneError> {
         Self::open_with(directory, false)
     }
 
-    /// As [`KernelPlane::open`], with a clock that stands at what [`KernelPlane::tell_time`] says:
-    /// for tests.
-    pub fn open_with_told_time(directory: &Path) -> Result<Self, PlaneError> {
+    /// As [`KernelPlane::open`], with a clock that [`KernelPlane::set_test_time`] sets: for tests.
+    pub fn open_with_test_clock(directory: &Path) -> Result<Self, PlaneError> {
         Self::open_with(directory, true)
     }
 
-    fn open_with(directory: &Path, time_is_told: bool) -> Result<Self, PlaneError> {
+    fn open_with(directory: &Path, has_test_clock: bool) -> Result<Self, PlaneError> {
         Self::check()?;
         prepare(directory)
             .map_err(|source| PlaneError::Directory { directory: directory.to_owned(), source })?;
         let tables: Vec<u32> = ShiftTables::new().words().collect();
         let mut loader = EbpfLoader::new();
         loader.override_global("shift_tables", &tables[..], true);
-        let time_is_told = u32::from(time_is_told);
-        loader.override_global("time_is_told", &time_is_told, true);
+        let has_test_clock = u32::from(has_test_clock);
+        loader.override_global("has_test_clock", &has_test_clock, true);
         for name in MAPS {
             loader.map_pin_path(name, directory.join(format!("{name}{LAYOUT}")));
         }
         let mut ebpf = loader.load(PROGRAM).map_err(failed("load the maps", directory))?;
         let program = Self::program(&mut ebpf)?;
-        load(program).map_err(failed("load the program", directory))?;
+        load(program).map_err(|error| match &error {
+            ProgramError::LoadError { io_error, verifier_log }
+                if verifier_log.to_string().contains(UNPRIVILEGED) =>
+            {
+                PlaneError::NotPossible { why: io_error.to_string() }
+            }
+            _ => failed("load the program", directory)(error),
+        })?;
         let mut map =
             |name: &'static str| ebpf.take_map(name).ok_or(PlaneError::Program { missing: name });
         let wrong = |error: MapError| failed("open the maps", directory)(error);
@@ -135,12 +142,12 @@ impl KernelPlane {
                 addresses: map("addresses")?.try_into().map_err(wrong)?,
             },
             counters: map("counters")?.try_into().map_err(wrong)?,
-            told_time: map("told_time")?.try_into().map_err(wrong)?,
+            test_time_ns: map("test_time_ns")?.try_into().map_err(wrong)?,
             graces: map("graces")?.try_into().map_err(wrong)?,
             grace: Array::create(1, 0).map_err(wrong)?,
             generation: 0,
             retired: Vec::new(),
-            // By an agent before, perhaps.
+            // A former agent may have freed entries.
             is_unsettled: true,
             directory: directory.to_owned(),
             ebpf,
@@ -161,7 +168,7 @@ impl KernelPlane {
         failed(step, &self.directory)
     }
 
-    /// The number of a port, as [`mcrdma::Branch`] has it.
+    /// The interface index of a port.
     pub fn port_number(port: &str) -> Result<mcrdma::Port, PlaneError> {
         use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
         let any = socket(AddressFamily::INET, SocketType::DGRAM, None);
@@ -169,10 +176,10 @@ impl KernelPlane {
         number.map_err(io::Error::from).map_err(wrong_port(port))
     }
 
-    /// Puts the program on a port, in the place of one that is there. It stays there until
+    /// Attaches the program to a port, in place of another agent's. It stays there until
     /// [`KernelPlane::detach`], also when this is dropped.
     pub fn attach(&mut self, port: &str) -> Result<(), PlaneError> {
-        // It may be there already.
+        // The qdisc may exist already.
         let qdisc = qdisc_add_clsact(port);
         let program = Self::program(&mut self.ebpf)?;
         let ingress = TcAttachType::Ingress;
@@ -183,7 +190,7 @@ impl KernelPlane {
             Err(_) => {
                 let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
                 let options = TcAttachOptions::Netlink(options);
-                // Without the qdisc the filter cannot be: why that is not there says more.
+                // Without the qdisc the filter fails, too: the first error is the cause.
                 program.attach_with_options(port, ingress, options).map_err(
                     |error| match qdisc {
                         Err(reason) => wrong_port(port)(reason),
@@ -193,12 +200,12 @@ impl KernelPlane {
             }
         };
         let link = program.take_link(id).map_err(wrong_port(port))?;
-        // Dropping it would take the program off the port.
+        // Dropping it would detach the program.
         std::mem::forget(link);
         Ok(())
     }
 
-    /// Takes the program off a port.
+    /// Detaches the program from a port.
     pub fn detach(&mut self, port: &str) -> Result<(), PlaneError> {
         let there =
             SchedClassifierLink::attached(port, TcAttachType::Ingress, PRIORITY, HANDLE, None)
@@ -207,29 +214,28 @@ impl KernelPlane {
         there.detach().map_err(wrong_port(port))
     }
 
-    /// Forgets all groups: the pinned maps go when no port has the program any more.
+    /// Unpins the maps: they are freed, with all groups, when no port has the program any more.
     pub fn unpin(self) -> Result<(), PlaneError> {
         std::fs::remove_dir_all(&self.directory)
             .map_err(|source| PlaneError::Directory { directory: self.directory.clone(), source })
     }
 
-    /// Tells the program of a group that was checked; see [`mcrdma::Tables::insert`]. If it fails,
-    /// what was told is taken back.
+    /// Writes a valid group; see [`mcrdma::Tables::insert`]. If that fails, nothing of it is left.
     pub fn insert(
         &mut self,
         key: GroupKey,
         replication: &Replication,
         merging: Option<&Merging>,
     ) -> Result<(), PlaneError> {
-        let told = self.tell(key, replication, merging);
-        if told.is_err() {
+        let written = self.write(key, replication, merging);
+        if written.is_err() {
             // The first error is the one to report.
             let _ = self.remove(key, replication, merging);
         }
-        told
+        written
     }
 
-    fn tell(
+    fn write(
         &mut self,
         key: GroupKey,
         replication: &Replication,
@@ -260,8 +266,8 @@ impl KernelPlane {
         write().map_err(failed)
     }
 
-    /// Writes the regions of a new version, then the group that names it: from that one write on,
-    /// packets are copied by the new version, and those that are being copied end by the old one.
+    /// Writes the regions of a new version, then the group's entry with its generation. That single write
+    /// switches to the new version; packets that are being copied finish by the old one.
     fn write_branches(&mut self, key: GroupKey, replication: &Replication) -> Result<(), MapError> {
         let (key, generation) = (layout::group_key(key.sender, key.id), self.generation);
         self.generation += 1;
@@ -271,7 +277,7 @@ impl KernelPlane {
             .write_regions(generation, replication)
             .and_then(|()| self.maps.groups.insert(key, group, 0));
         if written.is_err() {
-            // No program has found them: nothing has named them.
+            // No entry refers to them, so no program reads them.
             for key in layout::regions_keys(&group) {
                 let _ = self.maps.regions.remove(&key);
             }
@@ -296,14 +302,14 @@ impl KernelPlane {
         Ok(())
     }
 
-    /// A version of a group has just been replaced or removed.
+    /// Notes that a version of a group has been replaced or removed.
     fn retire(&mut self, group: &GroupBytes) {
         self.retired.extend(layout::regions_keys(group));
         self.is_unsettled = true;
     }
 
-    /// Waits until no program can read any more what was freed or retired before, some milliseconds,
-    /// if there is such. Only then may anything be written.
+    /// Waits until no running program can read entries that were freed or retired: some milliseconds, if
+    /// there are any. Required before every write.
     fn settle(&mut self) -> Result<(), PlaneError> {
         if self.is_unsettled {
             let failed = self.failed("wait until packets have been copied");
@@ -316,7 +322,7 @@ impl KernelPlane {
         Ok(())
     }
 
-    /// Gives a group other branches; what was answered is kept. Blocks for some milliseconds if
+    /// Replaces a group's branches; the state of its answers is kept. Blocks for some milliseconds if
     /// another change was made before.
     pub fn replace(&mut self, key: GroupKey, new: &Replication) -> Result<(), PlaneError> {
         self.settle()?;
@@ -334,7 +340,7 @@ impl KernelPlane {
         (key, layout::member(index, &member.ports))
     }
 
-    /// Answers of these members, who were told in this order, come in elsewhere from now on.
+    /// Changes the ingress ports of members' answers. `members` are in the order in which they were inserted.
     pub fn relocate(
         &mut self,
         sender: IpAddr,
@@ -343,7 +349,7 @@ impl KernelPlane {
     ) -> Result<(), PlaneError> {
         for (index, member) in (0..).zip(members) {
             let (key, member) = Self::member(sender, qpn, index, member);
-            if self.maps.members.get(&key, 0).is_ok_and(|told| told == member) {
+            if self.maps.members.get(&key, 0).is_ok_and(|old| old == member) {
                 continue;
             }
             self.settle()?;
@@ -353,8 +359,8 @@ impl KernelPlane {
         Ok(())
     }
 
-    /// Forgets a group; with `merging` if it was told with it. Its virtual address is answered for until
-    /// [`KernelPlane::remove_address`].
+    /// Removes a group; with `merging` if it was inserted with it. ARP for its virtual address is answered
+    /// until [`KernelPlane::remove_address`].
     pub fn remove(
         &mut self,
         key: GroupKey,
@@ -368,7 +374,7 @@ impl KernelPlane {
             self.retire(&group);
         }
         let removed = self.maps.groups.remove(&group_key);
-        // What is not there need not be removed.
+        // Some may not have been written.
         if let Some(merging) = merging {
             let qpn = replication.sender_qpn;
             let sender = layout::group_key(key.sender, qpn);
@@ -382,13 +388,13 @@ impl KernelPlane {
         removed.map_err(failed)
     }
 
-    /// No longer answers for a virtual address.
+    /// No longer answers ARP for a virtual address.
     pub fn remove_address(&mut self, address: IpAddr) {
         self.is_unsettled = true;
         let _ = self.maps.addresses.remove(&layout::address(address));
     }
 
-    /// The group goes on without a member's answers. Whether it was one, and not the last.
+    /// No longer waits for a member's answers. Whether it was one, and not the last.
     pub fn remove_member(
         &mut self,
         sender: IpAddr,
@@ -413,7 +419,7 @@ impl KernelPlane {
         Ok(is_there)
     }
 
-    /// What the members of a group have answered, which was told with this merging.
+    /// The progress of the members of a group that was inserted with this merging.
     pub fn members(&self, sender: IpAddr, qpn: u32, merging: &Merging) -> Vec<MemberState> {
         let Ok(answers) = self.maps.answers.get(&layout::group_key(sender, qpn), 0) else {
             return Vec::new();
@@ -426,14 +432,14 @@ impl KernelPlane {
         (0..).zip(&merging.members).map(state).collect()
     }
 
-    /// All groups that the program knows, as an agent that starts needs them.
+    /// Reads all groups, for an agent that starts.
     pub fn groups(&self) -> Result<Vec<(GroupKey, Replication, Option<Merging>)>, PlaneError> {
         let mut members = Members::new();
         for entry in self.maps.members.iter() {
-            let (key, told) = entry.map_err(self.failed("read the members"))?;
-            let (sender, qpn, member) = layout::read_member_key(&key);
-            let (index, ports) = layout::read_member(&told);
-            members.entry((sender, qpn)).or_default().push((index, member, ports));
+            let (key, member) = entry.map_err(self.failed("read the members"))?;
+            let (sender, qpn, address) = layout::read_member_key(&key);
+            let (index, ports) = layout::read_member(&member);
+            members.entry((sender, qpn)).or_default().push((index, address, ports));
         }
         let mut found = Vec::new();
         for entry in self.maps.groups.iter() {
@@ -449,25 +455,24 @@ impl KernelPlane {
 
     fn merging(&self, group: GroupKey, qpn: u32, members: &Members) -> Option<Merging> {
         let key = layout::group_key(group.sender, qpn);
-        let told = self.maps.senders.get(&key, 0).ok()?;
-        if layout::sender_group(&told) != group.id {
+        let sender = layout::read_sender(&self.maps.senders.get(&key, 0).ok()?);
+        if sender.id != group.id {
             return None;
         }
         let answers = self.maps.answers.get(&key, 0).ok()?;
-        let address = layout::address(layout::virtual_address(&told));
-        let mac = self.maps.addresses.get(&address, 0).ok().map(layout::read_mac);
-        let mac = mac.filter(|_| layout::is_answered(&told));
+        let mac = self.maps.addresses.get(&sender.virtual_address, 0).ok().map(layout::read_mac);
+        let mac = mac.filter(|_| sender.is_answered != 0);
         let members = members.get(&(group.sender, qpn)).cloned().unwrap_or_default();
-        Some(layout::read_merging(&told, &answers, mac, members))
+        Some(layout::read_merging(&sender, &answers, mac, members))
     }
 
-    /// The time, where it has to be told.
-    pub fn tell_time(&mut self, now_ns: u64) -> Result<(), PlaneError> {
-        let failed = self.failed("tell the time");
-        self.told_time.set(0, now_ns, 0).map_err(failed)
+    /// Sets the clock of [`KernelPlane::open_with_test_clock`].
+    pub fn set_test_time(&mut self, now_ns: u64) -> Result<(), PlaneError> {
+        let failed = self.failed("set the clock");
+        self.test_time_ns.set(0, now_ns, 0).map_err(failed)
     }
 
-    /// What has happened, on all processors.
+    /// Values of all counters, over all processors.
     pub fn counters(&self) -> Result<Counters, PlaneError> {
         let mut counts = [0; mcrdma::Counter::ALL.len()];
         for (index, count) in (0..).zip(&mut counts) {
@@ -477,15 +482,16 @@ impl KernelPlane {
         Ok(Counters::new(counts))
     }
 
-    /// From now on the kernel keeps statistics of all of its programs, until what is answered is
-    /// dropped. That costs some ns for each frame.
+    /// Enables the kernel's run-time statistics of all BPF programs until the descriptor is dropped. That
+    /// costs some ns for each frame.
     ///
     /// Needs CAP_SYS_ADMIN.
     pub fn enable_statistics() -> Result<OwnedFd, PlaneError> {
-        enable_stats(Stats::RunTime).map_err(|error| PlaneError::Statistics { why: whole(&error) })
+        enable_stats(Stats::RunTime)
+            .map_err(|error| PlaneError::Statistics { why: with_causes(&error) })
     }
 
-    /// What the program has cost since it was loaded, while there were statistics.
+    /// The program's run-time statistics since it was loaded.
     pub fn statistics(&self) -> Result<Statistics, PlaneError> {
         let program = self.ebpf.program(NAME).ok_or(PlaneError::Program { missing: NAME })?;
         let info = program.info().map_err(self.failed("read its statistics"))?;
@@ -493,8 +499,8 @@ impl KernelPlane {
     }
 }
 
-/// Loads the program. The verifier gives up with EAGAIN when a signal is pending for the thread, as it may
-/// be on a busy machine; libbpf tries as often.
+/// Loads the program. The verifier fails with EAGAIN when a signal is pending for the thread; libbpf
+/// retries as often.
 fn load(program: &mut SchedClassifier) -> Result<(), ProgramError> {
     for _ in 1..LOAD_ATTEMPTS {
         match program.load() {
@@ -506,30 +512,30 @@ fn load(program: &mut SchedClassifier) -> Result<(), ProgramError> {
     program.load()
 }
 
-/// An error with all its causes, which say what the kernel did not like.
-fn whole(error: &dyn Error) -> String {
+/// An error with all its causes.
+fn with_causes(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 fn failed<E: Error>(step: &'static str, directory: &Path) -> impl FnOnce(E) -> PlaneError + use<E> {
     let directory = directory.to_owned();
-    move |error| PlaneError::Kernel { step, directory, why: whole(&error) }
+    move |error| PlaneError::Kernel { step, directory, why: with_causes(&error) }
 }
 
 fn wrong_port<E: Error>(port: &str) -> impl FnOnce(E) -> PlaneError + use<E> {
     let port = port.to_owned();
-    move |error| PlaneError::Port { port, why: whole(&error) }
+    move |error| PlaneError::Port { port, why: with_causes(&error) }
 }
 
-/// Where the BPF file system is by convention.
+/// The usual mount point of the BPF file system.
 const FILE_SYSTEM: &str = "/sys/fs/bpf";
-/// Its number (`BPF_FS_MAGIC`).
+/// `BPF_FS_MAGIC`.
 const FILE_SYSTEM_MAGIC: u64 = 0xcafe_4a11;
 
-/// Makes a switch's directory, and mounts the file system if that is its usual place.
+/// Makes a switch's directory; mounts the file system if the directory is at its usual mount point.
 fn prepare(directory: &Path) -> io::Result<()> {
-    /// Two that mount at once would hide what the first has made.
+    /// Of two concurrent mounts, the second would hide the first.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if directory.starts_with(FILE_SYSTEM)

@@ -6,7 +6,7 @@ use control::{
     ControlError,
     host::{
         Acceptance, Extent, Invited, NewGroup, Terms,
-        client::{Group, Heard, Listener},
+        client::{Group, Listener, ListenerEvent},
     },
 };
 use endpoint::{Endpoint, Event, Peer};
@@ -15,7 +15,7 @@ use roce::rc::{Kind, MemoryRegion, RequesterConfig, Status, Work};
 use crate::world::{World, address, daemon};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where the sender thinks that the members' memory is.
+/// Virtual address of the members' memory, as the sender uses it.
 const VIRTUAL_START: u64 = 0x5000_0000;
 /// Messages that may be open; each WRITE has its own place among so many.
 const OPEN: u64 = 4;
@@ -55,8 +55,8 @@ pub fn new_group(sender: usize, sender_qpn: u32, members: &[(usize, &str)]) -> N
         mtu_bytes: config().mtu_bytes,
         members: members.iter().map(invited).collect(),
         regions: vec![Extent { start: VIRTUAL_START, bytes: OPEN * PLACE_BYTES }],
-        words: b"words".to_vec(),
-        goes_on: true,
+        application_data: b"data".to_vec(),
+        continues: true,
         all_notifications: false,
     }
 }
@@ -68,11 +68,11 @@ impl Receiver {
         Self { host, listener, offer: 0, qpn: 0, service, memory }
     }
 
-    /// The next thing that it hears is an offer.
+    /// The next event, which is an offer.
     pub async fn offered(&mut self) -> (u64, Terms) {
-        let heard = tokio::time::timeout(PATIENCE, self.listener.next()).await;
-        let heard = heard.expect("an offer comes in time").unwrap();
-        let Heard::Offer { offer, terms } = heard else { panic!("{heard:?}") };
+        let event = tokio::time::timeout(PATIENCE, self.listener.next()).await;
+        let event = event.expect("an offer comes in time").unwrap();
+        let ListenerEvent::Offer { offer, terms } = event else { panic!("{event:?}") };
         (offer, terms)
     }
 
@@ -103,11 +103,11 @@ pub async fn connect(
         }
     });
     let group = group?;
-    let made = group.made().clone();
+    let made = group.created().clone();
     let peer = Peer { address: made.virtual_address, qpn: made.id, next_hop: None };
     world.endpoints[host].connect(qpn, peer, config(), (made.psn_first, 0));
     for receiver in receivers {
-        let begun = Heard::Begun { offer: receiver.offer, id: made.id };
+        let begun = ListenerEvent::Ready { offer: receiver.offer, id: made.id };
         assert_eq!(receiver.listener.next().await.unwrap(), begun);
     }
     Ok(Connected { group, host, qpn })

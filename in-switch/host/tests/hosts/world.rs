@@ -42,7 +42,7 @@ fn link(host: usize) -> String {
     format!("h{host}")
 }
 
-/// Whether this machine lets us; says so if not.
+/// Whether this machine can run these tests; prints why not.
 pub fn is_possible() -> bool {
     let possible = KernelPlane::check();
     if let Err(error) = &possible {
@@ -206,13 +206,13 @@ impl World {
         let running = self.networks[host].run(move || {
             let certificates = certificates(files);
             let listener = TcpListener::bind((address(host), DAEMON_PORT)).unwrap();
-            let (tell, told) = mpsc::channel();
+            let (ready, is_ready) = mpsc::channel();
             let running = Running::start(move |stopped| async move {
                 let prepared = host::prepare(&settings, &certificates).unwrap();
-                tell.send(()).unwrap();
+                ready.send(()).unwrap();
                 host::serve(prepared, listener, async { drop(stopped.await) }).await.unwrap();
             });
-            told.recv().unwrap();
+            is_ready.recv().unwrap();
             running
         });
         self.daemons[host] = Some(running);
@@ -226,7 +226,7 @@ impl World {
         self.daemons[host].take().unwrap().kill();
     }
 
-    /// Nothing comes from a host, or gets to it, any more.
+    /// Cuts a host off.
     pub fn cut(&self, host: usize) {
         self.switch.run(move || lab::ip(&format!("link set s{host} down")).unwrap());
     }
@@ -245,7 +245,7 @@ impl World {
         self.ask(async |agent| agent.groups().await.unwrap())
     }
 
-    /// How often the switch has answered who asked for a virtual address.
+    /// How often the switch has answered ARP for a virtual address.
     pub fn resolved(&self) -> u64 {
         let counts = self.ask(async |agent| agent.counters().await.unwrap());
         counts.iter().find(|count| count.name == "resolved").unwrap().count

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{Config, Network, NoGroup, Notice, PS_PER_S, Pattern};
 
-/// Which congestion notifications a group's sender hears.
+/// Which CNPs are forwarded to a group's sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
@@ -90,7 +90,7 @@ pub struct FairnessSettings {
     pub config: Config,
     /// Between the starts of flows, and from the last to the end, in virtual time.
     pub phase_ms: u64,
-    /// How often rates are told, in virtual time.
+    /// Sampling interval of rates, in virtual time.
     pub sample_ms: u64,
 }
 
@@ -104,7 +104,7 @@ impl Default for FairnessSettings {
 /// What flows got in the time before a moment.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct FairnessRow {
-    /// How groups' senders hear of congestion.
+    /// Which CNPs are forwarded to groups' senders.
     pub rule: Rule,
     /// The moment.
     pub at_ms: u64,
@@ -171,7 +171,7 @@ impl Default for NotificationsSettings {
 /// One number of congested members by one rule.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct NotificationsRow {
-    /// How the group's sender hears of congestion.
+    /// Which CNPs are forwarded to the group's sender.
     pub rule: Rule,
     /// Members whose links carry another flow as well.
     pub congested: usize,
@@ -187,10 +187,10 @@ pub struct NotificationsRow {
 
 /// Figure 6: a group of seven members, of which 1 to 7 share their link with a unicast flow.
 ///
-/// The theory (section IV-D): flows at one link have converged when they hear of congestion equally
-/// often. A link marks a part p of all packets, so that a unicast flow with rate u hears p u, and
-/// a group with rate m whose sender hears all of n congested members n p m. With m + u = C that is
-/// m = C / (n + 1). A group whose sender hears one member's gets C / 2.
+/// The theory (section IV-D): flows at one link have converged when they get CNPs at the same rate. A link
+/// marks a part p of all packets, so a unicast flow with rate u gets p u, and a group with rate m and n
+/// congested members n p m if all are forwarded. With m + u = C that is m = C / (n + 1). With the CNPs of one
+/// member the group gets C / 2.
 ///
 /// Errors: the switches do not serve the group.
 pub fn notifications(settings: &NotificationsSettings) -> Result<Vec<NotificationsRow>, NoGroup> {

@@ -1,4 +1,4 @@
-//! The figures of the MC-RDMA paper's section VII, simulated. Each function answers the rows of one,
+//! The figures of the MC-RDMA paper's section VII, simulated. Each function returns the rows of one,
 //! and takes some seconds to a minute of one processor with its settings' defaults.
 
 mod congestion;
@@ -26,7 +26,7 @@ fn fat_tree_config(config: Config) -> Config {
     Config { host_link: link, switch_link: link, ..config }
 }
 
-/// The smallest value that so large a part is not above; 0 of nothing.
+/// A quantile; 0 without values.
 fn quantile(mut values: Vec<u64>, part: f64) -> u64 {
     values.sort_unstable();
     let at = (values.len() as f64 * part).ceil() as usize;

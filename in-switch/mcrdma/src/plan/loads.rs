@@ -1,26 +1,25 @@
-//! How often a message crosses each link.
+//! Load of each link.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::{Node, Routes, Topology, Tree, Way};
 
-/// For each link and direction, how often a message crosses it; where there are equal paths, on
-/// average.
+/// How often a message crosses each link in each direction; an average over equal-cost paths.
 pub type Loads = BTreeMap<(Node, Node), f64>;
 
-/// What loads come to, in crossings of one link by one message.
+/// Sums of loads, in link crossings per message.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Totals {
     /// Of all links that leave the sender.
     pub uplink: f64,
-    /// Of the link that has most.
+    /// Of the busiest link.
     pub busiest: f64,
     /// Of all links.
     pub all: f64,
 }
 
 impl Totals {
-    /// Adds up.
+    /// Sums up loads.
     #[must_use]
     pub fn new(loads: &Loads, sender: Node) -> Self {
         let from_sender = loads.iter().filter(|((from, _), _)| *from == sender);
@@ -32,7 +31,7 @@ impl Totals {
     }
 }
 
-/// What switches that copy make of a tree.
+/// Loads when switches copy along a tree.
 #[must_use]
 pub fn tree_loads(topology: &Topology, tree: &Tree) -> Loads {
     let members: Vec<Node> =
@@ -40,23 +39,23 @@ pub fn tree_loads(topology: &Topology, tree: &Tree) -> Loads {
     let routes = Routes::new(topology, &members);
     let mut loads = Loads::new();
     let ways = |at: Node, members: &[Node]| {
-        // A copy that is for one member passes by unseen.
-        let is_seen = members.len() > 1 || at == tree.first;
-        let fork = tree.forks.iter().find(|fork| fork.switch == at && is_seen);
+        // A copy for one member is forwarded as unicast.
+        let is_copied = members.len() > 1 || at == tree.first;
+        let fork = tree.forks.iter().find(|fork| fork.switch == at && is_copied);
         fork.map_or_else(|| routes.on(at, members), |fork| fork.branches.clone())
     };
     flow(&routes, tree.sender, members.clone(), ways, &mut loads);
     loads
 }
 
-/// What single copies to each member make of it.
+/// Loads of one unicast to each member.
 #[must_use]
 pub fn fanout_loads(topology: &Topology, sender: Node, members: &[Node]) -> Loads {
     let pairs = members.iter().map(|&member| (sender, member));
     unicast(topology, members, pairs)
 }
 
-/// What a chain makes of it, in which each member sends on to the next.
+/// Loads of a chain, in which each member sends on to the next.
 #[must_use]
 pub fn chain_loads(topology: &Topology, sender: Node, members: &[Node]) -> Loads {
     let from = [sender].into_iter().chain(members.iter().copied());
@@ -76,10 +75,10 @@ fn unicast(
     loads
 }
 
-/// Adds what one message from here to these members makes, if nodes let it go these ways.
+/// Adds the loads of one message from `from` to `members`, if nodes forward it by `ways`.
 ///
-/// The farthest go first: every step brings a copy nearer to all of its members, so by then all
-/// shares of a copy have come to a node, however many equal paths lead there.
+/// Nodes are visited by decreasing distance: every hop brings a copy nearer to all of its members, so
+/// all shares of a copy, over all equal-cost paths, have been added up when its node is visited.
 fn flow(
     routes: &Routes<'_>,
     from: Node,

@@ -1,9 +1,9 @@
-//! Where a group's paths part: as late as possible (the paper's Algorithm 1).
+//! Where a group's paths diverge: as late as possible (the paper's Algorithm 1).
 //!
-//! Packets travel once as long as their members' paths go together, and are copied by the last switch
-//! that all of them pass. With equal-cost paths, members stay together where the *sets* of next hops
-//! are the same (section VI-A). A switch that cannot copy cannot be where paths part: the last one
-//! before it that can makes the copies (section V-A).
+//! Packets cross links once while their members share a path, and are copied by the last switch that is
+//! on all of these paths. With equal-cost paths, members stay together where their *sets* of next hops
+//! are equal (section VI-A). Where paths diverge at a switch that cannot copy, the last one before it
+//! that can makes the copies (section V-A).
 
 mod loads;
 mod tables;
@@ -29,20 +29,20 @@ pub struct Fork {
 /// One of these copies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// Where it goes next: one of these, which are equally far from its members.
+    /// Its next hop: one of these, which are equally far from its members.
     pub next: Vec<Node>,
-    /// Whom it is for. If this is one, the copy becomes this member's here.
+    /// Its members. If it is one, the copy is rewritten for it here.
     pub members: Vec<Node>,
 }
 
-/// A group's way through the network.
+/// A group's distribution tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
     /// Who sends.
     pub sender: Node,
     /// Its first switch, where answers are merged.
     pub first: Node,
-    /// Switches that need to know the group; the sender's first switch is the first.
+    /// Switches that need an entry for the group; the sender's first switch is the first.
     pub forks: Vec<Fork>,
 }
 
@@ -50,7 +50,7 @@ pub struct Tree {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoTree {
-    /// It has no members, or too many, or one twice.
+    /// No members, too many, or one twice.
     #[error(
         "{given} members were named, {count} of them different and not the sender; there may be 1 to {MEMBERS_MAX}, each once"
     )]
@@ -74,19 +74,18 @@ pub enum NoTree {
         /// Where to.
         to: String,
     },
-    /// The sender's first switch is a plain one, or there are several of them.
+    /// The sender's first switch cannot copy, or there are several of them.
     #[error(
         "{sender} has to be behind one switch that can copy, and is behind {behind}; let the members relay instead"
     )]
     FirstSwitch {
         /// Who sends.
         sender: String,
-        /// What there is instead.
+        /// Its neighbours.
         behind: String,
     },
-    /// Equal paths bring copies that are for different members to one switch, which copies some of
-    /// them and cannot tell them apart: they have the group's queue pair number until they are
-    /// rewritten.
+    /// Equal-cost paths bring copies for different members to one switch, which copies some of them and
+    /// cannot distinguish them: they carry the group's queue pair number until they are rewritten.
     #[error(
         "copies for different members of the group would meet at {switch}, which could not tell them apart; let the members relay instead"
     )]
@@ -96,7 +95,7 @@ pub enum NoTree {
     },
 }
 
-/// Puts together who has the same way, in the order in which they come (Algorithm 1, lines 2 to 15).
+/// Groups members that have the same way, in order (Algorithm 1, lines 2 to 15).
 pub fn fork<M, W: PartialEq>(
     members: impl IntoIterator<Item = M>,
     way: impl Fn(&M) -> W,
@@ -136,7 +135,7 @@ pub fn plan(topology: &Topology, sender: Node, members: &[Node]) -> Result<Tree,
     Ok(Tree { sender, first, forks: routes.forks(first, members)? })
 }
 
-/// The switch that all packets of a sender's pass.
+/// The switch that all packets of a sender pass.
 fn first_switch(topology: &Topology, sender: Node) -> Result<Node, NoTree> {
     let neighbours = topology.neighbours(sender);
     if let [first] = neighbours[..]
@@ -161,7 +160,7 @@ impl<'a> Routes<'a> {
         Self { topology, distances }
     }
 
-    /// Neighbours that are nearer; other hosts forward nothing.
+    /// Neighbours that are nearer to the target; hosts do not forward.
     fn next(&self, from: Node, target: Node) -> Vec<Node> {
         let Some(distances) = self.distances.get(&target) else {
             return Vec::new();
@@ -174,7 +173,7 @@ impl<'a> Routes<'a> {
         self.topology.neighbours(from).into_iter().filter(nearer).collect()
     }
 
-    /// On each shortest path, the first that is no plain switch.
+    /// On each shortest path, the first node that is no plain switch.
     fn next_that_copies(&self, from: Node, target: Node) -> BTreeSet<Node> {
         let mut found = BTreeSet::new();
         let mut ahead = VecDeque::from([from]);
@@ -191,7 +190,7 @@ impl<'a> Routes<'a> {
         found
     }
 
-    /// Where plain forwarding takes a copy for these members: where the first of them is.
+    /// Plain forwarding of a copy for these members: it is addressed to the first of them.
     fn on(&self, from: Node, members: &[Node]) -> Vec<Way> {
         vec![Way { next: self.next(from, members[0]), members: members.to_vec() }]
     }
@@ -201,11 +200,11 @@ impl<'a> Routes<'a> {
         members.iter().filter_map(|member| self.distances.get(member)?[from]).max()
     }
 
-    /// From the sender's first switch on (Algorithm 1).
+    /// The forks from the sender's first switch on (Algorithm 1).
     fn forks(&self, first: Node, members: &[Node]) -> Result<Vec<Fork>, NoTree> {
         let mut forks: Vec<Fork> = Vec::new();
         let mut ahead = VecDeque::from([(first, members.to_vec())]);
-        // For each switch, those whose copies come to it.
+        // For each switch, the members of each copy that reaches it.
         let mut reached = BTreeMap::<Node, BTreeSet<Vec<Node>>>::new();
         while let Some((switch, members)) = ahead.pop_front() {
             if !reached.entry(switch).or_default().insert(members.clone()) {
@@ -216,12 +215,12 @@ impl<'a> Routes<'a> {
             };
             let ways = fork(members, way);
             for ((_, copies), members) in &ways {
-                // A single member's copy is addressed to it, and needs nobody on its way.
+                // A single member's copy is unicast from here on.
                 let there = copies.iter().filter(|_| members.len() > 1);
                 ahead.extend(there.map(|&next| (next, members.clone())));
             }
-            // Nobody parts here: plain forwarding is enough. But the first merges, and with one
-            // member it also rewrites, which the paper's algorithm would never do.
+            // Without a fork plain forwarding is enough. But the first switch merges, and rewrites even for
+            // a single member, unlike in the paper's algorithm.
             if ways.len() > 1 || switch == first {
                 let branches = ways.into_iter().map(|((next, _), members)| Way { next, members });
                 forks.push(Fork { switch, branches: branches.collect() });

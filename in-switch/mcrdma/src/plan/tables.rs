@@ -1,4 +1,4 @@
-//! From a tree to the tables of its switches.
+//! Table entries of the switches of a tree.
 
 use std::net::IpAddr;
 
@@ -7,38 +7,38 @@ use roce::{Mac, Serial};
 use super::{Node, Tree};
 use crate::{Branch, GroupKey, Merging, Port, Region, Replication, Rewriting, Source};
 
-/// A member, as switches have to know it.
+/// A member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
     /// Its address.
     pub address: IpAddr,
-    /// Its Ethernet address, by which bridges know where it is; routers need none.
+    /// Its Ethernet address, by which bridges find its port; routers need none.
     pub mac: Option<Mac>,
     /// Its queue pair.
     pub qpn: u32,
     /// Added to the sender's packet numbers, modulo 2^24.
     pub psn_offset: u32,
-    /// Its memory.
+    /// Its memory, for WRITEs.
     pub regions: Vec<Region>,
 }
 
-/// A group, as switches have to know it.
+/// A group, as it is installed in switches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// Who sends, and its identifier.
+    /// The sender's address, and the identifier.
     pub key: GroupKey,
-    /// The sender's Ethernet address, by which bridges know where it is; routers need none.
+    /// The sender's Ethernet address, by which bridges find its port; routers need none.
     pub sender_mac: Option<Mac>,
     /// The sender's queue pair.
     pub sender_qpn: u32,
     /// Number of the sender's first packet.
     pub psn_first: Serial,
-    /// What the sender takes for its peer.
+    /// Address of the sender's virtual peer.
     pub virtual_address: IpAddr,
-    /// Its Ethernet address.
+    /// The virtual peer's Ethernet address.
     pub virtual_mac: Mac,
-    /// Signed by the member that lends them, if the switch is to answer who asks for the virtual address:
-    /// for the agent at the sender's first switch.
+    /// Signed by the member whose addresses these are, if the switch is to answer ARP for the virtual
+    /// address. Checked by the agent at the sender's first switch.
     pub proof: Vec<u8>,
     /// Each congestion notification goes to the sender.
     pub all_notifications: bool,
@@ -46,19 +46,19 @@ pub struct Group {
     pub members: Vec<Member>,
 }
 
-/// What one switch has to know.
+/// A group's entry in one switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Where.
+    /// The switch.
     pub switch: Node,
-    /// Its copies.
+    /// The copies that it makes.
     pub replication: Replication,
-    /// At the sender's first switch.
+    /// At the sender's first switch only.
     pub merging: Option<Merging>,
 }
 
 impl Group {
-    /// What the sender's first switch merges. Where answers come in is not in it.
+    /// The entry for merging at the sender's first switch, without ingress ports.
     #[must_use]
     pub fn merging(&self) -> Merging {
         let source = |member: &Member| Source {
@@ -75,8 +75,8 @@ impl Group {
         }
     }
 
-    /// The copy that leaves by this port, for the next on its way, and is for these members: indices
-    /// of the group's, at least one.
+    /// The copy that leaves by this port to this Ethernet address. `members`: indices of the group's, at
+    /// least one.
     #[must_use]
     pub fn branch(&self, (port, mac): (Port, Mac), members: &[usize]) -> Branch {
         let member = &self.members[members[0]];
@@ -89,9 +89,9 @@ impl Group {
     }
 }
 
-/// The entries of all switches of a tree that need one. `nodes` says where the group's members are; `hop`
-/// says for a switch and the next nodes that are equally good, by which port a copy for a member
-/// leaves, and who takes it there.
+/// The entries of all switches of a tree that need one. `nodes` has the nodes of the group's members;
+/// `hop` returns, for a switch, its equal next nodes and a member, a copy's egress port and destination
+/// Ethernet address.
 pub fn entries(
     tree: &Tree,
     group: &Group,

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-/// A place in a topology.
+/// Index of a node.
 pub type Node = usize;
 
-/// What stands there.
+/// Kinds of nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Device {
     /// Sends and receives, and forwards nothing.
@@ -37,7 +37,7 @@ impl Topology {
         self.nodes.len() - 1
     }
 
-    /// Adds a link between two nodes that are there; once, whatever is asked.
+    /// Adds a link between two nodes, unless there is one.
     pub fn link(&mut self, a: Node, b: Node) {
         for (from, to) in [(a, b), (b, a)] {
             if from != to && !self.neighbours[from].contains(&to) {
@@ -47,25 +47,25 @@ impl Topology {
         }
     }
 
-    /// How many nodes there are: they are 0 to this less one.
+    /// Number of nodes: they are numbered from 0.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no nodes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// What a node is called.
+    /// A node's name.
     #[must_use]
     pub fn name(&self, node: Node) -> &str {
         &self.nodes[node].0
     }
 
-    /// What a node is.
+    /// A node's kind.
     #[must_use]
     pub fn device(&self, node: Node) -> Device {
         self.nodes[node].1
@@ -77,7 +77,7 @@ impl Topology {
         self.nodes.iter().position(|(known, _)| known == name)
     }
 
-    /// Who is at the other ends of a node's links.
+    /// A node's neighbours.
     #[must_use]
     pub fn neighbours(&self, node: Node) -> Vec<Node> {
         self.neighbours[node].clone()
@@ -89,7 +89,7 @@ impl Topology {
         ends.flat_map(|(from, to)| to.iter().map(move |&to| (from, to)))
     }
 
-    /// How many links each node is from a target; `None` where there is no path. Hosts are ends.
+    /// Each node's distance from a target, in links; `None` where there is no path. Hosts do not forward.
     #[must_use]
     pub fn distances(&self, target: Node) -> Vec<Option<usize>> {
         let mut distances = vec![None; self.len()];

@@ -18,7 +18,7 @@ use roce::{
 };
 
 pub const MTU_BYTES: u32 = 256;
-/// Where each sender thinks that its peer's memory begins.
+/// Virtual address of the peer's memory, as each sender uses it.
 pub const VIRTUAL_START: u64 = 0x10_0000;
 const HOP_NS: u64 = 1000;
 
@@ -260,7 +260,7 @@ impl World {
         }
     }
 
-    /// A frame enters a link.
+    /// Puts a frame on a link.
     pub fn cross(&mut self, from: Node, to: Node, frame: &[u8]) {
         self.packets += 1;
         *self.crossed.entry((from, to)).or_default() += 1;
@@ -270,7 +270,7 @@ impl World {
         }
         let mut frame = frame.to_vec();
         if self.random(1000) < faults.damaged {
-            // What is wrong in an Ethernet header reaches nobody.
+            // A damaged Ethernet header would not be forwarded.
             let at = ETHERNET_BYTES + self.random((frame.len() - ETHERNET_BYTES) as u64) as usize;
             frame[at] ^= 1 << self.random(8);
         }
@@ -297,7 +297,7 @@ impl World {
         };
         match verdict {
             Verdict::Pass => out.extend(self.route(at, &frame).map(|next| (next, frame))),
-            Verdict::Turn => out.push((from, frame)),
+            Verdict::Reflect => out.push((from, frame)),
             Verdict::Drop => {}
         }
         for (to, frame) in out {

@@ -1,26 +1,26 @@
-//! The sender's part of DCQCN (Zhu et al., Congestion Control for Large-Scale RDMA Deployments,
+//! DCQCN's reaction point (Zhu et al., Congestion Control for Large-Scale RDMA Deployments,
 //! SIGCOMM 2015, section 5), which RoCEv2 network cards have.
 
 /// DCQCN's parameters; rates in bits per second.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RateConfig {
-    /// The link's, and the most.
+    /// The link's rate: the maximum.
     pub line_bits_per_s: f64,
-    /// The least.
+    /// The minimum.
     pub floor_bits_per_s: f64,
-    /// How fast the estimate of congestion changes.
+    /// g: gain of the congestion estimate.
     pub gain: f64,
-    /// Without a notification for so long, the estimate falls.
+    /// The estimate decays after this time without a CNP.
     pub alpha_timer_ns: u64,
-    /// The rate rises after so long.
+    /// Rate increase timer.
     pub rise_timer_ns: u64,
-    /// The rate rises after so much.
+    /// Rate increase byte counter.
     pub rise_bytes: u64,
-    /// So many rises go back to the former rate; later ones go beyond.
+    /// F: increases of fast recovery, before those of additive increase.
     pub fast_rises: u32,
-    /// A rise beyond.
+    /// Additive increase.
     pub additive_bits_per_s: f64,
-    /// A rise beyond when both time and bytes have passed often.
+    /// Hyper increase.
     pub hyper_bits_per_s: f64,
 }
 
@@ -49,9 +49,9 @@ pub struct Rate {
     config: RateConfig,
     current: f64,
     target: f64,
-    /// Estimate of congestion, 0 to 1.
+    /// Congestion estimate, 0 to 1.
     alpha: f64,
-    /// Nobody has complained yet: neither is alpha used nor does the rate rise.
+    /// At the maximum: neither alpha nor the timers are used.
     is_at_line: bool,
     alpha_at_ns: u64,
     rise_at_ns: u64,

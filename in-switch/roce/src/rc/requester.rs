@@ -1,4 +1,4 @@
-//! The sending end: cuts messages into packets, sends again what was lost, and says what is done.
+//! The sending end: segments messages into packets, retransmits, and completes them.
 
 use alloc::collections::VecDeque;
 
@@ -6,23 +6,23 @@ use crate::{Aeth, NakCode, Opcode, Reth, Serial, Syndrome};
 
 use super::{Rate, RateConfig};
 
-/// What a requester does, and how patiently.
+/// Parameters of a requester.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RequesterConfig {
     /// Payload of a packet, in bytes; a multiple of 4.
     pub mtu_bytes: u32,
-    /// Packets that may be on their way.
+    /// Packets in flight.
     pub window_packets: u32,
-    /// An answer is asked for at least once in so many packets, and at each message's end.
+    /// AckReq is set at least once in so many packets, and at each message's end.
     pub ack_packets: u32,
-    /// Without an answer for so long after the last packet, the first that is open is sent again, and
-    /// what follows once that is answered.
+    /// Retransmission timeout after the last packet: the first unacknowledged packet is sent again as a probe,
+    /// the rest once that is answered.
     pub timeout_ns: u64,
-    /// How often in a row.
+    /// Timeouts in a row before the connection fails.
     pub retries: u32,
-    /// How often in a row a receiver may say that it is not ready.
+    /// RNR NAKs in a row before the connection fails.
     pub not_ready_retries: u32,
-    /// DCQCN; `None`: as fast as there is something.
+    /// DCQCN; `None`: no rate limit.
     pub rate: Option<RateConfig>,
 }
 
@@ -41,12 +41,12 @@ impl Default for RequesterConfig {
     }
 }
 
-/// What is to be done with a message.
+/// The operation of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// It goes where the receiver has posted a receive.
+    /// SEND, to a posted receive.
     Send,
-    /// It goes to the receiver's memory.
+    /// WRITE, to the receiver's memory.
     Write {
         /// The virtual address.
         address: u64,
@@ -60,18 +60,18 @@ pub enum Kind {
 pub struct Work {
     /// The caller's name for it.
     pub id: u64,
-    /// What to do with it.
+    /// Its operation.
     pub kind: Kind,
     /// Its length; at most 2^31.
     pub bytes: u32,
-    /// Given to the receiver's program with the message.
+    /// Delivered to the receiver's program with the message.
     pub immediate: Option<u32>,
 }
 
-/// A packet that is to be sent now.
+/// A packet to send now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Whose bytes it has.
+    /// `id` of its message.
     pub id: u64,
     /// Where in the message they begin.
     pub offset: u32,
@@ -81,28 +81,28 @@ pub struct Request {
     pub opcode: Opcode,
     /// Its number.
     pub psn: Serial,
-    /// The receiver is to answer.
+    /// AckReq.
     pub ack_requested: bool,
     /// Of a WRITE's first packet.
     pub reth: Option<Reth>,
     /// Of the last packet of a message that has one.
     pub immediate: Option<u32>,
-    /// It has been sent before.
+    /// It is a retransmission.
     pub is_repeated: bool,
 }
 
 /// How a message ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// The receiver has all of it.
+    /// All of it was acknowledged.
     Done,
     /// The receiver refused it.
     Refused(NakCode),
-    /// Nobody answered.
+    /// No answer, after all retries.
     NoAnswer,
-    /// The receiver had posted no receive, each time.
+    /// No receive was posted, after all retries.
     NeverReady,
-    /// The connection had ended before.
+    /// The connection had failed before.
     Flushed,
 }
 
@@ -115,7 +115,7 @@ pub struct Completion {
     pub status: Status,
 }
 
-/// Why a message was not taken.
+/// Why a message was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkRefused {
@@ -156,10 +156,10 @@ pub struct Requester {
     not_ready_left: u32,
     /// Answers have to come until then; `None` while nothing is open.
     deadline_ns: Option<u64>,
-    /// Nothing was heard for too long: one packet asks whether the others were lost, or who answers is
-    /// only late. Whoever is late because there is much to do would get even more of it.
+    /// After a timeout: one packet probes whether the others were lost or the receiver is only late, so that an
+    /// overloaded receiver does not get the whole window again.
     is_probing: bool,
-    /// The receiver is not ready before then.
+    /// Until then after an RNR NAK.
     waits_until_ns: u64,
     rate: Option<Rate>,
     has_ended: bool,
@@ -192,7 +192,7 @@ impl Requester {
         }
     }
 
-    /// Takes a message, to be sent after all before it.
+    /// Posts a message, behind those that were posted before.
     pub fn post(&mut self, work: Work) -> Result<(), WorkRefused> {
         if self.has_ended {
             return Err(WorkRefused::Ended);
@@ -220,15 +220,14 @@ impl Requester {
             // Ethernet, IP, UDP, BTH and both CRCs; preamble and gap.
             rate.sent(now_ns, u64::from(request.bytes) + 14 + 20 + 8 + 12 + 4 + 4 + 20);
         }
-        // From the last packet on: one that congestion slows down may take longer than this to come to
-        // a packet that asks for an answer.
+        // Restarted with each packet: at a low rate it may take longer until a packet with AckReq is sent.
         self.deadline_ns = Some(now_ns + self.config.timeout_ns);
         self.next += 1;
         self.sent = self.sent.max(self.next);
         Some(request)
     }
 
-    /// The packet that was just to be sent did not get out: it is the next again.
+    /// The last packet could not be sent: it is the next again.
     pub fn take_back(&mut self) {
         self.next = self.next.saturating_sub(1).max(self.acked);
     }
@@ -287,10 +286,10 @@ impl Requester {
     /// An answer has come.
     pub fn answered(&mut self, now_ns: u64, psn: Serial, aeth: Aeth) {
         let is_ack = matches!(aeth.syndrome, Syndrome::Ack(_));
-        let told = if is_ack { psn.plus(1) } else { psn };
-        let ahead = told.ahead_of(self.psn_first.plus(self.acked as u32));
+        let expected = if is_ack { psn.plus(1) } else { psn };
+        let ahead = expected.ahead_of(self.psn_first.plus(self.acked as u32));
         let Some(place) = self.acked.checked_add_signed(ahead.into()) else { return };
-        // Old, or of what was never sent.
+        // Old, or beyond what was sent.
         if self.has_ended || ahead < 0 || place > self.sent {
             return;
         }
@@ -337,7 +336,7 @@ impl Requester {
     }
 
     fn advance(&mut self, now_ns: u64, acked: u64) {
-        // More than the one packet that was sent again: answers were late, and nothing was lost.
+        // More than the probe was acknowledged: answers were late, and nothing was lost.
         let was_late = core::mem::take(&mut self.is_probing) && acked > self.next;
         self.acked = acked;
         self.next = if was_late { self.sent } else { self.next.max(acked) };
@@ -426,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_late_is_asked_with_one_packet_and_gets_no_more_of_it() {
+    fn a_late_receiver_gets_one_probe_per_timeout() {
         let mut requester = under_way();
         for timeout in 1..4 {
             assert_eq!(sent(&mut requester, timeout * TIMEOUT_NS), [0], "timeout {timeout}");
@@ -438,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_follows_the_packet_that_asked() {
+    fn lost_packets_follow_the_probe() {
         let mut requester = under_way();
         acknowledge(&mut requester, 0, 3);
         assert_eq!(sent(&mut requester, TIMEOUT_NS), [4]);

@@ -1,4 +1,4 @@
-//! The receiving end: takes packets in their order, says where their bytes go, and answers.
+//! The receiving end: takes packets in order, places their payload, and answers.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -35,7 +35,7 @@ pub enum Place {
 /// A message that has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// The receive that it took: all SENDs, and WRITEs with an immediate.
+    /// The receive that it consumed: of SENDs, and WRITEs with an immediate.
     pub receive: Option<u64>,
     /// Its length.
     pub bytes: u32,
@@ -45,18 +45,18 @@ pub struct Arrival {
     pub is_write: bool,
 }
 
-/// What comes of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reaction {
-    /// Its payload goes there, before the answer is sent.
+    /// Where its payload has to be written, before the answer is sent.
     pub place: Option<Place>,
-    /// The message is whole.
+    /// The message is complete.
     pub arrival: Option<Arrival>,
-    /// The peer is to be told this.
+    /// The answer to send.
     pub answer: Option<(Serial, Aeth)>,
 }
 
-/// A message of which something has come.
+/// A message that is being received.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     is_write: bool,
@@ -84,7 +84,7 @@ pub struct Responder {
 
 /// A congestion notification goes out at most once in this time (DCQCN, section 5.2).
 const NOTIFICATION_NS: u64 = 50_000;
-/// There are as many messages as there may be.
+/// Credit code without a limit (IBA table 45).
 const CREDITS_UNLIMITED: u8 = 31;
 
 impl Responder {
@@ -106,12 +106,12 @@ impl Responder {
         }
     }
 
-    /// A message may take this much room, after all receives that were posted before.
+    /// Posts a receive, behind those that were posted before.
     pub fn post_receive(&mut self, id: u64, bytes: u32) {
         self.receives.push_back((id, bytes));
     }
 
-    /// The peer may write there.
+    /// Registers memory that the peer may write.
     pub fn register(&mut self, memory: MemoryRegion) {
         self.memories.push(memory);
     }
@@ -122,13 +122,13 @@ impl Responder {
         self.receives.len()
     }
 
-    /// Number of the packet that it takes next.
+    /// The expected PSN.
     #[must_use]
     pub const fn expected(&self) -> Serial {
         self.expected
     }
 
-    /// A packet has met congestion: whether a notification is due.
+    /// A packet was marked by ECN: whether a CNP is due.
     pub const fn congested(&mut self, now_ns: u64) -> bool {
         let is_due = now_ns >= self.notifies_ns;
         if is_due {
@@ -145,7 +145,7 @@ impl Responder {
             return Reaction::default();
         }
         if ahead < 0 {
-            // It was taken before: the answer was lost.
+            // A duplicate: its answer was lost.
             return self.answer(self.expected.minus(1), Syndrome::Ack(CREDITS_UNLIMITED));
         }
         if ahead > 0 {
@@ -167,7 +167,7 @@ impl Responder {
             }
             Err(syndrome) => {
                 self.has_ended = matches!(syndrome, Syndrome::Nak(_));
-                // What comes before the peer begins again is not missed.
+                // No NAK for packets that arrive before the peer goes back.
                 self.has_nakked = true;
                 self.answer(bth.psn, syndrome)
             }

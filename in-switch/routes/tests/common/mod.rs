@@ -14,14 +14,14 @@ use mcrdma::Port;
 use roce::Mac;
 use routes::{Hop, Kernel, NoHop, Snapshot, Station};
 
-/// For what the kernel does soon, on a busy machine.
+/// Timeout for changes in the kernel.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Nothing happens any more, if it did not for so long.
+/// Interval without notifications that counts as quiet.
 const QUIET: Duration = Duration::from_millis(700);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Says so where tests cannot run.
+/// Whether these tests can run here; prints why not.
 pub fn skipped() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -67,7 +67,7 @@ pub fn hop(port: &str, gateway: &str, mac: Mac) -> Hop {
     Hop { port: index(port), gateway: gateway.parse().ok(), mac }
 }
 
-/// A host: a thread in a network namespace of its own, which does what it is told.
+/// A host: a thread in a network namespace of its own, which runs jobs.
 pub struct Host {
     thread: i32,
     tell: mpsc::Sender<Job>,
@@ -138,7 +138,7 @@ impl Switch {
         self.hops_to(Station { address: address(to), mac: None })
     }
 
-    /// Waits until that is so, as changes are told.
+    /// Waits for these next hops, by notifications.
     pub fn wait_for(&mut self, to: Station, wanted: &Result<BTreeSet<Hop>, NoHop>) {
         let deadline = Instant::now() + PATIENCE;
         loop {

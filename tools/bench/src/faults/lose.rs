@@ -1,4 +1,4 @@
-//! A member that fails in the middle of a message: the others have to learn it, soon.
+//! A member that fails in the middle of a message: all others have to report it in time.
 
 use std::net::IpAddr;
 
@@ -7,9 +7,9 @@ use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{
-    crew::{Crew, Host, Reported},
     interrupt::Interrupt,
     member::{Equipment, Fault, Job, PlannedFault},
+    member_processes::{Host, MemberProcesses, Reported},
     outcome::Outcome,
     report::{Output, Report, number},
     sweep::algorithms,
@@ -23,8 +23,7 @@ pub struct Args {
     /// Which member; not 0, the root
     #[arg(long, value_name = "RANK", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     victim: u32,
-    /// What happens to it when it has half the message: `kill`, `stop`, or a shell command that
-    /// it runs
+    /// Its fault when it has half the message: `kill`, `stop`, or a shell command that it runs
     #[arg(long, value_name = "FAULT", default_value = "kill", value_parser = parse_fault)]
     fault: Fault,
     /// Until when all others must have reported the failure
@@ -40,7 +39,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_parser = algorithms(),
           default_value = "binomial-pipeline,chain")]
     algorithms: Vec<Algorithm>,
-    /// Addresses of this host that members take by turns; each chooses its device by its address
+    /// Addresses of this host that members use in rotation; each chooses its device by its address
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
     addresses: Vec<IpAddr>,
     #[command(flatten)]
@@ -51,14 +50,14 @@ pub struct Args {
 
 fn parse_fault(text: &str) -> Result<Fault, String> {
     match text {
-        "" => Err("say kill, stop, or a command".into()),
+        "" => Err("use kill, stop, or a command".into()),
         "kill" => Ok(Fault::Kill),
         "stop" => Ok(Fault::Stop),
         command => Ok(Fault::Run(command.to_owned())),
     }
 }
 
-/// Does it. Errors: somebody did not report the failure in time, or blamed another member.
+/// Errors: a member did not report the failure in time, or blamed another member.
 pub fn run(args: &Args) -> Outcome<()> {
     if args.victim >= args.members {
         return Err(format!("there is no member {} among {}", args.victim, args.members).into());
@@ -72,15 +71,15 @@ pub fn run(args: &Args) -> Outcome<()> {
         size::show(args.bytes),
         args.equipment.network()
     );
-    let mut report = Report::new("lose", what, &["algorithm", "time_s", "a_report"]);
+    let mut report = Report::new("lose", what);
     for algorithm in &args.algorithms {
         let reported =
             lose(args, *algorithm, &interrupt).map_err(|error| format!("{algorithm}: {error}"))?;
         let report_of_last = reported.failures.last().map(|(_, failure)| failure);
-        report.row(vec![
-            json!(algorithm.to_string()),
-            number(reported.seconds),
-            json!(report_of_last),
+        report.row([
+            ("algorithm", json!(algorithm.to_string())),
+            ("time_s", number(reported.seconds)),
+            ("a_report", json!(report_of_last)),
         ]);
     }
     report
@@ -91,16 +90,16 @@ pub fn run(args: &Args) -> Outcome<()> {
 
 fn lose(args: &Args, algorithm: Algorithm, interrupt: &Interrupt) -> Outcome<Reported> {
     let hosts = Host::here_at(&args.addresses, args.members);
-    let mut crew = Crew::start_with(&hosts, interrupt, &args.equipment)?;
+    let mut processes = MemberProcesses::start_with(&hosts, interrupt, &args.equipment)?;
     let job = Job::one(algorithm, args.block, args.bytes);
     let after_blocks = u64::from(job.blocks()).div_ceil(2);
     let fault = PlannedFault { after_blocks, fault: args.fault.clone() };
-    let reported = crew.lose(&job, args.victim as usize, &fault)?;
+    let reported = processes.lose(&job, args.victim as usize, &fault)?;
     if reported.seconds > f64::from(args.within) {
-        let late = format!("the others needed {:.1} s to learn it", reported.seconds);
+        let late = format!("the others reported it after {:.1} s", reported.seconds);
         return Err(late.into());
     }
-    // Who is to blame for a broken network depends on where one stands.
+    // Where the network is broken, members may rightly blame different ones.
     let blames = |failure: &str| failure.contains(&format!("member {} ", args.victim));
     let wrong = reported.failures.iter().find(|(_, failure)| !blames(failure));
     match (wrong, &args.fault) {

@@ -5,7 +5,6 @@ use std::{
     fs,
     path::PathBuf,
     process::{Command, Stdio},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -15,10 +14,14 @@ use serde_json::json;
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
-    push_command::{rdmc_beside_this, write_object},
+    procfs::children,
+    push_command::PushFiles,
     report::{Output, Report, number},
     running::Running,
 };
+
+const SAMPLING_INTERVAL: Duration = Duration::from_millis(20);
+const PUSH_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -31,9 +34,6 @@ pub struct Args {
     /// Where the file and its copies go; needs room for all of them
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
     directory: PathBuf,
-    /// The command to measure; unless given, the one beside this program
-    #[arg(long, value_name = "FILE")]
-    rdmc: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -46,57 +46,27 @@ struct Peak {
     anonymous_kib: u64,
 }
 
-/// A directory that is removed when dropped.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
-    let program = match &args.rdmc {
-        Some(path) => path.clone(),
-        None => rdmc_beside_this()?,
-    };
-    if !program.is_file() {
-        let name = program.display();
-        return Err(format!(
-            "{name} is missing; build it: cargo build --release --locked -p rdmc-cli"
-        )
-        .into());
-    }
-    let scratch = Scratch(args.directory.join(format!("rdmc-bench-{}", std::process::id())));
-    fs::create_dir_all(&scratch.0)?;
-    let file = scratch.0.join("object");
-    write_object(&file, args.size, 1, &interrupt)?;
-
+    let files = PushFiles::create(&args.directory, args.size, 1, &interrupt)?;
     let start = Instant::now();
-    let mut push = Running(
-        Command::new(&program)
+    let mut push = Running::start(
+        Command::new(&files.rdmc)
             .arg("push")
-            .arg(&file)
+            .arg(&files.object)
             .args(["--local", &args.receivers.to_string()])
-            .current_dir(&scratch.0)
+            .current_dir(files.directory())
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()?,
-    );
-    let root = push.0.id();
+            .stdout(Stdio::null()),
+    )?;
+    let root = push.id();
     let mut peaks = BTreeMap::<u32, Peak>::new();
-    let status = loop {
-        interrupt.check()?;
+    let status = push.wait(SAMPLING_INTERVAL, PUSH_TIMEOUT, &interrupt, |_| {
         for process in descendants(root) {
             observe(peaks.entry(process).or_default(), process);
         }
-        if let Some(status) = push.0.try_wait()? {
-            break status;
-        }
-        thread::sleep(Duration::from_millis(20));
-    };
+        Ok(())
+    })?;
     if !status.success() {
         return Err(format!("rdmc push ended with {status}").into());
     }
@@ -106,20 +76,19 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.receivers,
         start.elapsed().as_secs_f64()
     );
-    let columns = ["process", "peak_resident_mib", "of_that_own_mib", "of_the_file"];
-    let mut report = Report::new("memory", what, &columns);
+    let mut report = Report::new("memory", what);
     for (process, peak) in peaks.into_iter().filter(|(_, peak)| peak.resident_kib > 0) {
         let role = if process == root { "root".to_owned() } else { peak.command };
-        report.row(vec![
-            json!(role),
-            number(peak.resident_kib as f64 / 1024.0),
-            number(peak.anonymous_kib as f64 / 1024.0),
-            number(peak.resident_kib as f64 * 1024.0 / args.size as f64),
+        report.row([
+            ("process", json!(role)),
+            ("peak_resident_mib", number(peak.resident_kib as f64 / 1024.0)),
+            ("of_that_own_mib", number(peak.anonymous_kib as f64 / 1024.0)),
+            ("of_the_file", number(peak.resident_kib as f64 * 1024.0 / args.size as f64)),
         ]);
     }
     report.note(
-        "peak resident: the kernel's own high-water mark, file pages that are mapped included. own: \
-         memory that is no file's, sampled every 20 ms.",
+        "peak resident: the kernel's own high-water mark, mapped file pages included. own: anonymous \
+         memory, sampled every 20 ms.",
     );
     report.print(&args.output);
     Ok(())
@@ -129,14 +98,8 @@ pub fn run(args: &Args) -> Outcome<()> {
 fn descendants(root: u32) -> Vec<u32> {
     let mut found = vec![root];
     let mut next = 0;
-    while let Some(process) = found.get(next) {
-        let children =
-            fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-        let children: Vec<u32> = children
-            .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
-            .flat_map(|text| text.split_whitespace().flat_map(str::parse).collect::<Vec<_>>())
-            .collect();
-        found.extend(children);
+    while let Some(&process) = found.get(next) {
+        found.extend(children(process));
         next += 1;
     }
     found
@@ -155,7 +118,8 @@ fn observe(peak: &mut Peak, process: u32) {
     };
     peak.resident_kib = peak.resident_kib.max(field("VmHWM"));
     peak.anonymous_kib = peak.anonymous_kib.max(field("RssAnon"));
-    if let Ok(line) = read("cmdline") {
+    // A process that has ended and is not reaped has an empty one.
+    if let Some(line) = read("cmdline").ok().filter(|line| !line.is_empty()) {
         let words: Vec<&str> = line.split('\0').take(2).collect();
         let program = words.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
         peak.command = format!("{program} {}", words.get(1).unwrap_or(&"")).trim().to_owned();

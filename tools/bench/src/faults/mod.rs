@@ -1,9 +1,10 @@
-//! Tests that are programs, since they take minutes or processes that die: a broken promise is an error. What
-//! they measure on the way stands in their reports.
+//! Tests that are commands, because they take minutes, or run where there is no cargo
+//! (docs/rdma-vm.md), and are repeated by their options. A broken promise is an error; what they
+//! measure is reported.
 //!
-//! - `chaos`: `rdmc push` between hosts of which some die, stop, or lose their network or disk.
-//! - `flood`: `rdmc push` while strangers flood every port.
-//! - `lose`: a group of which a member dies in the middle of a message.
+//! - `chaos`: `rdmc push` between hosts that are killed, stopped, or lose their network or disk.
+//! - `flood`: `rdmc push` while unauthenticated connections flood every port.
+//! - `lose`: a group in which a member fails in the middle of a message.
 //! - `memory`: peak resident memory of `rdmc push` and its receivers.
 //! - `verify`: groups in which every receiver checks every byte, over any network.
 

@@ -7,9 +7,9 @@ use rdmc::Algorithm;
 use serde_json::json;
 
 use crate::{
-    crew::{Crew, Host},
     interrupt::Interrupt,
     member::{Equipment, Job},
+    member_processes::{Host, MemberProcesses},
     outcome::Outcome,
     report::{Output, Report, number},
     sweep::{algorithms, progress},
@@ -31,7 +31,7 @@ pub struct Args {
     /// Block size
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64KiB")]
     block: u64,
-    /// Addresses of this host that members take by turns; each chooses its device by its address
+    /// Addresses of this host that members use in rotation; each chooses its device by its address
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
     addresses: Vec<IpAddr>,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub struct Args {
     output: Output,
 }
 
-/// Sends and checks. Errors: something did not arrive as it was sent.
+/// Errors: something did not arrive as it was sent.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
@@ -48,24 +48,24 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.equipment.network(),
         size::show(args.block)
     );
-    let mut report = Report::new("verify", what, &["members", "algorithm", "length", "time_s"]);
+    let mut report = Report::new("verify", what);
     let chosen =
         if args.algorithms.is_empty() { &Algorithm::RELAYING } else { &args.algorithms[..] };
     for &members in &args.members {
         let hosts = Host::here_at(&args.addresses, members);
-        let mut crew = Crew::start_with(&hosts, &interrupt, &args.equipment)?;
+        let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &args.equipment)?;
         let jobs = jobs(chosen, &args.bytes, args.block);
         for (done, job) in (1..).zip(&jobs) {
             progress(&format!("{members} members"), done, jobs.len());
             let length = size::show(job.message_bytes);
-            let measured = crew.run(job).map_err(|error| {
+            let measured = processes.run(job).map_err(|error| {
                 format!("{members} members, {}, {length}: {error}", job.algorithm)
             })?;
-            report.row(vec![
-                json!(members),
-                json!(if job.small { "written at once" } else { &job.algorithm }),
-                json!(length),
-                number(measured.seconds),
+            report.row([
+                ("members", json!(members)),
+                ("algorithm", json!(if job.small { "written at once" } else { &job.algorithm })),
+                ("length", json!(length)),
+                ("time_s", number(measured.seconds)),
             ]);
         }
     }
@@ -75,18 +75,11 @@ pub fn run(args: &Args) -> Outcome<()> {
 }
 
 fn jobs(algorithms: &[Algorithm], lengths: &[u64], block_bytes: u64) -> Vec<Job> {
-    let window = rdmc::Window::default().receives;
-    let job = |algorithm: &Algorithm, message_bytes: u64, small: bool| Job {
-        number: 0,
-        algorithm: algorithm.to_string(),
-        block_bytes,
-        window,
-        messages_in_flight: 2,
-        messages: 2,
-        message_bytes,
+    let job = |&algorithm: &Algorithm, message_bytes: u64, small: bool| Job {
         small,
+        ..Job::several(algorithm, block_bytes, 2, message_bytes)
     };
-    // Relayed as the algorithm says, and the small ones written to everybody as well.
+    // Relayed by each algorithm, and small ones also written to all receivers.
     let bytes_max = rdmc::SmallMessages::default().bytes_max;
     let written = lengths.iter().filter(|&&length| length <= bytes_max.into());
     let written = written.zip(algorithms.first().into_iter().cycle());

@@ -1,32 +1,27 @@
 //! What is simulated.
 
-use std::path::PathBuf;
-
 use charts::{Line, Point};
 use clap::ValueEnum;
 use mcrdma_sim::{Config, Pattern};
 
-use crate::report::{Output, Report};
+use crate::report::{DrawnOutput, Report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Which of the paper's figures
     #[arg(value_enum)]
     pub figure: Figure,
-    /// Where chance comes from: the same seed, the same figures
+    /// Seed of random numbers: the same seed, the same figures
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
     /// Simulate a part of the time or of the requests only, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub part: u64,
-    /// Without congestion control: pauses alone hold senders back
+    /// Without congestion control: only pauses slow senders down
     #[arg(long)]
     pub without_dcqcn: bool,
-    /// Draw into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    pub draw: Option<PathBuf>,
     #[command(flatten)]
-    pub output: Output,
+    pub output: DrawnOutput,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -50,7 +45,7 @@ impl Args {
         self.apply(Config::default())
     }
 
-    /// What was asked for, in a network that is otherwise like this.
+    /// The options, applied to a network.
     pub fn apply(&self, mut config: Config) -> Config {
         config.seed = self.seed;
         if self.without_dcqcn {
@@ -59,16 +54,15 @@ impl Args {
         config
     }
 
-    /// So much of it, at least 1.
+    /// The part that is simulated, at least 1.
     pub fn part_of(&self, whole: u64) -> u64 {
         (whole * self.part / 100).max(1)
     }
 
-    /// Nothing in it depends on the machine that computes it.
-    pub fn report(&self, what: &str, columns: &[&'static str]) -> Report {
+    pub fn report(&self, what: &str) -> Report {
         let control = if self.without_dcqcn { ", without DCQCN" } else { "" };
         let what = format!("{what}; simulated, seed {}{control}", self.seed);
-        Report::new("in-switch", what, columns).of_the_past()
+        Report::new("in-switch", what).without_machine()
     }
 }
 

@@ -11,7 +11,6 @@ use args::Figure;
 
 pub use args::Args;
 
-/// Simulates and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let (report, chart) = match args.figure {
         Figure::Fig4 => replication::single_client(args)?,
@@ -21,6 +20,5 @@ pub fn run(args: &Args) -> Outcome<()> {
         Figure::Fig8 => storage::storage(args)?,
         Figure::Fig9 => replication::training(args)?,
     };
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart.write(path)?))
+    args.output.print(&report, || chart)
 }

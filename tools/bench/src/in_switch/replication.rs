@@ -4,8 +4,8 @@ use charts::{Axis, Chart, Panel, Unit};
 use mcrdma_sim::{
     Pattern,
     experiments::{
-        LossRow, LossSettings, SingleRow, SingleSettings, TrainingRow, TrainingSettings,
-        loss as simulate_loss, single_client as simulate_single, training as simulate_training,
+        LossRow, LossSettings, SingleRow, SingleSettings, TrainingSettings, loss as simulate_loss,
+        single_client as simulate_single, training as simulate_training,
     },
 };
 use plan::size;
@@ -23,41 +23,23 @@ pub fn single_client(args: &Args) -> Outcome<(Report, Chart)> {
     let requests = args.part_of(default.requests as u64) as usize;
     let settings = SingleSettings { config: args.config(), requests, ..default };
     let rows = simulate_single(&settings)?;
-    let columns =
-        ["request", "pattern", "latency_us", "sender_gbit_per_s", "sent_per_byte", "gbit_per_s"];
     let what = format!(
         "one client, replicas at two others, {} requests at once, links of 100 Gbit/s",
         settings.depth
     );
-    let mut report = args.report(&what, &columns);
+    let mut report = args.report(&what);
     for row in &rows {
-        report.row(vec![
-            json!(size::show(row.request_bytes.into())),
-            json!(row.pattern.name()),
-            number(row.latency_us),
-            number(row.sender_gbit_per_s),
-            number(row.sent_per_byte),
-            number(row.throughput_gbit_per_s),
+        report.row([
+            ("request", json!(size::show(row.request_bytes.into()))),
+            ("pattern", json!(row.pattern.name())),
+            ("latency_us", number(row.latency_us)),
+            ("sender_gbit_per_s", number(row.sender_gbit_per_s)),
+            ("sent_per_byte", number(row.sent_per_byte)),
+            ("gbit_per_s", number(row.throughput_gbit_per_s)),
         ]);
     }
     report.note(
         "sender: what its link carries, with all headers. sent per byte: the same / requests' bytes.",
-    );
-    let at = |pattern: Pattern, bytes: u32| {
-        rows.iter()
-            .find(|row| row.pattern == pattern && row.request_bytes == bytes)
-            .map_or(f64::NAN, |row| row.latency_us)
-    };
-    let here = |bytes: u32| {
-        let [in_switch, fanout, chain] = Pattern::ALL.map(|pattern| at(pattern, bytes));
-        format!("{in_switch:.1}, {fanout:.1} and {chain:.1} µs for {}", size::show(bytes.into()))
-    };
-    report.finding(
-        "one request takes MC-RDMA the least time at every length; a chain is slow where requests are \
-         short, a fan-out where they are long, and a fan-out's sender sends twice as much.",
-        &format!("in the switch, by fan-out, along a chain: {}; {}.", here(128), here(1 << 20)),
-        "the same, by the model. For long requests a chain has nearly the switch's latency, since \
-         eight at once hide its second hop.",
     );
     let panel = |title: &str, axis: &'static str, y: fn(&SingleRow) -> f64| Panel {
         title: title.into(),
@@ -79,25 +61,23 @@ pub fn loss(args: &Args) -> Outcome<(Report, Chart)> {
     let duration_ms = args.part_of(default.duration_ms);
     let settings = LossSettings { config: args.config(), duration_ms, ..default };
     let rows = simulate_loss(&settings)?;
-    let columns =
-        ["loss", "pattern", "gbit_per_s", "latency_us", "latency_99_us", "lost", "repeated"];
     let what = format!(
         "packets lost on the link of the farther of two receivers, requests of {}, {} at once, {} ms",
         size::show(settings.request_bytes.into()),
         settings.depth,
         settings.duration_ms
     );
-    let mut report = args.report(&what, &columns);
+    let mut report = args.report(&what);
     for row in &rows {
         let loss = if row.loss > 0.0 { format!("1/{:.0}", 1.0 / row.loss) } else { "0".into() };
-        report.row(vec![
-            json!(loss),
-            json!(row.pattern.name()),
-            number(row.throughput_gbit_per_s),
-            number(row.latency_us),
-            number(row.latency_99_us),
-            json!(row.lost),
-            json!(row.repeated),
+        report.row([
+            ("loss", json!(loss)),
+            ("pattern", json!(row.pattern.name())),
+            ("gbit_per_s", number(row.throughput_gbit_per_s)),
+            ("latency_us", number(row.latency_us)),
+            ("latency_99_us", number(row.latency_99_us)),
+            ("lost", json!(row.lost)),
+            ("repeated", json!(row.repeated)),
         ]);
     }
     let kept = |pattern: Pattern| {
@@ -108,14 +88,10 @@ pub fn loss(args: &Args) -> Outcome<(Report, Chart)> {
         });
         format!("{} {:.1} %", pattern.name(), kept * 100.0)
     };
-    report.finding(
-        "all ways lose little; MC-RDMA loses slightly more at 1/4096 and 1/1024, since a NAK falls \
-         back to what the slowest member has.",
-        &format!("at 1/1024 of the throughput is left: {}.", Pattern::ALL.map(kept).join(", ")),
-        "a receiver that misses a packet has the sender go back to it, which costs a round trip at its \
-         rate: about 47 packets by this model. A fan-out's flows have half of the rate each, and \
-         half of the losses.",
-    );
+    report.note(format!(
+        "at 1/1024 of the throughput is left: {}.",
+        Pattern::ALL.map(kept).join(", ")
+    ));
     let loss_lines =
         |y: fn(&LossRow) -> f64| lines(&rows, |row| row.pattern, |row| (row.loss * 1e4, y(row)));
     let panels = vec![
@@ -140,32 +116,21 @@ pub fn training(args: &Args) -> Outcome<(Report, Chart)> {
     let iterations = args.part_of(default.iterations);
     let settings = TrainingSettings { config: args.config(), iterations, ..default };
     let rows = simulate_training(&settings)?;
-    let columns = ["message_mb", "pattern", "iteration_ms", "gather_ms", "distribute_ms"];
     let what = format!(
         "five parameter servers in a pod of a fat tree (k = 6), six workers each in other pods, {} \
          iterations",
         settings.iterations
     );
-    let mut report = args.report(&what, &columns);
+    let mut report = args.report(&what);
     for row in &rows {
-        report.row(vec![
-            json!(row.message_bytes / 1_000_000),
-            json!(row.pattern.name()),
-            number(row.iteration_ms),
-            number(row.gather_ms),
-            number(row.iteration_ms - row.gather_ms),
+        report.row([
+            ("message_mb", json!(row.message_bytes / 1_000_000)),
+            ("pattern", json!(row.pattern.name())),
+            ("iteration_ms", number(row.iteration_ms)),
+            ("gather_ms", number(row.gather_ms)),
+            ("distribute_ms", number(row.iteration_ms - row.gather_ms)),
         ]);
     }
-    let last = |pattern: Pattern| rows.iter().rev().find(|row| row.pattern == pattern);
-    let words = |row: &TrainingRow| format!("{} {:.1} ms", row.pattern.name(), row.iteration_ms);
-    let found: Vec<String> = Pattern::ALL.into_iter().filter_map(last).map(words).collect();
-    report.finding(
-        "with 8 MB an iteration takes MC-RDMA 6.1 ms, the others 11.3 and 10.8 ms.",
-        &format!("with the longest messages: {}.", found.join(", ")),
-        "gathering is the same for all: six messages through the server's link, for which 4.2 ms is the \
-         least, and DCQCN makes it more. Distributing takes the time of one message and a half \
-         instead of more than eight.",
-    );
     let panels = vec![Panel {
         title: "Iteration".into(),
         y: Axis::linear("ms"),

@@ -5,10 +5,10 @@ use std::sync::mpsc::{self, Receiver};
 use rdmc::{Group, GroupSettings, Offload, Region, Window};
 
 use super::{
-    lines::{next_line, say},
+    lines::{next_line, reply},
     orders::{Answer, Done, Job},
     recorder::{Recorder, await_completion},
-    state::{Member, TRANSFER_PATIENCE},
+    state::{Member, TRANSFER_TIMEOUT},
 };
 use crate::{
     clock::{ClockId, now_ns},
@@ -17,30 +17,32 @@ use crate::{
     timeline,
 };
 
-/// The message that opens the connections' windows before anything is timed.
+/// Opens the connections' windows before the time starts.
 const WARM_UP_BYTES: u64 = 8 << 20;
 
 /// Joins, sends or receives, and closes.
 pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) -> Outcome<Done> {
     let pool = member.memory_for(job.messages as usize, job.message_bytes);
     let context = &member.context;
-    let (sender, told) = mpsc::channel();
+    let (sender, events) = mpsc::channel();
     let fault = member.fault.take();
     let report_blocks = fault.is_some();
     let (memory, block_bytes) = (pool.clone(), job.block_bytes);
-    let recorder = Recorder { memory, told: sender, fault, block_bytes, blocks: 0 };
+    let recorder = Recorder { memory, events: sender, fault, block_bytes, blocks: 0 };
     let schedule = match &member.args.equipment.racks[..] {
         [] => job.schedule(member.args.members)?,
         racks => job.schedule_in(racks)?,
     };
-    let mut settings = GroupSettings::new(job.number, member.args.rank, schedule);
+    let mut settings = GroupSettings::new(job.number, member.addresses.clone(), member.args.rank)
+        .schedule(schedule);
     settings.block_bytes = job.block_bytes;
     settings.window = Window { receives: job.window, sends: job.window };
     settings.messages_in_flight = job.messages_in_flight;
     settings.report_blocks = report_blocks;
     settings.small = settings.small.filter(|_| job.small);
+    settings.send_queue_max = u32::MAX;
     settings.offload = member.args.equipment.offload;
-    let group = context.create_group(settings, &member.addresses, recorder)?;
+    let group = context.create_group_with(settings, recorder)?;
     check_offload(&group)?;
 
     let is_root = member.args.rank == 0;
@@ -51,26 +53,26 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
             fill(&mut object.write(0..object.len())?, seed(job.number, message));
             objects.push(object);
         }
-        group.send(Region::zeroed(job.message_bytes.min(WARM_UP_BYTES) as usize))?;
+        group.try_send(Region::zeroed(job.message_bytes.min(WARM_UP_BYTES) as usize))?;
     }
-    let warm = await_completion(&told, 1)?.completed;
+    let warm = await_completion(&events, 1)?.completed;
     if !is_root {
         warm.into_iter().for_each(|(_, region)| pool.put(region));
     }
     timeline::take();
-    say(&Answer::Ready)?;
+    reply(&Answer::Ready)?;
     if is_root {
         next_line(orders)?;
     }
     let cpu_before = now_ns(ClockId::ProcessCPUTime);
     let started_ns = now_ns(ClockId::Monotonic);
     for object in objects {
-        group.send(object)?;
+        group.try_send(object)?;
     }
-    let all = await_completion(&told, job.messages)?;
+    let all = await_completion(&events, job.messages)?;
     let cpu_ns = now_ns(ClockId::ProcessCPUTime) - cpu_before;
-    // Only when all have it is checking it in nobody's way.
-    group.close(TRANSFER_PATIENCE)?;
+    // Checking takes processor time, which would delay members that still receive.
+    group.close(TRANSFER_TIMEOUT)?;
     for (message, region) in all.completed {
         if !is_root {
             check(&region.read(0..region.len())?, seed(job.number, message))?;
@@ -85,7 +87,7 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
     })
 }
 
-/// A figure of offload must not be one of something else.
+/// Without offload a run that asks for it measures something else, and fails.
 pub fn check_offload(group: &Group) -> Outcome<()> {
     match group.offload() {
         Offload::Unavailable(reason) => Err(format!("no offload: {reason}").into()),

@@ -12,14 +12,14 @@ use trace::Writer;
 use super::orders::Answer;
 use crate::outcome::Outcome;
 
-pub fn say(answer: &Answer) -> Outcome<()> {
+pub fn reply(answer: &Answer) -> Outcome<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     io::stdout().write_all(&line)?;
     Ok(())
 }
 
-/// Lines of standard input, at whose end this process ends, with its part of a trace.
+/// Lines of standard input. At its end this process finishes its part of a trace, and exits.
 pub fn listen(trace: Option<Writer>) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What the program that started a member tells it, and what it answers: lines in JSON.
+//! What members receive from the program that started them, and what they answer: lines in JSON.
 
 use rdmc::{Algorithm, CompletionMode, Fabric, Protection, Schedule, Window};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub struct Equipment {
     /// Let the network relay; an error where the fabric cannot
     #[arg(long)]
     pub offload: bool,
-    /// Members record what happens when, and answer it with their times
+    /// Members record what happens when, and answer with it
     #[arg(long, hide = true)]
     pub timeline: bool,
     /// The rack of each member, by rank; two racks of equal size unless given
@@ -45,7 +45,7 @@ impl Equipment {
     }
 }
 
-/// What a member is told to do.
+/// To a member.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Order {
     /// Join a group, and warm up; the root then waits for [`Order::Go`].
@@ -96,11 +96,11 @@ pub struct Job {
     pub messages_in_flight: u32,
     pub messages: u64,
     pub message_bytes: u64,
-    /// Whether small messages are written to everybody at once, not relayed.
+    /// Whether small messages are written to all receivers at once, not relayed.
     pub small: bool,
 }
 
-/// What a member says.
+/// From a member.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// Joined and warm.
@@ -119,7 +119,7 @@ pub enum Answer {
         object: usize,
         at_ns: u64,
     },
-    /// All groups are closed; so much processor time this took, in ns.
+    /// All groups are closed; the processor time that this took, in ns.
     Stored(u64),
     Failed(String),
     /// What [`Order::Fail`] asked for happens now.
@@ -154,7 +154,18 @@ impl Job {
         }
     }
 
-    /// The same in a group of so many members, with this window or that which they would have.
+    /// Messages queued at once, two of them in flight, with the usual window.
+    pub fn several(
+        algorithm: Algorithm,
+        block_bytes: u64,
+        messages: u64,
+        message_bytes: u64,
+    ) -> Self {
+        let messages_in_flight = 2;
+        Self { messages_in_flight, messages, ..Self::one(algorithm, block_bytes, message_bytes) }
+    }
+
+    /// The same in a group of this size, with this window or the usual one.
     pub fn in_group(self, members: u32, window: Option<u32>) -> Self {
         let usual = || Window::for_group(self.block_bytes, members).receives;
         Self { window: window.unwrap_or_else(usual), ..self }
@@ -174,6 +185,11 @@ impl Job {
 
     /// How many blocks a message has.
     pub fn blocks(&self) -> u32 {
-        u32::try_from(self.message_bytes.div_ceil(self.block_bytes)).unwrap_or(u32::MAX)
+        blocks(self.message_bytes, self.block_bytes)
     }
+}
+
+/// How many blocks a message has.
+pub fn blocks(message_bytes: u64, block_bytes: u64) -> u32 {
+    u32::try_from(message_bytes.div_ceil(block_bytes)).unwrap_or(u32::MAX)
 }

@@ -1,25 +1,24 @@
-//! The callbacks of one group, and what they tell the main thread.
+//! The callbacks of one group, which send events to the main thread.
 
 use std::{
     process::Command,
     sync::mpsc::{Receiver, Sender},
 };
 
-use rdmc::{Application, Failure, Memory, Region, RegionPool};
+use rdmc::{Application, Failure, Incoming, Region, RegionPool};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::{
-    lines::say,
+    lines::reply,
     orders::{Answer, Fault, PlannedFault},
-    state::TRANSFER_PATIENCE,
+    state::TRANSFER_TIMEOUT,
 };
 use crate::{
     clock::{ClockId, now_ns},
     outcome::Outcome,
 };
 
-/// What the callbacks tell the main thread.
-pub enum Told {
+pub enum Event {
     Received(u64),
     Complete(u64, Region),
     Failed(String),
@@ -27,15 +26,15 @@ pub enum Told {
 
 pub struct Recorder {
     pub memory: RegionPool,
-    pub told: Sender<Told>,
+    pub events: Sender<Event>,
     pub fault: Option<PlannedFault>,
     pub block_bytes: u64,
     pub blocks: u64,
 }
 
 impl Application for Recorder {
-    fn incoming(&mut self, _message: u64, _bytes: u64) -> Memory {
-        self.memory.take().map_or(Memory::Refuse("no memory is left".into()), Memory::Region)
+    fn incoming(&mut self, _message: u64, _bytes: u64) -> Incoming {
+        self.memory.take().map_or(Incoming::Refuse("no memory is left".into()), Incoming::Into)
     }
 
     fn block(&mut self, message: u64, _offset: u64, bytes: u64) {
@@ -45,25 +44,25 @@ impl Application for Recorder {
         if let Some(planned) = self.fault.take_if(|fault| fault.after_blocks <= self.blocks)
             && let Err(error) = fail(&planned.fault)
         {
-            let _ = self.told.send(Told::Failed(format!("fault injection failed: {error}")));
+            let _ = self.events.send(Event::Failed(format!("fault injection failed: {error}")));
         }
     }
 
     fn received(&mut self, _message: u64) {
-        let _ = self.told.send(Told::Received(now_ns(ClockId::Monotonic)));
+        let _ = self.events.send(Event::Received(now_ns(ClockId::Monotonic)));
     }
 
     fn complete(&mut self, message: u64, region: Region) {
-        let _ = self.told.send(Told::Complete(message, region));
+        let _ = self.events.send(Event::Complete(message, region));
     }
 
     fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
-        let _ = self.told.send(Told::Failed(failure.to_string()));
+        let _ = self.events.send(Event::Failed(failure.to_string()));
     }
 }
 
 fn fail(fault: &Fault) -> Outcome<()> {
-    say(&Answer::Failing)?;
+    reply(&Answer::Failing)?;
     match fault {
         Fault::Kill => kill_process(getpid(), Signal::KILL)?,
         Fault::Stop => kill_process(getpid(), Signal::STOP)?,
@@ -84,13 +83,13 @@ pub struct Messages {
 }
 
 /// Waits until this many more messages are complete here.
-pub fn await_completion(told: &Receiver<Told>, messages: u64) -> Outcome<Messages> {
+pub fn await_completion(events: &Receiver<Event>, messages: u64) -> Outcome<Messages> {
     let mut all = Messages::default();
     while (all.completed.len() as u64) < messages {
-        match told.recv_timeout(TRANSFER_PATIENCE) {
-            Ok(Told::Received(at_ns)) => all.received_ns = Some(at_ns),
-            Ok(Told::Complete(message, region)) => all.completed.push((message, region)),
-            Ok(Told::Failed(failure)) => return Err(failure.into()),
+        match events.recv_timeout(TRANSFER_TIMEOUT) {
+            Ok(Event::Received(at_ns)) => all.received_ns = Some(at_ns),
+            Ok(Event::Complete(message, region)) => all.completed.push((message, region)),
+            Ok(Event::Failed(failure)) => return Err(failure.into()),
             Err(_) => return Err("nothing came for ten minutes".into()),
         }
     }

@@ -1,4 +1,4 @@
-//! One member of a session: where everybody is, and what it keeps between jobs.
+//! One member of a session: the addresses of all members, and what it keeps between jobs.
 
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
@@ -18,10 +18,9 @@ use super::{
 };
 use crate::outcome::Outcome;
 
-/// How long anything may take that is not a transfer.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a transfer may take.
-pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(600);
+/// For anything but a transfer.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+pub const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -42,14 +41,14 @@ pub struct Args {
     pub trace_part: Option<String>,
 }
 
-/// Learns where everybody is.
+/// Exchanges addresses with all members.
 pub fn meet(
     args: &Args,
     secret: &Secret,
     own: SocketAddr,
     orders: &Receiver<String>,
 ) -> Outcome<Vec<SocketAddr>> {
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(TIMEOUT);
     if args.rank == 0 {
         let listener = TcpListener::bind((args.listen, 0))?;
         println!("{}", listener.local_addr()?);

@@ -1,5 +1,5 @@
-//! Many groups with the same root, and objects that it sends in one or another of them when it is
-//! told to, as a replicated store does.
+//! Many groups with the same root, and objects that it sends on request in one or another of them,
+//! as a replicated store does.
 
 use std::{
     collections::HashMap,
@@ -11,14 +11,13 @@ use std::{
 };
 
 use rdmc::{
-    Algorithm, Application, Failure, Group, GroupSettings, Memory, Region, RegionPool, Schedule,
-    Window,
+    Algorithm, Application, Failure, Group, GroupSettings, Incoming, Region, RegionPool, Window,
 };
 
 use super::{
-    lines::{next_line, say},
+    lines::{next_line, reply},
     orders::{Answer, Order},
-    state::{Member, PATIENCE, TRANSFER_PATIENCE},
+    state::{Member, TIMEOUT, TRANSFER_TIMEOUT},
     workload::{Object, Workload},
 };
 use crate::{
@@ -28,34 +27,27 @@ use crate::{
     outcome::Outcome,
 };
 
-/// The message that opens the connections of each group that is used before anything is timed.
+/// Opens the connections of each group that is used, before the time starts.
 const WARM_UP_BYTES: usize = 1 << 20;
-/// What objects hold begins here.
+/// Of the contents of all objects.
 const SEED: u64 = 0xD6E8_FEB8_6659_FD93;
 /// Objects begin one word apart in the source's memory, so that no two have the same contents.
 const WORD: usize = 8;
 
-/// What callbacks tell the main thread; objects are indices into [`Workload::objects`].
+/// From callbacks to the main thread; objects are indices into [`Workload::objects`].
 enum Event {
     Warm,
-    Arrived {
-        object: usize,
-        at_ns: u64,
-    },
-    /// With its memory, where that is to be used again.
-    Complete {
-        object: usize,
-        region: Region,
-    },
+    Arrived { object: usize, at_ns: u64 },
+    Complete { object: usize, region: Region },
     Failed(String),
 }
 
 /// The callbacks of one group.
 struct Recorder {
-    /// Of this group, by number of the message; the one that warms up is before them.
+    /// Of this group, by number of the message; message 0 warms up.
     objects: Vec<usize>,
     pool: RegionPool,
-    told: Sender<Event>,
+    events: Sender<Event>,
 }
 
 impl Recorder {
@@ -63,39 +55,39 @@ impl Recorder {
         self.objects.get(usize::try_from(message).ok()?.checked_sub(1)?).copied()
     }
 
-    fn tell(&self, event: Event) {
-        let _ = self.told.send(event);
+    fn send_event(&self, event: Event) {
+        let _ = self.events.send(event);
     }
 }
 
 impl Application for Recorder {
-    fn incoming(&mut self, message: u64, bytes: u64) -> Memory {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
         if message == 0 {
-            return Memory::Region(Region::zeroed(bytes as usize));
+            return Incoming::Into(Region::zeroed(bytes as usize));
         }
-        self.pool.take().map_or(Memory::Refuse("no memory is left".into()), Memory::Region)
+        self.pool.take().map_or(Incoming::Refuse("no memory is left".into()), Incoming::Into)
     }
 
     fn received(&mut self, message: u64) {
         let at_ns = now_ns(ClockId::Monotonic);
         if let Some(object) = self.object(message) {
-            self.tell(Event::Arrived { object, at_ns });
+            self.send_event(Event::Arrived { object, at_ns });
         }
     }
 
     fn complete(&mut self, message: u64, region: Region) {
         match self.object(message) {
-            Some(object) => self.tell(Event::Complete { object, region }),
-            None => self.tell(Event::Warm),
+            Some(object) => self.send_event(Event::Complete { object, region }),
+            None => self.send_event(Event::Warm),
         }
     }
 
     fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
-        self.tell(Event::Failed(failure.to_string()));
+        self.send_event(Event::Failed(failure.to_string()));
     }
 }
 
-/// A part of the memory that all objects are sent from.
+/// A part of the memory from which all objects are sent.
 struct Piece {
     all: Arc<Vec<u8>>,
     range: Range<usize>,
@@ -112,11 +104,10 @@ struct Part<'a> {
     workload: &'a Workload,
     groups: HashMap<usize, Group>,
     pool: RegionPool,
-    told: Receiver<Event>,
+    events: Receiver<Event>,
 }
 
-/// Answers how much processor time this member took, in ns, from warm-up to the last object;
-/// what looking at their contents took is not in it.
+/// Answers the processor time of this member, in ns, from warm-up to the last object, without checking contents.
 pub fn take_part(
     member: &mut Member<'_>,
     workload: &Workload,
@@ -138,7 +129,7 @@ pub fn take_part(
         fill(&mut bytes, SEED);
         Arc::new(bytes)
     });
-    say(&Answer::Ready)?;
+    reply(&Answer::Ready)?;
     let cpu_before = now_ns(ClockId::ProcessCPUTime);
     let checking_ns = match &all {
         Some(all) => part.send(all, orders)?,
@@ -146,11 +137,11 @@ pub fn take_part(
     };
     let cpu_ns = now_ns(ClockId::ProcessCPUTime) - cpu_before - checking_ns;
     let Order::Close = serde_json::from_str(&next_line(orders)?)? else {
-        return Err("told something else than to close".into());
+        return Err("expected an order to close".into());
     };
-    // In the same order at all members, so that nobody waits for somebody who waits for it.
+    // In the same order at all members: closing waits for all members of a group.
     for index in 0..workload.groups.len() {
-        part.groups.get(&index).map_or(Ok(()), |group| group.close(PATIENCE))?;
+        part.groups.get(&index).map_or(Ok(()), |group| group.close(TIMEOUT))?;
     }
     Ok(cpu_ns)
 }
@@ -161,28 +152,28 @@ fn join_groups<'a>(
     pool: RegionPool,
 ) -> Outcome<Part<'a>> {
     let algorithm: Algorithm = workload.algorithm.parse()?;
-    let schedule = Schedule::new(algorithm, 1 + Workload::TARGETS as u32, 0)?;
-    let (sender, told) = mpsc::channel();
+    let (sender, events) = mpsc::channel();
     let mut groups = HashMap::new();
     for (index, members) in workload.groups.iter().enumerate() {
         let own = |&one: &u32| one == member.args.rank;
         let Some(rank) = members.iter().position(own) else { continue };
         let number = workload.number + index as u64;
-        let mut settings = GroupSettings::new(number, rank as u32, schedule.clone());
+        let addresses: Option<Vec<_>> =
+            members.iter().map(|&one| member.addresses.get(one as usize).copied()).collect();
+        let addresses = addresses.ok_or("a group has members that do not exist")?;
+        let mut settings = GroupSettings::new(number, addresses, rank as u32).algorithm(algorithm);
         settings.block_bytes = workload.block_bytes;
         settings.window = Window { receives: workload.window, sends: workload.window };
         settings.small = None;
-        let addresses: Option<Vec<_>> =
-            members.iter().map(|&one| member.addresses.get(one as usize).copied()).collect();
+        settings.send_queue_max = u32::MAX;
         let recorder = Recorder {
             objects: workload.objects_of(index).collect(),
             pool: pool.clone(),
-            told: sender.clone(),
+            events: sender.clone(),
         };
-        let addresses = addresses.ok_or("a group has members that do not exist")?;
-        groups.insert(index, member.context.create_group(settings, &addresses, recorder)?);
+        groups.insert(index, member.context.create_group_with(settings, recorder)?);
     }
-    Ok(Part { workload, groups, pool, told })
+    Ok(Part { workload, groups, pool, events })
 }
 
 impl Part<'_> {
@@ -192,7 +183,7 @@ impl Part<'_> {
         let used: Vec<usize> = self.groups.keys().filter(is_used).copied().collect();
         for index in &used {
             if is_root {
-                self.groups[index].send(Region::zeroed(WARM_UP_BYTES))?;
+                self.groups[index].try_send(Region::zeroed(WARM_UP_BYTES))?;
             }
         }
         for _ in &used {
@@ -204,21 +195,21 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// Sends objects as it is told to. Answers the time that went to checking them: none.
+    /// Sends objects on request. Answers the processor time of checking them: none.
     fn send(&self, all: &Arc<Vec<u8>>, orders: &Receiver<String>) -> Outcome<u64> {
         for _ in 0..self.workload.objects.len() {
             let Order::Send(object) = serde_json::from_str(&next_line(orders)?)? else {
-                return Err("told something else than to send".into());
+                return Err("expected an order to send".into());
             };
             let Object { group, bytes } =
-                *self.workload.objects.get(object).ok_or("told to send an object that is not")?;
+                *self.workload.objects.get(object).ok_or("there is no such object")?;
             let start = object * WORD;
             let range = start..start + bytes as usize;
             let region = Region::from_shared(Piece { all: Arc::clone(all), range });
-            let group = self.groups.get(&group).ok_or("told to send in a group that is not")?;
+            let group = self.groups.get(&group).ok_or("there is no such group")?;
             let at_ns = now_ns(ClockId::Monotonic);
-            group.send(region)?;
-            say(&Answer::Sent { object, at_ns })?;
+            group.try_send(region)?;
+            reply(&Answer::Sent { object, at_ns })?;
         }
         for _ in 0..self.workload.objects.len() {
             self.next()?;
@@ -226,8 +217,8 @@ impl Part<'_> {
         Ok(0)
     }
 
-    /// Receives so many objects, and checks each before it says that it has arrived, so that this
-    /// is in nobody's way. Answers the processor time that went to checking, in ns.
+    /// Receives this many objects, and checks each before it reports it, so that the next is not
+    /// yet sent. Answers the processor time of checking, in ns.
     fn receive(&self, objects: usize) -> Outcome<u64> {
         let mut checking_ns = 0;
         let mut arrived = HashMap::new();
@@ -242,7 +233,7 @@ impl Part<'_> {
                     checking_ns += now_ns(ClockId::ThreadCPUTime) - before;
                     self.pool.put(region);
                     let at_ns = arrived.remove(&object).ok_or("complete before it arrived")?;
-                    say(&Answer::Arrived { object, at_ns })?;
+                    reply(&Answer::Arrived { object, at_ns })?;
                     left -= 1;
                 }
                 Event::Warm => return Err("an object came before it was sent".into()),
@@ -253,7 +244,7 @@ impl Part<'_> {
     }
 
     fn next(&self) -> Outcome<Event> {
-        match self.told.recv_timeout(TRANSFER_PATIENCE) {
+        match self.events.recv_timeout(TRANSFER_TIMEOUT) {
             Ok(Event::Failed(failure)) => Err(failure.into()),
             Ok(event) => Ok(event),
             Err(_) => Err("nothing came for ten minutes".into()),

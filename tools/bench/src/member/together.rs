@@ -9,10 +9,10 @@ use std::{
 use rdmc::{Group, GroupSettings, Region, RegionPool, Schedule, Window};
 
 use super::{
-    lines::{next_line, say},
+    lines::{next_line, reply},
     orders::{Answer, Order},
-    recorder::{Recorder, Told, await_completion},
-    state::{Member, PATIENCE},
+    recorder::{Event, Recorder, await_completion},
+    state::{Member, TIMEOUT},
     workload::Together,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     outcome::Outcome,
 };
 
-/// The message that opens each group's connections before anything is timed.
+/// Opens each group's connections before the time starts.
 const WARM_UP_BYTES: u64 = 1 << 20;
 
 /// One group at this member.
@@ -29,7 +29,7 @@ struct Part {
     number: u64,
     is_root: bool,
     group: Group,
-    told: Receiver<Told>,
+    events: Receiver<Event>,
     object: Option<Region>,
 }
 
@@ -44,10 +44,10 @@ pub fn take_part(
     let mut parts = join_all(member, together, &pool)?;
     for part in parts.iter().filter(|part| part.is_root) {
         let bytes = together.message_bytes.min(WARM_UP_BYTES);
-        part.group.send(Region::zeroed(bytes as usize))?;
+        part.group.try_send(Region::zeroed(bytes as usize))?;
     }
     for part in &mut parts {
-        let warm = await_completion(&part.told, 1)?.completed;
+        let warm = await_completion(&part.events, 1)?.completed;
         if part.is_root {
             let object = pool.take().ok_or("no memory is left")?;
             fill(&mut object.write(0..object.len())?, seed(part.number, 1));
@@ -56,19 +56,19 @@ pub fn take_part(
             warm.into_iter().for_each(|(_, region)| pool.put(region));
         }
     }
-    say(&Answer::Ready)?;
+    reply(&Answer::Ready)?;
     let Order::GoAt(at_ns) = serde_json::from_str(&next_line(orders)?)? else {
-        return Err("told something else than to go".into());
+        return Err("expected an order to go".into());
     };
     thread::sleep(Duration::from_nanos(at_ns.saturating_sub(now_ns(ClockId::Monotonic))));
     for part in &mut parts {
-        part.object.take().map(|object| part.group.send(object)).transpose()?;
+        part.object.take().map(|object| part.group.try_send(object)).transpose()?;
     }
-    let arrived = parts.iter().map(|part| await_completion(&part.told, 1));
+    let arrived = parts.iter().map(|part| await_completion(&part.events, 1));
     let arrived = arrived.collect::<Outcome<Vec<_>>>()?;
-    // In the same order at all members, so that nobody waits for somebody who waits for it.
+    // In the same order at all members: closing waits for all members of a group.
     for part in &parts {
-        part.group.close(PATIENCE)?;
+        part.group.close(TIMEOUT)?;
     }
     let mut times_ns = Vec::new();
     for (part, messages) in parts.iter().zip(arrived) {
@@ -87,16 +87,18 @@ fn join_all(member: &Member<'_>, together: &Together, pool: &RegionPool) -> Outc
     let rank = member.args.rank;
     let schedules = together.schedules(member.args.members)?;
     let join = |(number, schedule): (u64, Schedule)| {
-        let (sender, told) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         let memory = pool.clone();
-        let recorder = Recorder { memory, told: sender, fault: None, block_bytes: 1, blocks: 0 };
+        let recorder = Recorder { memory, events: sender, fault: None, block_bytes: 1, blocks: 0 };
         let is_root = schedule.root() == rank;
-        let mut settings = GroupSettings::new(number, rank, schedule);
+        let mut settings =
+            GroupSettings::new(number, member.addresses.clone(), rank).schedule(schedule);
         settings.block_bytes = together.block_bytes;
         settings.window = Window { receives: together.window, sends: together.window };
         settings.small = None;
-        let group = member.context.create_group(settings, &member.addresses, recorder)?;
-        Ok(Part { number, is_root, group, told, object: None })
+        settings.send_queue_max = u32::MAX;
+        let group = member.context.create_group_with(settings, recorder)?;
+        Ok(Part { number, is_root, group, events, object: None })
     };
     (together.number..).zip(schedules).map(join).collect()
 }

@@ -16,7 +16,7 @@ pub struct Workload {
     /// The members of each group; the first of each is the root of all.
     pub groups: Vec<[u32; 4]>,
     pub objects: Vec<Object>,
-    /// How many may be on their way at the same time.
+    /// How many may be in flight at the same time.
     pub in_flight: usize,
 }
 
@@ -62,10 +62,5 @@ impl Together {
         let algorithm: Algorithm = self.algorithm.parse()?;
         let schedule = |&root: &u32| Schedule::new(algorithm, members, root);
         Ok(self.roots.iter().map(schedule).collect::<Result<_, _>>()?)
-    }
-
-    /// How many blocks a message has.
-    pub fn blocks(&self) -> u32 {
-        u32::try_from(self.message_bytes.div_ceil(self.block_bytes)).unwrap_or(u32::MAX)
     }
 }

@@ -22,11 +22,11 @@ pub struct Args {
     /// Block size, over a fabric
     #[arg(long, value_name = "SIZE", value_parser = size::parse_block, default_value = "64KiB")]
     pub block: u64,
-    /// How blocks travel
+    /// Algorithms
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "chain,binomial-pipeline",
           value_parser = algorithms())]
     pub algorithms: Vec<Algorithm>,
-    /// How long the program stands still, in block times
+    /// How long the program pauses, in block times
     #[arg(
         long,
         value_name = "TIMES",
@@ -35,11 +35,11 @@ pub struct Args {
         conflicts_with = "fabric"
     )]
     pub delays: Vec<f64>,
-    /// How long the program stands still over a fabric, in milliseconds
+    /// How long the program pauses over a fabric, in milliseconds
     #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "16",
           value_parser = parse_delay_ms, requires = "fabric")]
     pub delays_ms: Vec<f64>,
-    /// How probable that is each time when it has something to do; 0.01, 0.1 and 0.5 in virtual
+    /// The probability of a pause each time when it has something to do; 0.01, 0.1 and 0.5 in virtual
     /// time, 0.1 and 0.5 over a fabric by default
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub probabilities: Option<Vec<f64>>,
@@ -52,7 +52,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// A default in virtual time, where time costs nothing, and one over a fabric.
+    /// A default in virtual time, and one over a fabric.
     pub fn either<T>(&self, simulated: T, real: T) -> T {
         if self.fabric.is_some() { real } else { simulated }
     }
@@ -77,6 +77,6 @@ impl Args {
 
 fn parse_delay_ms(text: &str) -> Result<f64, String> {
     let delay: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
-    let lawful = (0.0..=10_000.0).contains(&delay);
-    lawful.then_some(delay).ok_or_else(|| "use 0 to 10000 milliseconds".into())
+    let in_range = (0.0..=10_000.0).contains(&delay);
+    in_range.then_some(delay).ok_or_else(|| "use 0 to 10000 milliseconds".into())
 }

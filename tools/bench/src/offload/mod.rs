@@ -3,13 +3,11 @@
 mod args;
 mod real;
 mod simulated;
-mod team;
 
 use crate::outcome::Outcome;
 
 pub use args::Args;
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     if args.late >= args.members() {
         return Err(format!("there is no member {} of {}", args.late, args.members()).into());

@@ -1,4 +1,4 @@
-//! A group in virtual time, one of whose programs stands still at random.
+//! A group in virtual time, in which one program pauses at random.
 
 use rdmc::Algorithm;
 use serde_json::json;
@@ -10,7 +10,6 @@ use crate::{
     sim::{Late, RACK, Shape, World, schedule},
 };
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let what = format!(
         "{} members and {} blocks in virtual time, member {} is late; median of {}",
@@ -19,17 +18,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.late,
         args.repeats()
     );
-    let columns = [
-        "algorithm",
-        "delay_block_times",
-        "probability",
-        "steps",
-        "relayed_by_program",
-        "relayed_by_network",
-        "program_of_steps",
-        "network_of_steps",
-    ];
-    let mut report = Report::new("offload", what, &columns);
+    let mut report = Report::new("offload", what);
     for &algorithm in &args.algorithms {
         let steps = schedule(algorithm, args.members(), RACK)?.steps(args.blocks()) as f64;
         let undelayed = std::iter::once((0.0, 0.0));
@@ -40,21 +29,21 @@ pub fn run(args: &Args) -> Outcome<()> {
         for (delay, probability) in undelayed.chain(delayed) {
             let times = |offload| block_times(args, algorithm, offload, delay, probability);
             let (program, network) = (times(false)?, times(true)?);
-            report.row(vec![
-                json!(algorithm.name()),
-                number(delay),
-                number(probability),
-                json!(steps),
-                number(program),
-                number(network),
-                number(program / steps),
-                number(network / steps),
+            report.row([
+                ("algorithm", json!(algorithm.name())),
+                ("delay_block_times", number(delay)),
+                ("probability", number(probability)),
+                ("steps", json!(steps)),
+                ("relayed_by_program", number(program)),
+                ("relayed_by_network", number(network)),
+                ("program_of_steps", number(program / steps)),
+                ("network_of_steps", number(network / steps)),
             ]);
         }
     }
     report.note(
         "Relayed by ...: block times until the last of the other members has the message. The late \
-         member's program stands still for the delay with this probability each time when it has \
+         member's program pauses for the delay with this probability each time when it has \
          something to do; its network card does not.",
     );
     report.print(&args.output);

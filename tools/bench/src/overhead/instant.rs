@@ -1,5 +1,5 @@
-//! A network in which everything completes at once and no byte is copied: what is left is the cost
-//! of the code above it.
+//! A network in which everything completes at once and no byte is copied, so that the cost of the
+//! code above it remains.
 
 use std::{
     cell::RefCell,
@@ -75,7 +75,7 @@ impl Instantaneous {
 impl Transport for Instantaneous {
     type Link = LinkNumber;
 
-    /// Time stands still: nothing ever stalls.
+    /// Constant, so that nothing ever stalls.
     fn now(&self) -> Duration {
         Duration::ZERO
     }

@@ -1,4 +1,6 @@
-//! Who takes part, and turns of all by turns.
+//! The peers that are compared, and their turns.
+
+use std::time::Duration;
 
 use plan::size;
 use rdmc::{Algorithm, Fabric};
@@ -9,24 +11,23 @@ use super::{
     own,
     site::{Load, Site},
     transfer::Way,
-    turn::{self, Terms},
-    workshop::{Workshop, need},
+    turn::{self, TurnSettings},
+    workspace::{Workspace, need},
 };
 use crate::{
-    crew::{Crew, Measured},
     interrupt::Interrupt,
     member::{Equipment, Job},
+    member_processes::{Measured, MemberProcesses},
     outcome::Outcome,
     sweep::progress,
 };
-use std::time::Duration;
 
-/// What rdmc is told.
+/// Settings of rdmc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rdmc {
     pub algorithm: Algorithm,
     pub block_bytes: u64,
-    /// Receives and sends that each member posts ahead, where that was asked for.
+    /// Receives and sends that each member posts ahead; `None`: the library's choice.
     pub window: Option<u32>,
     /// Over libfabric's shared memory instead of TCP.
     pub shared_memory: bool,
@@ -49,17 +50,17 @@ impl Rdmc {
     }
 }
 
-/// Somebody with certain settings.
+/// A program with certain settings.
 #[derive(Clone, Debug)]
-pub enum Contestant {
+pub enum Peer {
     Rdmc(Rdmc),
     Mpi { mpi: Mpi, over_tcp: bool },
     Gloo,
     Own(Way),
 }
 
-impl Contestant {
-    /// What `--only` takes.
+impl Peer {
+    /// Its name for `--only`.
     pub fn key(&self) -> &'static str {
         match self {
             Self::Rdmc(_) => "rdmc",
@@ -73,7 +74,7 @@ impl Contestant {
         }
     }
 
-    /// What the table calls it.
+    /// Its name in the table.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Rdmc(_) => "rdmc",
@@ -102,28 +103,28 @@ impl Contestant {
     fn take_turn(
         &self,
         site: &Site,
-        workshop: &mut Workshop,
+        workspace: &mut Workspace,
         load: &Load,
         interrupt: &Interrupt,
     ) -> Outcome<Vec<Measured>> {
         let launches = match self {
             Self::Rdmc(settings) => return rdmc_turn(settings, site, load, interrupt),
-            Self::Mpi { mpi, over_tcp } => mpi.launches(site, workshop, load, *over_tcp)?,
-            Self::Gloo => gloo::launches(site, workshop, load)?,
+            Self::Mpi { mpi, over_tcp } => mpi.launches(site, workspace, load, *over_tcp)?,
+            Self::Gloo => gloo::launches(site, workspace, load)?,
             Self::Own(way) => {
                 if let Some((program, package)) = way.needs() {
                     need(program, package)?;
                 }
-                own::launches(*way, site, workshop, load)?
+                own::launches(*way, site, workspace, load)?
             }
         };
         let members = u32::try_from(site.hosts.len())?;
-        let terms = Terms { members, repeats: load.repeats, patience: patience(site, load) };
-        turn::take(&launches, terms, interrupt)
+        let settings =
+            TurnSettings { members, repeats: load.repeats, timeout: timeout(site, load) };
+        turn::take(&launches, settings, interrupt)
     }
 }
 
-/// Members of rdmc as the other benches start them.
 fn rdmc_turn(
     settings: &Rdmc,
     site: &Site,
@@ -134,20 +135,20 @@ fn rdmc_turn(
     let members = u32::try_from(site.hosts.len())?;
     let job = Job::one(algorithm, block_bytes, load.bytes).in_group(members, window);
     let equipment = Equipment { fabric: settings.fabric(), ..Equipment::default() };
-    let mut crew = Crew::start_with(&site.hosts, interrupt, &equipment)?;
-    (0..load.repeats).map(|_| crew.run(&job)).collect()
+    let mut processes = MemberProcesses::start_with(&site.hosts, interrupt, &equipment)?;
+    (0..load.repeats).map(|_| processes.run(&job)).collect()
 }
 
 /// Twice what the slowest way takes, copies one after another, and time to start; on one machine
-/// at least 100 MB/s in sum.
-fn patience(site: &Site, load: &Load) -> Duration {
+/// at least 100 MB/s in total.
+fn timeout(site: &Site, load: &Load) -> Duration {
     let bytes_per_second = site.link.map_or(100e6, |link| link.rate.bits_per_s() as f64 / 8.0);
     let all_bytes = load.bytes as f64 * f64::from(load.repeats) * site.hosts.len() as f64;
     Duration::from_secs_f64(60.0 + 2.0 * all_bytes / bytes_per_second)
 }
 
-/// Everybody, with the settings that suit this length; over shaped links, or on one machine.
-pub fn field(rdmc: &[Rdmc], site: &Site, load: &Load) -> Vec<Contestant> {
+/// All peers, with settings for this length; over shaped links, or on one machine.
+pub fn field(rdmc: &[Rdmc], site: &Site, load: &Load) -> Vec<Peer> {
     let is_large = load.bytes >= 64 << 20;
     let tuned_bytes = if is_large { 128 << 10 } else { 32 << 10 };
     let open = |settings| (Mpi::Open(settings), true);
@@ -166,55 +167,54 @@ pub fn field(rdmc: &[Rdmc], site: &Site, load: &Load) -> Vec<Contestant> {
             (Mpi::Mpich(Mpich::Default), false),
         ]);
     }
-    let mut all: Vec<Contestant> = rdmc.iter().copied().map(Contestant::Rdmc).collect();
-    all.extend(mpis.into_iter().map(|(mpi, over_tcp)| Contestant::Mpi { mpi, over_tcp }));
-    all.extend([Contestant::Gloo, Contestant::Own(Way::Copies), Contestant::Own(Way::Chain)]);
+    let mut all: Vec<Peer> = rdmc.iter().copied().map(Peer::Rdmc).collect();
+    all.extend(mpis.into_iter().map(|(mpi, over_tcp)| Peer::Mpi { mpi, over_tcp }));
+    all.extend([Peer::Gloo, Peer::Own(Way::Copies), Peer::Own(Way::Chain)]);
     if site.is_lab {
-        all.extend([Contestant::Own(Way::Udpcast), Contestant::Own(Way::Uftp)]);
+        all.extend([Peer::Own(Way::Udpcast), Peer::Own(Way::Uftp)]);
     }
     all
 }
 
-/// What one contestant has to show.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub struct PeerResult {
     pub measured: Vec<Measured>,
-    /// Why it takes no more turns.
+    /// The error of its last turn, after which it has no more.
     pub trouble: Option<String>,
 }
 
-/// Rounds in which everybody has one turn; every second round in the opposite order, so that
-/// whatever drifts meets all of them alike. Who fails is not tried again.
+/// Rounds in which each peer has one turn; every second round in the opposite order, so that drift affects all of them
+/// equally. A peer that fails is not tried again.
 ///
 /// Errors: an interrupt.
 pub fn rounds(
-    contestants: &[Contestant],
+    peers: &[Peer],
     site: &Site,
-    workshop: &mut Workshop,
+    workspace: &mut Workspace,
     load: &Load,
     rounds: u32,
     interrupt: &Interrupt,
-) -> Outcome<Vec<Standing>> {
-    let mut standings: Vec<Standing> = contestants.iter().map(|_| Standing::default()).collect();
-    let total = contestants.len() * rounds as usize;
+) -> Outcome<Vec<PeerResult>> {
+    let mut results: Vec<PeerResult> = peers.iter().map(|_| PeerResult::default()).collect();
+    let total = peers.len() * rounds as usize;
     let name = format!("{} members, {}", site.hosts.len(), size::show(load.bytes));
     for round in 0..rounds as usize {
-        for position in 0..contestants.len() {
-            let last = contestants.len() - 1;
+        for position in 0..peers.len() {
+            let last = peers.len() - 1;
             let index = if round % 2 == 0 { position } else { last - position };
-            progress(&name, round * contestants.len() + position + 1, total);
-            let standing = &mut standings[index];
-            if standing.trouble.is_some() {
+            progress(&name, round * peers.len() + position + 1, total);
+            let result = &mut results[index];
+            if result.trouble.is_some() {
                 continue;
             }
-            match contestants[index].take_turn(site, workshop, load, interrupt) {
-                Ok(measured) => standing.measured.extend(measured),
+            match peers[index].take_turn(site, workspace, load, interrupt) {
+                Ok(measured) => result.measured.extend(measured),
                 Err(error) => {
                     interrupt.check()?;
-                    standing.trouble = Some(error.to_string());
+                    result.trouble = Some(error.to_string());
                 }
             }
         }
     }
-    Ok(standings)
+    Ok(results)
 }

@@ -3,7 +3,7 @@
 use super::{
     site::{Load, Site},
     turn::Launch,
-    workshop::{Recipe, Workshop},
+    workspace::{Recipe, Workspace},
 };
 use crate::outcome::Outcome;
 
@@ -17,10 +17,10 @@ const RECIPE: Recipe = Recipe {
 };
 
 /// One process for each member; they meet in a directory. Errors: what to install.
-pub fn launches(site: &Site, workshop: &mut Workshop, load: &Load) -> Outcome<Vec<Launch>> {
-    let program = workshop.build(&RECIPE)?;
-    let meeting = workshop.meeting()?.display().to_string();
-    let launch = |(rank, host): (usize, &crate::crew::Host)| Launch {
+pub fn launches(site: &Site, workspace: &mut Workspace, load: &Load) -> Outcome<Vec<Launch>> {
+    let program = workspace.build(&RECIPE)?;
+    let meeting = workspace.meeting()?.display().to_string();
+    let launch = |(rank, host): (usize, &crate::member_processes::Host)| Launch {
         enter: host.enter.clone(),
         program: program.clone(),
         arguments: vec![

@@ -1,4 +1,4 @@
-//! Members find each other by files in a directory that all of them see.
+//! Members find each other's addresses in files of a shared directory.
 
 use std::{
     fs,
@@ -10,12 +10,12 @@ use std::{
 
 use crate::outcome::Outcome;
 
-/// How long anything may take that is not a transfer.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// For anything but a transfer.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Makes an address known under a name.
 pub fn publish(meeting: &Path, name: &str, address: SocketAddr) -> Outcome<()> {
-    // Renamed, so that nobody reads half of it.
+    // Renamed, so that no member reads a part of it.
     let (part, whole) = (meeting.join(format!("{name}.part")), meeting.join(name));
     fs::write(&part, address.to_string())?;
     Ok(fs::rename(part, whole)?)
@@ -27,12 +27,12 @@ pub fn connect_to(meeting: &Path, name: &str) -> Outcome<TcpStream> {
     loop {
         match fs::read_to_string(meeting.join(name)) {
             Ok(address) => {
-                let stream = TcpStream::connect_timeout(&address.parse()?, PATIENCE)?;
+                let stream = TcpStream::connect_timeout(&address.parse()?, TIMEOUT)?;
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }
-            Err(error) if start.elapsed() > PATIENCE => {
-                return Err(format!("{name} was not to be found: {error}").into());
+            Err(error) if start.elapsed() > TIMEOUT => {
+                return Err(format!("{name} was not published: {error}").into());
             }
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }

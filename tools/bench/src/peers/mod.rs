@@ -1,5 +1,5 @@
-//! Others beside rdmc, in the same lab and in the same run: MPI_Bcast, Gloo, plain sockets, IP
-//! multicast. docs/peers.md says how each is run, and why that is fair.
+//! Other broadcasts beside rdmc, in the same lab and in the same run: MPI_Bcast, Gloo, plain sockets, IP multicast
+//! (docs/peers.md).
 
 mod contest;
 mod gloo;
@@ -12,26 +12,26 @@ mod sockets;
 mod times;
 mod transfer;
 mod turn;
-mod workshop;
+mod workspace;
 
 use lab::{Lab, LabSettings, Link};
 use plan::{
-    choice::{Costs, Wish},
+    choice::{ChoiceRequest, Costs},
     size,
 };
 use rdmc::{Algorithm, Fabric};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::{
-    contest::{Contestant, Rdmc, Standing, field, rounds},
+    contest::{Peer, PeerResult, Rdmc, field, rounds},
     site::{Load, Site},
-    workshop::Workshop,
+    workspace::Workspace,
 };
 use crate::{
-    crew::{Host, Measured},
     interrupt::Interrupt,
+    member_processes::{Host, Measured},
     outcome::Outcome,
-    report::{Output, Report, median, number},
+    report::{Cell, Output, Report, median, number},
     shaped,
 };
 
@@ -68,7 +68,7 @@ pub struct Args {
     /// what the cost model takes for length, members and rate, and the other of pipeline and chain
     #[arg(long, value_name = "ALGORITHM:BLOCK[:WINDOW]", value_delimiter = ',', value_parser = rdmc_settings)]
     rdmc: Vec<Rdmc>,
-    /// How many turns each of them has; the median is reported
+    /// How many turns each peer has; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     #[command(flatten)]
@@ -98,8 +98,8 @@ fn rdmc_settings(text: &str) -> Result<Rdmc, String> {
 }
 
 impl Args {
-    /// As asked for; else what the cost model takes, and the other of pipeline and chain; and on one
-    /// machine what it takes over shared memory.
+    /// Those of `--rdmc`; else the cost model's choice, the other of pipeline and chain, and on one machine the model's
+    /// choice over shared memory.
     fn rdmc(&self, members: u32, message_bytes: u64, link: Option<Link>) -> Vec<Rdmc> {
         if !self.rdmc.is_empty() {
             return self.rdmc.clone();
@@ -109,8 +109,8 @@ impl Args {
                 Some(link) => shaped::costs(members, link),
                 None => Costs::of_one_machine(fabric, members),
             };
-            let wish = Wish { members, message_bytes, algorithm, block_bytes: None };
-            let choice = wish.choose(&costs);
+            let request = ChoiceRequest { members, message_bytes, algorithm, block_bytes: None };
+            let choice = request.choose(&costs);
             Rdmc {
                 algorithm: choice.algorithm,
                 block_bytes: choice.block_bytes,
@@ -130,22 +130,21 @@ impl Args {
         all
     }
 
-    fn is_wanted(&self, contestant: &Contestant) -> bool {
-        self.only.is_empty() || self.only.iter().any(|name| name == contestant.key())
+    fn is_wanted(&self, peer: &Peer) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == peer.key())
     }
 }
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
-    let mut workshop = Workshop::open()?;
+    let mut workspace = Workspace::open()?;
     let what = match (args.local, args.small_burst) {
         (true, _) => "one process per member on this machine",
         (_, true) => "one process per network namespace, links shaped at both ends, burst 18 kB",
         (_, false) => "one process per network namespace, links shaped at both ends, burst 2 ms",
     };
     let what = format!("{what}; median of {} turns", args.repeats);
-    let mut report = Report::new("peers", what, columns(args.local));
+    let mut report = Report::new("peers", what);
     for (index, &members) in args.members.iter().enumerate() {
         let (link, lab);
         let site = if args.local {
@@ -159,19 +158,18 @@ pub fn run(args: &Args) -> Outcome<()> {
         for &bytes in &args.bytes {
             // Short transfers come several to a turn, since starting takes longer than they do.
             let load = Load { bytes, repeats: if bytes >= 64 << 20 { 1 } else { 3 } };
-            let mut contestants = field(&args.rdmc(members, bytes, site.link), &site, &load);
-            contestants.retain(|contestant| args.is_wanted(contestant));
-            let standings =
-                rounds(&contestants, &site, &mut workshop, &load, args.repeats, &interrupt)?;
-            for (contestant, standing) in contestants.iter().zip(&standings) {
-                report.row(row(&site, bytes, contestant, standing));
+            let mut peers = field(&args.rdmc(members, bytes, site.link), &site, &load);
+            peers.retain(|peer| args.is_wanted(peer));
+            let results = rounds(&peers, &site, &mut workspace, &load, args.repeats, &interrupt)?;
+            for (peer, result) in peers.iter().zip(&results) {
+                report.row(row(&site, bytes, peer, result));
             }
         }
     }
     report.note(
         "time: from the root's start to the last receiver. of rate: length / time / rate, its median, \
          lowest and highest. skew: from the first receiver to the last. cpu: processor time of all \
-         members. docs/peers.md says how each is run.",
+         members. docs/peers.md has each command.",
     );
     if let Some(versions) = versions() {
         report.note(versions);
@@ -180,7 +178,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     Ok(())
 }
 
-/// Which versions of the peers are installed, by Debian's account.
+/// The versions of the peers' packages, from dpkg.
 fn versions() -> Option<String> {
     let packages = ["openmpi-bin", "mpich", "libgloo-dev", "udpcast", "uftp"];
     let mut query = std::process::Command::new("dpkg-query");
@@ -190,69 +188,37 @@ fn versions() -> Option<String> {
     Some(format!("Installed: {}.", list.trim_end_matches(", ")))
 }
 
-const COMMON: [&str; 4] = ["members", "length", "peer", "settings"];
-
-fn columns(is_local: bool) -> &'static [&'static str] {
-    if is_local {
-        &[
-            "members",
-            "length",
-            "peer",
-            "settings",
-            "time_s",
-            "fastest_s",
-            "slowest_s",
-            "skew_s",
-            "cpu_s_per_gib",
-            "trouble",
-        ]
-    } else {
-        &[
-            "members",
-            "length",
-            "peer",
-            "settings",
-            "time_s",
-            "of_rate",
-            "lowest",
-            "highest",
-            "skew_s",
-            "cpu_s_per_gib",
-            "trouble",
-        ]
-    }
-}
-
-fn row(site: &Site, bytes: u64, contestant: &Contestant, standing: &Standing) -> Vec<Value> {
+fn row(site: &Site, bytes: u64, peer: &Peer, result: &PeerResult) -> Vec<Cell> {
     let receivers = site.hosts.len() as f64 - 1.0;
     let delivered_gib = bytes as f64 * receivers / (1_u64 << 30) as f64;
-    let all = |what: fn(&Measured) -> f64| standing.measured.iter().map(what).collect::<Vec<_>>();
+    let all = |what: fn(&Measured) -> f64| result.measured.iter().map(what).collect::<Vec<_>>();
     let seconds = all(|measured| measured.seconds);
-    let fastest = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-    let slowest = seconds.iter().copied().fold(0.0, f64::max);
+    let fastest = seconds.iter().copied().reduce(f64::min).unwrap_or(f64::NAN);
+    let slowest = seconds.iter().copied().reduce(f64::max).unwrap_or(f64::NAN);
+    let middle = median(seconds);
     let mut row = vec![
-        json!(site.hosts.len()),
-        json!(size::show(bytes)),
-        json!(contestant.name()),
-        json!(contestant.settings()),
+        ("members", json!(site.hosts.len())),
+        ("length", json!(size::show(bytes))),
+        ("peer", json!(peer.name())),
+        ("settings", json!(peer.settings())),
+        ("time_s", number(middle)),
     ];
-    if standing.measured.is_empty() {
-        let figures = columns(!site.is_lab).len() - COMMON.len() - 1;
-        row.extend(vec![Value::Null; figures]);
-    } else {
-        let middle = median(seconds);
-        row.push(number(middle));
-        match site.link {
-            Some(Link { rate, .. }) => {
-                let of_rate =
-                    |seconds: f64| number(bytes as f64 * 8.0 / seconds / rate.bits_per_s() as f64);
-                row.extend([middle, slowest, fastest].map(of_rate));
-            }
-            None => row.extend([fastest, slowest].map(number)),
+    match site.link {
+        Some(Link { rate, .. }) => {
+            let of_rate =
+                |seconds: f64| number(bytes as f64 * 8.0 / seconds / rate.bits_per_s() as f64);
+            row.extend([
+                ("of_rate", of_rate(middle)),
+                ("lowest", of_rate(slowest)),
+                ("highest", of_rate(fastest)),
+            ]);
         }
-        row.push(number(median(all(|measured| measured.skew_seconds))));
-        row.push(number(median(all(|measured| measured.cpu_seconds)) / delivered_gib));
+        None => row.extend([("fastest_s", number(fastest)), ("slowest_s", number(slowest))]),
     }
-    row.push(standing.trouble.as_ref().map_or(Value::Null, |trouble| json!(trouble)));
+    row.extend([
+        ("skew_s", number(median(all(|measured| measured.skew_seconds)))),
+        ("cpu_s_per_gib", number(median(all(|measured| measured.cpu_seconds)) / delivered_gib)),
+        ("trouble", json!(result.trouble)),
+    ]);
     row
 }

@@ -5,23 +5,22 @@ use std::path::{Path, PathBuf};
 use super::{
     site::{Load, Site},
     turn::Launch,
-    workshop::{Recipe, Workshop, need},
+    workspace::{Recipe, Workspace, need},
 };
-use crate::{crew::Host, outcome::Outcome};
+use crate::{member_processes::Host, outcome::Outcome};
 
 const SOURCE: &str = include_str!("../../peers/mpi_bcast.c");
 
-/// Which MPI, and how it is told to broadcast.
+/// Which MPI, and its algorithm.
 #[derive(Clone, Debug)]
 pub enum Mpi {
     Open(OpenMpi),
     Mpich(Mpich),
 }
 
-/// What Open MPI is told.
 #[derive(Clone, Copy, Debug)]
 pub enum OpenMpi {
-    /// Nothing: it chooses by size of message and group.
+    /// Chosen by size of message and group.
     Default,
     /// One of its algorithms, with segments of this size.
     Forced { algorithm: Algorithm, segment_bytes: u64 },
@@ -36,7 +35,6 @@ pub enum Algorithm {
     ScatterAllgather = 8,
 }
 
-/// What MPICH is told.
 #[derive(Clone, Copy, Debug)]
 pub enum Mpich {
     Default,
@@ -69,7 +67,7 @@ impl Mpi {
     pub fn launches(
         &self,
         site: &Site,
-        workshop: &Workshop,
+        workspace: &Workspace,
         load: &Load,
         over_tcp: bool,
     ) -> Outcome<Vec<Launch>> {
@@ -78,17 +76,17 @@ impl Mpi {
             Self::Mpich(_) => (MPICH, "mpiexec.hydra"),
         };
         need(starter, recipe.packages)?;
-        let program = workshop.build(&recipe)?;
-        let agent = if site.is_lab { Some(agent(workshop, &site.hosts)?) } else { None };
+        let program = workspace.build(&recipe)?;
+        let agent = if site.is_lab { Some(agent(workspace, &site.hosts)?) } else { None };
         let mut line = vec![starter.to_owned()];
-        let mut environment = vec![("TMPDIR", workshop.path().display().to_string())];
+        let mut environment = vec![("TMPDIR", workspace.path().display().to_string())];
         match self {
             Self::Open(settings) => {
                 line.extend(open_mpi_options(
                     *settings,
                     site,
                     agent.as_deref(),
-                    workshop,
+                    workspace,
                     over_tcp,
                 )?);
             }
@@ -99,7 +97,7 @@ impl Mpi {
         }
         line.push(program.display().to_string());
         line.extend([load.bytes.to_string(), load.repeats.to_string()]);
-        // Namespaces of a network share their host's name, by which both MPIs tell hosts apart.
+        // Namespaces of a network share their host's name, by which both MPIs distinguish hosts.
         let (enter, name) = match site.hosts.first() {
             Some(root) if site.is_lab => (root.enter.clone(), "hostname host0; "),
             _ => (Vec::new(), ""),
@@ -131,14 +129,14 @@ fn open_mpi_options(
     settings: OpenMpi,
     site: &Site,
     agent: Option<&Path>,
-    workshop: &Workshop,
+    workspace: &Workspace,
     over_tcp: bool,
 ) -> Outcome<Vec<String>> {
     let mut options = words("--oversubscribe --bind-to none");
     if rustix::process::geteuid().is_root() {
         options.extend(words("--allow-run-as-root"));
     }
-    // Members share processors here: who waits lets others run.
+    // Members share processors: one that waits yields.
     options.extend(words("--mca mpi_yield_when_idle 1"));
     if over_tcp {
         let device = site.device;
@@ -147,7 +145,7 @@ fn open_mpi_options(
     if let Some(agent) = agent {
         let list: String =
             site.hosts.iter().map(|host| format!("{} slots=1\n", host.address)).collect();
-        let hosts = workshop.script("openmpi-hosts", &list)?;
+        let hosts = workspace.script("openmpi-hosts", &list)?;
         options.extend(words("--mca oob_tcp_if_include eth0 --mca plm_rsh_agent"));
         options.push(agent.display().to_string());
         options.extend(["--hostfile".to_owned(), hosts.display().to_string()]);
@@ -179,10 +177,10 @@ fn hydra_options(site: &Site, agent: Option<&Path>) -> Vec<String> {
 }
 
 fn mpich_environment(settings: Mpich, site: &Site, over_tcp: bool) -> Vec<(&'static str, String)> {
-    // As for Open MPI: who waits lets others run.
+    // As for Open MPI.
     let mut environment = vec![("MPIR_CVAR_POLLS_BEFORE_YIELD", "1".to_owned())];
     if over_tcp {
-        // Left alone it would see that all hosts are one machine, and use its memory.
+        // By default it detects that all hosts are one machine, and uses shared memory.
         environment.push(("UCX_TLS", "tcp".to_owned()));
         environment.push(("UCX_NET_DEVICES", site.device.to_owned()));
         environment.push(("MPIR_CVAR_NOLOCAL", "1".to_owned()));
@@ -200,7 +198,7 @@ fn mpich_environment(settings: Mpich, site: &Site, over_tcp: bool) -> Vec<(&'sta
 }
 
 /// A script that starts a command on a host of the lab, as ssh would.
-fn agent(workshop: &Workshop, hosts: &[Host]) -> Outcome<PathBuf> {
+fn agent(workspace: &Workspace, hosts: &[Host]) -> Outcome<PathBuf> {
     let mut text = String::from(
         "#!/bin/sh\n# AGENT [OPTIONS] ADDRESS COMMAND...\n\
          while [ \"${1#-}\" != \"$1\" ]; do shift; done\n\
@@ -214,7 +212,7 @@ fn agent(workshop: &Workshop, hosts: &[Host]) -> Outcome<PathBuf> {
         );
     }
     text += "*) echo \"no host has the address $address\" >&2; exit 1 ;;\nesac\n";
-    workshop.script("agent", &text)
+    workspace.script("agent", &text)
 }
 
 fn words(line: &str) -> Vec<String> {
@@ -226,19 +224,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_agent_enters_the_host_that_it_is_told() {
-        let workshop = Workshop::open().unwrap();
+    fn the_agent_enters_the_host_of_the_address() {
+        let workspace = Workspace::open().unwrap();
         // `env` stands for a network namespace.
         let host = |last: u8, enter: &[&str]| Host {
             enter: enter.iter().map(ToString::to_string).collect(),
             address: [10, 77, 0, last].into(),
         };
         let hosts = [host(1, &["env", "HERE=first"]), host(2, &["env", "HERE=second"])];
-        let agent = agent(&workshop, &hosts).unwrap();
+        let agent = agent(&workspace, &hosts).unwrap();
         let text = std::fs::read_to_string(&agent).unwrap();
         // Other names of hosts need root, which this test does not.
         let text = text.replace("unshare --uts ", "").replace("hostname host", "true ");
-        let agent = workshop.script("agent-without-names", &text).unwrap();
+        let agent = workspace.script("agent-without-names", &text).unwrap();
         let run = |arguments: &[&str]| {
             let output = std::process::Command::new(&agent).args(arguments).output().unwrap();
             (output.status.success(), String::from_utf8(output.stdout).unwrap())

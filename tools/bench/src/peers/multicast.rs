@@ -10,31 +10,30 @@ use std::{
     thread,
 };
 
-use rustix::param::clock_ticks_per_second;
-
 use super::transfer::{Args, Transfer};
 use crate::{
     clock::{ClockId, now_ns},
     outcome::Outcome,
+    procfs::cpu_ns,
 };
 
-/// The multicast address at which sender and receivers of udpcast find each other. Unless told,
-/// receivers call the network's broadcast address, which need not be set.
+/// The multicast address at which sender and receivers of udpcast find each other. By default
+/// receivers use the network's broadcast address, which may not be set.
 const MEETING_ADDRESS: &str = "239.77.0.1";
 /// What receivers buffer, in bytes: by default too little for processes that wait for a core.
 const RECEIVE_BUFFER: &str = "4194304";
-/// What udp-sender says when all receivers are there.
+/// Printed by udp-sender when all receivers are there.
 const UDPCAST_STARTS: &str = "Starting transfer";
-/// What uftp says when all receivers are there.
+/// Printed by uftp when all receivers are there.
 const UFTP_STARTS: &str = "Sending file";
-/// What uftpd says when it has a whole file.
+/// Printed by uftpd when it has a whole file.
 const UFTP_HAS_IT: &str = "RESULT;";
 
-/// A program under way, killed when dropped.
+/// A running program, killed when dropped.
 struct Program(Child);
 
 impl Program {
-    /// Starts one that ends when this process does.
+    /// Starts a program that is killed when this process ends.
     fn start(command: &mut Command) -> Outcome<Self> {
         let mut all = Command::new("setpriv");
         all.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
@@ -45,12 +44,7 @@ impl Program {
 
     /// User and system, also of one that has ended.
     fn cpu_ns(&self) -> Outcome<u64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
-        // After the name, which may contain anything: state and then numbers.
-        let (_, numbers) = stat.rsplit_once(')').ok_or("no processor time")?;
-        let ticks = |index| numbers.split_whitespace().nth(index)?.parse::<u64>().ok();
-        let (user, system) = ticks(11).zip(ticks(12)).ok_or("no processor time")?;
-        Ok((user + system) * 1_000_000_000 / clock_ticks_per_second())
+        cpu_ns(self.0.id()).ok_or_else(|| "no processor time".into())
     }
 }
 
@@ -61,9 +55,9 @@ impl Drop for Program {
     }
 }
 
-/// Returns when it says so, with what it may still say.
+/// Reads until a line has this part. Answers the rest of the output.
 fn await_line<R: Read>(output: Option<R>, part: &str) -> Outcome<BufReader<R>> {
-    let mut output = BufReader::new(output.ok_or("nothing to listen to")?);
+    let mut output = BufReader::new(output.ok_or("the program has no output")?);
     let (mut line, mut last) = (Vec::new(), String::new());
     while output.read_until(b'\n', &mut line)? > 0 {
         last = String::from_utf8_lossy(&line).trim().to_owned();
@@ -72,10 +66,10 @@ fn await_line<R: Read>(output: Option<R>, part: &str) -> Outcome<BufReader<R>> {
         }
         line.clear();
     }
-    Err(format!("ended before it said \"{part}\": {last}").into())
+    Err(format!("ended before it printed \"{part}\": {last}").into())
 }
 
-/// Reads on, so that whoever talks does not have to wait.
+/// Reads on, so that a full pipe does not stop the program.
 fn ignore(mut output: impl Read + Send + 'static) {
     thread::spawn(move || io::copy(&mut output, &mut io::sink()));
 }

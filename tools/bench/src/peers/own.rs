@@ -1,4 +1,4 @@
-//! One member of a peer that this program brings itself: what all of these do around a transfer.
+//! One member of a peer that is part of this program: what all of these do around a transfer.
 
 use std::{
     io::{Read, Write},
@@ -16,7 +16,7 @@ use super::{
     times::Times,
     transfer::{Args, Transfer, Way},
     turn::Launch,
-    workshop::Workshop,
+    workspace::Workspace,
 };
 use crate::{
     clock::{ClockId, now_ns},
@@ -24,19 +24,19 @@ use crate::{
     outcome::Outcome,
 };
 
-/// Opens connections and their windows before anything is timed.
+/// Opens connections and their windows before the time starts.
 const WARM_UP_BYTES: usize = 8 << 20;
 
 /// One process for each member; they meet in a directory.
 pub fn launches(
     way: Way,
     site: &Site,
-    workshop: &mut Workshop,
+    workspace: &mut Workspace,
     load: &Load,
 ) -> Outcome<Vec<Launch>> {
     let program = std::env::current_exe()?;
-    let meeting = workshop.meeting()?.display().to_string();
-    let memory = workshop.memory()?.display().to_string();
+    let meeting = workspace.meeting()?.display().to_string();
+    let memory = workspace.memory()?.display().to_string();
     let has_children = way.needs().is_some();
     let rate_kbit = site.link.map_or(0, |link| link.rate.bits_per_s() / 1_000);
     let way = way.to_possible_value().ok_or("no such way")?.get_name().to_owned();
@@ -70,9 +70,9 @@ pub fn launches(
 /// Takes part in all transfers, and prints the times.
 pub fn run(args: &Args) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // Touched, because fresh pages take longer than a transfer.
+    // Touched, since page faults would take longer than a transfer.
     let mut object = vec![1; args.bytes.max(WARM_UP_BYTES)];
-    let mut circle = Circle::meet(args)?;
+    let mut barrier = Barrier::meet(args)?;
     let mut way: Box<dyn Transfer> = match args.way {
         Way::Copies | Way::Chain => {
             let mut sockets = Sockets::connect(args)?;
@@ -88,47 +88,47 @@ pub fn run(args: &Args) -> Outcome<()> {
             fill(&mut object[..args.bytes], seed);
         }
         way.prepare(&object[..args.bytes])?;
-        circle.wait_for_all()?;
+        barrier.wait()?;
         let cpu_ns = way.cpu_ns()?;
         let started_ns = way.transfer(&mut object[..args.bytes])?;
         let ended_ns = now_ns(ClockId::Monotonic);
         let cpu_ns = way.cpu_ns()? - cpu_ns;
-        // Only when all have it is checking it in nobody's way.
-        circle.wait_for_all()?;
+        // Checking takes processor time, which would delay members that still receive.
+        barrier.wait()?;
         way.finish(&mut object[..args.bytes])?;
         check(&object[..args.bytes], seed)?;
         println!("{}", Times { repeat, rank: args.rank, started_ns, ended_ns, cpu_ns });
     }
-    // Nobody leaves while others still need it.
-    circle.wait_for_all()
+    // A member of a chain may still be needed by the next.
+    barrier.wait()
 }
 
-/// Connections between the root and everybody, for waiting for each other.
-struct Circle {
+/// Connections between the root and all other members.
+struct Barrier {
     streams: Vec<TcpStream>,
     is_root: bool,
 }
 
-impl Circle {
+impl Barrier {
     fn meet(args: &Args) -> Outcome<Self> {
         let is_root = args.rank == 0;
         let mut streams = Vec::new();
         if is_root {
             let listener = TcpListener::bind((args.address, 0))?;
-            publish(&args.meeting, "circle", listener.local_addr()?)?;
+            publish(&args.meeting, "barrier", listener.local_addr()?)?;
             for _ in 1..args.members {
                 let (stream, _) = listener.accept()?;
                 stream.set_nodelay(true)?;
                 streams.push(stream);
             }
         } else {
-            streams.push(connect_to(&args.meeting, "circle")?);
+            streams.push(connect_to(&args.meeting, "barrier")?);
         }
         Ok(Self { streams, is_root })
     }
 
-    /// Returns when everybody has called it.
-    fn wait_for_all(&mut self) -> Outcome<()> {
+    /// Blocks until all members have called it.
+    fn wait(&mut self) -> Outcome<()> {
         if !self.is_root {
             self.streams[0].write_all(&[1])?;
         }

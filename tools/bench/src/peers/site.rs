@@ -1,10 +1,10 @@
-//! Where a contest takes place, and what is sent there.
+//! Where peers run, and what is sent there.
 
 use lab::Link;
 
-use crate::crew::Host;
+use crate::member_processes::Host;
 
-/// Where a contest takes place.
+/// Where peers run.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// One for each member, the root first.

@@ -1,4 +1,4 @@
-//! Plain TCP without a library: copies to everybody at once, or a chain.
+//! Plain TCP without a library: copies to all members at once, or a chain.
 
 use std::{
     io::{Read, Write},
@@ -15,7 +15,7 @@ use crate::{
     outcome::Outcome,
 };
 
-/// What a member of the chain reads before it passes it on.
+/// A member of the chain reads at most this before it writes it.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// One member's connections.
@@ -25,7 +25,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Connects to those whom this member sends to, and waits for the one that sends to it.
+    /// Connects to the members to which this one sends, and accepts the one that sends to it.
     pub fn connect(args: &Args) -> Outcome<Self> {
         let name = |rank: u32| format!("member-{rank}");
         let listener = TcpListener::bind((args.address, 0))?;

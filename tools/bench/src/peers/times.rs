@@ -1,8 +1,8 @@
-//! The lines in which every peer tells its times, and what they come to.
+//! The lines in which every peer reports its times, and their evaluation.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use crate::{crew::Measured, outcome::Outcome};
+use crate::{member_processes::Measured, outcome::Outcome};
 
 /// What one member did in one transfer: the line `times REPEAT RANK STARTED_NS ENDED_NS CPU_NS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,19 +44,19 @@ impl FromStr for Times {
 
 /// The times of a whole group, as they come in.
 #[derive(Debug)]
-pub struct Sheet {
+pub struct TimeTable {
     members: u32,
     repeats: u32,
     times: BTreeMap<(u32, u32), Times>,
 }
 
-impl Sheet {
+impl TimeTable {
     /// An empty one for this many transfers in a group of this size.
     pub fn new(members: u32, repeats: u32) -> Self {
         Self { members, repeats, times: BTreeMap::new() }
     }
 
-    /// Notes a line. Errors: nonsense, a member or transfer that there is not, the same times twice.
+    /// Adds a line. Errors: not times, an unknown member or transfer, the same times twice.
     pub fn note(&mut self, line: &str) -> Outcome<()> {
         let times: Times = line.parse()?;
         let is_known = times.rank < self.members && times.repeat < self.repeats;
@@ -69,12 +69,12 @@ impl Sheet {
         Ok(())
     }
 
-    /// Whether everybody has told the times of every transfer.
+    /// Whether all members have reported the times of every transfer.
     pub fn is_full(&self) -> bool {
         self.times.len() as u64 == u64::from(self.members) * u64::from(self.repeats)
     }
 
-    /// Of each transfer that is all there: from the root's start to the last receiver's end.
+    /// Of each transfer with all times: from the root's start to the last receiver's end.
     pub fn measured(&self) -> Vec<Measured> {
         (0..self.repeats).filter_map(|repeat| self.measured_in(repeat)).collect()
     }
@@ -113,27 +113,27 @@ mod tests {
 
     #[test]
     fn time_runs_from_the_roots_start_to_the_last_receivers_end() {
-        let mut sheet = Sheet::new(3, 1);
+        let mut table = TimeTable::new(3, 1);
         // The root may be done before its receivers or after them, and start after them.
         for line in ["times 0 1 900 9000 5", "times 0 0 1000 99000 5"] {
-            sheet.note(line).unwrap();
-            assert!(!sheet.is_full() && sheet.measured().is_empty());
+            table.note(line).unwrap();
+            assert!(!table.is_full() && table.measured().is_empty());
         }
-        sheet.note("times 0 2 800 3000 5").unwrap();
-        assert!(sheet.is_full());
-        let measured = sheet.measured()[0];
+        table.note("times 0 2 800 3000 5").unwrap();
+        assert!(table.is_full());
+        let measured = table.measured()[0];
         assert!((measured.seconds - 8e-6).abs() < 1e-12);
         assert!((measured.skew_seconds - 6e-6).abs() < 1e-12);
         assert!((measured.cpu_seconds - 15e-9).abs() < 1e-15);
     }
 
     #[test]
-    fn times_of_nobody_are_refused() {
-        let mut sheet = Sheet::new(2, 2);
-        assert!(sheet.note("times 0 2 0 1 0").is_err());
-        assert!(sheet.note("times 2 0 0 1 0").is_err());
-        assert!(sheet.note("times 0 0 2 1 0").is_err());
-        sheet.note("times 0 0 0 1 0").unwrap();
-        assert!(sheet.note("times 0 0 0 1 0").is_err());
+    fn times_of_unknown_members_are_refused() {
+        let mut table = TimeTable::new(2, 2);
+        assert!(table.note("times 0 2 0 1 0").is_err());
+        assert!(table.note("times 2 0 0 1 0").is_err());
+        assert!(table.note("times 0 0 2 1 0").is_err());
+        table.note("times 0 0 0 1 0").unwrap();
+        assert!(table.note("times 0 0 0 1 0").is_err());
     }
 }

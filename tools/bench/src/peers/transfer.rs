@@ -1,4 +1,4 @@
-//! One member of a peer that this program brings itself: what it is told, and what differs between them.
+//! One member of a peer that is part of this program: its options, and what differs between such peers.
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -6,12 +6,12 @@ use clap::ValueEnum;
 
 use crate::outcome::Outcome;
 
-/// How an object gets to everybody.
+/// How an object gets to all members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Way {
-    /// From the root to everybody at once, over one TCP connection each.
+    /// From the root to all members at once, over one TCP connection each.
     Copies,
-    /// Over plain TCP from each member to the next, which keeps what it passes on, as with `tee`.
+    /// Over plain TCP from each member to the next, as with `tee`.
     Chain,
     /// By udp-sender and udp-receiver over IP multicast.
     Udpcast,
@@ -61,17 +61,17 @@ pub struct Args {
 
 /// What differs between the ways.
 pub trait Transfer {
-    /// What has to be there before the clock starts; everybody is ready when all have done it.
+    /// Done by all members before the clock starts.
     fn prepare(&mut self, _object: &[u8]) -> Outcome<()> {
         Ok(())
     }
     /// At the root: sends the object. At others: receives it. Returns when that began, by
     /// `CLOCK_MONOTONIC`.
     fn transfer(&mut self, object: &mut [u8]) -> Outcome<u64>;
-    /// What remains when the clock has stopped.
+    /// Done after the clock has stopped.
     fn finish(&mut self, _object: &mut [u8]) -> Outcome<()> {
         Ok(())
     }
-    /// Processor time so far of what carries the object.
+    /// Processor time so far of the process that carries the object.
     fn cpu_ns(&self) -> Outcome<u64>;
 }

@@ -1,10 +1,8 @@
-//! One turn of a peer: its processes from their start until they have told all times, or until the
-//! deadline.
+//! One turn of a peer: its processes from their start until they have reported all times, or until the timeout.
 
 use std::{
-    fs,
     io::{BufRead, BufReader, Read},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread,
@@ -13,11 +11,12 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::times::Sheet;
-use crate::{crew::Measured, interrupt::Interrupt, outcome::Outcome};
+use super::times::TimeTable;
+use crate::{interrupt::Interrupt, member_processes::Measured, outcome::Outcome, procfs::children};
 
-/// How many of a peer's complaints stand in the table: the first ones, which name the cause.
-const COMPLAINTS: usize = 2;
+/// How many of a peer's messages are reported: the first ones, which name the cause.
+const MESSAGES_MAX: usize = 2;
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How to start one process of a peer.
 #[derive(Clone, Debug)]
@@ -60,21 +59,23 @@ impl Launch {
     }
 }
 
-/// Who takes part, how often, and for how long at most.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct TurnSettings {
     pub members: u32,
     pub repeats: u32,
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
-/// Runs these processes until all members have told the times of all transfers; then they are
-/// killed, because some libraries never come back from their own end.
+/// Runs these processes until all members have reported the times of all transfers; then they are
+/// killed, because some libraries hang when they finish.
 ///
-/// Errors: a program that does not start, complaints of one that ended early, the deadline, times
-/// that cannot be, an interrupt.
-pub fn take(launches: &[Launch], terms: Terms, interrupt: &Interrupt) -> Outcome<Vec<Measured>> {
-    let (sender, said) = mpsc::channel();
+/// Errors: a program that does not start or ends early, the timeout, impossible times, an interrupt.
+pub fn take(
+    launches: &[Launch],
+    settings: TurnSettings,
+    interrupt: &Interrupt,
+) -> Outcome<Vec<Measured>> {
+    let (sender, lines) = mpsc::channel();
     let mut processes = Processes(Vec::new());
     for launch in launches {
         let mut child = launch
@@ -85,26 +86,26 @@ pub fn take(launches: &[Launch], terms: Terms, interrupt: &Interrupt) -> Outcome
         processes.0.push((child, launch.has_children));
     }
     drop(sender);
-    let outcome = listen_until_told(&said, terms, interrupt);
-    // A signal that ended the peer too is not the peer's fault.
+    let outcome = collect_times(&lines, settings, interrupt);
+    // A peer that the same signal ended is not reported as failed.
     interrupt.check()?;
     outcome
 }
 
-enum Said {
+enum Line {
     Out(String),
     Err(String),
 }
 
-fn listen(child: &mut Child, sender: &Sender<Said>) {
+fn listen(child: &mut Child, sender: &Sender<Line>) {
     let out = child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>);
     let err = child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>);
-    for (pipe, said) in [(out, Said::Out as fn(String) -> Said), (err, Said::Err)] {
+    for (pipe, kind) in [(out, Line::Out as fn(String) -> Line), (err, Line::Err)] {
         let (Some(pipe), sender) = (pipe, sender.clone()) else { continue };
         thread::spawn(move || {
             for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).trim().to_owned();
-                if sender.send(said(line)).is_err() {
+                if sender.send(kind(line)).is_err() {
                     break;
                 }
             }
@@ -112,45 +113,41 @@ fn listen(child: &mut Child, sender: &Sender<Said>) {
     }
 }
 
-fn listen_until_told(
-    said: &Receiver<Said>,
-    terms: Terms,
+fn collect_times(
+    lines: &Receiver<Line>,
+    settings: TurnSettings,
     interrupt: &Interrupt,
 ) -> Outcome<Vec<Measured>> {
-    let mut sheet = Sheet::new(terms.members, terms.repeats);
-    let mut complaints = Vec::new();
+    let mut table = TimeTable::new(settings.members, settings.repeats);
+    let mut messages = Vec::new();
     let start = Instant::now();
-    while !sheet.is_full() {
+    while !table.is_full() {
         interrupt.check()?;
-        if start.elapsed() > terms.patience {
-            let seconds = terms.patience.as_secs();
-            return Err(with(&format!("hung: killed after {seconds} s"), &complaints).into());
-        }
-        match said.recv_timeout(Duration::from_millis(100)) {
-            Ok(Said::Out(line)) if line.starts_with("times ") => sheet.note(&line)?,
-            Ok(Said::Out(line) | Said::Err(line)) => remember(&mut complaints, line),
+        match lines.recv_timeout(POLL_INTERVAL) {
+            Ok(Line::Out(line)) if line.starts_with("times ") => table.note(&line)?,
+            Ok(Line::Out(line) | Line::Err(line)) => remember(&mut messages, line),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(with("ended early", &complaints).into());
+                return Err(with("ended early", &messages).into());
             }
         }
+        if start.elapsed() > settings.timeout && !table.is_full() {
+            let seconds = settings.timeout.as_secs();
+            return Err(with(&format!("hung: killed after {seconds} s"), &messages).into());
+        }
     }
-    Ok(sheet.measured())
+    Ok(table.measured())
 }
 
-fn remember(complaints: &mut Vec<String>, line: String) {
-    // Rulers around a message say nothing.
-    if complaints.len() < COMPLAINTS && line.chars().any(char::is_alphanumeric) {
-        complaints.push(line);
+fn remember(messages: &mut Vec<String>, line: String) {
+    // Rulers around messages are left out.
+    if messages.len() < MESSAGES_MAX && line.chars().any(char::is_alphanumeric) {
+        messages.push(line);
     }
 }
 
-fn with(what: &str, complaints: &[String]) -> String {
-    if complaints.is_empty() {
-        what.to_owned()
-    } else {
-        format!("{what}: {}", complaints.join(" "))
-    }
+fn with(what: &str, messages: &[String]) -> String {
+    if messages.is_empty() { what.to_owned() } else { format!("{what}: {}", messages.join(" ")) }
 }
 
 /// Killed and waited for when dropped.
@@ -161,7 +158,8 @@ impl Drop for Processes {
         for (process, has_children) in &mut self.0 {
             // The first process of a namespace is gone only when all others there are: better
             // than killing the one that waits for it.
-            match first_child(process.id()).filter(|_| *has_children) {
+            let children = if *has_children { children(process.id()) } else { Vec::new() };
+            match children.first().and_then(|&child| Pid::from_raw(child.cast_signed())) {
                 Some(child) => drop(kill_process(child, Signal::KILL)),
                 None => drop(process.kill()),
             }
@@ -170,12 +168,6 @@ impl Drop for Processes {
             let _ = process.wait();
         }
     }
-}
-
-fn first_child(parent: u32) -> Option<Pid> {
-    let path = Path::new("/proc").join(format!("{parent}/task/{parent}/children"));
-    let children = fs::read_to_string(path).ok()?;
-    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
 }
 
 #[cfg(test)]
@@ -193,43 +185,45 @@ mod tests {
     }
 
     /// How many transfers were measured in a turn of two members.
-    fn outcome_of(launch: Launch, patience: Duration) -> Result<usize, String> {
-        let terms = Terms { members: 2, repeats: 1, patience };
+    fn outcome_of(launch: Launch) -> Result<usize, String> {
+        let settings = TurnSettings { members: 2, repeats: 1, timeout: LONG };
         let interrupt = Interrupt::watch().unwrap();
-        let times = take(&[launch], terms, &interrupt).map_err(|error| error.to_string())?;
+        let times = take(&[launch], settings, &interrupt).map_err(|error| error.to_string())?;
         Ok(times.len())
     }
 
-    /// No test waits for it.
     const LONG: Duration = Duration::from_secs(600);
-    const TELL: &str = "echo times 0 0 1 2 3; echo times 0 1 1 2 3";
+    const TIMES: &str = "echo times 0 0 1 2 3; echo times 0 1 1 2 3";
 
     #[test]
-    fn a_turn_ends_when_all_times_are_told() {
-        let lingers = format!("echo hello; {TELL}; sleep 600");
-        assert_eq!(outcome_of(shell(&lingers, false), LONG), Ok(1));
+    fn a_turn_ends_when_all_times_are_reported() {
+        let lingers = format!("echo hello; {TIMES}; sleep 600");
+        assert_eq!(outcome_of(shell(&lingers, false)), Ok(1));
     }
 
     #[test]
-    fn who_ends_early_is_quoted() {
-        let error = outcome_of(shell("echo ----; echo out of luck >&2; exit 3", false), LONG);
+    fn messages_of_one_that_ends_early_are_reported() {
+        let error = outcome_of(shell("echo ----; echo out of luck >&2; exit 3", false));
         assert_eq!(error, Err("ended early: out of luck".to_owned()));
-        let error = outcome_of(shell("echo times 0 9 1 2 3; sleep 600", false), LONG);
+        let error = outcome_of(shell("echo times 0 9 1 2 3; sleep 600", false));
         assert_eq!(error, Err("these times cannot be: times 0 9 1 2 3".to_owned()));
     }
 
     #[test]
-    fn who_hangs_is_killed() {
-        let error = outcome_of(shell("echo thinking; sleep 600", false), Duration::from_secs(1));
-        assert_eq!(error, Err("hung: killed after 1 s: thinking".to_owned()));
+    fn a_peer_that_hangs_is_reported() {
+        let (sender, lines) = mpsc::channel();
+        sender.send(Line::Out("thinking".to_owned())).unwrap();
+        let settings = TurnSettings { members: 2, repeats: 1, timeout: Duration::ZERO };
+        let error = collect_times(&lines, settings, &Interrupt::watch().unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "hung: killed after 0 s: thinking");
     }
 
-    /// Also those that left their parent.
+    /// Also those in another session.
     #[test]
     fn children_end_with_their_peer() {
         let mark = format!("600.{}", std::process::id());
-        let script = format!("(setsid sleep {mark} >/dev/null 2>&1 &); {TELL}; sleep 600");
-        match outcome_of(shell(&script, true), LONG) {
+        let script = format!("(setsid sleep {mark} >/dev/null 2>&1 &); {TIMES}; sleep 600");
+        match outcome_of(shell(&script, true)) {
             Ok(measured) => assert_eq!(measured, 1),
             Err(error) if error.contains("unshare") => {
                 eprintln!("SKIPPED: no process namespaces here ({error})");
@@ -237,8 +231,8 @@ mod tests {
             }
             Err(error) => panic!("{error}"),
         }
-        let processes = fs::read_dir("/proc").unwrap().flatten();
-        let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
         let left = lines.filter(|line| String::from_utf8_lossy(line).contains(&mark)).count();
         assert_eq!(left, 0);
     }

@@ -6,20 +6,20 @@ mod site;
 
 use std::path::PathBuf;
 
-use charts::{Axis, Chart, Line, Panel, Point};
+use charts::{Axis, Chart, Point};
 use clap::ValueEnum;
 use lab::{Link, Rate};
 use plan::size;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
-    push_command::{rdmc_beside_this, write_object},
-    report::{Output, Report, median, number},
+    push_command::PushFiles,
+    report::{Cell, DrawnOutput, Report, median, number},
     sweep::alternate,
 };
-use site::{Copier, Ground, Run, Site};
+use site::{Copier, Run, Site};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -44,17 +44,14 @@ pub struct Args {
     /// Length of the file
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "32MiB")]
     bytes: u64,
-    /// How often each is measured, by turns; the median is reported
+    /// How often each is measured, alternating; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
     /// Where the file and its copies go; needs room for all of them
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev/shm")]
     directory: PathBuf,
-    /// Draw the share of the rate against the rate into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
 /// How receivers get their copies.
@@ -83,7 +80,7 @@ impl Way {
         }
     }
 
-    /// Which switch it needs. What receivers relay goes through the kernel's bridge alike.
+    /// The switch that it needs; where receivers relay, the kernel's bridge.
     fn copier(self) -> Copier {
         if self == Self::Userspace { Copier::Userspace } else { Copier::Kernel }
     }
@@ -97,7 +94,7 @@ impl Way {
     }
 }
 
-/// What one way gave in one network.
+/// The runs of one way in one network.
 struct Found {
     link: Link,
     way: Way,
@@ -108,11 +105,7 @@ struct Found {
 /// Measures and prints. Errors: not root; a push that did not reach all.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
-    let rdmc = rdmc_beside_this()?;
-    let scratch = tempfile::Builder::new().prefix("rdmc-push-").tempdir_in(&args.directory)?;
-    let object = scratch.path().join("object");
-    write_object(&object, args.bytes, 1, &interrupt)?;
-    let ground = Ground { rdmc: &rdmc, object: &object, scratch: scratch.path() };
+    let files = PushFiles::create(&args.directory, args.bytes, 1, &interrupt)?;
     let mut report = report(args);
     let mut ways = args.ways.clone();
     if !data_plane::HAS_KERNEL_PLANE && ways.contains(&Way::Kernel) {
@@ -125,21 +118,28 @@ pub fn run(args: &Args) -> Outcome<()> {
     for &mtu_bytes in &args.mtus {
         for &rate in &args.rates {
             let link = Link::of_rate(rate).with_mtu(mtu_bytes);
-            let measured = measure(args, &ways, link, &ground, &interrupt)?;
+            let measured = measure(args, &ways, link, &files, &interrupt)?;
             measured.iter().for_each(|one| report.row(one.row(args.receivers)));
             found.extend(measured);
         }
     }
-    report.print(&args.output);
-    args.draw.as_ref().map_or(Ok(()), |path| Ok(chart(&ways, &found).write(path)?))
+    args.output.print(&report, || {
+        let point = |one: &Found| {
+            let point = Point::new(one.link.rate.mbit(), one.of_rate());
+            (format!("MTU {}", one.link.mtu_bytes), one.way.name().to_owned(), point)
+        };
+        let title = "Bandwidth of a push against the rate of the links";
+        let y = Axis::linear("share of the links' rate");
+        Chart::grouped(title, Axis::counted("Mbit/s"), y, found.iter().map(point))
+    })
 }
 
-/// All ways by turns, over links like this one.
+/// All ways, alternating, over links like this one.
 fn measure(
     args: &Args,
     ways: &[Way],
     link: Link,
-    ground: &Ground<'_>,
+    files: &PushFiles,
     interrupt: &Interrupt,
 ) -> Outcome<Vec<Found>> {
     let mut sites = Vec::new();
@@ -149,7 +149,7 @@ fn measure(
             continue;
         }
         let needs_agent = own().any(|way| way.algorithm().is_none());
-        let site = Site::set_up(ground, copier, needs_agent, (args.receivers, link), interrupt)?;
+        let site = Site::set_up(files, copier, needs_agent, (args.receivers, link), interrupt)?;
         sites.push((copier, site));
     }
     let name = format!("{}, MTU {}", link.rate, link.mtu_bytes);
@@ -172,22 +172,7 @@ fn report(args: &Args) -> Report {
         args.receivers,
         args.repeats
     );
-    let columns = [
-        "mbit",
-        "mtu",
-        "way",
-        "one_copy_s",
-        "time_s",
-        "of_rate",
-        "fastest_s",
-        "slowest_s",
-        "total_s",
-        "cpu_s",
-        "sender_sent",
-        "receivers_sent",
-        "fell_back",
-    ];
-    let mut report = Report::new("push", what, &columns);
+    let mut report = Report::new("push", what);
     report.note(
         "one copy: length / rate of the links, which is of TCP payload. time: from the first byte sent \
          until the last receiver has all; total: with making the group, verifying and publishing. of \
@@ -218,50 +203,25 @@ impl Found {
         self.one_copy_s() / self.median_of(|run| run.seconds)
     }
 
-    fn row(&self, receivers: u32) -> Vec<Value> {
+    fn row(&self, receivers: u32) -> impl IntoIterator<Item = Cell> {
         let seconds = || self.runs.iter().map(|run| run.seconds);
         let lengths = |bytes: u64| bytes as f64 / self.bytes as f64;
         let all = 1..=receivers as usize;
         let receivers_sent = |run: &Run| run.sent_bytes[all.clone()].iter().sum();
-        vec![
-            json!(self.link.rate.mbit() as u64),
-            json!(self.link.mtu_bytes),
-            json!(self.way.name()),
-            number(self.one_copy_s()),
-            number(self.median_of(|run| run.seconds)),
-            number(self.of_rate()),
-            number(seconds().fold(f64::INFINITY, f64::min)),
-            number(seconds().fold(0.0, f64::max)),
-            number(self.median_of(|run| run.total_seconds)),
-            number(self.median_of(|run| run.cpu_seconds)),
-            number(self.median_of(|run| lengths(run.sent_bytes[0]))),
-            number(self.median_of(|run| lengths(receivers_sent(run)))),
-            json!(self.runs.iter().filter(|run| run.fell_back.is_some()).count()),
+        [
+            ("mbit", json!(self.link.rate.mbit() as u64)),
+            ("mtu", json!(self.link.mtu_bytes)),
+            ("way", json!(self.way.name())),
+            ("one_copy_s", number(self.one_copy_s())),
+            ("time_s", number(self.median_of(|run| run.seconds))),
+            ("of_rate", number(self.of_rate())),
+            ("fastest_s", number(seconds().fold(f64::INFINITY, f64::min))),
+            ("slowest_s", number(seconds().fold(0.0, f64::max))),
+            ("total_s", number(self.median_of(|run| run.total_seconds))),
+            ("cpu_s", number(self.median_of(|run| run.cpu_seconds))),
+            ("sender_sent", number(self.median_of(|run| lengths(run.sent_bytes[0])))),
+            ("receivers_sent", number(self.median_of(|run| lengths(receivers_sent(run))))),
+            ("fell_back", json!(self.runs.iter().filter(|run| run.fell_back.is_some()).count())),
         ]
-    }
-}
-
-/// A panel for each MTU, a line for each way.
-fn chart(ways: &[Way], found: &[Found]) -> Chart {
-    let mut mtus: Vec<u32> = found.iter().map(|one| one.link.mtu_bytes).collect();
-    mtus.dedup();
-    let panel = |&mtu_bytes: &u32| {
-        let line = |&way: &Way| {
-            let own = found.iter().filter(|one| one.way == way && one.link.mtu_bytes == mtu_bytes);
-            let mut points: Vec<_> =
-                own.map(|one| Point::new(one.link.rate.mbit(), one.of_rate())).collect();
-            points.sort_by(|one, other| one.x.total_cmp(&other.x));
-            Line::new(way.name(), points)
-        };
-        Panel {
-            title: format!("MTU {mtu_bytes}"),
-            y: Axis::linear("share of the links' rate"),
-            lines: ways.iter().map(line).collect(),
-        }
-    };
-    Chart {
-        title: "Bandwidth of a push against the rate of the links".into(),
-        x: Axis::counted("Mbit/s"),
-        panels: mtus.iter().map(panel).collect(),
     }
 }

@@ -9,11 +9,12 @@ use super::{
     slack,
 };
 use crate::{
-    crew::Crew,
     interrupt::Interrupt,
     member::{Done, Equipment, Job},
+    member_processes::MemberProcesses,
     outcome::Outcome,
     report::median,
+    shaped::usual_rate,
     sweep::alternate,
 };
 use trace::What;
@@ -32,7 +33,11 @@ type Times = (f64, f64);
 /// One row for each algorithm and disturbance.
 pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
     let interrupt = Interrupt::watch()?;
-    let jobs: Vec<Job> = args.algorithms.iter().map(|algorithm| job(args, *algorithm)).collect();
+    let jobs: Vec<Job> = args
+        .algorithms
+        .iter()
+        .map(|&algorithm| Job::one(algorithm, args.block, args.bytes))
+        .collect();
     let schedules =
         jobs.iter().map(|job| job.schedule(args.members)).collect::<Outcome<Vec<_>>>()?;
     let link = common_link(&schedules, args.members)
@@ -41,12 +46,12 @@ pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
     let mut labs = Vec::new();
     for slow in cases {
         let lab = Lab::create(&settings(args, slow))?;
-        let crew = Crew::start(&lab.hosts(), &interrupt)?;
-        labs.push((crew, lab));
+        let processes = MemberProcesses::start(&lab.hosts(), &interrupt)?;
+        labs.push((processes, lab));
     }
     let results = alternate(jobs.len() * cases.len(), args.repeats, "links", |index| {
-        let (crew, _) = &mut labs[index % cases.len()];
-        times(&crew.run_all(&jobs[index / cases.len()])?, link[1] as usize)
+        let (processes, _) = &mut labs[index % cases.len()];
+        times(&processes.run_all(&jobs[index / cases.len()])?, link[1] as usize)
     })?;
     let medians: Vec<Times> = results
         .iter()
@@ -72,20 +77,20 @@ pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
     Ok(rows)
 }
 
-/// The slack of one more run, whose members record what they do; it is not among those timed.
+/// The slack of one more run, whose members record what they do and which is not timed.
 fn slack_of(lab: &Lab, job: &Job, args: &Args, interrupt: &Interrupt) -> Outcome<Option<f64>> {
     let schedule = job.schedule(args.members)?;
     if schedule.algorithm() != Algorithm::BinomialPipeline {
         return Ok(None);
     }
     let equipment = Equipment { timeline: true, ..Equipment::default() };
-    let all = Crew::start_with(&lab.hosts(), interrupt, &equipment)?.run_all(job)?;
+    let all = MemberProcesses::start_with(&lab.hosts(), interrupt, &equipment)?.run_all(job)?;
     let block_ns = job.block_bytes as f64 * 8e9 / lab.settings().link.rate.bits_per_s() as f64;
     let arrivals = arrivals(&all, job.blocks(), block_ns).ok_or("a member's timeline has gaps")?;
     Ok(slack::measured(&schedule, job.blocks(), &arrivals))
 }
 
-/// When each member had each block, in block times; `None` if a receiver did not say so of some.
+/// When each member had each block, in block times; `None` if a receiver did not record one.
 fn arrivals(all: &[Done], blocks: u32, block_ns: f64) -> Option<Vec<Vec<f64>>> {
     let of_member = |done: &Done| {
         let mut arrivals = vec![None; blocks as usize];
@@ -119,7 +124,7 @@ impl Slow {
 }
 
 fn settings(args: &Args, slow: Slow) -> LabSettings {
-    let rate = args.rate.unwrap_or(Rate::from_mbit(u64::from(4_000 / args.members).min(1_000)));
+    let rate = args.rate.unwrap_or(usual_rate(args.members));
     let slow_rate = Rate::from_mbit(rate.bits_per_s() / 1_000_000 / u64::from(args.times_slower));
     let mut settings = LabSettings::new(args.members, Link::of_rate(rate));
     match slow {
@@ -130,15 +135,11 @@ fn settings(args: &Args, slow: Slow) -> LabSettings {
     settings
 }
 
-fn job(args: &Args, algorithm: Algorithm) -> Job {
-    Job::one(algorithm, args.block, args.bytes)
-}
-
 fn times(all: &[Done], slow: usize) -> Outcome<Times> {
     let started = all.iter().find_map(|done| done.started_ns).ok_or("the root did not start")?;
     let last = |with_slow: bool| {
         let some = all.iter().enumerate().filter(|(rank, _)| with_slow || *rank != slow);
-        some.filter_map(|(_, done)| done.received_ns).max().ok_or("nobody received")
+        some.filter_map(|(_, done)| done.received_ns).max().ok_or("no member received")
     };
     let seconds = |ns: u64| ns.saturating_sub(started) as f64 / 1e9;
     Ok((seconds(last(true)?), seconds(last(false)?)))

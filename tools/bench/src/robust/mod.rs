@@ -1,4 +1,4 @@
-//! What one slow link, one slow member or late programs cost (DSN 2018 section 4.5).
+//! The cost of one slow link, one slow member, and late programs (DSN 2018 section 4.5).
 
 mod args;
 mod links;
@@ -11,11 +11,9 @@ use rdmc::Schedule;
 
 use crate::{outcome::Outcome, report::Report};
 use args::Network;
-use row::Row;
 
 pub use args::Args;
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let what = format!(
         "{} members; over links {} in blocks of {}, in virtual time {} blocks; median of {}",
@@ -25,18 +23,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.blocks,
         args.repeats
     );
-    let columns = [
-        "network",
-        "disturbance",
-        "algorithm",
-        "time",
-        "unit",
-        "of_undisturbed",
-        "expected",
-        "others_of_undisturbed",
-        "slack_steps",
-    ];
-    let mut report = Report::new("robust", what, &columns);
+    let mut report = Report::new("robust", what);
     let mut rows = Vec::new();
     if args.networks.contains(&Network::Links) {
         rows.extend(links::measure(args)?);
@@ -52,40 +39,11 @@ pub fn run(args: &Args) -> Outcome<()> {
          steps in T steps T/(T+e), which is the least. In virtual time the worst link or member is shown. Slack: how \
          many steps ago members, but for the root, received the block that they send, measured.",
     );
-    explain(args, &mut report, &rows);
+    let undisturbed = rows.iter().filter(|row| row.disturbance == "none");
+    let slack = undisturbed.filter_map(|row| row.slack).next();
+    if let Some((measured, formula)) = slack.zip(Schedule::average_slack(args.members)) {
+        report.note(format!("average slack {measured:.3}, by the formula {formula:.3}."));
+    }
     report.print(&args.output);
     Ok(())
-}
-
-fn explain(args: &Args, report: &mut Report, rows: &[Row]) {
-    let about = |row: &Row| {
-        let expected =
-            row.expected.map_or(String::new(), |value| format!(" (expected {value:.2})"));
-        let (network, disturbance, part) = (row.network, &row.disturbance, row.of_undisturbed);
-        format!("{network}, {disturbance}: {} {part:.2}{expected}", row.algorithm)
-    };
-    let disturbed = rows.iter().filter(|row| row.expected.is_some());
-    let mut here: Vec<String> = disturbed.map(about).collect();
-    if let Some((measured, formula)) = rows
-        .iter()
-        .find_map(|row| row.slack.filter(|_| row.disturbance == "none"))
-        .zip(Schedule::average_slack(args.members))
-    {
-        here.push(format!("average slack {measured:.3}, by the formula {formula:.3}"));
-    }
-    report.finding(
-        "calculated, not measured (section 4.5): a step that is delayed by e delays the whole by e at \
-         most; with one link at T' among links at T at least l*T'/(T+(l-1)*T') of the bandwidth is \
-         left, where a chain falls to T'/T; a block is sent 2(1-(l-1)/(n-2)) steps after it was \
-         received, so that a late member can catch up.",
-        &format!("{}.", here.join("; ")),
-        "in virtual time a block on the slow link keeps the ports of both members, as the paper has it. \
-         Over links it does not: with several sends posted the next block leaves by another link \
-         meanwhile, and the slow link catches up at steps in which it would be idle. A slow member is \
-         another matter: each block has to reach it, and what it does not relay in time holds up \
-         neighbours that have credits for few blocks. A delay costs more than itself where it makes \
-         members leave the schedule's order: they send whichever block has its credit first, and a \
-         block that was posted ahead may keep a port that an earlier one needs, until exchanges \
-         are in step again. A chain has one way only, and no order to lose.",
-    );
 }

@@ -1,11 +1,11 @@
-//! What one disturbance did, and what the paper expects of it.
+//! The effect of one disturbance, and what the paper expects.
 
 use rdmc::{Algorithm, Schedule};
 use serde_json::{Value, json};
 
-use crate::report::number;
+use crate::report::{Cell, number};
 
-/// What one disturbance did to one algorithm.
+/// The effect of one disturbance on one algorithm.
 pub struct Row {
     pub network: &'static str,
     pub disturbance: String,
@@ -40,7 +40,7 @@ impl Row {
         }
     }
 
-    /// This time when something is wrong.
+    /// With this time under a disturbance.
     pub fn disturbed(&self, disturbance: String, time: f64) -> Self {
         let of_undisturbed = self.time / time;
         Self {
@@ -51,18 +51,18 @@ impl Row {
         }
     }
 
-    pub fn values(&self) -> Vec<Value> {
+    pub fn values(&self) -> impl IntoIterator<Item = Cell> {
         let optional = |value: Option<f64>| value.map_or(Value::Null, number);
-        vec![
-            json!(self.network),
-            json!(self.disturbance),
-            json!(self.algorithm.name()),
-            number(self.time),
-            json!(self.unit),
-            number(self.of_undisturbed),
-            optional(self.expected),
-            optional(self.others_of_undisturbed),
-            optional(self.slack),
+        [
+            ("network", json!(self.network)),
+            ("disturbance", json!(self.disturbance)),
+            ("algorithm", json!(self.algorithm.name())),
+            ("time", number(self.time)),
+            ("unit", json!(self.unit)),
+            ("of_undisturbed", number(self.of_undisturbed)),
+            ("expected", optional(self.expected)),
+            ("others_of_undisturbed", optional(self.others_of_undisturbed)),
+            ("slack_steps", optional(self.slack)),
         ]
     }
 }

@@ -12,15 +12,15 @@ use crate::{
     sim::{self, Late, Shape, World},
 };
 
-/// How long one program stands still once, in block times: not whole numbers, with which many
-/// things would happen at the same time, in an order that means nothing.
+/// How long one program pauses once, in block times: not whole numbers, with which many events would happen at the same
+/// time, in an arbitrary order.
 const DELAYS: [f64; 3] = [0.5, 2.5, 16.5];
 /// How much longer blocks take at random, in parts of a block time.
 const JITTER: f64 = 0.3;
 /// How often each program is late at random, and by how many block times.
 const LATE: (f64, f64) = (0.1, 0.7);
 
-/// What a run gave, in block times.
+/// Times of a run, in block times.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     time: f64,
@@ -29,7 +29,7 @@ struct Run {
     slack: Option<f64>,
 }
 
-/// One algorithm, and what it takes when nothing is wrong.
+/// One algorithm, and its undisturbed time.
 struct Trial<'a> {
     args: &'a Args,
     schedule: Schedule,

@@ -30,9 +30,8 @@ pub fn measured(schedule: &Schedule, blocks: u32, arrivals: &[Vec<f64>]) -> Opti
 mod tests {
     use super::*;
 
-    /// Members that are in step with the schedule have the slack that its formula gives.
     #[test]
-    fn who_keeps_step_has_the_slack_of_the_formula() {
+    fn members_in_step_have_the_slack_of_the_formula() {
         for members in [4, 8, 16] {
             let schedule = Schedule::new(Algorithm::BinomialPipeline, members, 0).unwrap();
             let arrival =

@@ -1,7 +1,7 @@
 //! Groups of up to thousands of members, in SimGrid's network model.
 //!
-//! What each member sends and in which order comes from `rdmc-schedule`; SimGrid says how long it
-//! takes over links of 100 Gbit/s. On the same network its MPI library broadcasts by the choices of
+//! `rdmc-schedule` determines what each member sends and in which order, SimGrid the time that this takes over links of
+//! 100 Gbit/s. On the same network its MPI library broadcasts by the choices of
 //! other MPI libraries, and, for some sizes, the real engine delivers the message over `transport-sim`.
 //!
 //! - [`plan`]: the schedule's transfers, in a file.
@@ -12,10 +12,7 @@ mod plan;
 mod platform;
 mod simgrid;
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use ::plan::size;
 use charts::{Axis, Chart, Line, Panel, Point, Style, Unit};
@@ -28,8 +25,9 @@ use self::{
     simgrid::SimGrid,
 };
 use crate::{
+    member::blocks,
     outcome::Outcome,
-    report::{Output, Report, number},
+    report::{Cell, DrawnOutput, Report, name, number},
     sim::{self, World},
     sweep::{algorithms, progress},
 };
@@ -53,7 +51,7 @@ pub struct Args {
     /// Size of a block
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "1MiB")]
     block: u64,
-    /// How blocks travel; the rack algorithms know the racks
+    /// Algorithms; the rack algorithms use the racks of the network
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = algorithms(),
           default_values_t = Algorithm::RELAYING)]
     algorithms: Vec<Algorithm>,
@@ -61,7 +59,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',',
           default_values_t = [Shape::FatTree, Shape::Racks])]
     platform: Vec<Shape>,
-    /// MPI libraries whose choices MPI_Bcast makes, as SimGrid knows them: mvapich2, mpich, ompi, impi,
+    /// MPI libraries whose choices MPI_Bcast makes, by their names in SimGrid: mvapich2, mpich, ompi, impi,
     /// default; `none` for no MPI_Bcast
     #[arg(
         long,
@@ -80,7 +78,7 @@ pub struct Args {
     /// Latency of a link, in nanoseconds; a block passes two links inside a rack, else four
     #[arg(long, value_name = "NS", default_value_t = 250, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     latency_ns: u32,
-    /// Blocks on their way to one member at once: 1 lets them in one by one, as scheduled; more share
+    /// Blocks in transit to one member at once: 1 admits them one by one, as scheduled; more share
     /// the member's link in equal parts
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     receives: u32,
@@ -90,21 +88,18 @@ pub struct Args {
     /// The same for MPI_Bcast, where some algorithms of SimGrid's MPI take very long for some sizes
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     mpi_limit_s: u64,
-    /// Draw times against members into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: DrawnOutput,
 }
 
-/// Who replicates.
+/// What is simulated.
 #[derive(Clone, PartialEq, Debug)]
 enum Contender {
     Schedule(Algorithm),
     Mpi(String),
 }
 
-/// What one simulation says.
+/// The result of one simulation.
 struct Simulated {
     members: u32,
     /// Until the last member has all.
@@ -114,11 +109,9 @@ struct Simulated {
     wall: Duration,
 }
 
-/// Simulates and prints.
-///
 /// Errors: SimGrid is not installed, a simulation fails, or the engine and SimGrid do not agree.
 pub fn run(args: &Args) -> Outcome<()> {
-    if args.bytes > i32::MAX as u64 || plan::blocks(args.bytes, args.block) > 1_000_000 {
+    if args.bytes > i32::MAX as u64 || blocks(args.bytes, args.block) > 1_000_000 {
         return Err(
             "--bytes is below 2 GiB, in at most 1,000,000 blocks: take larger --block".into()
         );
@@ -146,12 +139,10 @@ pub fn run(args: &Args) -> Outcome<()> {
         panels.push(Panel { title: args.title(shape), y, lines });
     }
     let apart = args.compare(&mut report, &of_the_pipeline)?;
-    report.print(&args.output);
-    if let Some(path) = &args.draw {
+    args.output.print(&report, || {
         let title = "Time to the last member against the number of members".to_owned();
-        let x = Axis::powers("members", 2.0, Unit::Number);
-        Chart { title, x, panels }.write(path)?;
-    }
+        Chart { title, x: Axis::powers("members", 2.0, Unit::Number), panels }
+    })?;
     apart.map_or(Ok(()), |what| Err(what.into()))
 }
 
@@ -163,6 +154,11 @@ impl Contender {
             Self::Schedule(algorithm) => algorithm.name().to_owned(),
             Self::Mpi(selector) => format!("MPI_Bcast as {selector}"),
         }
+    }
+
+    /// With the case that is simulated, for notes.
+    fn at(&self, members: u32, shape: Shape) -> String {
+        format!("{}, {members} members, {}", self.name(), name(&shape))
     }
 
     fn is_mpi(&self) -> bool {
@@ -178,24 +174,11 @@ impl Contender {
 
 impl Args {
     fn report(&self) -> Report {
-        let columns = [
-            "platform",
-            "members",
-            "algorithm",
-            "time_ms",
-            "skew_ms",
-            "gbit_per_s",
-            "of_the_rate",
-            "steps",
-            "limit",
-            "of_the_limit",
-            "wall_s",
-        ];
         let what = format!(
             "{} bytes in blocks of {} to groups over links of 100 Gbit/s and {} ns, simulated by SimGrid",
             self.bytes, self.block, self.latency_ns
         );
-        let mut report = Report::new("scale", what, &columns);
+        let mut report = Report::new("scale", what);
         report.note(
             "time: until the last member has the message. limit: message time / (steps x block time), \
              what the schedule allows without latency, as part of the rate. skew: between the first and \
@@ -217,7 +200,7 @@ impl Args {
         }
     }
 
-    /// By members, until it takes too long.
+    /// By number of members, until one takes too long.
     fn simulate(
         &self,
         simgrid: &SimGrid,
@@ -243,18 +226,17 @@ impl Args {
                     simgrid.replay(platform, &plan, self.receives, limit)?
                 }
                 Contender::Mpi(selector) => {
-                    // What its MPI library cannot do is no reason to lose all the rest.
+                    // An error of its MPI library concerns this row only.
                     simgrid.bcast(platform, self.bytes, selector, limit).unwrap_or_else(|error| {
-                        let (name, network) = (contender.name(), shape.name());
-                        report.note(format!("{name}, {members} members, {network}: {error}"));
+                        let what = contender.at(members, shape);
+                        report.note(format!("{what}: {error}"));
                         None
                     })
                 }
             };
             let Some(times) = times else {
-                let (name, network) = (contender.name(), shape.name());
-                report.note(format!("{name}, {members} members, {network}: not simulated."));
-                // A library may do it in another way at the next size, a schedule does not.
+                report.note(format!("{}: not simulated.", contender.at(members, shape)));
+                // A library may use another algorithm for the next size; a schedule only takes longer.
                 if contender.is_mpi() { continue } else { break }
             };
             let seconds = times.iter().copied().fold(0.0, f64::max);
@@ -265,48 +247,44 @@ impl Args {
         Ok(results)
     }
 
-    fn row(&self, shape: Shape, contender: &Contender, result: &Simulated) -> Outcome<Vec<Value>> {
+    fn row(
+        &self,
+        shape: Shape,
+        contender: &Contender,
+        result: &Simulated,
+    ) -> Outcome<impl IntoIterator<Item = Cell>> {
         let of_the_rate = self.message_seconds() / result.seconds;
         let (steps, limit) = match contender {
             Contender::Schedule(algorithm) => {
                 let schedule = sim::schedule(*algorithm, result.members, RACK)?;
-                let steps = schedule.steps(plan::blocks(self.bytes, self.block));
+                let steps = schedule.steps(blocks(self.bytes, self.block));
                 (json!(steps), Some(self.message_seconds() / (steps as f64 * self.block_seconds())))
             }
             Contender::Mpi(_) => (Value::Null, None),
         };
-        Ok(vec![
-            json!(shape.name()),
-            json!(result.members),
-            json!(contender.name()),
-            number(result.seconds * 1e3),
-            result.skew_seconds.map_or(Value::Null, |skew| number(skew * 1e3)),
-            number(self.bytes as f64 * 8e-9 / result.seconds),
-            number(of_the_rate),
-            steps,
-            limit.map_or(Value::Null, number),
-            limit.map_or(Value::Null, |limit| number(of_the_rate / limit)),
-            number(result.wall.as_secs_f64()),
+        Ok([
+            ("platform", json!(name(&shape))),
+            ("members", json!(result.members)),
+            ("algorithm", json!(contender.name())),
+            ("time_ms", number(result.seconds * 1e3)),
+            ("skew_ms", result.skew_seconds.map_or(Value::Null, |skew| number(skew * 1e3))),
+            ("gbit_per_s", number(self.bytes as f64 * 8e-9 / result.seconds)),
+            ("of_the_rate", number(of_the_rate)),
+            ("steps", steps),
+            ("limit", limit.map_or(Value::Null, number)),
+            ("of_the_limit", limit.map_or(Value::Null, |limit| number(of_the_rate / limit))),
+            ("wall_s", number(result.wall.as_secs_f64())),
         ])
     }
 
-    /// The real engine beside SimGrid. Answers what to complain about, if anything.
+    /// Runs the real engine, and compares. Answers the difference if it is too large.
     fn compare(&self, report: &mut Report, simulated: &[Simulated]) -> Outcome<Option<String>> {
         let sizes: Vec<_> =
             simulated.iter().filter(|result| self.engine.contains(&result.members)).collect();
         if sizes.is_empty() {
             return Ok(None);
         }
-        let columns = [
-            "members",
-            "blocks",
-            "simgrid_ms",
-            "engine_ms",
-            "engine_to_simgrid",
-            "engine_of_the_limit",
-            "wall_s",
-        ];
-        report.table("engine", "The real engine at every member, over transport-sim:", &columns);
+        report.table("engine", "The real engine at every member, over transport-sim:");
         report.note(
             "engine: binomial pipeline on the fat tree. transport-sim has no links but the members' own, \
              and every block, credit and announcement is late by four links' latency; SimGrid has two \
@@ -316,7 +294,7 @@ impl Args {
         for result in sizes {
             let start = Instant::now();
             let (blocks, schedule) = (
-                plan::blocks(self.bytes, self.block),
+                blocks(self.bytes, self.block),
                 sim::schedule(Algorithm::BinomialPipeline, result.members, RACK)?,
             );
             let latency = LINKS_BETWEEN_RACKS * f64::from(self.latency_ns) * 1e-9;
@@ -331,18 +309,18 @@ impl Args {
             let ratio = taken * self.block_seconds() / result.seconds;
             if (ratio - 1.0).abs() > AGREEMENT {
                 apart = Some(format!(
-                    "at {} members the engine takes {ratio:.3} of the time that SimGrid says",
+                    "at {} members the engine takes {ratio:.3} of SimGrid's time",
                     result.members
                 ));
             }
-            report.row(vec![
-                json!(result.members),
-                json!(blocks),
-                number(result.seconds * 1e3),
-                number(taken * self.block_seconds() * 1e3),
-                number(ratio),
-                number(schedule.steps(blocks) as f64 / taken),
-                number(start.elapsed().as_secs_f64()),
+            report.row([
+                ("members", json!(result.members)),
+                ("blocks", json!(blocks)),
+                ("simgrid_ms", number(result.seconds * 1e3)),
+                ("engine_ms", number(taken * self.block_seconds() * 1e3)),
+                ("engine_to_simgrid", number(ratio)),
+                ("engine_of_the_limit", number(schedule.steps(blocks) as f64 / taken)),
+                ("wall_s", number(start.elapsed().as_secs_f64())),
             ]);
         }
         Ok(apart)
@@ -350,7 +328,7 @@ impl Args {
 
     /// The fewest steps for each size of group.
     fn bound(&self) -> Line {
-        let blocks = plan::blocks(self.bytes, self.block);
+        let blocks = blocks(self.bytes, self.block);
         let bound = |&members: &u32| {
             let steps = schedule::lower_bound_steps(members, blocks);
             Point::new(members.into(), steps as f64 * self.block_seconds())

@@ -8,6 +8,8 @@ use std::io::{self, Write};
 
 use schedule::{Schedule, Transfer};
 
+use crate::member::blocks;
+
 /// All transfers of one message, by source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
@@ -25,7 +27,7 @@ struct Send {
 }
 
 impl Plan {
-    /// What `schedule` says of a message of `bytes` bytes, which are not 0, from rank 0.
+    /// The transfers of a message of `bytes` bytes, at least 1, from rank 0.
     pub fn new(schedule: &Schedule, bytes: u64, block_bytes: u64) -> Self {
         let blocks = blocks(bytes, block_bytes);
         let ranks = 0..schedule.members();
@@ -70,11 +72,6 @@ impl Plan {
     }
 }
 
-/// How many blocks a message has.
-pub fn blocks(bytes: u64, block_bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(block_bytes)).unwrap_or(u32::MAX)
-}
-
 fn in_order(next: impl Fn(u64) -> Option<Transfer>) -> impl Iterator<Item = Transfer> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -91,7 +88,7 @@ mod tests {
     use super::*;
     use crate::sim;
 
-    /// What a reader of the form makes of it.
+    /// The reverse of [`Plan::write`].
     fn read(mut bytes: &[u8]) -> Plan {
         fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
             let (head, rest) = bytes.split_first_chunk().expect("not at the end");
@@ -118,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_says_what_the_schedule_says() {
+    fn a_plan_has_the_transfers_of_the_schedule() {
         for algorithm in Algorithm::ALL {
             for members in [1, 2, 3, 8, 13, 33] {
                 let schedule = sim::schedule(algorithm, members, 16).unwrap();

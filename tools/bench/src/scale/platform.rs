@@ -18,7 +18,7 @@ pub enum Shape {
     Racks,
 }
 
-/// A network of so many hosts, `h0` and on. All links go both ways at once.
+/// A network of hosts `h0` and on. All links are full-duplex.
 #[derive(Clone, Copy, Debug)]
 pub struct Platform {
     pub shape: Shape,
@@ -26,15 +26,6 @@ pub struct Platform {
     pub rate_bytes_per_s: f64,
     /// Of one link; there are two between hosts of a rack, and four between others.
     pub latency_ns: f64,
-}
-
-impl Shape {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::FatTree => "fat-tree",
-            Self::Racks => "racks",
-        }
-    }
 }
 
 impl Platform {

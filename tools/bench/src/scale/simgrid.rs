@@ -18,8 +18,7 @@ use crate::outcome::Outcome;
 const REPLAY: &str = include_str!("simgrid/replay.cpp");
 const BCAST: &str = include_str!("simgrid/bcast.c");
 const HEADER: &str = "/usr/include/simgrid/s4u.hpp";
-/// Plain flow model: rates are shared by max-min fairness, nothing is taken off a link's rate, and
-/// what flows one way takes nothing from the other.
+/// Plain flow model: max-min fairness, no protocol overhead, and directions of a link are independent.
 const MODEL: [&str; 4] = [
     "--cfg=network/model:CM02",
     "--cfg=network/crosstraffic:0",
@@ -33,9 +32,7 @@ pub struct SimGrid {
     directory: TempDir,
 }
 
-/// Whether SimGrid can be used, or what to do about it.
-///
-/// Errors: its headers or compilers are not installed.
+/// Errors: SimGrid's headers or compilers are not installed, and what to install.
 pub fn installed() -> Outcome<()> {
     let runs = |program: &str| {
         Command::new(program)
@@ -75,7 +72,7 @@ impl SimGrid {
     /// When each member has all blocks, in seconds by rank; `None` if simulating takes longer
     /// than `limit`, which ends it.
     ///
-    /// `receives` blocks may be on their way to one member at once. Errors: the program fails.
+    /// `receives` blocks may be in transit to one member at once. Errors: the program fails.
     pub fn replay(
         &self,
         platform: Platform,
@@ -96,8 +93,8 @@ impl SimGrid {
         self.run(command, limit)
     }
 
-    /// How long `MPI_Bcast` from rank 0 takes in seconds, as the only element, by what the MPI library of this name would
-    /// choose; `None` if simulating takes longer than `limit`. Errors: the program fails.
+    /// The time of `MPI_Bcast` from rank 0 in seconds, as the only element, with the choices of the
+    /// MPI library of this name; `None` if simulating takes longer than `limit`. Errors: the program fails.
     pub fn bcast(
         &self,
         platform: Platform,
@@ -116,7 +113,7 @@ impl SimGrid {
             "--cfg=smpi/simulate-computation:no",
             "--cfg=contexts/stack-size:256",
         ]);
-        // The members' copies are one piece of memory, which nobody looks at.
+        // The members' copies share memory: they are not read.
         command.arg(format!("--cfg=smpi/shared-malloc-blocksize:{bytes}"));
         command.arg(format!("--cfg=smpi/coll-selector:{selector}"));
         command.arg(self.directory.path().join("bcast")).arg(bytes.to_string());

@@ -1,8 +1,9 @@
-//! The group itself: engines, the network between them, and programs that are late.
+//! The group itself: engines, the network between them, and programs that pause.
 
 use std::time::Duration;
 
-use rdmc::{Engine, Event, GroupSettings, Region, Schedule, Window};
+use engine::{Engine, Event, GroupSettings};
+use rdmc::{Region, Schedule, Window};
 use transport_sim::{Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
 
 use crate::{delays::Delays, outcome::Outcome};
@@ -28,9 +29,9 @@ pub struct Shape {
     pub offload: bool,
     /// Whether copies are carried and compared.
     pub check: bool,
-    /// Two members between whom blocks take so many block times.
+    /// Two members between which blocks take this many block times.
     pub slow_link: Option<([u32; 2], u64)>,
-    /// A member whose blocks take so many block times.
+    /// A member whose blocks take this many block times.
     pub slow_member: Option<(u32, u64)>,
     /// Whether it is noted when each block is where.
     pub arrivals: bool,
@@ -64,13 +65,13 @@ impl Shape {
     }
 }
 
-/// A member whose program stands still, at random or once.
+/// A member whose program pauses, at random or once.
 pub struct Late {
     member: usize,
     delays: Delays,
-    /// When it stands still besides, and for how long.
+    /// When it pauses once, and for how long.
     once: Option<(Duration, Duration)>,
-    /// Until when it stands still.
+    /// The end of the current pause.
     until: Option<Duration>,
 }
 
@@ -92,7 +93,7 @@ impl Late {
         Self { once: self.once.map(|(at, delay)| (start + at, delay)), ..self }
     }
 
-    /// Whether this program stands still instead of doing what it has to do now.
+    /// Whether this program pauses now.
     fn is_late(&mut self, now: Duration) -> bool {
         match self.until {
             Some(until) if now < until => return true,
@@ -158,7 +159,7 @@ impl World {
             settings.window = Window { receives: shape.window, sends: shape.window };
             settings.offload = shape.offload;
             settings.report_blocks = shape.arrivals;
-            // Virtual time passes only for something: a stall ends the run by itself.
+            // Virtual time passes only with events: a stalled run ends by itself.
             settings.stall_timeout = None;
             engine.create(settings, links)?;
         }
@@ -177,14 +178,14 @@ impl World {
         })
     }
 
-    /// From the next send on these programs are late.
+    /// These programs pause from the next send on.
     pub fn be_late(&mut self, late: Vec<Late>) {
         self.late = late;
     }
 
-    /// Sends the message, and lets things happen until nothing does any more.
+    /// Sends the message, and runs until there are no more events.
     pub fn deliver(&mut self) -> Outcome<()> {
-        // What is granted when groups are created belongs to no message.
+        // Credits that are granted when groups are created are of no message.
         let late = std::mem::take(&mut self.late);
         self.run()?;
         self.started = self.network.now();
@@ -251,7 +252,7 @@ impl World {
         Ok(())
     }
 
-    /// Who has something to do next.
+    /// The member with the next event.
     fn next(&mut self) -> Option<usize> {
         let standing = self.late.iter().filter_map(|late| Some((late.until?, late.member)));
         match standing.min() {
@@ -260,7 +261,7 @@ impl World {
         }
     }
 
-    /// Polls one member until it has nothing to say, and gives it memory when it asks.
+    /// Polls one member until it has no more events, and gives it memory on request.
     fn poll(&mut self, member: usize) -> Outcome<()> {
         let mut events = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! What the course of a message says in numbers.
+//! Figures of the course of a message.
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
@@ -19,7 +19,7 @@ pub struct Waiting {
     pub longest_ns: u64,
 }
 
-/// Who waited for whom, the longest first.
+/// Which member waited for which, the longest first.
 pub fn waiting(waits: &[Wait]) -> Vec<Waiting> {
     let mut all: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     for wait in waits {
@@ -57,7 +57,7 @@ fn waited_by(course: &Course, member: u32) -> Vec<Waited> {
         let gives = wait.reason == Reason::Block;
         charge(wait.peer.unwrap_or(member), gives, wait.time.end - wait.time.start);
     }
-    // While blocks are sent the first of them is waited for; who sends nothing waits for the next one.
+    // A member that sends waits for its first block in transit; one that sends nothing waits for the next to arrive.
     let mut sent: Vec<&Transfer> = course.transfers.iter().filter(|it| it.from == member).collect();
     sent.sort_by_key(|transfer| transfer.time.start);
     let mut until = 0;
@@ -79,13 +79,13 @@ fn waited_by(course: &Course, member: u32) -> Vec<Waited> {
     waited.into_values().collect()
 }
 
-/// How much of the time one direction of one member had blocks on their way.
+/// How much of the time one direction of one member had blocks in transit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Use {
     pub blocks: u64,
     /// From the start of its first block to the end of its last.
     pub time: Range<u64>,
-    /// With one block or more on their way.
+    /// With one block or more in transit.
     pub busy_ns: u64,
     /// With two or more.
     pub double_ns: u64,
@@ -148,7 +148,7 @@ pub fn use_of(course: &Course, member: u32, direction: Direction) -> Use {
     Use::of(own.map(|transfer| &transfer.time))
 }
 
-/// How long blocks were on their way.
+/// Times of blocks in transit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Durations {
     pub blocks: u64,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_direction_is_busy_while_blocks_are_on_their_way() {
+    fn a_direction_is_busy_while_blocks_are_in_transit() {
         let times = [10..20, 15..30, 30..35, 50..60, 52..55, 53..54];
         let used = Use::of(times.iter());
         assert_eq!((used.blocks, used.time.clone()), (6, 10..60));

@@ -104,18 +104,17 @@ impl Messages {
 
     /// A table of them.
     pub fn report(&self, path: &Path) -> Report {
-        let columns = ["group", "message", "length", "members", "sends", "start_ms", "time_ms"];
         let what = format!("messages of {}", path.display());
-        let mut report = Report::new("trace-summary", what, &columns).of_the_past();
+        let mut report = Report::new("trace-summary", what).without_machine();
         for (&(group, message), facts) in &self.all {
-            report.row(vec![
-                json!(group),
-                json!(message),
-                json!(size::show(facts.bytes)),
-                json!(facts.members.len()),
-                json!(facts.sends),
-                ms(facts.start_ns),
-                ms(facts.end_ns.saturating_sub(facts.start_ns)),
+            report.row([
+                ("group", json!(group)),
+                ("message", json!(message)),
+                ("length", json!(size::show(facts.bytes))),
+                ("members", json!(facts.members.len())),
+                ("sends", json!(facts.sends)),
+                ("start_ms", ms(facts.start_ns)),
+                ("time_ms", ms(facts.end_ns.saturating_sub(facts.start_ns))),
             ]);
         }
         report

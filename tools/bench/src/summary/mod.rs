@@ -1,4 +1,4 @@
-//! What a trace says: who waited for whom, how busy links were, how long blocks took.
+//! Figures of a trace: which member waited for which, how busy links were, how long blocks took.
 
 mod figures;
 mod messages;
@@ -42,7 +42,6 @@ pub struct Args {
     output: Output,
 }
 
-/// Reads and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let messages = Messages::in_file(&args.file)?;
     if args.list {
@@ -72,37 +71,19 @@ struct Tables<'a> {
     rate: Option<Rate>,
 }
 
-const WAITS: [&str; 8] =
-    ["member", "waits_for", "of_member", "times", "total_ms", "share", "mean_ms", "longest_ms"];
-const MEMBERS: [&str; 7] = [
-    "member",
-    "for_credit_ms",
-    "for_block_ms",
-    "for_memory_ms",
-    "share",
-    "others_wait_ms",
-    "holds_up",
-];
-const LINKS: [&str; 8] =
-    ["member", "direction", "blocks", "first_ms", "last_ms", "busy", "idle_ms", "two_or_more"];
-const BLOCKS: [&str; 5] = ["member", "blocks", "median_ms", "p90_ms", "max_ms"];
-/// The same once more, where a block's time is known.
-const IN_BLOCK_TIMES: [&str; 3] = ["median_block_times", "p90_block_times", "max_block_times"];
-
 impl Tables<'_> {
     fn report(&self, what: String) -> Report {
-        let mut report = Report::new("trace-summary", what, &WAITS).of_the_past();
+        let mut report = Report::new("trace-summary", what).without_machine();
         self.add_waits(&mut report);
-        report.table("members", "Waiting by member, and of others for it:", &MEMBERS);
+        report.table("members", "Waiting by member, and of others for it:");
         self.add_members(&mut report);
-        report.table("links", "Links, from a block's post to its arrival:", &LINKS);
+        report.table("links", "Links, from a block's post to its arrival:");
         self.add_links(&mut report);
         for (name, title, direction) in [
             ("sources", "Time of a block by its source:", Direction::Out),
             ("targets", "Time of a block by its target:", Direction::In),
         ] {
-            let more = if self.rate.is_some() { &IN_BLOCK_TIMES[..] } else { &[] };
-            report.table(name, title, &[&BLOCKS[..], more].concat());
+            report.table(name, title);
             self.add_durations(direction, &mut report);
         }
         self.add_notes(&mut report);
@@ -126,15 +107,15 @@ impl Tables<'_> {
 
     fn add_waits(&self, report: &mut Report) {
         for waiting in figures::waiting(&self.course.waits) {
-            report.row(vec![
-                json!(waiting.member),
-                json!(name(waiting.reason)),
-                json!(waiting.peer),
-                json!(waiting.times),
-                ms(waiting.total_ns),
-                self.share(waiting.total_ns),
-                ms(waiting.total_ns / waiting.times),
-                ms(waiting.longest_ns),
+            report.row([
+                ("member", json!(waiting.member)),
+                ("waits_for", json!(name(waiting.reason))),
+                ("of_member", json!(waiting.peer)),
+                ("times", json!(waiting.times)),
+                ("total_ms", ms(waiting.total_ns)),
+                ("share", self.share(waiting.total_ns)),
+                ("mean_ms", ms(waiting.total_ns / waiting.times)),
+                ("longest_ms", ms(waiting.longest_ns)),
             ]);
         }
     }
@@ -148,14 +129,14 @@ impl Tables<'_> {
                 own().filter(|it| it.reason == reason).map(|it| it.total_ns).sum()
             };
             let of_others = all.iter().filter(|waiting| waiting.peer == Some(member));
-            report.row(vec![
-                json!(member),
-                ms(why(Reason::Credit)),
-                ms(why(Reason::Block)),
-                ms(why(Reason::Memory)),
-                self.share(own().map(|waiting| waiting.total_ns).sum()),
-                ms(of_others.map(|waiting| waiting.total_ns).sum()),
-                number(holding_up.get(member as usize).copied().unwrap_or(0.0)),
+            report.row([
+                ("member", json!(member)),
+                ("for_credit_ms", ms(why(Reason::Credit))),
+                ("for_block_ms", ms(why(Reason::Block))),
+                ("for_memory_ms", ms(why(Reason::Memory))),
+                ("share", self.share(own().map(|waiting| waiting.total_ns).sum())),
+                ("others_wait_ms", ms(of_others.map(|waiting| waiting.total_ns).sum())),
+                ("holds_up", number(holding_up.get(member as usize).copied().unwrap_or(0.0))),
             ]);
         }
     }
@@ -168,15 +149,15 @@ impl Tables<'_> {
                 if used.blocks == 0 {
                     continue;
                 }
-                report.row(vec![
-                    json!(member),
-                    json!(direction.name()),
-                    json!(used.blocks),
-                    ms(used.time.start - start),
-                    ms(used.time.end - start),
-                    self.share(used.busy_ns),
-                    ms(used.idle_ns()),
-                    self.share(used.double_ns),
+                report.row([
+                    ("member", json!(member)),
+                    ("direction", json!(direction.name())),
+                    ("blocks", json!(used.blocks)),
+                    ("first_ms", ms(used.time.start - start)),
+                    ("last_ms", ms(used.time.end - start)),
+                    ("busy", self.share(used.busy_ns)),
+                    ("idle_ms", ms(used.idle_ns())),
+                    ("two_or_more", self.share(used.double_ns)),
                 ]);
             }
         }
@@ -188,11 +169,20 @@ impl Tables<'_> {
                 continue;
             };
             let Durations { blocks, median_ns, p90_ns, max_ns } = durations;
-            let times = [median_ns, p90_ns, max_ns];
-            let mut row = vec![json!(member), json!(blocks)];
-            row.extend(times.map(ms));
+            let mut row = vec![
+                ("member", json!(member)),
+                ("blocks", json!(blocks)),
+                ("median_ms", ms(median_ns)),
+                ("p90_ms", ms(p90_ns)),
+                ("max_ms", ms(max_ns)),
+            ];
             if let Some(block_ns) = self.block_ns() {
-                row.extend(times.map(|ns| number(ns as f64 / block_ns)));
+                let times = |ns: u64| number(ns as f64 / block_ns);
+                row.extend([
+                    ("median_block_times", times(median_ns)),
+                    ("p90_block_times", times(p90_ns)),
+                    ("max_block_times", times(max_ns)),
+                ]);
             }
             report.row(row);
         }

@@ -24,7 +24,7 @@ pub struct Args {
     /// Packets that the sender sends in a second [default: as many as it can]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub packets_per_s: Option<u64>,
-    /// How often each is measured, by turns; the median is reported
+    /// How often each is measured, alternating; the median is reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
     #[command(flatten)]
@@ -43,14 +43,6 @@ pub enum Plane {
 }
 
 impl Plane {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::Userspace => "userspace",
-            Self::Logic => "logic",
-        }
-    }
-
     /// Why it cannot be measured here.
     pub fn missing(self) -> Option<&'static str> {
         let is_root = rustix::process::geteuid().is_root();

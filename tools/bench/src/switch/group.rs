@@ -39,8 +39,8 @@ impl Case {
         Replication { sender_qpn: SENDER_QPN, inputs: vec![ports[0]], branches }
     }
 
-    /// A whole message, from the Ethernet header on. The data planes do not look at its number, so
-    /// all packets may have the same.
+    /// A whole message, from the Ethernet header on. Data planes do not read its serial number, so all
+    /// packets have the same.
     pub fn frame(&self) -> Vec<u8> {
         let ip = IpHeader::new(address(1), address(VIRTUAL_HOST)).expect("one family");
         let headers = Headers::new(ip, Bth::new(Opcode::SendOnly, self.key().id, Serial::new(9)));
@@ -58,7 +58,7 @@ fn address(host: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, host])
 }
 
-/// Not those of the ports' other ends: the kernel there drops what it gets, at once.
+/// Not those of the ports' other ends, so that the kernel there drops frames at once.
 const fn mac(host: u8) -> Mac {
     Mac([2, 0, 0, 0, 0, host])
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
-    report::{Report, median, number},
+    report::{Cell, Report, median, name, number},
     sweep::alternate,
 };
 use args::Plane;
@@ -21,7 +21,6 @@ use planes::Run;
 
 pub use args::Args;
 
-/// Measures and prints.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let mut report = report(args);
@@ -29,8 +28,8 @@ pub fn run(args: &Args) -> Outcome<()> {
     planes.retain(|plane| match plane.missing() {
         None => true,
         Some(why) => {
-            eprintln!("SKIPPED: {}: {why}", plane.name());
-            report.note(format!("Skipped: {}: {why}.", plane.name()));
+            eprintln!("SKIPPED: {}: {why}", name(plane));
+            report.note(format!("Skipped: {}: {why}.", name(plane)));
             false
         }
     });
@@ -75,20 +74,7 @@ fn report(args: &Args) -> Report {
          one network namespace; median of {}",
         args.seconds, args.repeats
     );
-    let columns = [
-        "plane",
-        "payload_bytes",
-        "members",
-        "sent_per_s",
-        "taken",
-        "replicas_per_s",
-        "gbit_per_s",
-        "ns_per_packet",
-        "ns_per_copy",
-        "copies_failed",
-        "copies_lost",
-    ];
-    let mut report = Report::new("switch", what, &columns);
+    let mut report = Report::new("switch", what);
     report.note(
         "taken: the part of the packets sent that the switch took. replicas: copies that came out at \
          the ports' other ends; Gbit/s are of whole frames. failed: copies that a port did not take; \
@@ -102,7 +88,7 @@ fn report(args: &Args) -> Report {
     report
 }
 
-fn row(case: &Case, runs: &[Run]) -> Vec<Value> {
+fn row(case: &Case, runs: &[Run]) -> impl IntoIterator<Item = Cell> {
     let of = |what: &dyn Fn(&Run) -> f64| median(runs.iter().map(what).collect());
     let whole = |value: f64| if value.is_nan() { Value::Null } else { json!(value.round() as u64) };
     let total = |what: &dyn Fn(&Run) -> u64| -> u64 { runs.iter().map(what).sum() };
@@ -110,17 +96,23 @@ fn row(case: &Case, runs: &[Run]) -> Vec<Value> {
     let frame_bits = (case.frame().len() * 8) as f64;
     let is_sent = case.plane != Plane::Logic;
     let if_sent = |value: Value| if is_sent { value } else { Value::Null };
-    vec![
-        json!(case.plane.name()),
-        json!(case.payload_bytes),
-        json!(case.members),
-        if_sent(whole(of(&|run| run.carried.sent as f64 / run.carried.seconds))),
-        if_sent(number(of(&|run| run.carried.requests as f64 / run.carried.sent as f64))),
-        whole(replicas_per_s),
-        number(replicas_per_s * frame_bits / 1e9),
-        whole(of(&|run| run.ns_per_packet)),
-        whole(of(&|run| run.ns_per_packet / case.members as f64)),
-        if_sent(json!(total(&|run| run.carried.copies_failed))),
-        if_sent(json!(total(&|run| run.carried.copies.saturating_sub(run.carried.arrived)))),
+    [
+        ("plane", json!(name(&case.plane))),
+        ("payload_bytes", json!(case.payload_bytes)),
+        ("members", json!(case.members)),
+        ("sent_per_s", if_sent(whole(of(&|run| run.carried.sent as f64 / run.carried.seconds)))),
+        (
+            "taken",
+            if_sent(number(of(&|run| run.carried.requests as f64 / run.carried.sent as f64))),
+        ),
+        ("replicas_per_s", whole(replicas_per_s)),
+        ("gbit_per_s", number(replicas_per_s * frame_bits / 1e9)),
+        ("ns_per_packet", whole(of(&|run| run.ns_per_packet))),
+        ("ns_per_copy", whole(of(&|run| run.ns_per_packet / case.members as f64))),
+        ("copies_failed", if_sent(json!(total(&|run| run.carried.copies_failed)))),
+        (
+            "copies_lost",
+            if_sent(json!(total(&|run| run.carried.copies.saturating_sub(run.carried.arrived)))),
+        ),
     ]
 }

@@ -1,4 +1,4 @@
-//! A network of its own: a switch's ports, a sender at the first one, and ends that count at the others.
+//! A network namespace with a switch's ports: a sender at the first, counters at the others' ends.
 
 use std::{
     fs, io,
@@ -14,20 +14,20 @@ use super::{args::Args, group::Case};
 use crate::outcome::Outcome;
 
 const MTU_BYTES: u32 = 9000;
-/// What comes out within this time came in before.
+/// Within this time copies of packets that were sent arrive.
 const SETTLING: Duration = Duration::from_millis(20);
-/// A switch that has still not come to an end is not waited for any longer.
+/// The longest wait for counters that still change.
 const SETTLING_MAX: Duration = Duration::from_secs(2);
 
-/// Ports `s0` on of a switch that is not there yet, and their other ends, `h0` on. All of it is gone
-/// with the thread that made it, which moves into it.
+/// Ports `s0` on of a switch that is not yet started, and their other ends, `h0` on. It is removed with the thread that
+/// makes it, which moves into it.
 pub struct Network {
     sender: Interface,
     /// Interface numbers of the switch's ends.
     ports: Vec<Port>,
 }
 
-/// What one load gave.
+/// What was counted under one load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Carried {
     pub seconds: f64,
@@ -65,8 +65,7 @@ impl Network {
         &self.ports
     }
 
-    /// Sends packets of a group for a while, as fast as it goes or as fast as it is told, and looks
-    /// what has come of them.
+    /// Sends packets of a group for a while, as fast as possible or at a given rate, and counts their copies.
     pub fn load(
         &self,
         args: &Args,
@@ -95,7 +94,7 @@ impl Network {
         })
     }
 
-    /// Answers how many of them its port took.
+    /// Answers how many frames its port took.
     fn send(&self, frame: &[u8], packets_per_s: Option<u64>, stop: &AtomicBool) -> io::Result<u64> {
         const NO_ROOM: Option<i32> = Some(rustix::io::Errno::NOBUFS.raw_os_error());
         let start = Instant::now();
@@ -118,7 +117,7 @@ impl Network {
     }
 }
 
-/// The counters, once they do not change any more.
+/// The counters, when they do not change any more.
 fn settled(counters: &impl Fn() -> Outcome<Counters>) -> Outcome<Counters> {
     let deadline = Instant::now() + SETTLING_MAX;
     let mut last = counters()?;

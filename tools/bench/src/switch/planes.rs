@@ -21,7 +21,7 @@ use super::{
 };
 use crate::outcome::Outcome;
 
-/// What one run gave.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub carried: Carried,
@@ -89,8 +89,7 @@ impl Userspace {
         let mut plane = UserspacePlane::open(names.iter().map(String::as_str))?;
         let (tables, stop) = (plane.tables(), Arc::new(AtomicBool::new(false)));
         let stopped = Arc::clone(&stop);
-        // Its sockets stay in the network in which they were made. If it cannot go on, nothing
-        // is taken any more, and the figures say so.
+        // Its sockets stay in the network in which they were made. If it fails, `taken` is below 1.
         let thread = thread::spawn(move || drop(plane.run(&stopped)));
         Ok(Self { tables, stop, thread: Some(thread) })
     }
@@ -111,7 +110,7 @@ fn userspace(args: &Args, case: &Case, network: &Network) -> Outcome<Run> {
     Ok(Run { carried, ns_per_packet: f64::NAN })
 }
 
-/// Packets that are copied between two looks at the clock.
+/// Packets that are copied between two reads of the clock.
 const AT_ONCE: u64 = 256;
 
 fn logic(args: &Args, case: &Case) -> Outcome<Run> {

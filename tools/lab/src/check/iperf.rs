@@ -14,11 +14,11 @@ use std::{
 use lab::{Error, Host, Lab};
 use serde_json::Value;
 
-use crate::terminal::go_on;
+use crate::terminal::check_stop;
 
-/// How long a server may take to listen, and a client beyond the flow itself.
-const PATIENCE: Duration = Duration::from_secs(30);
-const TICK: Duration = Duration::from_millis(20);
+/// For a server to listen, and for a client beyond the flow itself.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What a flow got, in bits per second of payload at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,7 +63,7 @@ impl Servers {
             let output = child.stdout.take();
             servers.running.push(Running(child));
             let sender = sender.clone();
-            // Reads on, since a server that cannot write would stand still; ends with the server.
+            // Reads on, since a full pipe would stop the server. Ends with the server.
             thread::spawn(move || {
                 for line in BufReader::new(output?).lines().map_while(Result::ok) {
                     if line.contains("Server listening") {
@@ -74,11 +74,11 @@ impl Servers {
             });
         }
         drop(sender);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut ready = 0;
         while ready < servers.running.len() {
-            go_on(stop)?;
-            match listening.recv_timeout(TICK) {
+            check_stop(stop)?;
+            match listening.recv_timeout(POLL_INTERVAL) {
                 Ok(_) => ready += 1,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(_) => {
@@ -117,18 +117,18 @@ impl Servers {
             });
             clients.push((Running(child), reader));
         }
-        let deadline = Instant::now() + PATIENCE + Duration::from_secs(seconds.into());
+        let deadline = Instant::now() + TIMEOUT + Duration::from_secs(seconds.into());
         let mut all = Vec::new();
         for ((mut client, reader), [from, to]) in clients.into_iter().zip(pairs) {
             while client.0.try_wait().map_err(|error| Error::Failed(error.to_string()))?.is_none() {
-                go_on(stop)?;
+                check_stop(stop)?;
                 if Instant::now() > deadline {
                     return Err(Error::Failed(format!("iperf3 from {from} to {to} does not end")));
                 }
-                thread::sleep(TICK);
+                thread::sleep(POLL_INTERVAL);
             }
             let text = reader.join().ok().flatten().unwrap_or_default();
-            let got = understand(&text, both)
+            let got = parse(&text, both)
                 .map_err(|why| Error::Failed(format!("iperf3 from {from} to {to}: {why}")))?;
             all.push(got);
         }
@@ -141,8 +141,9 @@ fn spawn(command: &mut Command) -> Result<Child, Error> {
 }
 
 /// Reads the client's report.
-fn understand(text: &str, both: bool) -> Result<Got, String> {
-    let report: Value = serde_json::from_str(text).map_err(|_| "it gave no report".to_owned())?;
+fn parse(text: &str, both: bool) -> Result<Got, String> {
+    let report: Value =
+        serde_json::from_str(text).map_err(|_| "it printed no report".to_owned())?;
     if let Some(error) = report["error"].as_str() {
         return Err(error.to_owned());
     }
@@ -159,17 +160,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_tell_what_receivers_got() {
+    fn rates_are_those_of_receivers() {
         let report = r#"{"end": {"sum_received": {"bits_per_second": 5e6},
                          "sum_received_bidir_reverse": {"bits_per_second": 4e6}}}"#;
-        assert_eq!(understand(report, false), Ok(Got { there: 5e6, back: None }));
-        assert_eq!(understand(report, true), Ok(Got { there: 5e6, back: Some(4e6) }));
+        assert_eq!(parse(report, false), Ok(Got { there: 5e6, back: None }));
+        assert_eq!(parse(report, true), Ok(Got { there: 5e6, back: Some(4e6) }));
     }
 
     #[test]
-    fn what_went_wrong_is_told() {
+    fn errors_of_iperf3_are_returned() {
         let error = r#"{"error": "unable to connect"}"#;
-        assert_eq!(understand(error, false), Err("unable to connect".to_owned()));
-        assert!(understand("", false).is_err() && understand("{}", false).is_err());
+        assert_eq!(parse(error, false), Err("unable to connect".to_owned()));
+        assert!(parse("", false).is_err() && parse("{}", false).is_err());
     }
 }

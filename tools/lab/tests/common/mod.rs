@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Ends a test that hangs.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether this machine makes no labs, which is said.
+/// Whether labs cannot be made here; prints the reason.
 pub fn is_skipped() -> bool {
     static WHY: OnceLock<Option<String>> = OnceLock::new();
     let why = WHY.get_or_init(why_not);
@@ -28,7 +28,7 @@ fn why_not() -> Option<String> {
     if Command::new("tc").arg("-Version").output().is_err() {
         return Some("ip and tc are missing, of the package iproute2".into());
     }
-    // Root in a container may have no right to it.
+    // Root in a container may lack the permission.
     let probe = format!("rdmc-probe-{}", process::id());
     let made = Command::new("ip").args(["netns", "add", &probe]).output().ok()?;
     let _ = Command::new("ip").args(["netns", "del", &probe]).output();
@@ -69,9 +69,9 @@ pub fn namespaces(lab: &str) -> Vec<String> {
 /// Waits until something is so.
 #[allow(dead_code)]
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
-        assert!(Instant::now() < deadline, "not so after {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "not so after {TIMEOUT:?}: {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }

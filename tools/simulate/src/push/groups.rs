@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use files::machines::{Member, News, Start};
-use rdmc::{Application, Error, Event, Memory};
+use engine::{Error, Event, GroupSettings};
+use files::machines::{Member, MemberEvent, Start};
+use rdmc::{Application, Incoming};
 
 use super::{
     process::{Joining, Note, Process, Tell, process_at},
@@ -74,15 +75,17 @@ impl World<'_> {
         match event {
             Event::Incoming { message, bytes, .. } => {
                 let outcome = match member.incoming(message, bytes) {
-                    Memory::Region(region) => {
-                        engine.accept(number, message, region).map_err(Error::from)
+                    Incoming::Into(region) => {
+                        engine.accept(number, message, region).map_err(|error| match error {
+                            Error::Failed(_) | Error::Closed(_) | Error::NoSuchGroup(_) => None,
+                            error => Some(error.to_string()),
+                        })
                     }
-                    Memory::Later => Ok(()),
-                    Memory::Refuse(reason) => Err(Error::Setting(reason)),
+                    Incoming::Later => Ok(()),
+                    Incoming::Refuse(reason) => Err(Some(reason)),
                 };
-                match outcome {
-                    Ok(()) | Err(Error::Failed(_) | Error::Closed(_) | Error::NoSuchGroup(_)) => {}
-                    Err(error) => drop(engine.abort(number, &error.to_string())),
+                if let Err(Some(reason)) = outcome {
+                    let _ = engine.abort(number, &reason);
                 }
             }
             Event::Block { message, offset, bytes, .. } => member.block(message, offset, bytes),
@@ -103,7 +106,7 @@ impl World<'_> {
     /// What callbacks have reported.
     fn take_news(&mut self, index: usize) {
         let Some(receiver) = &mut self.processes[index].receiver else { return };
-        let news: Vec<News> = receiver.news.1.try_iter().collect();
+        let news: Vec<MemberEvent> = receiver.news.1.try_iter().collect();
         let mut again = 0;
         if let Some(in_place) = &receiver.in_place {
             for (start, length) in in_place.try_iter() {
@@ -150,7 +153,8 @@ impl World<'_> {
 
     /// Starts to connect to the neighbours in a group.
     pub(super) fn begin_join(&mut self, index: usize, start: Start) -> Result<(), String> {
-        let mut settings = start.group_settings().map_err(|error| error.to_string())?;
+        let settings = start.group_settings().map_err(|error| error.to_string())?;
+        let mut settings = GroupSettings::try_from(&settings).map_err(|error| error.to_string())?;
         settings.report_blocks = self.processes[index].receiver.is_some();
         let round = start.round;
         let joining = Joining { start, settings, links: BTreeMap::new(), is_complete: false };
@@ -218,7 +222,7 @@ impl World<'_> {
             let tell: Tell = Box::new(move |what| drop(news.send(what)));
             receiver.members.insert(round, Member::new(&start, copy.clone(), tell));
         }
-        self.note(index, Note::Joined(round, created.map_err(Error::from)));
+        self.note(index, Note::Joined(round, created.map_err(rdmc::Error::from)));
         self.look(index);
     }
 
@@ -233,7 +237,7 @@ impl World<'_> {
         };
         let address = joining.start.addresses[member as usize];
         joining.links.into_values().for_each(|link| self.network.discard(link));
-        let error = Error::Member { member, address, cause: "did not come in time".into() };
+        let error = rdmc::Error::Member { member, address, cause: "did not come in time".into() };
         self.note(index, Note::Joined(round, Err(error)));
     }
 

@@ -7,8 +7,9 @@ use std::{
     sync::mpsc,
 };
 
-use files::machines::{Copy, Member, News, Ranges, Session, Start, ToReceiver, ToRoot};
-use rdmc::{Error, Failure, GroupSettings, Region};
+use engine::GroupSettings;
+use files::machines::{Copy, Member, MemberEvent, Ranges, Session, Start, ToReceiver, ToRoot};
+use rdmc::{Error, Failure, Region};
 use transport_sim::SimLink;
 
 use crate::{actor::MemberEngine, node::Watch};
@@ -38,7 +39,7 @@ pub(super) struct Process {
 pub(super) enum Note {
     /// From the root, or why nothing more comes.
     Told(Result<ToReceiver, &'static str>),
-    News(News),
+    News(MemberEvent),
     Hashed(blake3::Hash),
     /// A group was joined, or not; at both ends.
     Joined(u64, Result<(), Error>),
@@ -79,7 +80,7 @@ pub(super) struct Receiver {
     /// Minutes of hashing of which the root was told.
     pub(super) told_minutes: u64,
     pub(super) members: BTreeMap<u64, Member<Tell>>,
-    pub(super) news: (mpsc::Sender<News>, mpsc::Receiver<News>),
+    pub(super) news: (mpsc::Sender<MemberEvent>, mpsc::Receiver<MemberEvent>),
     pub(super) told_bytes: u64,
     pub(super) tells_waiting_ns: u64,
     /// Once the session is over: whether what has come is kept.
@@ -88,7 +89,7 @@ pub(super) struct Receiver {
     pub(super) is_leaving: bool,
 }
 
-pub(super) type Tell = Box<dyn FnMut(News) + Send>;
+pub(super) type Tell = Box<dyn FnMut(MemberEvent) + Send>;
 
 impl Receiver {
     pub(super) fn new(host: usize, line: usize) -> Self {

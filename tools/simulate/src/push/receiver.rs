@@ -8,8 +8,8 @@ use std::{
 use files::{
     Manifest, TargetError, Verified,
     machines::{
-        Copy, FAILURE_DEADLINE, Leftover, Offer, Ranges, ReceiverEvent, ReceiverStage, Session,
-        Start, Terms, ToReceiver, ToRoot, WaitedFor, first, handle,
+        ChunkDigests, Copy, FAILURE_DEADLINE, Offer, Ranges, ReceiverEffects, ReceiverEvent,
+        Session, Start, Terms, ToReceiver, ToRoot, WaitedFor, first, handle,
     },
     receiver::ReceiveError,
 };
@@ -132,12 +132,12 @@ impl World<'_> {
         });
         let Some(receiver) = &mut self.processes[index].receiver else { return };
         let line = receiver.line;
-        receiver.keeps = Some(error.is_some_and(ReceiveError::keeps));
-        let last_word = error.and_then(ReceiveError::last_word);
-        receiver.is_leaving = error.is_none() || last_word.is_some();
+        receiver.keeps = Some(error.is_some_and(ReceiveError::keeps_partial));
+        let last_message = error.and_then(ReceiveError::last_message);
+        receiver.is_leaving = error.is_none() || last_message.is_some();
         let is_leaving = receiver.is_leaving;
         self.close_engine(index);
-        if let Some(word) = last_word {
+        if let Some(word) = last_message {
             self.send_word(line, Way::ToRoot, Word::ToRoot(word));
         }
         if is_leaving {
@@ -198,14 +198,14 @@ impl World<'_> {
     }
 
     /// Parts of a file that were ever written, with their digests.
-    fn leftover(&self, file: &[u8]) -> Option<Leftover> {
+    fn leftover(&self, file: &[u8]) -> Option<ChunkDigests> {
         let written = |position: u64| {
             let mut bytes = file.iter().zip(&self.source[..]).skip(position as usize);
             let ahead = bytes.position(|(byte, own)| *byte != !own);
             Ok(ahead.map(|ahead| position + ahead as u64))
         };
         let digest = |(start, end)| Ok(blake3::hash(&file[start as usize..end as usize]));
-        Leftover::of_chunks(self.cut(), written, digest).unwrap_or_default()
+        ChunkDigests::of_chunks(self.cut(), written, digest).unwrap_or_default()
     }
 }
 
@@ -267,22 +267,22 @@ impl AtHost<'_, '_> {
     }
 }
 
-impl ReceiverStage for AtHost<'_, '_> {
+impl ReceiverEffects for AtHost<'_, '_> {
     type Group = ();
 
-    fn stands(&mut self, group: u64, (): ()) {
+    fn add_group(&mut self, group: u64, (): ()) {
         self.world.processes[self.index].standing.insert(group);
     }
 
-    fn let_go(&mut self, group: u64, (): ()) {
+    fn discard_group(&mut self, group: u64, (): ()) {
         self.world.abort(self.index, group, "its application dropped the group");
     }
 
-    fn ended(&mut self, group: u64) {
+    fn remove_group(&mut self, group: u64) {
         self.world.processes[self.index].standing.remove(&group);
     }
 
-    fn tell(&mut self, message: &ToRoot) -> Result<(), Error> {
+    fn send_message(&mut self, message: &ToRoot) -> Result<(), Error> {
         let line = self.receiver().line;
         if self.world.lines[line].pipe(Way::ToRoot).is_shut {
             let address = address(0, self.world.root.process);
@@ -297,7 +297,7 @@ impl ReceiverStage for AtHost<'_, '_> {
         Ok(())
     }
 
-    fn prepare(&mut self, offer: &Offer) -> Result<Option<Leftover>, ReceiveError> {
+    fn prepare(&mut self, offer: &Offer) -> Result<Option<ChunkDigests>, ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
         self.trouble_with(|trouble| trouble.prepare_ns);
@@ -351,7 +351,7 @@ impl ReceiverStage for AtHost<'_, '_> {
         self.world.begin_join(self.index, start)
     }
 
-    fn send(&mut self, group: u64, ranges: &Ranges) -> Result<(), Error> {
+    fn send_ranges(&mut self, group: u64, ranges: &Ranges) -> Result<(), Error> {
         let has = self.has();
         if !ranges.iter().all(|range| has.covers(range)) {
             let machine = self.world.processes[self.index].machine;

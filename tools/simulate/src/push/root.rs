@@ -9,8 +9,8 @@ use std::{
 use files::{
     HostPlan, PushError, PushEvent, SourceError,
     machines::{
-        Chunks, Cut, Leftover, Ranges, RootEvent, RootStage, Start, Step, ToReceiver, farewell,
-        step,
+        ChunkDigests, Chunking, Ranges, RootEffects, RootEvent, SourceChunks, Start, Step,
+        ToReceiver, linger_timeout, step,
     },
 };
 use rdmc::{Error, Fabric, Region, Waited};
@@ -64,7 +64,7 @@ impl<'a> World<'a> {
         let mut stage = AtRoot { world: self };
         let event = note.and_then(|note| stage.event_of(note));
         step(&mut core, &mut stage, now, event);
-        let patience = farewell(&core, &stage).unwrap_or_default();
+        let patience = linger_timeout(&core, &stage).unwrap_or_default();
         let outcome = core.is_over().then(|| core.outcome());
         let next = core.deadline().map(|at| at.as_nanos() as u64 + self.root.began_ns);
         self.root.core = Some(core);
@@ -151,13 +151,13 @@ impl AtRoot<'_, '_> {
             Note::Came(line) => {
                 let host = self.world.lines[line].host;
                 match self.world.scenario.hosts[host].joins {
-                    true => Some(RootEvent::Asks(name(host), line)),
-                    false => Some(RootEvent::Came(root.seat_of(host)?, line)),
+                    true => Some(RootEvent::JoinRequested(name(host), line)),
+                    false => Some(RootEvent::Connected(root.seat_of(host)?, line)),
                 }
             }
             Note::Said(line, message) => {
                 let (host, connection) = (seat_of_line(line)?, line as u64);
-                Some(RootEvent::Said { host, connection, message })
+                Some(RootEvent::Message { host, connection, message })
             }
             Note::Gone(line, how) => {
                 let Some(host) = seat_of_line(line) else {
@@ -165,7 +165,7 @@ impl AtRoot<'_, '_> {
                     self.world.root_hangs_up(line);
                     return None;
                 };
-                Some(RootEvent::Gone { host, connection: line as u64, how: how.into() })
+                Some(RootEvent::Disconnected { host, connection: line as u64, reason: how.into() })
             }
             Note::NotStarted { host, start } => {
                 let (host, reason) = (root.seat_of(host)?, "cannot be started".into());
@@ -173,7 +173,7 @@ impl AtRoot<'_, '_> {
             }
             Note::Checked(line, right) => {
                 let (host, connection) = (seat_of_line(line)?, line as u64);
-                Some(RootEvent::Checked { host, connection, right: Ok(right) })
+                Some(RootEvent::Compared { host, connection, matching: Ok(right) })
             }
             Note::Digest => {
                 let is_again = std::mem::replace(&mut self.world.root.has_read, true);
@@ -196,12 +196,12 @@ impl AtRoot<'_, '_> {
     }
 }
 
-impl RootStage for AtRoot<'_, '_> {
+impl RootEffects for AtRoot<'_, '_> {
     /// A line.
     type Connection = usize;
     type Group = ();
 
-    fn welcome(
+    fn accept(
         &mut self,
         seat: usize,
         line: usize,
@@ -215,7 +215,7 @@ impl RootStage for AtRoot<'_, '_> {
         Ok((ip, address(0, self.world.root.process).ip()))
     }
 
-    fn turn_away(&mut self, line: usize, reason: &str) {
+    fn reject(&mut self, line: usize, reason: &str) {
         let abort = ToReceiver::Abort { reason: reason.to_owned(), keep: true };
         self.world.send_word(line, Way::ToReceiver, Word::ToReceiver(abort));
         self.world.hang_up(line, Way::ToReceiver);
@@ -230,7 +230,7 @@ impl RootStage for AtRoot<'_, '_> {
         self.line_of(seat) == Some(line as usize)
     }
 
-    fn hang_up(&mut self, seat: usize, line: u64) -> bool {
+    fn disconnect(&mut self, seat: usize, line: u64) -> bool {
         let is_current = self.is_current(seat, line);
         self.world.root_hangs_up(line as usize);
         is_current
@@ -241,27 +241,27 @@ impl RootStage for AtRoot<'_, '_> {
         (0..seats.len()).filter(|&seat| seats[seat].line.is_some()).collect()
     }
 
-    fn stands(&mut self, group: u64, (): ()) {
+    fn add_group(&mut self, group: u64, (): ()) {
         let process = self.world.root.process;
         self.world.processes[process].standing.insert(group);
     }
 
-    fn let_go(&mut self, group: u64, (): ()) {
+    fn discard_group(&mut self, group: u64, (): ()) {
         self.world.abort(self.world.root.process, group, "it was dropped");
     }
 
-    fn ended(&mut self, group: u64) {
+    fn remove_group(&mut self, group: u64) {
         let process = self.world.root.process;
         self.world.processes[process].standing.remove(&group);
     }
 
-    fn tell(&mut self, seat: usize, message: &ToReceiver) {
+    fn send_message(&mut self, seat: usize, message: &ToReceiver) {
         if let Some(line) = self.line_of(seat) {
             self.world.send_word(line, Way::ToReceiver, Word::ToReceiver(message.clone()));
         }
     }
 
-    fn leave(&mut self, seat: usize) {
+    fn finish_connection(&mut self, seat: usize) {
         if let Some(line) = self.line_of(seat) {
             self.world.root_hangs_up(line);
         }
@@ -277,7 +277,7 @@ impl RootStage for AtRoot<'_, '_> {
         self.world.observe(event);
     }
 
-    fn check(&mut self, seat: usize, leftover: Leftover) {
+    fn compare(&mut self, seat: usize, leftover: ChunkDigests) {
         let Some(line) = self.line_of(seat) else { return };
         let right = self.world.compare_leftover(&leftover);
         let most_ns = self.world.scenario.digest_ns / 4;
@@ -293,13 +293,13 @@ impl RootStage for AtRoot<'_, '_> {
         }
     }
 
-    fn digest(&mut self) -> Result<(), PushError> {
+    fn digest_source(&mut self) -> Result<(), PushError> {
         let at_ns = self.world.now_ns() + self.world.scenario.digest_ns;
         self.world.plan(at_ns, Due::Digest(self.world.root.process));
         Ok(())
     }
 
-    fn reads_differently(&self) -> PushError {
+    fn source_differs(&self) -> PushError {
         changed()
     }
 
@@ -321,11 +321,11 @@ impl RootStage for AtRoot<'_, '_> {
 
     fn join(&mut self, start: &Start) -> Result<(), PushError> {
         let process = self.world.root.process;
-        let refused = |reason| PushError::Library(Error::Setting(reason));
+        let refused = PushError::Setting;
         self.world.begin_join(process, start.clone()).map_err(refused)
     }
 
-    fn send(&mut self, group: u64, ranges: &Ranges) -> Result<(), PushError> {
+    fn send_ranges(&mut self, group: u64, ranges: &Ranges) -> Result<(), PushError> {
         let region = Region::from_shared(Arc::clone(&self.world.source));
         Ok(self.world.send_parts(self.world.root.process, group, &region, ranges)?)
     }
@@ -358,7 +358,7 @@ impl World<'_> {
             for (start, end) in ranges.iter() {
                 let part = region
                     .slice(start as usize..end as usize)
-                    .map_err(|error| Error::Setting(error.to_string()))?;
+                    .map_err(|error| Error::Transport(error.to_string()))?;
                 engine.send(group, part)?;
             }
             Ok(engine.close(group)?)
@@ -377,18 +377,18 @@ impl World<'_> {
     }
 
     /// Which bytes of a host's file are those of the source.
-    fn compare_leftover(&self, leftover: &Leftover) -> Ranges {
+    fn compare_leftover(&self, leftover: &ChunkDigests) -> Ranges {
         let cut = self.cut();
         if self.trusts_leftovers() {
             return leftover.0.iter().map(|&(index, _)| cut.range(index)).collect();
         }
         let digest = |(start, end)| Ok(blake3::hash(&self.source[start as usize..end as usize]));
-        Chunks::cut_as(cut).matching(leftover, digest).unwrap_or_default()
+        SourceChunks::with_chunking(cut).matching(leftover, digest).unwrap_or_default()
     }
 
     /// Chunks are shorter than those of large files.
-    pub(super) fn cut(&self) -> Cut {
-        Cut { bytes: self.source.len() as u64, chunk_bytes: self.scenario.chunk_bytes }
+    pub(super) fn cut(&self) -> Chunking {
+        Chunking { bytes: self.source.len() as u64, chunk_bytes: self.scenario.chunk_bytes }
     }
 
     fn observe(&mut self, event: PushEvent) {
@@ -400,7 +400,7 @@ impl World<'_> {
                 self.facts.first_round_ns.get_or_insert(now_ns);
             }
             PushEvent::Retry { .. } => self.facts.retries += 1,
-            PushEvent::SetAside { .. } => self.facts.set_aside += 1,
+            PushEvent::Deferred { .. } => self.facts.set_aside += 1,
             PushEvent::Joined { .. } => self.facts.joined += 1,
             _ => {}
         }

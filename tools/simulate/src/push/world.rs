@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use engine::Engine;
 use files::{
     PushSettings,
     machines::{Coordinator, Ranges},
 };
-use rdmc::Engine;
 use transport_sim::SimNet;
 
 use super::{

@@ -1,30 +1,30 @@
-//! What is wrong with a machine, and the command that mends it.
+//! Checks of a machine, with the commands that fix what they find.
 //!
-//! A check is a function of a [`Machine`], so that made-up machines test it. It finds something only in what is known.
+//! A check is a pure function of a [`Machine`]. Unknown values give no finding.
 
 use serde::Serialize;
 
 use super::machine::{Limit, Machine, Nic, Packages, RdmaPort};
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// rdmc does not work like this.
+    /// Prevents rdmc from working.
     Problem,
-    /// rdmc works, but slower, or not with all that is there.
+    /// Costs speed, or the use of a device.
     Warning,
 }
 
-/// What a check has found.
+/// The finding of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// Which check, as one word for scripts.
+    /// Name of the check, for scripts.
     pub check: &'static str,
     pub severity: Severity,
-    /// What is the case, and why it matters.
+    /// The fault and its effect.
     pub what: String,
-    /// Commands that mend it, or a sentence where no command does.
+    /// Commands that fix it, or a sentence if no command does.
     pub fix: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-/// Why `--fabric auto` would choose what it would choose here, if all other hosts have it.
+/// The reason of the choice of `--fabric auto` here.
 pub fn choice(machine: &Machine) -> String {
     let best = machine.fabrics.first().map_or("tcp", String::as_str);
     if best != "tcp" {
@@ -80,7 +80,7 @@ fn finding(
     Finding { check, severity, what: what.into(), fix: fix.into_iter().collect() }
 }
 
-/// How bad a limit is: below the least nothing works, below what is advised not everything.
+/// The severity of a limit: a problem below `least`, a warning below `advised`.
 fn judged(limit: u64, least: u64, advised: u64) -> Option<Severity> {
     if limit < least {
         Some(Severity::Problem)
@@ -123,7 +123,7 @@ fn addresses(machine: &Machine) -> Vec<Finding> {
     vec![finding("addresses", Severity::Problem, what, ["ip address".to_owned()])]
 }
 
-/// A member of a group of 1000 has some 20 neighbours, each with a few files.
+/// A member of a group of 1000 has some 20 neighbours, with a few descriptors each.
 const OPEN_FILES_LEAST: u64 = 128;
 const OPEN_FILES_ADVISED: u64 = 1024;
 
@@ -144,7 +144,7 @@ fn open_files(machine: &Machine) -> Vec<Finding> {
     vec![finding("open-files", severity, what, [fix])]
 }
 
-/// What is registered at a time, in pieces.
+/// The memory that is registered at a time.
 const LOCKED_BYTES_LEAST: u64 = 256 << 20;
 /// Objects up to this length stay registered.
 const LOCKED_BYTES_ADVISED: u64 = 4 << 30;
@@ -156,7 +156,7 @@ fn locked_memory(machine: &Machine) -> Vec<Finding> {
             device.needs_registration && device.fabric.split(':').next() == Some(name)
         })
     };
-    // What has to be asked for is told about when it is used.
+    // Only for the automatic choice; others report the limit when they are used.
     let best = machine.fabrics.first().map_or("tcp", String::as_str);
     let Limit::At(bytes) = limits.locked_memory_bytes else { return Vec::new() };
     if limits.may_lock_more || !registers(best) {
@@ -185,7 +185,7 @@ fn libfabric(machine: &Machine) -> Vec<Finding> {
     vec![finding("libfabric", Severity::Warning, what, [fix])]
 }
 
-/// Verbs needs a file per device, and rdma_cm to connect.
+/// Verbs needs a device file per device, and rdma_cm to connect.
 fn rdma_files(machine: &Machine) -> Vec<Finding> {
     if active(machine).next().is_none() {
         return Vec::new();
@@ -260,7 +260,7 @@ fn rdma_links(machine: &Machine) -> Vec<Finding> {
 
 const FAST_BITS_PER_SECOND: u64 = 25_000_000_000;
 
-/// Fast interfaces spend much of their host's time on small packets.
+/// At high rates small packets cost much processor time.
 fn mtu(machine: &Machine) -> Vec<Finding> {
     let small = machine.nics.iter().filter_map(|nic| {
         let mtu = nic.mtu_bytes.filter(|&mtu| mtu <= 1500)?;

@@ -1,11 +1,11 @@
-//! Each check fires on a machine with the fault, and not on the same machine without it.
+//! Each check reports a machine with the fault, and not the same machine without it.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
 use crate::doctor::machine::{DeviceFile, FabricDevice};
 
-/// A host with one RDMA port of each kind, all well.
+/// A host with one RDMA port of each kind, without faults.
 fn healthy() -> Machine {
     let mut machine = Machine { packages: Some(Packages::Apt), ..Machine::default() };
     let address = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
@@ -49,14 +49,14 @@ fn healthy() -> Machine {
     machine
 }
 
-/// What is found after one change to a healthy machine.
+/// The findings after one change to a healthy machine.
 fn after(change: impl FnOnce(&mut Machine)) -> Vec<Finding> {
     let mut machine = healthy();
     change(&mut machine);
     examine(&machine)
 }
 
-/// The only finding, its severity, and its first remedy, which has to contain these words.
+/// Asserts that there is only this finding, with a fix that contains these words.
 #[track_caller]
 fn assert_one(findings: &[Finding], check: &str, severity: Severity, words: &str) {
     let [only] = findings else { panic!("{findings:#?}") };

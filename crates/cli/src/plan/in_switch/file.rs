@@ -1,4 +1,4 @@
-//! Topologies as people write them: one `[[switch]]` table for each switch (docs/in-switch.md).
+//! Topology files: one `[[switch]]` table for each switch (docs/in-switch.md).
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -22,14 +22,14 @@ struct Switch {
     copies: bool,
     #[serde(default)]
     hosts: Vec<Name>,
-    /// Other switches. A link goes both ways, so that one of its ends is enough.
+    /// Other switches. Links are bidirectional; one end suffices.
     #[serde(default)]
     links: Vec<Name>,
 }
 
 type Name = Spanned<String>;
 
-/// Reads a topology. Errors say the line, and what to do.
+/// Parses a topology. Errors name the line and the remedy.
 pub fn parse(text: &str) -> Result<Topology, String> {
     let document: Document = toml::from_str(text).map_err(|error| {
         let wrong = error.message().trim_end().replace('\n', "; ");
@@ -50,7 +50,7 @@ fn line(text: &str, span: Range<usize>) -> usize {
 struct Reader<'a> {
     text: &'a str,
     topology: Topology,
-    /// Nodes by their names, with the lines that these were first on.
+    /// Nodes by name, with the line of the first occurrence.
     known: BTreeMap<&'a str, (Node, usize)>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
     fn add_links(&mut self, switch: Node, links: &'a [Name]) -> Result<(), String> {
         for (index, name) in links.iter().enumerate() {
             let remedy = match self.find(name) {
-                None => "is no switch; add a [[switch]] of this name, or correct it".to_owned(),
+                None => "is not a switch; add a [[switch]] of this name, or correct it".to_owned(),
                 Some((_, Device::Host, line)) => {
                     format!("is a host (line {line}); put it into hosts")
                 }
@@ -135,14 +135,16 @@ impl<'a> Reader<'a> {
     }
 
     fn add(&mut self, name: &'a Name, device: Device) -> Result<Node, String> {
-        let is_strange = |c: char| c == ',' || c.is_whitespace() || c.is_control();
-        if name.get_ref().is_empty() || name.get_ref().contains(is_strange) {
-            return Err(
-                self.wrong(name, "is no name; write at least a letter, and no spaces or commas")
-            );
+        let is_invalid = |c: char| c == ',' || c.is_whitespace() || c.is_control();
+        if name.get_ref().is_empty() || name.get_ref().contains(is_invalid) {
+            return Err(self.wrong(
+                name,
+                "is not a name; use at least one character, and no spaces or commas",
+            ));
         }
         if self.topology.len() == NODES_MAX {
-            let remedy = format!("is one too many; there may be {NODES_MAX} hosts and switches");
+            let remedy =
+                format!("is one too many; at most {NODES_MAX} hosts and switches are possible");
             return Err(self.wrong(name, &remedy));
         }
         let node = self.topology.add(name.get_ref(), device);

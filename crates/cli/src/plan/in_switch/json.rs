@@ -1,4 +1,4 @@
-//! The tree and the loads as one JSON object; docs/in-switch.md says what its fields are.
+//! The tree and the loads as one JSON object; docs/in-switch.md describes its fields.
 
 use std::io::{self, Write};
 

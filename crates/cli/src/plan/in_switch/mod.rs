@@ -1,4 +1,4 @@
-//! `rdmc plan --in-switch`: where switches copy a group's packets, and what that saves.
+//! `rdmc plan --in-switch`: where switches copy a group's packets, and the load of links.
 
 #[cfg(feature = "switch")]
 mod file;

@@ -2,7 +2,7 @@
 
 use super::source::Source;
 
-/// The end of `rdmc help plan`.
+/// The examples of `rdmc help plan`.
 pub const EXAMPLES: &str = "\
 Examples:
   rdmc plan --members 8 --blocks 3
@@ -22,8 +22,8 @@ A topology.toml (docs/in-switch.md):
   hosts = [\"a1\", \"a2\"]
   links = [\"spine\"]";
 
-/// Options that say nothing about switches. Where one of them stands, the parser would not miss
-/// `--in-switch`; so each option that needs that one names them.
+/// Options of schedules. They exclude `--in-switch`, so options that require it conflict with them as well; otherwise
+/// the parser would not report its absence.
 const OF_SCHEDULES: [&str; 11] = [
     "blocks",
     "algorithm",
@@ -42,22 +42,22 @@ const OF_SCHEDULES: [&str; 11] = [
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Switches that copy")]
 pub struct Options {
-    /// Show instead where switches copy a message of a group, and how often it crosses links:
-    /// racks:RACKSxHOSTS (hosts a1, a2, ..., b1, ...), fat-tree:PORTS or fat-tree:PORTSxHOSTS
-    /// (three layers of switches, hosts h0, h1, ...), or a file
+    /// Show instead where switches copy a message, and how often it crosses each link, in this topology:
+    /// racks:RACKSxHOSTS (hosts a1, a2, ..., b1, ...), fat-tree:PORTS or fat-tree:PORTSxHOSTS (three
+    /// layers of switches, hosts h0, h1, ...), or a file
     #[arg(long, value_name = "TOPOLOGY", conflicts_with_all = OF_SCHEDULES)]
     pub in_switch: Option<Source>,
 
-    /// Only switches that hosts are linked to can copy
+    /// Only switches with hosts can copy
     #[arg(long, requires = "in_switch", conflicts_with_all = OF_SCHEDULES)]
     pub tor_only: bool,
 
-    /// The host that has the message at the start [default: the first]
+    /// The sending host [default: the first]
     #[arg(long, value_name = "HOST", requires = "in_switch", conflicts_with_all = OF_SCHEDULES)]
     pub sender: Option<String>,
 
-    /// The hosts that need it, in the order of a chain
-    /// [default: the first others, as many as --members says or a group can have]
+    /// The receiving hosts, in the order of a chain
+    /// [default: the first others, as many as --members or the largest group has]
     #[arg(
         long,
         value_name = "HOSTS",
@@ -70,7 +70,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether this is what was asked for.
+    /// Whether `--in-switch` was given.
     pub const fn are_given(&self) -> bool {
         self.in_switch.is_some()
     }

@@ -1,4 +1,4 @@
-//! What is shown of a tree, as text and as JSON.
+//! The report on a tree, for text and JSON.
 
 use mcrdma::plan::{
     Device, Loads, Node, Topology, Totals, Tree, chain_loads, fanout_loads, tree_loads,
@@ -8,38 +8,38 @@ use serde::Serialize;
 /// A tree with its names and loads.
 #[derive(Serialize)]
 pub struct Report<'a> {
-    /// How many the topology has.
+    /// Number of hosts of the topology.
     pub hosts: usize,
     pub sender: &'a str,
     pub receivers: Vec<&'a str>,
     /// The sender's first switch, where answers are merged.
     pub merging_switch: &'a str,
-    /// Those that know the group.
+    /// Switches that copy for the group.
     pub switches: Vec<Switch<'a>>,
     pub totals: Patterns<Crossings>,
-    /// That any pattern uses; those with most first.
+    /// Links that any pattern uses, by descending load.
     pub links: Vec<Link<'a>>,
 }
 
-/// One that makes copies.
+/// A switch that copies.
 #[derive(Serialize)]
 pub struct Switch<'a> {
     pub name: &'a str,
     pub copies: Vec<Copy<'a>>,
 }
 
-/// One of these.
+/// A copy that a switch makes.
 #[derive(PartialEq, Eq, Serialize)]
 pub struct Copy<'a> {
-    /// Where it goes: one of these, which are equally good.
+    /// The next hop: one of these, which are equally good.
     pub next: Vec<&'a str>,
-    /// Whom it is for.
+    /// The receivers that get it.
     pub receivers: Vec<&'a str>,
-    /// Whether this switch makes it this receiver's own.
+    /// Whether this switch rewrites it for a single receiver.
     pub rewritten: bool,
 }
 
-/// The same of three ways to replicate.
+/// A value for each of three ways to replicate.
 #[derive(Serialize)]
 pub struct Patterns<T> {
     pub in_switch: T,
@@ -135,7 +135,7 @@ fn links<'a>(topology: &'a Topology, loads: &Patterns<Loads>) -> Vec<Link<'a>> {
     links
 }
 
-/// Thirds that add up to 0.9999999999999999 are 1.
+/// Removes rounding errors of sums of fractions.
 fn rounded(load: f64) -> f64 {
     (load * 1e9).round() / 1e9
 }

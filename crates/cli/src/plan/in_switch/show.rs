@@ -1,4 +1,4 @@
-//! Shows where switches copy a group's packets.
+//! Runs `rdmc plan --in-switch`.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{failure::Failure, output};
 
 /// Prints the tree and the loads.
 ///
-/// `members`: how many the group has, the sender included, unless `--receivers` says who they are.
+/// `members`: size of the group, the sender included; not with `--receivers`.
 pub fn run(options: &Options, members: Option<u32>, json: bool) -> Result<(), Failure> {
     let Some(source) = &options.in_switch else { return Ok(()) };
     let topology = topology_of(source, options.tor_only)?;
@@ -68,7 +68,7 @@ fn named(
     Ok(receivers)
 }
 
-/// The first hosts but the sender.
+/// The first hosts except the sender.
 fn first_others(
     topology: &Topology,
     hosts: &[Node],
@@ -78,7 +78,9 @@ fn first_others(
     let others: Vec<Node> = hosts.iter().copied().filter(|&host| host != sender).collect();
     if others.is_empty() {
         let alone = topology.name(sender);
-        return Err(Failure::Usage(format!("{alone} is the only host; a group needs another one")));
+        return Err(Failure::Usage(format!(
+            "{alone} is the only host; a group needs at least two"
+        )));
     }
     let count = match members {
         None => others.len().min(MEMBERS_MAX),
@@ -86,14 +88,14 @@ fn first_others(
     };
     if count > others.len() {
         return Err(Failure::Usage(format!(
-            "the topology has {} hosts and the group {} members: ask for fewer --members",
+            "the topology has {} hosts and the group {} members; use fewer --members",
             hosts.len(),
             count + 1
         )));
     }
     if !(1..=MEMBERS_MAX).contains(&count) {
         return Err(Failure::Usage(format!(
-            "switches copy for groups of 2 to {} members, the sender included: change --members",
+            "switches copy for groups of 2 to {} members, the sender included; change --members",
             MEMBERS_MAX + 1
         )));
     }

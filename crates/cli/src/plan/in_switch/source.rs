@@ -1,11 +1,11 @@
-//! What `--in-switch` names: a topology that is made, or a file.
+//! The argument of `--in-switch`: a generated topology, or a file.
 
 use std::{path::PathBuf, str::FromStr};
 
-/// The most hosts and switches that a topology can have.
+/// The most hosts and switches of a topology.
 pub const NODES_MAX: usize = 10_000;
 
-/// Where a topology comes from.
+/// The source of a topology.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
     /// Racks behind one spine.
@@ -23,8 +23,7 @@ impl FromStr for Source {
         let source = if let Some(rest) = text.strip_prefix("racks:") {
             racks(rest).ok_or("write racks:RACKSxHOSTS, such as racks:4x2")?
         } else if let Some(rest) = text.strip_prefix("fat-tree:") {
-            let made = fat_tree(rest);
-            made.ok_or("write fat-tree:PORTS with an even number, or fat-tree:PORTSxHOSTS, such as fat-tree:6x9")?
+            fat_tree(rest).ok_or("write fat-tree:PORTS with an even number, or fat-tree:PORTSxHOSTS, such as fat-tree:6x9")?
         } else {
             Self::File(text.into())
         };
@@ -54,7 +53,7 @@ fn count(text: &str) -> Option<usize> {
 }
 
 impl Source {
-    /// How many hosts and switches it has; 0 for a file, `None` for too many to count.
+    /// The number of hosts and switches; 0 for a file, `None` on overflow.
     fn nodes(&self) -> Option<usize> {
         match *self {
             Self::Racks { racks, hosts } => {

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use super::report::{Copy, Link, Report};
 
-/// More names than this in a row are counted instead.
+/// The most names in a line; more are counted.
 const NAMES_MAX: usize = 12;
-/// More links than this are counted instead.
+/// The most links that are shown; more are counted.
 const LINKS_MAX: usize = 20;
 
 /// Writes the switches that copy, then what crosses links.
@@ -37,7 +37,7 @@ fn write_switches(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// One line for each copy that goes on, and one for all that go to their receivers.
+/// One line for each copy to another switch, and one for all copies to receivers.
 fn write_copies(copies: &[Copy<'_>], out: &mut impl Write) -> io::Result<()> {
     let (there, on): (Vec<_>, Vec<_>) = copies.iter().partition(|copy| copy.next == copy.receivers);
     for copy in on {
@@ -53,7 +53,7 @@ fn write_copies(copies: &[Copy<'_>], out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Switches that make the same copies, such as those of one layer: together, but the first.
+/// Groups switches with the same copies, such as those of one layer; the first switch stays alone.
 fn alike<'r>(report: &'r Report<'_>) -> Vec<(Vec<&'r str>, &'r [Copy<'r>])> {
     let mut all: Vec<(Vec<&str>, &[Copy<'_>])> = Vec::new();
     for switch in &report.switches {
@@ -116,7 +116,7 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Whole numbers as such; where paths are equally good there are fractions. `-` is nothing.
+/// A load; `-` for 0. Equally good paths give fractions.
 fn show(load: f64) -> String {
     match load {
         0.0 => "-".to_owned(),

@@ -1,11 +1,11 @@
-//! Makes or reads what `--in-switch` names.
+//! Generates or reads a topology.
 
 use mcrdma::plan::{Device, Topology};
 
 use super::{file, source::Source};
 use crate::{failure::Failure, input};
 
-/// Makes or reads a topology. `tor_only`: of a made one, only switches with hosts can copy.
+/// Generates or reads a topology. `tor_only`: in a generated one only switches with hosts copy.
 pub fn topology_of(source: &Source, tor_only: bool) -> Result<Topology, Failure> {
     let above = if tor_only { Device::Plain } else { Device::Copies };
     match source {

@@ -40,7 +40,7 @@ impl Ops {
         Self { link, open: HashMap::new(), next: 0, answered: 0, unanswered: None }
     }
 
-    /// Keeps what is about to be posted; answers the context to post it with.
+    /// Keeps what is about to be posted; returns the context to post it with.
     pub fn add(&mut self, op: Op) -> u64 {
         // Round and round; with few open at a time the next is free.
         while self.open.contains_key(&self.next) {
@@ -86,7 +86,7 @@ impl Ops {
         now.saturating_duration_since(since) >= timeout
     }
 
-    /// Drops all leases, once nobody touches memory any more; answers whose posts they were.
+    /// Drops all leases, once nothing accesses memory any more; returns whose posts they were.
     pub fn clear(&mut self) -> Vec<Token> {
         let tokens = std::mem::take(&mut self.open).into_values().filter_map(|op| match op {
             Op::Send(_, token, _) | Op::Receive(_, token, _) | Op::Write(_, token, _) => {

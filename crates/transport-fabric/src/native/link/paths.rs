@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::native::sys::{self, Object, Way};
 
-/// Any peer: whoever knows the endpoint's address and the link's number.
+/// Any peer that has the endpoint's address and the link's number.
 pub const ANYBODY: u64 = u64::MAX;
 
 /// One endpoint of libfabric's.

@@ -7,7 +7,7 @@ use crate::native::{
     sys::Errno,
 };
 
-/// What tags of datagrams say, beside the link's number.
+/// What tags of datagrams contain, beside the link's number.
 pub const DATA_TAG: u64 = 1;
 pub const CONTROL_TAG: u64 = 2;
 /// Below the immediate of an offloaded block.

@@ -1,4 +1,4 @@
-//! Receives: those that wait to be posted, those that are, and what the peer knows of them.
+//! Receives: those that wait to be posted, those that are, and which were announced to the peer.
 
 use std::collections::VecDeque;
 
@@ -88,7 +88,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// The receives that the peer should know of: from the one that it has asked for, or the last.
+    /// The receives to announce to the peer: from the one that it has asked for, or the last.
     pub fn to_tell(&self) -> Receives {
         let last = self.posted.saturating_sub(LENGTHS_MAX as u64);
         let wanted = self.peer_wants.filter(|&wanted| wanted < self.posted);
@@ -98,15 +98,15 @@ impl ReceiveQueue {
         Receives { first, lengths: self.lengths.iter().skip(skip).take(count).copied().collect() }
     }
 
-    /// What was to be told is on its way.
+    /// What was to be announced has been sent.
     pub fn told(&mut self) {
         if self.peer_wants.is_some_and(|wanted| wanted < self.posted) {
             self.peer_wants = None;
         }
     }
 
-    /// The peer has a block and does not know that it fits. Answers whether there is something to
-    /// tell it now; otherwise it is told as soon as the receive is posted.
+    /// The peer has a block whose receive was not announced to it. Returns whether it can be now;
+    /// otherwise it is as soon as the receive is posted.
     ///
     /// Errors: no receive was asked for, or a shorter one; in words.
     pub fn wanted(&mut self, index: u64, bytes: u64) -> Result<bool, String> {

@@ -35,7 +35,7 @@ pub struct SendQueue {
     open: usize,
     /// So many were posted in all.
     started: u64,
-    /// Lengths of the peer's receives that we know of, by index.
+    /// Lengths of the receives that the peer has announced, by index.
     peer_lengths: BTreeMap<u64, u32>,
     asked_for: Option<u64>,
 }
@@ -45,7 +45,7 @@ impl SendQueue {
         self.waiting.push_back(Send { from, immediate, token });
     }
 
-    /// The peer tells of its receives.
+    /// The peer announces receives.
     pub fn learn(&mut self, receives: Receives) {
         for (index, length) in (receives.first..).zip(receives.lengths) {
             if index >= self.started && self.peer_lengths.len() < PEER_LENGTHS_MAX {
@@ -62,10 +62,10 @@ impl SendQueue {
                 return Ok(());
             };
             let index = self.started;
-            let room = self.peer_lengths.get(&index).copied().map(u64::from);
-            if room.is_none_or(|room| room < bytes) {
-                // The layer above says that there is a receive, and the word that told it so told
-                // us as well. Otherwise the peer tells, or ends the link.
+            let posted_bytes = self.peer_lengths.get(&index).copied().map(u64::from);
+            if posted_bytes.is_none_or(|posted_bytes| posted_bytes < bytes) {
+                // The layer above has the receive by a control word, whose slot announced it here as
+                // well. Otherwise the peer is asked, and announces it or ends the link.
                 if self.asked_for != Some(index) {
                     self.asked_for = Some(index);
                     with.ring.push(Note::Wants { index, bytes });

@@ -24,7 +24,7 @@ pub struct Words {
     pub ring: Ring,
     /// By which the peer names its end of the link.
     their_number: u32,
-    /// Where the peer's slots are, once it has said so.
+    /// Where the peer's slots are, once its hello has come.
     peer_slots: Option<(u64, u64)>,
 }
 
@@ -56,7 +56,7 @@ impl Words {
         Lifeline::Hello { key, address }
     }
 
-    /// The peer has said where its slots are. False if it has before, or they cannot be there.
+    /// The peer's hello: where its slots are. False if it is the second, or they cannot be there.
     pub fn learn(&mut self, key: u64, address: u64) -> bool {
         if self.knows_peer() || address.checked_add(SLOTS * SLOT_BYTES as u64).is_none() {
             return false;
@@ -65,7 +65,7 @@ impl Words {
         true
     }
 
-    /// Whether the peer has said where its slots are.
+    /// Whether the peer's hello has come.
     pub fn knows_peer(&self) -> bool {
         self.peer_slots.is_some()
     }
@@ -93,7 +93,7 @@ impl Words {
         self.ring.push(Note::Word(word.to_vec()))
     }
 
-    /// Writes as many slots as the peer has free; each also tells of receives.
+    /// Writes as many slots as the peer has free; each also announces receives.
     pub fn post(
         &mut self,
         receives: &mut ReceiveQueue,

@@ -88,7 +88,7 @@ impl WriteQueue {
         true
     }
 
-    /// Posts as many as the provider takes. Answers the name of memory to ask the peer for.
+    /// Posts as many as the provider takes. Returns the name of memory to ask the peer for.
     pub fn post(&mut self, with: &mut Posting<'_>) -> Result<Option<u32>, Trouble> {
         while let Some(Write { from, name, offset, immediate, token }) = self.waiting.pop_front() {
             let again = |from| Write { from, name, offset, immediate, token };

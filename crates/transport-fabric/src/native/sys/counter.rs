@@ -55,7 +55,7 @@ struct Work {
     target: Option<Arc<Counter>>,
 }
 
-// SAFETY: plain memory that nobody but the provider looks into once it is queued.
+// SAFETY: plain memory that only the provider accesses once it is queued.
 unsafe impl Send for Work {}
 
 impl Work {
@@ -95,7 +95,7 @@ impl Counter {
         check(unsafe { rdmc_counter_add(self.raw, 1) })
     }
 
-    /// Counts down by one; the caller knows that it is not zero.
+    /// Counts down by one; it must not be zero.
     pub fn decrement(&self) -> Result<(), Errno> {
         // SAFETY: an open counter. Counters are 64 bits (32 in the provider sockets) that wrap.
         check(unsafe { rdmc_counter_add(self.raw, u64::MAX) })
@@ -153,7 +153,7 @@ impl Counter {
         Ok(context)
     }
 
-    /// Closes it, and answers the work that nobody looks at any more.
+    /// Closes it, and returns the work, which is not accessed any more.
     fn close(&mut self) -> Vec<Work> {
         self.object = None;
         std::mem::take(self.works.get_mut().unwrap_or_else(PoisonError::into_inner))

@@ -1,17 +1,17 @@
-//! What queues tell.
+//! Entries of queues.
 
 use super::*;
 
 /// Reads completions, those with an error one at a time. Errors: the queue itself failed.
 pub fn read_completions(queue: &Object, into: &mut [RawCompletion]) -> Result<usize, Errno> {
-    // SAFETY: an open queue, and room for that many entries.
+    // SAFETY: an open queue, and a buffer for that many entries.
     let count = unsafe { rdmc_cq_read(queue.raw, into.as_mut_ptr(), into.len()) };
     if count < 0 { Err(Errno(-count as i32)) } else { Ok(count as usize) }
 }
 
 /// What has happened to a connection.
 pub enum Event {
-    /// Somebody wants to connect.
+    /// A connection request.
     Request { info: Info, parameter: Vec<u8> },
     /// The connection of the endpoint with this address stands.
     Connected { endpoint: usize },

@@ -29,7 +29,7 @@ impl Info {
     /// Takes over a description that libfabric made.
     ///
     /// # Safety
-    /// `raw` is a valid `fi_info` that nobody else frees.
+    /// `raw` is a valid `fi_info` that is not freed elsewhere.
     pub(super) unsafe fn adopt(raw: Handle) -> Self {
         let mut read = std::mem::MaybeUninit::<RawInfo>::uninit();
         // SAFETY: valid by the caller's promise; the shim fills all of `read`.
@@ -112,7 +112,7 @@ pub fn infos(
             next = rdmc_info_next(next);
         }
     }
-    // SAFETY: the whole list, which nobody refers to any more.
+    // SAFETY: the whole list, to which there are no references any more.
     unsafe { rdmc_info_free(first) };
     Ok(infos)
 }

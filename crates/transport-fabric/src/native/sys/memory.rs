@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Keys that no peer is told, where the provider does not choose: above all others, each used once.
+/// Keys that are not sent to peers, where the provider does not choose: above all others, each used once.
 static LOCAL_KEYS: AtomicU64 = AtomicU64::new(1 << 63);
 
 /// Memory that the network may reach.
@@ -19,7 +19,7 @@ unsafe impl Send for Registration {}
 // SAFETY: as above.
 unsafe impl Sync for Registration {}
 
-/// Who may reach registered memory.
+/// The accesses for which memory is registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// This host's own sends and writes, and receives if `writable`.
@@ -93,7 +93,8 @@ pub enum Way {
 /// Posts a receive.
 ///
 /// # Safety
-/// The memory stays valid and is nobody else's until `context` completes or the endpoint is closed.
+/// The memory stays valid and is not accessed otherwise until `context` completes or the endpoint is
+/// closed.
 pub unsafe fn post_receive(
     endpoint: &Object,
     way: Way,
@@ -136,8 +137,8 @@ pub unsafe fn post_send(
     })
 }
 
-/// Posts a one-sided write into memory of the peer's, at `address` as the peer has told; the peer's
-/// queue tells of it only if there is `data`.
+/// Posts a one-sided write into memory of the peer's, at `address` as the peer has sent it; the peer's
+/// queue reports it only if there is `data`.
 ///
 /// # Safety
 /// As for [`post_send`].

@@ -103,7 +103,7 @@ pub fn open_endpoint(
     Ok(endpoint)
 }
 
-/// The file descriptor that says when a queue has something, if it has one.
+/// The file descriptor that is readable when a queue has something, if it has one.
 pub fn wait_fd(queue: &Object) -> Option<RawFd> {
     let mut fd: c_int = -1;
     // SAFETY: an open queue; the shim stores a descriptor that the queue keeps.
@@ -136,13 +136,13 @@ pub fn insert_address(vector: &Object, address: &[u8]) -> Result<u64, Errno> {
 pub fn name_of(object: &Object) -> Result<Vec<u8>, Errno> {
     let mut address = vec![0_u8; 512];
     let mut bytes = address.len();
-    // SAFETY: an open endpoint, and room of that many bytes.
+    // SAFETY: an open endpoint, and a buffer of that many bytes.
     check(unsafe { rdmc_name(object.raw, address.as_mut_ptr(), &mut bytes) })?;
     address.truncate(bytes);
     Ok(address)
 }
 
-/// Starts to connect; an event tells the outcome. The address is padded as for
+/// Starts to connect; an event reports the outcome. The address is padded as for
 /// [`insert_address`].
 pub fn connect(endpoint: &Object, address: &[u8], parameter: &[u8]) -> Result<(), Errno> {
     // SAFETY: an open endpoint; the parameter is copied. On the address see `insert_address`.

@@ -1,4 +1,4 @@
-//! Faults of hosts, and how they are taken back.
+//! Faults of hosts, and how they are undone.
 
 use std::{
     process::Command,
@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{outcome::Outcome, random::Random};
 
-/// A slow program runs so long, and then stands still so long.
-const TURN: Duration = Duration::from_millis(20);
+/// A slow program runs for this time, and is stopped for this time.
+const SLOW_PERIOD: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Fault {
@@ -19,13 +19,13 @@ pub enum Fault {
     Kill,
     /// Two receivers are killed, one a little after the other
     TwoKills,
-    /// A receiver stands still, for less time than it takes to be given up
+    /// A receiver is stopped, for less time than the failure deadline
     Pause,
-    /// A receiver stands still for so long that it is given up
+    /// A receiver is stopped for longer than the failure deadline
     Freeze,
     /// A host's link is down for a while
     Cut,
-    /// Two hosts cannot reach each other any more
+    /// One host has no route to another
     NoRoute,
     /// A receiver runs only half of the time
     Slow,
@@ -35,31 +35,15 @@ pub enum Fault {
     RootKilled,
 }
 
-impl Fault {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kill => "kill",
-            Self::TwoKills => "two kills",
-            Self::Pause => "pause",
-            Self::Freeze => "freeze",
-            Self::Cut => "cut",
-            Self::NoRoute => "no route",
-            Self::Slow => "slow",
-            Self::DiskFull => "disk full",
-            Self::RootKilled => "root killed",
-        }
-    }
-}
-
 /// A fault that lasts until this is dropped.
 pub struct Ongoing {
     fault: Fault,
     /// Namespaces of the hosts that have it.
     hosts: Vec<String>,
-    /// What takes it back.
-    remedy: Option<Vec<String>>,
+    /// Arguments of `ip` that undo it.
+    undo: Option<Vec<String>>,
     until: Option<Instant>,
-    next_turn: Instant,
+    next_change: Instant,
     is_stopped: bool,
 }
 
@@ -77,9 +61,9 @@ impl Ongoing {
         let mut ongoing = Self {
             fault,
             hosts,
-            remedy: None,
+            undo: None,
             until: None,
-            next_turn: Instant::now(),
+            next_change: Instant::now(),
             is_stopped: false,
         };
         let first = ongoing.hosts[0].clone();
@@ -101,25 +85,25 @@ impl Ongoing {
             Fault::Cut => {
                 ongoing.until = seconds(0.1, 20.0, random);
                 ip(&["-n", &first, "link", "set", "eth0", "down"])?;
-                ongoing.remedy = Some(words(&["-n", &first, "link", "set", "eth0", "up"]));
+                ongoing.undo = Some(words(&["-n", &first, "link", "set", "eth0", "up"]));
             }
             Fault::NoRoute => {
                 ip(&["-n", &first, "route", "add", "blackhole", address])?;
-                ongoing.remedy = Some(words(&["-n", &first, "route", "del", "blackhole", address]));
+                ongoing.undo = Some(words(&["-n", &first, "route", "del", "blackhole", address]));
             }
             Fault::Slow | Fault::DiskFull | Fault::RootKilled => {}
         }
         Ok(ongoing)
     }
 
-    /// To be called often: takes back what was for a while, and lets a slow program go on or stand.
-    pub fn go_on(&mut self) -> Outcome<()> {
+    /// To be called every few ms: undoes the fault when its time is over, and stops or continues a slow program.
+    pub fn update(&mut self) -> Outcome<()> {
         let now = Instant::now();
         if self.until.is_some_and(|until| now >= until) {
             self.end();
         }
-        if self.fault == Fault::Slow && now >= self.next_turn {
-            self.next_turn = now + TURN;
+        if self.fault == Fault::Slow && now >= self.next_change {
+            self.next_change = now + SLOW_PERIOD;
             if self.is_stopped { self.resume() } else { self.stop()? }
         }
         Ok(())
@@ -139,9 +123,9 @@ impl Ongoing {
     fn end(&mut self) {
         self.until = None;
         self.resume();
-        if let Some(remedy) = self.remedy.take() {
-            let remedy: Vec<&str> = remedy.iter().map(String::as_str).collect();
-            let _ = ip(&remedy);
+        if let Some(undo) = self.undo.take() {
+            let undo: Vec<&str> = undo.iter().map(String::as_str).collect();
+            let _ = ip(&undo);
         }
     }
 }
@@ -156,23 +140,23 @@ fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// Runs `ip`. Errors: what it says.
+/// Runs `ip`. Errors: with its standard error.
 fn ip(arguments: &[&str]) -> Outcome<Vec<u8>> {
     let output = Command::new("ip").args(arguments).output()?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("ip {}: {}", arguments.join(" "), said.trim()).into());
+        let error = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("ip {}: {}", arguments.join(" "), error.trim()).into());
     }
     Ok(output.stdout)
 }
 
-/// Processes of a host.
+/// The processes in a network namespace.
 pub fn processes(namespace: &str) -> Outcome<Vec<i32>> {
     let listed = String::from_utf8_lossy(&ip(&["netns", "pids", namespace])?).into_owned();
     Ok(listed.split_whitespace().filter_map(|word| word.parse().ok()).collect())
 }
 
-/// To all of a host's processes; those that have ended meanwhile do not matter.
+/// To all processes of a host; one that has ended meanwhile is no error.
 fn signal(namespace: &str, signal: Signal) -> Outcome<()> {
     for process in processes(namespace)? {
         if let Some(process) = Pid::from_raw(process) {

@@ -1,35 +1,36 @@
-//! `rdmc push` between hosts of a lab that fail: who survives has a copy, and the same
-//! command again finishes the job.
+//! `rdmc push` between hosts of a lab, with faults: hosts without a fault have a copy, and the same command again gives
+//! all hosts one.
 
 mod fault;
 mod notices;
 mod round;
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
-use lab::{Lab, LabSettings, Link, Rate};
+use lab::{Lab, LabSettings, Link};
 use plan::size;
 use serde_json::json;
 
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
-    push_command::{rdmc_beside_this, write_object},
+    push_command::PushFiles,
     random::Random,
-    report::{Output, Report, median, number},
+    report::{Output, Report, median, name, number},
+    shaped::usual_rate,
 };
 use fault::Fault;
-use round::{Ground, Told};
+use round::{RoundResult, Scenario};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How many pushes, each with some fault, and each followed by the same command again
+    /// How many pushes, each with one fault, and each followed by the same command again
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
     /// Decides which host has which fault, and when
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Sizes of groups, the root included, by turns
+    /// Sizes of groups, the root included, in rotation
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4,8,16",
           value_parser = clap::value_parser!(u32).range(3..=32))]
     members: Vec<u32>,
@@ -43,7 +44,7 @@ pub struct Args {
         default_value = "kill,two-kills,pause,freeze,cut,no-route,slow,disk-full,root-killed"
     )]
     faults: Vec<Fault>,
-    /// How long a host may give no sign of life, in seconds; see `rdmc help push`
+    /// The failure deadline of `rdmc push`, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     failure_deadline: String,
     /// Where the file and its copies go; needs room for all of them
@@ -53,57 +54,33 @@ pub struct Args {
     output: Output,
 }
 
-/// What rounds with one kind of fault gave.
-#[derive(Default)]
-struct Tally {
-    rounds: u32,
-    /// Hosts without a copy after the first push.
-    lost: u32,
-    /// From the fault to the end of the push.
-    seconds: Vec<f64>,
-    /// From the fault until a member knew, for each.
-    noticed_s: Vec<f64>,
-    /// The most that was sent to a host again although it had it, as a share of the file.
-    repeated: f64,
-    /// What lost hosts had when they came back, as a share of the file.
-    resumed: Vec<f64>,
-}
-
-/// Runs all rounds, and prints what they gave. Errors: a round in which a promise was broken.
+/// Runs all rounds, and prints what was measured. Errors: a round in which a promise was broken.
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
-    let rdmc = rdmc_beside_this()?;
-    fs::create_dir_all(&args.directory)?;
-    let scratch = tempfile::Builder::new().prefix("rdmc-chaos-").tempdir_in(&args.directory)?;
-    let object = scratch.path().join("object");
-    write_object(&object, args.bytes, args.seed, &interrupt)?;
-    let mut labs = Vec::new();
-    for &members in &args.members {
-        let rate = Rate::from_mbit(u64::from(4_000 / members).min(1_000));
-        labs.push(Lab::create(&LabSettings::new(members, Link::of_rate(rate)))?);
-    }
-    let mut tallies: BTreeMap<&'static str, Tally> = BTreeMap::new();
-    let mut played = 0;
+    let files = PushFiles::create(&args.directory, args.bytes, args.seed, &interrupt)?;
+    let lab = |&members: &u32| {
+        let link = Link::of_rate(usual_rate(members));
+        Ok(Lab::create(&LabSettings::new(members, link))?)
+    };
+    let labs = args.members.iter().map(lab).collect::<Outcome<Vec<Lab>>>()?;
+    let mut results: BTreeMap<String, Vec<RoundResult>> = BTreeMap::new();
     let mut outcome: Outcome<()> = Ok(());
-    for round in 0..args.rounds {
-        let mut random = Random::new(args.seed.wrapping_add(u64::from(round)));
-        let lab = &labs[round as usize % labs.len()];
+    for (round, lab) in (0..args.rounds).zip(labs.iter().cycle()) {
+        let seed = args.seed.wrapping_add(u64::from(round));
+        let mut random = Random::new(seed);
         let fault = args.faults[(random.part() * args.faults.len() as f64) as usize];
-        let ground = Ground {
+        let scenario = Scenario {
             lab,
-            rdmc: &rdmc,
-            object: &object,
-            directory: &scratch.path().join("copies"),
+            files: &files,
             bytes: args.bytes,
             failure_deadline: &args.failure_deadline,
         };
-        let told = match ground.play(fault, &mut random, &interrupt) {
-            Ok(told) => told,
-            // What was played counts.
+        match scenario.run(fault, &mut random, &interrupt) {
+            Ok(result) => results.entry(name(&fault)).or_default().push(result),
+            // The rounds before an interrupt are reported.
             Err(_) if interrupt.check().is_err() => break,
             Err(error) => {
-                let (members, fault) = (lab.settings().hosts, fault.name());
-                let seed = args.seed.wrapping_add(u64::from(round));
+                let (members, fault) = (lab.settings().hosts, name(&fault));
                 outcome = Err(format!(
                     "round {round} (again: --seed {seed} --members {members} --rounds 1), {fault}: \
                      {error}"
@@ -111,75 +88,55 @@ pub fn run(args: &Args) -> Outcome<()> {
                 .into());
                 break;
             }
-        };
-        note(tallies.entry(fault.name()).or_default(), &told, args.bytes);
-        played = round + 1;
-        eprint!("\r{played} of {} rounds", args.rounds);
+        }
+        eprint!("\r{} of {} rounds", round + 1, args.rounds);
     }
     eprintln!();
-    report(args, played, &tallies);
+    report(args, &results);
     outcome?;
     interrupt.check()
 }
 
-fn note(tally: &mut Tally, told: &Told, bytes: u64) {
-    tally.rounds += 1;
-    tally.lost += told.lost;
-    tally.seconds.push(told.seconds_after_fault);
-    tally.noticed_s.extend(&told.noticed_s);
-    tally.repeated = tally.repeated.max(told.repeated_bytes as f64 / bytes as f64);
-    tally.resumed.extend(told.resumed_bytes.iter().map(|&had| had as f64 / bytes as f64));
-}
-
-fn report(args: &Args, rounds: u32, tallies: &BTreeMap<&'static str, Tally>) {
+fn report(args: &Args, results: &BTreeMap<String, Vec<RoundResult>>) {
+    let rounds: usize = results.values().map(Vec::len).sum();
     let what = format!(
-        "{rounds} pushes of {} between hosts of a lab, each with some fault, and again without",
+        "{rounds} pushes of {} between hosts of a lab, each with one fault, and again without",
         size::show(args.bytes)
     );
-    let columns = [
-        "fault",
-        "rounds",
-        "lost_hosts",
-        "noticed_s",
-        "noticed_max_s",
-        "seconds_after",
-        "longest_s",
-        "repeated_max",
-        "resumed",
-    ];
-    let mut report = Report::new("chaos", what, &columns);
-    for (&fault, tally) in tallies {
-        let longest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-        let median_or_null = |values: &[f64]| match values {
-            [] => json!(null),
-            values => number(median(values.to_vec())),
-        };
-        report.row(vec![
-            json!(fault),
-            json!(tally.rounds),
-            json!(tally.lost),
-            median_or_null(&tally.noticed_s),
-            number(longest(&tally.noticed_s)),
-            number(median(tally.seconds.clone())),
-            number(longest(&tally.seconds)),
-            number(tally.repeated),
-            median_or_null(&tally.resumed),
+    let mut report = Report::new("chaos", what);
+    let longest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    let of_file = |bytes: u64| bytes as f64 / args.bytes as f64;
+    for (fault, rounds) in results {
+        let noticed_s: Vec<f64> = rounds.iter().flat_map(|it| it.noticed_s.clone()).collect();
+        let after_s: Vec<f64> = rounds.iter().map(|it| it.seconds_after_fault).collect();
+        let repeated: Vec<f64> = rounds.iter().map(|it| of_file(it.repeated_bytes)).collect();
+        let resumed = rounds.iter().flat_map(|it| &it.resumed_bytes);
+        report.row([
+            ("fault", json!(fault)),
+            ("rounds", json!(rounds.len())),
+            ("lost_hosts", json!(rounds.iter().map(|it| it.lost).sum::<usize>())),
+            ("noticed_s", number(median(noticed_s.clone()))),
+            ("noticed_max_s", number(longest(&noticed_s))),
+            ("seconds_after", number(median(after_s.clone()))),
+            ("longest_s", number(longest(&after_s))),
+            ("repeated_max", number(longest(&repeated))),
+            ("resumed", number(median(resumed.map(|&bytes| of_file(bytes)).collect()))),
         ]);
     }
     report.note(
-        "every round: hosts without a fault have equal copies, nobody else has a file of that name that is \
-         not one, no process is left, and the same command again gives all hosts equal copies and \
+        "every round: hosts without a fault have equal copies, no other host has a file of that name that \
+         differs, no process is left, and the same command again gives all hosts equal copies and \
          leaves no temporary file.",
     );
     report.note(format!(
-        "noticed: from the fault until a member without one of a group that failed knew of it; median and \
-         longest, over all members and rounds. Silence is noticed after {} s.",
+        "noticed: from the fault until a member without a fault reported that its group failed; median \
+         and longest, over all members and rounds. Silence is noticed after {} s.",
         args.failure_deadline
     ));
     report.note(
         "seconds after: from the fault to the end of the push, the rest of the transfer included; \
          median and longest. repeated: bytes sent to a host that had them, at most, as a share of \
-         the file. resumed: what a host that was lost had when it came back, median share.",
+         the file. resumed: what a lost host had when the second push began, median share.",
     );
     report.print(&args.output);
 }

@@ -1,4 +1,4 @@
-//! When members notice that somebody is lost: their logs, read as they come.
+//! When members notice that a group failed: their logs, read as they are written.
 
 use std::{
     collections::BTreeMap,
@@ -7,11 +7,11 @@ use std::{
     time::Instant,
 };
 
-/// What `rdmc push --verbose` has to be told by `RUST_LOG`.
+/// `RUST_LOG` for `rdmc push --verbose`, so that members log failures.
 pub const LOGS: &str = "rdmc=debug";
 /// What members log when a group fails.
 const FAILED: &str = "group failed";
-/// What stands before the lines of receivers, followed by the host's name.
+/// Precedes the host's name in lines of receivers.
 const BEFORE_HOST: &str = "rdmc: ";
 
 /// Reads until the push has ended.
@@ -32,12 +32,12 @@ impl Notices {
         Self(thread::spawn(read))
     }
 
-    /// For each member but these hosts that noticed something after this moment: how long after, in
-    /// seconds. Blocks until the push has ended.
-    pub fn since(self, failed_at: Instant, but: &[String]) -> Vec<f64> {
+    /// The time from `failed_at` until each member noticed, in seconds, without the hosts in
+    /// `excluded`. Blocks until the push has ended.
+    pub fn since(self, failed_at: Instant, excluded: &[String]) -> Vec<f64> {
         let mut first: BTreeMap<String, f64> = BTreeMap::new();
         for (at, host) in self.0.join().unwrap_or_default() {
-            if at >= failed_at && !but.contains(&host) {
+            if at >= failed_at && !excluded.contains(&host) {
                 first.entry(host).or_insert((at - failed_at).as_secs_f64());
             }
         }
@@ -45,10 +45,10 @@ impl Notices {
     }
 }
 
-/// Empty: the root.
+/// The host that wrote a line; empty for the root.
 fn host_of(line: &str) -> String {
-    let told = line.strip_prefix(BEFORE_HOST).and_then(|rest| rest.split_once(": "));
-    told.map_or_else(String::new, |(host, _)| host.to_owned())
+    let named = line.strip_prefix(BEFORE_HOST).and_then(|rest| rest.split_once(": "));
+    named.map_or_else(String::new, |(host, _)| host.to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The hostile host: strangers at every port that it is told of.
+//! The hostile host: unauthenticated connections to every port that it is given.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -21,30 +21,30 @@ use rustix::{net::sockopt::set_socket_linger, process::nice};
 
 use crate::{outcome::Outcome, random::Random};
 
-/// Threads at each port, and connections that each of them holds: twice what a listener lets in.
+/// Threads for each port, and connections that each of them holds: together twice the limit of a listener.
 const THREADS: u64 = 2;
 const HELD_MAX: usize = 128;
-/// Connections that are made before those that are held are looked after again.
+/// Connections that are made before those that are held are polled again.
 const BATCH: usize = 16;
 const TICK: Duration = Duration::from_millis(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// Between two bytes of those who are slow.
-const SLOW: Duration = Duration::from_secs(1);
-/// No attack is longer, whatever becomes of the one who wanted it.
+/// Between two bytes of slow connections.
+const SLOW_INTERVAL: Duration = Duration::from_secs(1);
+/// An attack ends then even if the process that started it is killed.
 const TIME_MAX: Duration = Duration::from_secs(300);
-/// The lowest priority: what the victims pay is to be measured, not what the attack costs.
+/// The lowest priority: the cost for the victims is measured, not that of the attack.
 const NICENESS: i32 = 19;
 
-/// As many as the others have in all with four receivers: five of contexts, the root's and three of
+/// As many as the other hosts have with four receivers: five of contexts, the root's, and three of
 /// receivers that listen.
 pub const BYSTANDER_PORTS: std::ops::Range<u16> = 7000..7009;
 
 /// What the connections do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// They say nothing, at a host that takes no part: what the attack itself takes from the others
+    /// They send nothing, to a host that takes no part: what the attack costs by running on this machine
     Elsewhere,
-    /// They say nothing
+    /// They send nothing
     Silent,
     /// A byte of the greeting in each second
     SlowGreeting,
@@ -60,64 +60,44 @@ pub enum Kind {
     WrongSecret,
 }
 
-impl Kind {
-    /// As arguments have it.
-    pub fn argument(self) -> String {
-        self.name().replace(' ', "-")
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Elsewhere => "elsewhere",
-            Self::Silent => "silent",
-            Self::SlowGreeting => "slow greeting",
-            Self::SlowHello => "slow hello",
-            Self::HalfHello => "half hello",
-            Self::ConnectAndClose => "connect and close",
-            Self::Garbage => "garbage",
-            Self::WrongSecret => "wrong secret",
-        }
-    }
-}
-
 #[derive(Debug, clap::Args)]
 pub struct AttackArgs {
     #[arg(long)]
     kind: Kind,
 }
 
-/// Attacks each `IP:PORT` that comes on standard input, until that ends; then says on standard
-/// output how many connections there were.
+/// Attacks each `IP:PORT` that is read from standard input, until that ends; then prints how many
+/// connections there were.
 pub fn attack(args: &AttackArgs) -> Outcome<()> {
     nice(NICENESS)?;
-    let siege = Arc::new(Siege::new(args.kind));
+    let attack = Arc::new(Attack::new(args.kind));
     let mut targets = BTreeSet::new();
     for line in io::stdin().lock().lines() {
         let target: SocketAddr = line?.trim().parse()?;
         if targets.insert(target) {
             for number in 0..THREADS {
-                let siege = Arc::clone(&siege);
-                thread::Builder::new().spawn(move || siege.lay_to(target, number))?;
+                let attack = Arc::clone(&attack);
+                thread::Builder::new().spawn(move || attack.run(target, number))?;
             }
         }
     }
     // The threads end with this process.
-    siege.is_over.store(true, Ordering::Relaxed);
-    println!("{}", siege.connections.load(Ordering::Relaxed));
+    attack.is_over.store(true, Ordering::Relaxed);
+    println!("{}", attack.connections.load(Ordering::Relaxed));
     Ok(())
 }
 
-/// A host that takes no part, attacked in the place of the others: lets everybody in and the first
-/// of too many go, with as little work as that takes. Until standard input ends.
-pub fn stand_by() -> Outcome<()> {
+/// A host that takes no part: accepts connections, and closes the oldest of more than [`HELD_MAX`],
+/// until standard input ends.
+pub fn bystand() -> Outcome<()> {
     for port in BYSTANDER_PORTS {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
         thread::Builder::new().spawn(move || {
-            let mut inside = VecDeque::new();
+            let mut open = VecDeque::new();
             for stream in listener.incoming().flatten() {
-                inside.push_back(stream);
-                if inside.len() > HELD_MAX {
-                    inside.pop_front();
+                open.push_back(stream);
+                if open.len() > HELD_MAX {
+                    open.pop_front();
                 }
             }
         })?;
@@ -127,27 +107,26 @@ pub fn stand_by() -> Outcome<()> {
 }
 
 /// What all threads of an attack share.
-struct Siege {
+struct Attack {
     kind: Kind,
-    /// What each connection says.
-    speech: Vec<u8>,
-    until: Instant,
+    /// What each connection sends.
+    payload: Vec<u8>,
+    deadline: Instant,
     is_over: AtomicBool,
     connections: AtomicU64,
 }
 
-/// One hostile connection.
-struct Caller {
+struct Connection {
     stream: TcpStream,
-    said: usize,
-    next: Instant,
+    sent: usize,
+    next_send: Instant,
 }
 
-impl Siege {
+impl Attack {
     fn new(kind: Kind) -> Self {
         let mut greeting = b"RDMC".to_vec();
         greeting.extend(PROTOCOL_VERSION.to_le_bytes());
-        let speech = match kind {
+        let payload = match kind {
             Kind::Elsewhere | Kind::Silent | Kind::ConnectAndClose | Kind::WrongSecret => {
                 Vec::new()
             }
@@ -161,60 +140,60 @@ impl Siege {
         };
         Self {
             kind,
-            speech,
-            until: Instant::now() + TIME_MAX,
+            payload,
+            deadline: Instant::now() + TIME_MAX,
             is_over: AtomicBool::new(false),
             connections: AtomicU64::new(0),
         }
     }
 
-    fn goes_on(&self) -> bool {
-        !self.is_over.load(Ordering::Relaxed) && Instant::now() < self.until
+    fn is_running(&self) -> bool {
+        !self.is_over.load(Ordering::Relaxed) && Instant::now() < self.deadline
     }
 
-    fn lay_to(&self, target: SocketAddr, number: u64) {
+    fn run(&self, target: SocketAddr, number: u64) {
         match self.kind {
-            Kind::ConnectAndClose => self.come_and_go(target),
-            Kind::WrongSecret => self.pretend(target, number),
+            Kind::ConnectAndClose => self.connect_and_close(target),
+            Kind::WrongSecret => self.use_wrong_secret(target, number),
             _ => self.hold(target),
         }
     }
 
-    /// Holds as many connections as it may, and makes new ones for those that are hung up on.
+    /// Holds [`HELD_MAX`] connections, and replaces those that the peer closes.
     fn hold(&self, target: SocketAddr) {
-        let mut callers: Vec<Caller> = Vec::new();
-        while self.goes_on() {
-            callers.retain_mut(|caller| self.go_on(caller));
-            let room = HELD_MAX - callers.len();
-            callers.extend((0..room.min(BATCH)).map_while(|_| self.call(target)));
+        let mut held: Vec<Connection> = Vec::new();
+        while self.is_running() {
+            held.retain_mut(|connection| self.poll(connection));
+            let room = HELD_MAX - held.len();
+            held.extend((0..room.min(BATCH)).map_while(|_| self.connect(target)));
             thread::sleep(TICK);
         }
     }
 
-    fn call(&self, target: SocketAddr) -> Option<Caller> {
+    fn connect(&self, target: SocketAddr) -> Option<Connection> {
         let stream = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT).ok()?;
         stream.set_nonblocking(true).ok()?;
         self.connections.fetch_add(1, Ordering::Relaxed);
-        Some(Caller { stream, said: 0, next: Instant::now() })
+        Some(Connection { stream, sent: 0, next_send: Instant::now() })
     }
 
-    /// Says what is next. Whether the connection is still there.
-    fn go_on(&self, caller: &mut Caller) -> bool {
+    /// Sends what is next, and discards what was received. Answers whether the connection is still open.
+    fn poll(&self, connection: &mut Connection) -> bool {
         let is_slow = matches!(self.kind, Kind::SlowGreeting | Kind::SlowHello);
         let now = Instant::now();
-        while caller.said < self.speech.len() && now >= caller.next {
-            let left = &self.speech[caller.said..];
+        while connection.sent < self.payload.len() && now >= connection.next_send {
+            let left = &self.payload[connection.sent..];
             let part = if is_slow { &left[..1] } else { left };
-            match (&caller.stream).write(part) {
-                Ok(count) => caller.said += count,
+            match (&connection.stream).write(part) {
+                Ok(count) => connection.sent += count,
                 Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
             }
             if is_slow {
-                caller.next = now + SLOW;
+                connection.next_send = now + SLOW_INTERVAL;
             }
         }
         loop {
-            match (&caller.stream).read(&mut [0; 256]) {
+            match (&connection.stream).read(&mut [0; 256]) {
                 Ok(0) => return false,
                 Ok(_) => {}
                 Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
@@ -222,18 +201,18 @@ impl Siege {
         }
     }
 
-    fn come_and_go(&self, target: SocketAddr) {
-        while self.goes_on() {
-            let Some(caller) = self.call(target) else { continue };
+    fn connect_and_close(&self, target: SocketAddr) {
+        while self.is_running() {
+            let Some(connection) = self.connect(target) else { continue };
             // By a reset, so that this host does not run out of ports.
-            let _ = set_socket_linger(&caller.stream, Some(Duration::ZERO));
+            let _ = set_socket_linger(&connection.stream, Some(Duration::ZERO));
         }
     }
 
-    fn pretend(&self, target: SocketAddr, number: u64) {
+    fn use_wrong_secret(&self, target: SocketAddr, number: u64) {
         let secret = Secret::from_bytes([number as u8; 32]);
-        while self.goes_on() {
-            // Both ends find out; that is the error.
+        while self.is_running() {
+            // The error is expected: authentication fails at both ends.
             let _ = Channel::connect(target, &secret, Deadline::after(CONNECT_TIMEOUT));
             self.connections.fetch_add(1, Ordering::Relaxed);
         }

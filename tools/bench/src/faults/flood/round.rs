@@ -3,9 +3,8 @@
 use std::{
     collections::BTreeSet,
     env, fs,
-    io::{Read, Write},
+    io::Write,
     net::SocketAddr,
-    path::Path,
     process::{ChildStdin, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -18,123 +17,111 @@ use super::attack::{BYSTANDER_PORTS, Kind};
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
+    procfs::{Watch, children, listening_ports},
+    push_command::PushFiles,
+    report::name,
     running::Running,
-    watch::{Watch, listening_ports},
 };
 
-/// Where receivers listen.
+/// The port of receivers that listen.
 const PORT: u16 = 7000;
-/// No push takes longer, whatever happens.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// How long receivers may take to listen.
-const START: Duration = Duration::from_secs(20);
-/// How long an attack goes on before the push.
+const PUSH_TIMEOUT: Duration = Duration::from_secs(180);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
+/// From the start of an attack to the push.
 const HEAD_START: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(10);
-/// New ports are looked for once in so many ticks.
-const TICKS_PER_SEARCH: u32 = 5;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const POLLS_PER_PORT_SEARCH: u32 = 5;
 
 /// Where and what is pushed. Of the lab's hosts the first is the root, the last is hostile, and the
-/// one before it takes no part; the second is started by the root, and all others listen.
-pub struct Ground<'a> {
+/// one before it takes no part; the root starts the second, and all others listen.
+pub struct Scenario<'a> {
     pub lab: &'a Lab,
-    pub rdmc: &'a Path,
-    /// Has the file `object` and the secret `secret`; copies go there, too.
-    pub directory: &'a Path,
+    /// With a file `secret` in their directory, where copies go, too.
+    pub files: &'a PushFiles,
 }
 
-/// What a push gave.
-pub struct Told {
+/// What was measured in one push.
+pub struct RoundResult {
     /// From the start of sending until the last receiver had all bytes.
     pub seconds: f64,
-    /// With finding each other, verifying and publishing.
+    /// With connecting, verifying and publishing.
     pub total_seconds: f64,
     /// Of the root and the receivers, user and system.
     pub cpu_seconds: f64,
     /// The most that one of them had.
     pub threads_max: u64,
-    /// That strangers made.
+    /// Unauthenticated ones.
     pub connections: u64,
 }
 
-/// The hostile host's process, and which ports it was told of.
+/// The hostile host's process, and its targets so far.
 struct Attack {
     process: Running,
-    orders: ChildStdin,
-    known: BTreeSet<SocketAddr>,
+    targets_input: ChildStdin,
+    targets: BTreeSet<SocketAddr>,
     is_elsewhere: bool,
 }
 
 impl Attack {
-    fn on(&mut self, target: SocketAddr) -> Outcome<()> {
-        if self.known.insert(target) {
-            writeln!(self.orders, "{target}")?;
+    fn add(&mut self, target: SocketAddr) -> Outcome<()> {
+        if self.targets.insert(target) {
+            writeln!(self.targets_input, "{target}")?;
         }
         Ok(())
     }
 
     /// Ends it. Answers how many connections there were.
     fn end(self) -> Outcome<u64> {
-        let Self { mut process, orders, .. } = self;
-        drop(orders);
-        let mut said = String::new();
-        if let Some(mut out) = process.0.stdout.take() {
-            out.read_to_string(&mut said)?;
-        }
-        Ok(said.trim().parse()?)
+        let Self { mut process, targets_input, .. } = self;
+        drop(targets_input);
+        Ok(process.output()?.trim().parse()?)
     }
 }
 
-impl Ground<'_> {
-    /// Pushes once, while strangers of this kind flood every port that somebody listens on.
+impl Scenario<'_> {
+    /// Pushes once, while connections of this kind flood every port with a listener.
     ///
     /// Errors: a host has no copy.
-    pub fn play(&self, kind: Option<Kind>, interrupt: &Interrupt) -> Outcome<Told> {
+    pub fn run(&self, kind: Option<Kind>, interrupt: &Interrupt) -> Outcome<RoundResult> {
         self.remove_copies()?;
         let listeners = self.listeners()?;
         let _bystander = self.bystander()?;
         let mut attack = kind.map(|kind| self.attack(kind)).transpose()?;
         let mut watch = Watch::default();
-        for process in &listeners {
-            watch.look_at(process.0.id());
+        listeners.iter().for_each(|(_, process)| watch.look_at(process.id()));
+        for (_, process) in &listeners {
+            wait_for_listener(process)?;
         }
-        self.wait_for(&listeners, &mut attack)?;
-        if attack.is_some() {
+        if let Some(attack) = &mut attack {
+            self.add_targets(attack, &listeners, None)?;
             thread::sleep(HEAD_START);
         }
-        let mut push = Running(self.push().spawn()?);
-        let started = Instant::now();
-        let mut ticks = 0;
+        let mut push = Running::start(&mut self.push())?;
+        let mut polls = 0;
         let mut launched = None;
-        let status = loop {
-            interrupt.check()?;
-            watch.look_at(push.0.id());
-            launched.iter().for_each(|&process| watch.look_at(process));
-            if let Some(status) = push.0.try_wait()? {
-                break status;
+        let status = push.wait(POLL_INTERVAL, PUSH_TIMEOUT, interrupt, |push| {
+            watch.look_at(push.id());
+            if let Some(process) = launched {
+                watch.look_at(process);
             }
-            if started.elapsed() > PATIENCE {
-                return Err(format!("the push hangs, after {PATIENCE:?}").into());
+            if polls % POLLS_PER_PORT_SEARCH == 0 {
+                launched = launched.or_else(|| children(push.id()).first().copied());
+                if let Some(attack) = &mut attack {
+                    self.add_targets(attack, &listeners, Some((push.id(), launched)))?;
+                }
             }
-            if ticks % TICKS_PER_SEARCH == 0 {
-                launched = launched.or_else(|| child_of(push.0.id()));
-                self.spread(push.0.id(), launched, &listeners, &mut attack)?;
-            }
-            ticks += 1;
-            thread::sleep(TICK);
-        };
-        listeners.iter().for_each(|process| watch.look_at(process.0.id()));
+            polls += 1;
+            Ok(())
+        })?;
+        listeners.iter().for_each(|(_, process)| watch.look_at(process.id()));
         let connections = attack.map_or(Ok(0), Attack::end)?;
-        let mut said = String::new();
-        if let Some(mut out) = push.0.stdout.take() {
-            out.read_to_string(&mut said)?;
-        }
+        let printed = push.output()?;
         if !status.success() {
-            return Err(format!("the push ended with {status}: {said}").into());
+            return Err(format!("the push ended with {status}: {printed}").into());
         }
-        let summary: Value = serde_json::from_str(&said)?;
-        let of = |name: &str| summary[name].as_f64().ok_or(format!("there is no {name}: {said}"));
-        Ok(Told {
+        let summary: Value = serde_json::from_str(&printed)?;
+        let of = |name: &str| summary[name].as_f64().ok_or(format!("no {name}: {printed}"));
+        Ok(RoundResult {
             seconds: of("seconds")?,
             total_seconds: of("total_seconds")?,
             cpu_seconds: watch.cpu_seconds(),
@@ -143,9 +130,9 @@ impl Ground<'_> {
         })
     }
 
-    /// Nothing would be sent to who has a copy.
+    /// A host that has a copy would be sent nothing.
     fn remove_copies(&self) -> Outcome<()> {
-        for entry in fs::read_dir(self.directory)? {
+        for entry in fs::read_dir(self.files.directory())? {
             let entry = entry?;
             if entry.file_name().to_string_lossy().contains("copy-") {
                 fs::remove_file(entry.path())?;
@@ -154,55 +141,47 @@ impl Ground<'_> {
         Ok(())
     }
 
-    fn receivers(&self) -> std::ops::Range<u32> {
-        1..self.lab.settings().hosts - 2
-    }
-
-    fn listeners(&self) -> Outcome<Vec<Running>> {
-        let (hosts, mut listeners) = (self.lab.hosts(), Vec::new());
-        for number in self.receivers().skip(1) {
-            let host = &hosts[number as usize];
-            let mut command = host.command(self.rdmc);
-            command.args(["receive", "--listen"]).arg(format!("{}:{PORT}", host.address));
-            command.arg("--secret-file").arg(self.directory.join("secret"));
-            command.arg("--dir").arg(self.directory);
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            listeners.push(Running(command.spawn()?));
-        }
-        Ok(listeners)
-    }
-
-    fn bystander(&self) -> Outcome<Running> {
-        let mut command =
-            self.lab.hosts()[self.bystander_number() as usize].command(env::current_exe()?);
-        command.arg("bystander").stdin(Stdio::piped()).stdout(Stdio::null());
-        Ok(Running(command.spawn()?))
+    /// The hosts whose receivers listen; before them are the root and the receiver that it starts.
+    fn listening_hosts(&self) -> std::ops::Range<u32> {
+        2..self.bystander_number()
     }
 
     fn bystander_number(&self) -> u32 {
         self.lab.settings().hosts - 2
     }
 
+    /// Starts them. Answers each one's host.
+    fn listeners(&self) -> Outcome<Vec<(u32, Running)>> {
+        let hosts = self.lab.hosts();
+        let start = |number: u32| {
+            let host = &hosts[number as usize];
+            let mut command = host.command(&self.files.rdmc);
+            command.args(["receive", "--listen"]).arg(format!("{}:{PORT}", host.address));
+            command.arg("--secret-file").arg(self.files.directory().join("secret"));
+            command.arg("--dir").arg(self.files.directory());
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            Ok((number, Running::start(&mut command)?))
+        };
+        self.listening_hosts().map(start).collect()
+    }
+
+    fn bystander(&self) -> Outcome<Running> {
+        let host = &self.lab.hosts()[self.bystander_number() as usize];
+        let mut command = host.command(env::current_exe()?);
+        Running::start(command.arg("bystander").stdin(Stdio::piped()).stdout(Stdio::null()))
+    }
+
     fn push(&self) -> Command {
         let hosts = self.lab.hosts();
-        let started = self.lab.host_name(1);
-        let listening = self.receivers().skip(1);
+        let listening = self.listening_hosts();
         let listening =
             listening.map(|number| format!("{}:{PORT}", hosts[number as usize].address));
-        let to: Vec<String> = std::iter::once(started).chain(listening).collect();
-        let mut command = hosts[0].command(self.rdmc);
-        command.args([
-            "push",
-            "object",
-            "--json",
-            "--secret-file",
-            "secret",
-            "--dest",
-            "copy-{host}",
-        ]);
-        command.arg("--to").arg(to.join(","));
-        command.args(["--launcher", "ip netns exec {host}", "--remote-rdmc"]).arg(self.rdmc);
-        command.current_dir(self.directory);
+        let to: Vec<String> = std::iter::once(self.lab.host_name(1)).chain(listening).collect();
+        let mut command = hosts[0].command(&self.files.rdmc);
+        command.args(["push", "object", "--json", "--secret-file", "secret"]);
+        command.args(["--dest", "copy-{host}", "--to", &to.join(",")]);
+        command.args(["--launcher", "ip netns exec {host}", "--remote-rdmc"]);
+        command.arg(&self.files.rdmc).current_dir(self.files.directory());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         command
     }
@@ -211,82 +190,52 @@ impl Ground<'_> {
         let hosts = self.lab.hosts();
         let hostile = hosts.last().ok_or("a lab without hosts")?;
         let mut command = hostile.command(env::current_exe()?);
-        command.args(["attack", "--kind", &kind.argument()]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Running(command.spawn()?);
-        let orders = process.0.stdin.take().ok_or("no way to say whom to attack")?;
-        let mut attack = Attack {
-            process,
-            orders,
-            known: BTreeSet::new(),
-            is_elsewhere: kind == Kind::Elsewhere,
-        };
-        if attack.is_elsewhere {
+        command.args(["attack", "--kind", &name(&kind)]);
+        let mut process = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+        let targets_input = process.0.stdin.take().ok_or("the attack has no input")?;
+        let is_elsewhere = kind == Kind::Elsewhere;
+        let mut attack = Attack { process, targets_input, targets: BTreeSet::new(), is_elsewhere };
+        if is_elsewhere {
             let address = self.lab.settings().address(self.bystander_number());
-            for port in BYSTANDER_PORTS {
-                attack.on((address, port).into())?;
-            }
+            BYSTANDER_PORTS.into_iter().try_for_each(|port| attack.add((address, port).into()))?;
         }
         Ok(attack)
     }
 
-    /// Until all receivers that listen do so.
-    fn wait_for(&self, listeners: &[Running], attack: &mut Option<Attack>) -> Outcome<()> {
-        let until = Instant::now() + START;
-        for process in listeners {
-            while !listening_ports(process.0.id()).contains(&PORT) {
-                if Instant::now() > until {
-                    return Err(format!("a receiver does not listen after {START:?}").into());
-                }
-                thread::sleep(TICK);
-            }
-        }
-        self.spread_to_listeners(listeners, attack)
-    }
-
-    /// Tells the attack, if there is one, of every port that somebody listens on.
-    fn spread(
+    /// Adds every port with a listener on the hosts of these receivers, of the root and of the receiver that it has
+    /// started, unless the attack is elsewhere.
+    fn add_targets(
         &self,
-        root: u32,
-        launched: Option<u32>,
-        listeners: &[Running],
-        attack: &mut Option<Attack>,
+        attack: &mut Attack,
+        listeners: &[(u32, Running)],
+        push: Option<(u32, Option<u32>)>,
     ) -> Outcome<()> {
-        self.spread_to(0, root, attack)?;
-        if let Some(launched) = launched {
-            self.spread_to(1, launched, attack)?;
+        if attack.is_elsewhere {
+            return Ok(());
         }
-        self.spread_to_listeners(listeners, attack)
-    }
-
-    fn spread_to_listeners(
-        &self,
-        listeners: &[Running],
-        attack: &mut Option<Attack>,
-    ) -> Outcome<()> {
-        for (process, number) in listeners.iter().zip(self.receivers().skip(1)) {
-            self.spread_to(number, process.0.id(), attack)?;
+        let mut processes: Vec<(u32, u32)> =
+            listeners.iter().map(|(number, process)| (*number, process.id())).collect();
+        if let Some((root, launched)) = push {
+            processes.push((0, root));
+            processes.extend(launched.map(|launched| (1, launched)));
         }
-        Ok(())
-    }
-
-    fn spread_to(&self, number: u32, process: u32, attack: &mut Option<Attack>) -> Outcome<()> {
-        let address = self.lab.settings().address(number);
-        for port in listening_ports(process) {
-            if let Some(attack) = attack.as_mut().filter(|attack| !attack.is_elsewhere) {
-                attack.on(SocketAddr::from((address, port)))?;
+        for (number, process) in processes {
+            let address = self.lab.settings().address(number);
+            for port in listening_ports(process) {
+                attack.add((address, port).into())?;
             }
         }
         Ok(())
     }
 }
 
-/// The first process that this one has started.
-fn child_of(process: u32) -> Option<u32> {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten();
-    let children =
-        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    children
-        .flat_map(|text| text.split_whitespace().flat_map(str::parse).collect::<Vec<_>>())
-        .next()
+fn wait_for_listener(process: &Running) -> Outcome<()> {
+    let start = Instant::now();
+    while !listening_ports(process.id()).contains(&PORT) {
+        if start.elapsed() > LISTEN_TIMEOUT {
+            return Err(format!("a receiver does not listen after {LISTEN_TIMEOUT:?}").into());
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
 }

@@ -1,0 +1,21 @@
+//! All tests of this crate that use it from outside, in one program: it is linked once.
+
+mod bench;
+mod certificates;
+mod common;
+mod doctor;
+mod join;
+mod listen;
+mod offload;
+mod outcomes;
+mod plan;
+#[cfg(feature = "switch")]
+mod plan_in_switch;
+mod push;
+mod push_trouble;
+#[cfg(feature = "switch")]
+mod switch;
+#[cfg(feature = "switch")]
+mod switch_join;
+mod trace;
+mod trials;

@@ -1,0 +1,102 @@
+//! Listeners for receivers that connect to the root.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    time::Duration,
+};
+
+use rdmc::{Error, Secret};
+use session::{Channel, Credentials, Deadline, Listener};
+
+use super::inbox::{Event, Events};
+use crate::{
+    messages::{ToReceiver, ToRoot},
+    system::system,
+};
+
+/// How long a receiver may take to send its name.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Accepts receivers' control connections until it is dropped.
+pub(super) struct Acceptor {
+    pub(super) address: SocketAddr,
+    _listener: Listener,
+}
+
+impl Acceptor {
+    /// Accepts authenticated receivers whose name is one of `hosts`.
+    ///
+    /// Errors: the system refuses all addresses.
+    pub(super) fn for_hosts(
+        local_only: bool,
+        secret: Secret,
+        hosts: Vec<String>,
+        events: Events,
+    ) -> Result<Self, Error> {
+        // On Linux an IPv6 socket accepts IPv4 connections as well; IPv4 alone where there is no IPv6.
+        let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+        let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        let addresses = if local_only { &local[..] } else { &all };
+        let sockets: Vec<_> = addresses.iter().map(|&ip| SocketAddr::new(ip, 0)).collect();
+        let listener = TcpListener::bind(&sockets[..])
+            .map_err(|error| system("listening for receivers", error))?;
+        Self::start(listener, secret.into(), move |channel| accept_host(channel, &hosts, &events))
+    }
+
+    /// Accepts all authenticated receivers at this address, as requests to join.
+    ///
+    /// Errors: the system refuses that address.
+    pub(super) fn for_joining(
+        address: SocketAddr,
+        credentials: Credentials,
+        events: Events,
+    ) -> Result<Self, Error> {
+        let what = format!("listening on {address} for receivers that join");
+        let listener = TcpListener::bind(address).map_err(|error| system(&what, error))?;
+        Self::start(listener, credentials, move |mut channel| {
+            let name = receive_hello(&mut channel, Deadline::after(HELLO_TIMEOUT))?;
+            let _ = events.send(Event::JoinRequested(name, channel).into());
+            Ok(())
+        })
+    }
+
+    fn start(
+        listener: TcpListener,
+        credentials: Credentials,
+        accept: impl Fn(Channel) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let failed = |error| system("listening for receivers", error);
+        let address = listener.local_addr().map_err(failed)?;
+        let on_channel = move |channel: Result<Channel, session::Error>| {
+            if let Err(error) = channel.map_err(Error::from).and_then(&accept) {
+                tracing::warn!(%error, "rejected a connection");
+            }
+        };
+        let listener = Listener::open(listener, credentials, on_channel).map_err(failed)?;
+        Ok(Self { address, _listener: listener })
+    }
+}
+
+fn accept_host(mut channel: Channel, hosts: &[String], events: &Events) -> Result<(), Error> {
+    let deadline = Deadline::after(HELLO_TIMEOUT);
+    let name = receive_hello(&mut channel, deadline)?;
+    match hosts.iter().position(|host| *host == name) {
+        Some(host) => drop(events.send(Event::Connected(host, channel).into())),
+        None => {
+            let reason = format!("{name} is not one of this push's hosts");
+            channel.send(&ToReceiver::Abort { reason, keep: true }, deadline)?;
+        }
+    }
+    Ok(())
+}
+
+/// The name that a receiver sends first.
+pub(super) fn receive_hello(channel: &mut Channel, deadline: Deadline) -> Result<String, Error> {
+    match channel.receive(deadline)? {
+        ToRoot::Hello { host } => Ok(host),
+        _ => Err(Error::Peer {
+            address: channel.peer(),
+            cause: "did not send its name first".into(),
+        }),
+    }
+}

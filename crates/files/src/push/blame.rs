@@ -1,0 +1,65 @@
+//! The response to a failed group: which host to give up, and whether members relay instead of switches.
+
+use std::collections::BTreeSet;
+
+use super::{attempt::Attempt, host::Host};
+
+/// In how many rounds a connected host is blamed before it is given up: a single reset connection is no reason.
+const STRIKES_MAX: u32 = 2;
+/// After how many rounds with failures that no host explains the push ends.
+const UNEXPLAINED_MAX: usize = 3;
+
+/// What to do after a failed group.
+pub(super) enum Response {
+    /// Continue with the remaining hosts.
+    Continue,
+    /// Give this host up as well.
+    GiveUp(usize),
+    /// Let members relay from now on, since switches would fail again.
+    Relay,
+    /// End the push: groups fail repeatedly and no host explains it.
+    End,
+}
+
+/// Failures of a push's groups that no host explains.
+#[derive(Default)]
+pub(super) struct Blame {
+    /// The rounds of these failures.
+    unexplained: BTreeSet<u32>,
+}
+
+impl Blame {
+    /// Judges a failed group of this round; `silent`: members that have not reported.
+    pub(super) fn judge(
+        &mut self,
+        attempt: &Attempt,
+        silent: &[usize],
+        round: u32,
+        hosts: &mut [Host],
+    ) -> Response {
+        if attempt.has_failed_by_switches() {
+            return Response::Relay;
+        }
+        // Lost hosts explain the failure; otherwise the members' reports decide.
+        if attempt.has_lost() || !silent.is_empty() || !attempt.is_wanted {
+            return Response::Continue;
+        }
+        match attempt.most_blamed() {
+            Some(host) => {
+                hosts[host].strike(round);
+                // A host that publishes needs no group any more.
+                let is_out = hosts[host].strikes >= STRIKES_MAX && hosts[host].is_ready();
+                if is_out { Response::GiveUp(host) } else { Response::Continue }
+            }
+            None if attempt.is_in_switch() => Response::Relay,
+            None => {
+                self.unexplained.insert(round);
+                if self.unexplained.len() >= UNEXPLAINED_MAX {
+                    Response::End
+                } else {
+                    Response::Continue
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The operations that a coordinator requests.
+
+use std::net::{IpAddr, SocketAddr};
+
+use rdmc::{Error, Fabric, Waited};
+
+use super::settings::{HostPlan, PushError, PushEvent};
+use crate::{
+    messages::{Start, ToReceiver},
+    ranges::Ranges,
+    resume::ChunkDigests,
+};
+
+/// Carries out what a coordinator decides: with threads and connections, or in a simulation.
+pub trait Effects {
+    /// A connection that has not been accepted yet.
+    type Connection;
+    /// A group that the root has joined.
+    type Group;
+
+    /// Takes over a host's connection and sends the offer. Returns the address of the host, and the root's
+    /// address as the host reached it.
+    fn accept(
+        &mut self,
+        host: usize,
+        connection: Self::Connection,
+        plan: &HostPlan,
+    ) -> Result<(IpAddr, IpAddr), Error>;
+    /// Refuses a connection.
+    fn reject(&mut self, connection: Self::Connection, reason: &str);
+    /// Adds a host that joined through this connection.
+    fn add_host(&mut self, connection: &Self::Connection);
+    /// Whether this is the current connection of the host and not an earlier one.
+    fn is_current(&self, host: usize, connection: u64) -> bool;
+    /// Releases a connection that has ended; false if it is not the current one.
+    fn disconnect(&mut self, host: usize, connection: u64) -> bool;
+    /// Hosts with a current connection.
+    fn connected(&self) -> Vec<usize>;
+    /// Keeps a group that the root has joined until it ends.
+    fn add_group(&mut self, number: u64, group: Self::Group);
+    /// Drops a group that was joined too late; it fails at all members.
+    fn discard_group(&mut self, number: u64, group: Self::Group);
+    /// Releases a group that has closed or failed.
+    fn remove_group(&mut self, number: u64);
+    /// Queues a message to a host; a lost connection reports itself as an event.
+    fn send_message(&mut self, host: usize, message: &ToReceiver);
+    /// Ends the connection of a host that was given up, once queued messages are sent.
+    fn finish_connection(&mut self, host: usize);
+    /// Expects a lost host again: connects anew to one that listens.
+    fn expect_again(&mut self, host: usize, start: u32);
+    fn observe(&mut self, event: PushEvent);
+    /// Starts to compare with the source; completes with [`super::Event::Compared`].
+    fn compare(&mut self, host: usize, digests: ChunkDigests);
+    /// Errors: the source's attributes have changed.
+    fn check_source(&mut self) -> Result<(), PushError>;
+    /// Starts to read the source; completes with [`super::Event::Digest`].
+    fn digest_source(&mut self) -> Result<(), PushError>;
+    /// The error for a source of which two reads differ.
+    fn source_differs(&self) -> PushError;
+    /// Starts the root's context over the requested fabric, or the best one for which `common` is true.
+    fn start_fabric(&mut self, common: &dyn Fn(&Fabric) -> bool) -> Result<Fabric, PushError>;
+    /// Where the root's context listens.
+    fn address(&self) -> SocketAddr;
+    /// A new number for a group.
+    fn group_number(&mut self) -> Result<u64, PushError>;
+    /// Starts to join a group; completes with [`super::Event::Joined`].
+    fn join(&mut self, start: &Start) -> Result<(), PushError>;
+    /// Sends these ranges of the source in a joined group and closes it; completes with [`super::Event::Ended`].
+    fn send_ranges(&mut self, group: u64, ranges: &Ranges) -> Result<(), PushError>;
+    /// How long the root has waited for each member of a group; empty if it is not a member.
+    fn waited(&mut self, group: u64) -> Vec<Waited>;
+    /// Ends a group if it was joined; no event needs to follow.
+    fn abort(&mut self, group: u64, reason: &str);
+}

@@ -1,0 +1,223 @@
+//! Carries out a session's decisions: its target, its fabric, groups.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    thread,
+};
+
+use rdmc::{Context, Error, Fabric, Group};
+
+use super::{
+    error::ReceiveError,
+    membership::{Copy, Member},
+    root_link::{Event, RootLink},
+    session::Effects,
+};
+use crate::{
+    Target, TargetError, Verified,
+    claim::Owner,
+    hash::{HashOptions, PrefixHasher},
+    messages::{Offer, Start, ToRoot, WaitedFor},
+    ranges::Ranges,
+    resident::peak_resident_bytes,
+    resume::ChunkDigests,
+    sending::send_ranges,
+};
+
+pub(super) struct Io<'a> {
+    root: &'a RootLink<'a>,
+    target: Option<Target>,
+    /// The source has holes, so zero pages of the copy become holes.
+    makes_holes: bool,
+    /// Once the root has chosen a fabric.
+    context: Option<Arc<Context>>,
+    /// Once the root has compared the existing data.
+    copy: Option<HashedCopy>,
+    /// Joined groups.
+    groups: BTreeMap<u64, Group>,
+}
+
+/// The growing copy and its hasher.
+struct HashedCopy {
+    copy: Copy,
+    _hasher: PrefixHasher,
+}
+
+impl<'a> Io<'a> {
+    pub(super) fn new(root: &'a RootLink<'a>) -> Self {
+        Self {
+            root,
+            target: None,
+            makes_holes: false,
+            context: None,
+            copy: None,
+            groups: BTreeMap::new(),
+        }
+    }
+
+    /// The destination, once prepared.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.target.as_ref().map(|target| target.path().to_owned())
+    }
+
+    /// Reports to the root how long this receiver has waited for members of its groups.
+    pub(super) fn report_waits(&self) -> Result<(), ReceiveError> {
+        let Some(context) = &self.context else { return Ok(()) };
+        // A closed context has failed its groups, which is reported by events.
+        for (round, waited) in context.waited().unwrap_or_default() {
+            let waited = waited.into_iter().map(WaitedFor::from).collect();
+            self.root.send(&ToRoot::Waited { round, waited })?;
+        }
+        Ok(())
+    }
+
+    /// Ends all groups; keeps the partial copy or removes it.
+    pub(super) fn close(mut self, keep: bool) {
+        self.end_all();
+        if let Some(target) = self.target.filter(|_| keep) {
+            target.keep();
+        }
+    }
+
+    /// Ends everything that accesses the target.
+    fn end_all(&mut self) {
+        self.context = None;
+        self.groups.clear();
+        self.copy = None;
+    }
+
+    fn target(&mut self) -> Result<&mut Target, ReceiveError> {
+        self.target.as_mut().ok_or_else(|| ReceiveError::System("there is no target".into()))
+    }
+
+    /// The error of an operation that ended early: stopped, or failed.
+    fn interrupted_or(&self, error: TargetError) -> ReceiveError {
+        match self.root.settings.stop.load(Ordering::Relaxed) {
+            true => ReceiveError::Stopped,
+            false => error.into(),
+        }
+    }
+}
+
+impl Effects for Io<'_> {
+    type Group = Group;
+
+    fn add_group(&mut self, number: u64, group: Group) {
+        self.groups.insert(number, group);
+    }
+
+    fn remove_group(&mut self, number: u64) {
+        self.groups.remove(&number);
+    }
+
+    fn discard_group(&mut self, _number: u64, _group: Group) {
+        // Dropping it ends it.
+    }
+
+    fn send_message(&mut self, message: &ToRoot) -> Result<(), Error> {
+        self.root.control.send(message)
+    }
+
+    fn prepare(&mut self, offer: &Offer) -> Result<Option<ChunkDigests>, ReceiveError> {
+        self.root.check_size(offer.manifest.bytes)?;
+        self.makes_holes = offer.has_holes;
+        let settings = self.root.settings;
+        let place = settings.placement.place(&offer.destination)?;
+        let owner = Owner::here(&offer.terms.secret, &settings.host);
+        let target = Target::prepare(place, offer.manifest.clone(), &owner, &offer.probe)?;
+        let digests = self.target.insert(target).chunk_digests(&settings.stop);
+        digests.map_err(|error| self.interrupted_or(error))
+    }
+
+    fn fabrics(&self) -> Vec<String> {
+        Fabric::candidates().iter().map(Fabric::name).collect()
+    }
+
+    fn start_fabric(&mut self, offer: &Offer, fabric: &str) -> Result<u16, ReceiveError> {
+        let context = Arc::new(self.root.start_context(fabric, &offer.terms)?);
+        let port = context.address().port();
+        self.context = Some(context);
+        Ok(port)
+    }
+
+    fn start_copy(&mut self, has: &Ranges) -> Result<bool, ReceiveError> {
+        let stop = Arc::clone(&self.root.settings.stop);
+        let begun = self.target()?.begin(has, &stop);
+        begun.map_err(|error| self.interrupted_or(error))?;
+        let (events, bytes) = (self.root.events.clone(), Arc::clone(&self.root.received_bytes));
+        let worked = Arc::clone(&self.root.worked);
+        let options = HashOptions { worked, makes_holes: self.makes_holes };
+        let target = self.target()?;
+        let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
+        let (file, length) = (target.file()?, target.manifest().bytes);
+        let (hasher, in_place) = PrefixHasher::start(file, length, options, hashed)
+            .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
+        let copy = Copy { region: target.region(), has: Arc::default(), bytes, in_place };
+        let is_complete = copy.add_all(has);
+        self.copy = Some(HashedCopy { copy, _hasher: hasher });
+        Ok(is_complete)
+    }
+
+    fn has(&self) -> Ranges {
+        self.copy.as_ref().map(|hashed| hashed.copy.has()).unwrap_or_default()
+    }
+
+    /// Joins on a thread that ends by the context's own deadline.
+    fn join(&mut self, start: Start) -> Result<(), String> {
+        let (Some(context), Some(hashed)) = (self.context.clone(), &self.copy) else {
+            return Err("no fabric is started".into());
+        };
+        let mut settings = start.group_settings().map_err(|error| error.to_string())?;
+        settings.report_blocks = true;
+        let (number, events) = (start.round, self.root.events.clone());
+        let group_events = events.clone();
+        let notify = move |event| drop(group_events.send(Event::Group(event)));
+        let member = Member::new(&start, hashed.copy.clone(), notify);
+        let join = move || {
+            let joined = context.create_group_with(settings, member);
+            // Fails only if the session has ended.
+            let _ = events.send(Event::Joined(number, joined));
+        };
+        thread::Builder::new()
+            .name("rdmc-join".into())
+            .spawn(join)
+            .map(drop)
+            .map_err(|error| format!("cannot start a thread: {error}"))
+    }
+
+    fn send_ranges(&mut self, number: u64, ranges: &Ranges) -> Result<(), Error> {
+        match (self.groups.get(&number), &self.copy) {
+            (Some(group), Some(HashedCopy { copy, .. })) => {
+                send_ranges(group, &copy.region, ranges)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn await_close(&mut self, number: u64) {
+        if let Some(group) = self.groups.get(&number) {
+            // A group that has failed already reports that by an event.
+            let _ = group.start_close();
+        }
+    }
+
+    fn abort(&mut self, number: u64, reason: &str) {
+        if let Some(group) = self.groups.get(&number) {
+            group.abort(reason);
+        }
+    }
+
+    fn publish(&mut self, proof: &Verified) -> Result<bool, ReceiveError> {
+        self.end_all();
+        match self.target.take() {
+            Some(target) => Ok(target.publish(proof)?),
+            None => Err(ReceiveError::System("there is no target".into())),
+        }
+    }
+
+    fn peak_resident_bytes(&self) -> Option<u64> {
+        peak_resident_bytes()
+    }
+}

@@ -1,0 +1,217 @@
+//! Resuming: which parts of a receiver's existing file match the source.
+//!
+//! The receiver digests its file in chunks, skipping holes, and the root compares them with its source. Equal chunks
+//! are not sent again. Only the file's contents count, so changes since the earlier session do no damage.
+
+use std::{collections::BTreeMap, fs::File, io, sync::atomic::AtomicBool};
+
+use rustix::{
+    fs::{SeekFrom, seek},
+    io::Errno,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    hash::digest_range,
+    ranges::{ByteRange, Ranges},
+};
+
+/// The shortest chunk: what differs somewhere in it is sent again.
+const CHUNK_BYTES_MIN: u64 = 1 << 20;
+/// The most chunks of an object, so that their digests fit into a message.
+const CHUNKS_MAX: u64 = 1 << 18;
+
+/// Existing chunks of a receiver's file, by number, with their BLAKE3 digests.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ChunkDigests(pub Vec<(u32, [u8; 32])>);
+
+/// The division of an object into chunks.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunking {
+    /// Length of the object.
+    pub bytes: u64,
+    /// Length of each chunk but the last.
+    pub chunk_bytes: u64,
+}
+
+impl Chunking {
+    /// The division that both ends use for this length.
+    fn of(bytes: u64) -> Self {
+        Self { bytes, chunk_bytes: bytes.div_ceil(CHUNKS_MAX).max(CHUNK_BYTES_MIN) }
+    }
+
+    /// The bytes of a chunk; empty if the object has no such chunk.
+    pub fn range(&self, index: u32) -> ByteRange {
+        let start = u64::from(index).saturating_mul(self.chunk_bytes).min(self.bytes);
+        (start, start.saturating_add(self.chunk_bytes).min(self.bytes))
+    }
+}
+
+impl ChunkDigests {
+    #[cfg(test)]
+    pub(crate) fn made_up() -> Self {
+        Self(vec![(0, [1; 32]), (u32::MAX, [2; 32])])
+    }
+
+    /// The chunks with data of a partial copy of an object of this length; `None` if there is no data. Holes were
+    /// never written.
+    ///
+    /// Blocks while it reads, or until `stop`. Errors: the system's.
+    pub(crate) fn of(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
+        let next = |position| next_data(file, position, bytes);
+        Self::of_chunks(Chunking::of(bytes), next, |range| digest_range(file, range, stop))
+    }
+
+    /// All chunks of a complete file; its holes are zeros.
+    pub(crate) fn of_whole(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
+        let next = |position| Ok((position < bytes).then_some(position));
+        Self::of_chunks(Chunking::of(bytes), next, |range| digest_range(file, range, stop))
+    }
+
+    /// The chunks with data; `next` returns the next position with data.
+    pub fn of_chunks(
+        chunking: Chunking,
+        next: impl Fn(u64) -> io::Result<Option<u64>>,
+        digest: impl Fn(ByteRange) -> io::Result<blake3::Hash>,
+    ) -> io::Result<Option<Self>> {
+        let mut digests = Vec::new();
+        let mut position = 0;
+        while let Some(data) = next(position)? {
+            let index = (data / chunking.chunk_bytes) as u32;
+            let range = chunking.range(index);
+            position = range.1;
+            digests.push((index, *digest(range)?.as_bytes()));
+        }
+        Ok((!digests.is_empty()).then_some(Self(digests)))
+    }
+}
+
+/// The source's chunks, each digested on first use.
+#[derive(Debug)]
+pub struct SourceChunks {
+    chunking: Chunking,
+    digests: BTreeMap<u32, [u8; 32]>,
+}
+
+impl SourceChunks {
+    /// For an object of this length.
+    pub fn new(bytes: u64) -> Self {
+        Self::with_chunking(Chunking::of(bytes))
+    }
+
+    /// With this division.
+    pub fn with_chunking(chunking: Chunking) -> Self {
+        Self { chunking, digests: BTreeMap::new() }
+    }
+
+    /// The ranges in which a receiver's file matches the source; `digest_of` digests a range of the source.
+    ///
+    /// Blocks while it reads the same chunks. Errors: those of `digest_of`; chunks that the object does not have.
+    pub fn matching(
+        &mut self,
+        digests: &ChunkDigests,
+        digest_of: impl Fn(ByteRange) -> io::Result<blake3::Hash>,
+    ) -> io::Result<Ranges> {
+        let mut matching = Ranges::default();
+        for &(index, digest) in &digests.0 {
+            let (start, end) = self.chunking.range(index);
+            if start >= end {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "chunks beyond the end"));
+            }
+            let own = match self.digests.get(&index) {
+                Some(&own) => own,
+                None => {
+                    let own = *digest_of((start, end))?.as_bytes();
+                    self.digests.insert(index, own);
+                    own
+                }
+            };
+            if own == digest {
+                matching.add((start, end));
+            }
+        }
+        Ok(matching)
+    }
+}
+
+/// The next position with data, from here to the end of the object.
+fn next_data(file: &File, position: u64, bytes: u64) -> io::Result<Option<u64>> {
+    if position >= bytes {
+        return Ok(None);
+    }
+    match seek(file, SeekFrom::Data(position)) {
+        Ok(data) => Ok((data < bytes).then_some(data.max(position))),
+        Err(Errno::NXIO) => Ok(None),
+        // A file system without holes has data everywhere.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(position)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, os::unix::fs::FileExt};
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn file_of(contents: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(contents).unwrap();
+        file
+    }
+
+    fn digest_of(file: &File) -> impl Fn(ByteRange) -> io::Result<blake3::Hash> {
+        |range| digest_range(file, range, &go_on())
+    }
+
+    fn go_on() -> AtomicBool {
+        AtomicBool::new(false)
+    }
+
+    #[test]
+    fn equal_chunks_are_found_and_others_are_not() {
+        let bytes = 4 * MIB + 1000;
+        let source: Vec<u8> = (0..bytes).map(|at| (at % 241) as u8).collect();
+        let mut other = source.clone();
+        other[MIB + 5] ^= 1;
+        let digests = ChunkDigests::of(&file_of(&other), bytes as u64, &go_on()).unwrap().unwrap();
+        let mut chunks = SourceChunks::new(bytes as u64);
+        let right = chunks.matching(&digests, digest_of(&file_of(&source))).unwrap();
+        let mib = MIB as u64;
+        let expected: Ranges = [(0, mib), (2 * mib, bytes as u64)].into_iter().collect();
+        assert_eq!(right, expected);
+        // Digests are kept: the source is not read again.
+        assert_eq!(chunks.matching(&digests, digest_of(&file_of(&[]))).unwrap(), expected);
+    }
+
+    #[test]
+    fn holes_are_neither_read_nor_reported() {
+        let bytes = 64 * MIB as u64;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(bytes).unwrap();
+        assert_eq!(ChunkDigests::of(&file, bytes, &go_on()).unwrap(), None);
+        file.write_all_at(&[1; 10], 33 * MIB as u64 + 7).unwrap();
+        let digests = ChunkDigests::of(&file, bytes, &go_on()).unwrap().unwrap();
+        let chunks: Vec<u32> = digests.0.iter().map(|&(index, _)| index).collect();
+        // A file system without holes has data everywhere.
+        assert!(chunks == [33] || chunks.len() == 64, "{chunks:?}");
+        assert_eq!(ChunkDigests::of(&file, 0, &go_on()).unwrap(), None);
+        let whole = ChunkDigests::of_whole(&file, bytes, &go_on()).unwrap().unwrap();
+        assert!(whole.0.iter().map(|&(index, _)| index).eq(0..64));
+    }
+
+    #[test]
+    fn chunks_beyond_the_end_are_refused() {
+        let source = file_of(&[1; 100]);
+        for index in [1, u32::MAX] {
+            let outside = ChunkDigests(vec![(index, [0; 32])]);
+            assert!(SourceChunks::new(100).matching(&outside, digest_of(&source)).is_err());
+        }
+        let digests = ChunkDigests::of(&source, 100, &go_on()).unwrap().unwrap();
+        let stopped = AtomicBool::new(true);
+        let interrupted = |range| digest_range(&source, range, &stopped);
+        assert!(SourceChunks::new(100).matching(&digests, interrupted).is_err());
+    }
+}

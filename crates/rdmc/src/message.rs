@@ -1,0 +1,223 @@
+//! A message that a group without callbacks receives.
+
+use std::{
+    fmt,
+    io::{self, Read},
+    ops::Range,
+    sync::Arc,
+    time::Duration,
+};
+
+use session::Deadline;
+use transport::Region;
+
+use crate::{
+    Error,
+    inbox::Received,
+    shared::{Call, Shared, Status},
+};
+
+/// What waits for bytes, and what to do in callbacks instead.
+const READ: Call = ("reading a message", "read on another thread");
+
+/// A message that [`crate::Group::receive`] answers: its bytes may still be arriving, and
+/// this member may be relaying them to others.
+///
+/// [`Read`] reads the bytes in order; [`Message::next_block`] answers ranges as they arrive, in
+/// whatever order that is, to be read from [`Message::region`]. Each ignores the other.
+///
+/// Dropping a message does not keep others from receiving it; its memory is released once this
+/// member is done with it.
+pub struct Message {
+    shared: Arc<Shared>,
+    received: Received,
+    /// How many bytes were read.
+    position: u64,
+}
+
+impl Message {
+    pub(crate) fn new(shared: Arc<Shared>, received: Received) -> Self {
+        Self { shared, received, position: 0 }
+    }
+
+    /// How many messages the group has had before this one.
+    pub fn number(&self) -> u64 {
+        self.received.number
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.received.bytes
+    }
+
+    /// Whether there is not a single byte.
+    pub fn is_empty(&self) -> bool {
+        self.received.bytes == 0
+    }
+
+    /// Its memory; what was posted may be longer than the message. What has not arrived cannot be
+    /// leased for reading while it is being written, and has no defined contents before.
+    pub fn region(&self) -> &Region {
+        &self.received.region
+    }
+
+    /// Waits until all bytes are here. With [`crate::Progress::Caller`] it drives, as
+    /// [`crate::Group::close`] does; so do all calls here that wait.
+    ///
+    /// Errors: the group fails; deadline; [`Error::InsideCallback`]; the context is closed or has
+    /// failed.
+    pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
+        self.wait_for(Deadline::after(timeout), |status| self.check_whole(status))
+    }
+
+    /// As [`Message::wait`], as a future, for any executor.
+    ///
+    /// Errors: the group fails.
+    #[cfg(feature = "async")]
+    pub async fn wait_async(&self) -> Result<(), Error> {
+        self.shared.until(self.or_ended(|status| self.check_whole(status))).await
+    }
+
+    /// The next range of bytes that has arrived, adjacent blocks as one; each byte once. Waits for
+    /// it. `None` once all were answered.
+    ///
+    /// Errors: as [`Message::wait`].
+    pub fn next_block(&mut self, timeout: Duration) -> Result<Option<Range<u64>>, Error> {
+        self.wait_for(Deadline::after(timeout), |status| self.take_block(status))
+    }
+
+    /// As [`Message::next_block`], as a future, for any executor. Dropping it before it is ready takes
+    /// no range.
+    ///
+    /// Errors: the group fails.
+    #[cfg(feature = "async")]
+    pub async fn next_block_async(&mut self) -> Result<Option<Range<u64>>, Error> {
+        self.shared.until(self.or_ended(|status| self.take_block(status))).await
+    }
+
+    /// Iterates over ranges by [`Message::next_block`], with the group's
+    /// [`crate::GroupSettings::stall_timeout`] for each. Ends after an error.
+    pub fn blocks(&mut self) -> impl Iterator<Item = Result<Range<u64>, Error>> {
+        let mut has_failed = false;
+        std::iter::from_fn(move || {
+            if has_failed {
+                return None;
+            }
+            let next = self.next_block(self.shared.settings.stall_timeout).transpose();
+            has_failed = matches!(next, Some(Err(_)));
+            next
+        })
+    }
+
+    /// Waits until this member is done with the message (all bytes here, nothing left to relay), and
+    /// answers its memory.
+    ///
+    /// Errors: as [`Message::wait`]; after a timeout the memory is released once this member is done
+    /// with it.
+    pub fn into_region(self, timeout: Duration) -> Result<Region, Error> {
+        self.wait_for(Deadline::after(timeout), |status| self.take_region(status))
+    }
+
+    /// As [`Message::into_region`], as a future, for any executor. Dropping it before it is ready
+    /// releases the memory once this member is done with the message.
+    ///
+    /// Errors: the group fails.
+    #[cfg(feature = "async")]
+    pub async fn into_region_async(self) -> Result<Region, Error> {
+        self.shared.until(self.or_ended(|status| self.take_region(status))).await
+    }
+
+    fn check_whole(&self, status: &mut Status) -> Option<()> {
+        status.inbox.as_ref()?.is_whole(self.received.number).then_some(())
+    }
+
+    /// `Some(None)` once all blocks were taken.
+    fn take_block(&self, status: &mut Status) -> Option<Option<Range<u64>>> {
+        let (inbox, number) = (status.inbox.as_mut()?, self.received.number);
+        match inbox.next_block(number) {
+            Some(range) => Some(Some(range)),
+            None => inbox.is_whole(number).then_some(None),
+        }
+    }
+
+    fn take_region(&self, status: &mut Status) -> Option<Region> {
+        status.inbox.as_mut()?.take_done(self.received.number)
+    }
+
+    /// Answers an error when the group has ended before this answers something.
+    fn or_ended<T>(
+        &self,
+        mut step: impl FnMut(&mut Status) -> Option<T>,
+    ) -> impl FnMut(&mut Status) -> Option<Result<T, Error>> {
+        let group = self.shared.settings.number;
+        move |status| match step(status) {
+            Some(answer) => Some(Ok(answer)),
+            None => status.has_ended().then(|| Err(status.ended(group))),
+        }
+    }
+
+    fn wait_for<T>(
+        &self,
+        deadline: Deadline,
+        step: impl FnMut(&mut Status) -> Option<T>,
+    ) -> Result<T, Error> {
+        let group = self.shared.settings.number;
+        self.shared.wait(READ, deadline, self.or_ended(step))?.unwrap_or_else(|| {
+            let number = self.received.number;
+            Err(deadline.missed(format!("message {number} of group {group}")).into())
+        })
+    }
+
+    fn copy(&self, range: Range<usize>, into: &mut [u8]) -> io::Result<()> {
+        let region = &self.received.region;
+        if region.is_stored() {
+            return region.read_stored(range).map_err(io::Error::other)?.copy_to(into);
+        }
+        into.copy_from_slice(&region.read(range).map_err(io::Error::other)?);
+        Ok(())
+    }
+}
+
+/// Reads the bytes in order and waits until the next have arrived, for the group's
+/// [`crate::GroupSettings::stall_timeout`] at most. Errors contain an [`Error`].
+impl Read for Message {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let (number, position) = (self.received.number, self.position);
+        if into.is_empty() || position == self.received.bytes {
+            return Ok(0);
+        }
+        let deadline = Deadline::after(self.shared.settings.stall_timeout);
+        let prefix = self.wait_for(deadline, |status| {
+            let prefix = status.inbox.as_ref()?.prefix(number);
+            (prefix > position).then_some(prefix)
+        });
+        let prefix = prefix.map_err(|error| match error {
+            Error::Timeout { .. } => io::Error::new(io::ErrorKind::TimedOut, error),
+            other => io::Error::other(other),
+        })?;
+        let left = usize::try_from(prefix - position).unwrap_or(usize::MAX);
+        let (start, count) = (position as usize, left.min(into.len()));
+        self.copy(start..start + count, &mut into[..count])?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        let mut status = self.shared.status();
+        let has_ended = status.has_ended();
+        if let Some(inbox) = &mut status.inbox {
+            inbox.dropped(self.received.number, has_ended);
+        }
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("number", &self.received.number)
+            .field("bytes", &self.received.bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,41 @@
+//! The callbacks of a group that has none of its application: they fill its inbox.
+
+use std::sync::Arc;
+
+use transport::Region;
+
+use crate::{Application, Incoming, inbox::Given, shared::Shared};
+
+/// Fills the inbox of a group, and keeps the memory of messages that it has sent.
+pub(crate) struct Receiving(pub(crate) Arc<Shared>);
+
+impl Application for Receiving {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
+        self.0.with_inbox(|inbox| inbox.announced(message, bytes));
+        Incoming::Later
+    }
+
+    fn block(&mut self, message: u64, offset: u64, bytes: u64) {
+        self.0.with_inbox(|inbox| {
+            inbox.arrived(message, offset..offset + bytes);
+            Given::new()
+        });
+    }
+
+    fn received(&mut self, message: u64) {
+        self.0.with_inbox(|inbox| {
+            inbox.whole(message);
+            Given::new()
+        });
+    }
+
+    fn complete(&mut self, message: u64, region: Region) {
+        let mut status = self.0.status();
+        if let Some(place) = status.sent_memory.get_mut(&message) {
+            *place = Some(region);
+        } else if let Some(inbox) = &mut status.inbox {
+            inbox.complete(message, region);
+        }
+        self.0.changed(status);
+    }
+}

@@ -1,0 +1,93 @@
+//! A message that the root has queued.
+
+use std::{sync::Arc, time::Duration};
+
+use session::Deadline;
+use transport::Region;
+
+use crate::{
+    Error,
+    shared::{Call, Shared, Status},
+};
+
+const INTO_REGION: Call = ("into_region", "use is_complete there");
+
+/// A message that the root has queued; by [`crate::Group::send`]. Dropping it changes nothing for the
+/// message.
+#[derive(Debug)]
+pub struct SendHandle {
+    shared: Arc<Shared>,
+    message: u64,
+}
+
+impl SendHandle {
+    pub(crate) fn new(shared: Arc<Shared>, message: u64) -> Self {
+        Self { shared, message }
+    }
+
+    /// The message's number: how many were sent before it.
+    pub fn message(&self) -> u64 {
+        self.message
+    }
+
+    /// Whether the root is done with the message.
+    pub fn is_complete(&self) -> bool {
+        self.shared.status().completed > self.message
+    }
+
+    /// Waits until the root is done with the message: its memory is free again. Members may still
+    /// be relaying it to each other; closing the group tells that all have it. With
+    /// [`crate::Progress::Caller`] it drives, as [`crate::Group::close`] does.
+    ///
+    /// Errors: as [`crate::Group::wait_complete`].
+    pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
+        self.shared.wait_complete(self.message + 1, timeout)
+    }
+
+    /// As [`SendHandle::wait`], and answers the memory.
+    ///
+    /// Errors: as [`SendHandle::wait`]; after a timeout the memory is released once the root is done
+    /// with it. [`Error::HasCallbacks`]: [`crate::Application::complete`] gets it.
+    pub fn into_region(self, timeout: Duration) -> Result<Region, Error> {
+        let deadline = Deadline::after(timeout);
+        let step = |status: &mut Status| self.take_region(status);
+        self.shared.wait(INTO_REGION, deadline, step)?.unwrap_or_else(|| {
+            let group = self.shared.settings.number;
+            Err(deadline.missed(format!("message {} of group {group}", self.message)).into())
+        })
+    }
+
+    /// As [`SendHandle::wait`], as a future, for any executor.
+    ///
+    /// Errors: the group fails.
+    #[cfg(feature = "async")]
+    pub async fn wait_async(&self) -> Result<(), Error> {
+        let group = self.shared.settings.number;
+        self.shared.until(|status| status.check_complete(group, self.message + 1)).await
+    }
+
+    /// As [`SendHandle::into_region`], as a future, for any executor.
+    ///
+    /// Errors: the group fails; [`Error::HasCallbacks`].
+    #[cfg(feature = "async")]
+    pub async fn into_region_async(self) -> Result<Region, Error> {
+        self.shared.until(|status| self.take_region(status)).await
+    }
+
+    fn take_region(&self, status: &mut Status) -> Option<Result<Region, Error>> {
+        let group = self.shared.settings.number;
+        if status.inbox.is_none() {
+            return Some(Err(Error::HasCallbacks(group)));
+        }
+        match status.sent_memory.get_mut(&self.message).and_then(Option::take) {
+            Some(region) => Some(Ok(region)),
+            None => status.has_ended().then(|| Err(status.ended(group))),
+        }
+    }
+}
+
+impl Drop for SendHandle {
+    fn drop(&mut self) {
+        self.shared.status().sent_memory.remove(&self.message);
+    }
+}

@@ -1,0 +1,357 @@
+//! What a group's handles, callbacks and the progress thread share.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    thread::{self, ThreadId},
+    time::Duration,
+};
+#[cfg(feature = "async")]
+use std::{
+    future::poll_fn,
+    task::{Context, Poll, Waker},
+};
+
+use engine::{Event, check_region};
+use relay::{Blocks, RelayError};
+use session::Deadline;
+use transport::Region;
+
+use crate::{
+    Error, Failure, GroupSettings, Offload,
+    caller::Caller,
+    commands::{Command, Commands},
+    inbox::{Given, Inbox},
+};
+
+/// A call that waits, for errors: its name, and what to do in callbacks instead.
+pub(crate) type Call = (&'static str, &'static str);
+
+/// What a group's handles, callbacks and the progress thread share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: GroupSettings,
+    /// What `settings` have made.
+    pub(crate) made: engine::GroupSettings,
+    pub(crate) offload: Offload,
+    commands: Commands,
+    /// With [`crate::Progress::Caller`]: whoever waits drives.
+    caller: Option<Arc<Caller>>,
+    status: Mutex<Status>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Status {
+    pub(crate) sent: u64,
+    pub(crate) completed: u64,
+    /// Messages that wait for memory, with their lengths.
+    awaited: BTreeMap<u64, u64>,
+    pub(crate) closing: bool,
+    pub(crate) closed: bool,
+    pub(crate) failure: Option<Failure>,
+    /// The last callback has returned.
+    pub(crate) finished: bool,
+    /// Creating the group has failed: its application is not called.
+    abandoned: bool,
+    /// Of its own, if it has one.
+    callback_thread: Option<ThreadId>,
+    /// Of a group without callbacks.
+    pub(crate) inbox: Option<Inbox>,
+    /// Memory of messages that were sent by a group without callbacks and are complete; of those
+    /// whose handle exists.
+    pub(crate) sent_memory: BTreeMap<u64, Option<Region>>,
+    /// Woken at the next change.
+    #[cfg(feature = "async")]
+    wakers: Vec<Waker>,
+}
+
+impl Shared {
+    /// With callbacks, or with an inbox.
+    pub(crate) fn new(
+        settings: GroupSettings,
+        made: engine::GroupSettings,
+        offload: Offload,
+        (commands, caller): (Commands, Option<Arc<Caller>>),
+        inbox: Option<Inbox>,
+    ) -> Arc<Self> {
+        let (status, changed) = (Status { inbox, ..Status::default() }, Condvar::new());
+        let status = Mutex::new(status);
+        Arc::new(Self { settings, made, offload, commands, caller, status, changed })
+    }
+
+    pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes note of an event before the application is told.
+    pub(crate) fn note(&self, event: &Event) {
+        let mut status = self.status();
+        match event {
+            Event::Incoming { message, bytes, .. } => {
+                status.awaited.insert(*message, *bytes);
+            }
+            Event::Complete { .. } => status.completed += 1,
+            Event::Failed { failure, .. } => status.failure = Some(failure.clone()),
+            Event::Closed { .. } => status.closed = true,
+            _ => return,
+        }
+        self.changed(status);
+    }
+
+    /// Wakes everybody who waits.
+    pub(crate) fn changed(&self, status: MutexGuard<'_, Status>) {
+        #[cfg(feature = "async")]
+        let (mut status, wakers) = (status, Vec::new());
+        #[cfg(feature = "async")]
+        let wakers = std::mem::replace(&mut status.wakers, wakers);
+        drop(status);
+        self.changed.notify_all();
+        if let Some(caller) = &self.caller {
+            caller.notify();
+        }
+        #[cfg(feature = "async")]
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Changes the inbox of a group that has one, and hands on memory that this gives to messages.
+    pub(crate) fn with_inbox(&self, act: impl FnOnce(&mut Inbox) -> Given) {
+        let mut status = self.status();
+        if let Some(inbox) = &mut status.inbox {
+            let given = act(inbox);
+            // A group that has ended receives nothing.
+            let _ = self.give(&mut status, given);
+            self.changed(status);
+        }
+    }
+
+    /// Hands memory that fits to the engine.
+    pub(crate) fn give(&self, status: &mut Status, given: Given) -> Result<(), Error> {
+        let group = self.settings.number;
+        for (message, region) in given {
+            status.awaited.remove(&message);
+            self.commands.give(Command::Accept { group, message, region })?;
+        }
+        Ok(())
+    }
+
+    /// Queues a message of the root, or gives its memory back if too many are queued.
+    pub(crate) fn send(&self, region: Region) -> Result<u64, Error> {
+        let settings = &self.settings;
+        if !settings.is_root() {
+            let (root, rank) = (settings.root, settings.rank);
+            return Err(RelayError::NotRoot { root, rank }.into());
+        }
+        let blocks = Blocks::new(region.len() as u64, settings.block_bytes)?;
+        if self.offload.is_used() {
+            blocks.check_offload(settings.messages_in_flight)?;
+        }
+        // The lock keeps numbers and commands in the same order.
+        let mut status = self.status();
+        status.check_open(settings.number)?;
+        if !self.has_room(&status) {
+            let messages = settings.send_queue_max;
+            return Err(Error::QueueFull { group: settings.number, messages, region });
+        }
+        let message = status.sent;
+        self.commands.give(Command::Send { group: settings.number, region })?;
+        status.sent += 1;
+        if status.inbox.is_some() {
+            status.sent_memory.insert(message, None);
+        }
+        Ok(message)
+    }
+
+    fn has_room(&self, status: &Status) -> bool {
+        status.sent - status.completed < u64::from(self.settings.send_queue_max)
+    }
+
+    /// Waits until another message may be queued, or the group ends; false at the deadline.
+    ///
+    /// Errors: as [`Shared::wait`].
+    pub(crate) fn wait_for_room(&self, deadline: Deadline) -> Result<bool, Error> {
+        let call = ("send", "use try_send there");
+        Ok(self.wait(call, deadline, |status| self.check_room(status))?.is_some())
+    }
+
+    /// Whether another message may be queued, or never will be.
+    pub(crate) fn check_room(&self, status: &Status) -> Option<()> {
+        (status.closing || status.has_ended() || self.has_room(status)).then_some(())
+    }
+
+    pub(crate) fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
+        let group = self.settings.number;
+        let mut status = self.status();
+        status.check_alive(group)?;
+        let Some(&bytes) = status.awaited.get(&message) else {
+            return Err(RelayError::Unknown { what: "message", number: message }.into());
+        };
+        match check_region(group, message, bytes, &region) {
+            Err(engine::Error::RegionTooSmall { .. }) => {
+                Err(Error::RegionTooSmall { group, message, bytes, region })
+            }
+            Err(engine::Error::RegionReadOnly { .. }) => {
+                Err(Error::RegionReadOnly { group, region })
+            }
+            Err(error) => Err(error.into()),
+            Ok(()) => self.give(&mut status, vec![(message, region)]),
+        }
+    }
+
+    pub(crate) fn start_close(&self) -> Result<(), Error> {
+        let number = self.settings.number;
+        let mut status = self.status();
+        if std::mem::replace(&mut status.closing, true) {
+            return Err(status.failure.clone().map_or(Error::Closed(number), Error::Failed));
+        }
+        // A group that the root has closed already is closed with success.
+        if status.closed {
+            return Ok(());
+        }
+        if let Some(failure) = &status.failure {
+            return Err(Error::Failed(failure.clone()));
+        }
+        self.commands.give(Command::Close { group: number })
+    }
+
+    pub(crate) fn abort(&self, reason: &str) {
+        let group = self.settings.number;
+        // A closed context has made the group fail already.
+        let _ = self.commands.give(Command::Abort { group, reason: reason.to_owned() });
+    }
+
+    pub(crate) fn set_callback_thread(&self) {
+        self.status().callback_thread = Some(thread::current().id());
+    }
+
+    /// Whether this group's callbacks wait for the calling thread.
+    pub(crate) fn is_inside_callback(&self) -> bool {
+        self.status().callback_thread == Some(thread::current().id())
+            || self.caller.as_ref().is_some_and(|caller| caller.is_driven_here())
+    }
+
+    /// Creating the group has failed: makes it end without a word to the application.
+    pub(crate) fn abandon(&self, reason: &str) {
+        self.status().abandoned = true;
+        self.abort(reason);
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.status().abandoned
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.status().has_ended()
+    }
+
+    /// Whether the last callback has returned.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.status().finished
+    }
+
+    pub(crate) fn set_finished(&self) {
+        let mut status = self.status();
+        status.finished = true;
+        self.changed(status);
+    }
+
+    pub(crate) fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
+        let deadline = Deadline::after(timeout);
+        let call = ("wait", "use is_complete there");
+        let number = self.settings.number;
+        let step = |status: &mut Status| status.check_complete(number, messages);
+        self.wait(call, deadline, step)?.unwrap_or_else(|| {
+            let last = messages.saturating_sub(1);
+            Err(deadline.missed(format!("message {last} of group {number}")).into())
+        })
+    }
+
+    /// Waits until this answers something; `None` at the deadline.
+    ///
+    /// Errors: called from a callback that it would wait for; the context is closed or has failed.
+    pub(crate) fn wait<T>(
+        &self,
+        call: Call,
+        deadline: Deadline,
+        mut step: impl FnMut(&mut Status) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        if let Some(caller) = &self.caller {
+            let mut answer = None;
+            caller.wait(call, deadline, || {
+                answer = answer.take().or_else(|| step(&mut self.status()));
+                answer.is_some()
+            })?;
+            return Ok(answer);
+        }
+        let mut status = self.status();
+        loop {
+            if let Some(answer) = step(&mut status) {
+                return Ok(Some(answer));
+            }
+            if status.callback_thread == Some(thread::current().id()) {
+                return Err(Error::InsideCallback(call.0, call.1));
+            }
+            let left = deadline.left();
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let waited = self.changed.wait_timeout(status, left);
+            status = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+
+    /// Asks this once, and again after each change of the group, until it answers something.
+    #[cfg(feature = "async")]
+    pub(crate) async fn until<T>(&self, mut step: impl FnMut(&mut Status) -> Option<T>) -> T {
+        poll_fn(|context| self.poll(context, &mut step)).await
+    }
+
+    #[cfg(feature = "async")]
+    fn poll<T>(
+        &self,
+        context: &Context<'_>,
+        step: impl FnOnce(&mut Status) -> Option<T>,
+    ) -> Poll<T> {
+        let mut status = self.status();
+        if let Some(answer) = step(&mut status) {
+            return Poll::Ready(answer);
+        }
+        if !status.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            status.wakers.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Status {
+    pub(crate) fn has_ended(&self) -> bool {
+        self.closed || self.failure.is_some()
+    }
+
+    /// Whether the group has ended and the last callback has returned.
+    pub(crate) fn is_over(&mut self) -> Option<()> {
+        (self.has_ended() && self.finished).then_some(())
+    }
+
+    /// Why the group has ended.
+    pub(crate) fn ended(&self, group: u64) -> Error {
+        self.failure.clone().map_or(Error::Closed(group), Error::Failed)
+    }
+
+    /// Whether so many messages are complete, or never will be; `None` while neither is certain.
+    pub(crate) fn check_complete(&self, group: u64, messages: u64) -> Option<Result<(), Error>> {
+        if self.completed >= messages {
+            return Some(Ok(()));
+        }
+        self.has_ended().then(|| Err(self.ended(group)))
+    }
+
+    fn check_open(&self, group: u64) -> Result<(), Error> {
+        self.check_alive(group)?;
+        if self.closing { Err(Error::Closed(group)) } else { Ok(()) }
+    }
+
+    fn check_alive(&self, group: u64) -> Result<(), Error> {
+        if self.has_ended() { Err(self.ended(group)) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,18 @@
+//! All tests of this crate that use it from outside, in one program: it is linked once.
+
+mod common;
+mod deadlines;
+mod failures;
+#[cfg(feature = "async")]
+mod futures;
+mod groups;
+mod hostile;
+#[cfg(feature = "switch")]
+mod in_switch;
+mod offload;
+mod receive;
+mod refusals;
+mod simulated;
+mod small;
+mod storage;
+mod world;

@@ -1,0 +1,253 @@
+//! A group of real engines on the simulated network, for tests.
+
+use std::time::Duration;
+
+use engine::{Engine, Event, GroupSettings};
+use rdmc::{Algorithm, Failure, Region, Schedule};
+use transport_sim::{Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
+
+pub const BLOCK_BYTES: u64 = 100;
+/// One block at the ideal network's rate of one byte per nanosecond.
+pub const BLOCK_TIME: Duration = Duration::from_nanos(BLOCK_BYTES);
+
+/// A group whose members all live here.
+pub struct World {
+    pub network: SimNet,
+    pub members: Vec<Member>,
+}
+
+pub struct Member {
+    pub engine: Engine<SimTransport>,
+    pub alive: bool,
+    /// Whether its program looks at what has completed.
+    pub polled: bool,
+    pub messages: Vec<Vec<u8>>,
+    pub received: u64,
+    /// How many messages may wait for memory before any is given.
+    pub patience: usize,
+    pub unanswered: Vec<(u64, u64)>,
+    /// When the last message was received.
+    pub received_at: Duration,
+    pub closed: bool,
+    pub failure: Option<Failure>,
+}
+
+/// A network with delays of every kind.
+pub fn disturbed(jitter: f64, reordering_ns: u64, latency_ns: u64) -> SimConfig {
+    SimConfig {
+        link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
+        block_jitter: Jitter::BlockTimes(jitter),
+        delivery_jitter_ns_max: reordering_ns,
+        control_jitter_ns_max: reordering_ns,
+        loss_detection_ns: 300,
+        ..SimConfig::IDEAL
+    }
+}
+
+impl World {
+    pub fn new(
+        schedule: &Schedule,
+        config: SimConfig,
+        seed: u64,
+        change: impl Fn(&mut GroupSettings),
+    ) -> Self {
+        let network = SimNet::new(config, seed);
+        let transports: Vec<SimTransport> =
+            (0..schedule.members()).map(|_| network.member()).collect();
+        let settings_of = |rank| {
+            let mut settings = GroupSettings::new(1, rank, schedule.clone());
+            settings.block_bytes = BLOCK_BYTES;
+            settings.small = None;
+            change(&mut settings);
+            settings
+        };
+        let mut links: Vec<Vec<_>> = transports.iter().map(|_| Vec::new()).collect();
+        for rank in 0..schedule.members() {
+            let neighbours = settings_of(rank).neighbours();
+            for other in neighbours.into_iter().filter(|&other| other > rank) {
+                let (own, theirs) = network.connect(rank as usize, other as usize);
+                links[rank as usize].push((other, own));
+                links[other as usize].push((rank, theirs));
+            }
+        }
+        let members = (0..)
+            .zip(transports.into_iter().zip(links))
+            .map(|(rank, (transport, links))| {
+                let mut engine = Engine::new(transport);
+                engine.create(settings_of(rank), links).unwrap();
+                Member::new(engine)
+            })
+            .collect();
+        let mut world = Self { network, members };
+        (0..world.members.len()).for_each(|rank| world.progress(rank));
+        world
+    }
+
+    pub fn send(&mut self, root: usize, contents: Vec<u8>) {
+        self.members[root].engine.send(1, Region::from_vec(contents)).unwrap();
+    }
+
+    pub fn progress(&mut self, rank: usize) {
+        let member = &mut self.members[rank];
+        if !member.alive || !member.polled {
+            return;
+        }
+        let mut events = Vec::new();
+        // Answers to events may make more of them.
+        loop {
+            member.engine.progress(Duration::ZERO, &mut events);
+            if events.is_empty() {
+                return;
+            }
+            let now = self.network.now();
+            events.drain(..).for_each(|event| member.take(event, now));
+        }
+    }
+
+    /// Lets everything happen, up to this many things.
+    pub fn run(&mut self, steps_max: u64) {
+        for _ in 0..steps_max {
+            let Some(rank) = self.network.step() else { return };
+            self.progress(rank);
+        }
+    }
+
+    /// Lets everything happen until a virtual time.
+    pub fn run_until(&mut self, at: Duration) {
+        while let Some(rank) = self.network.run_until(at) {
+            self.progress(rank);
+        }
+    }
+
+    /// Stops a member's program, or lets it go on; its network card is not concerned.
+    pub fn set_polled(&mut self, rank: usize, polled: bool) {
+        self.members[rank].polled = polled;
+        self.progress(rank);
+    }
+
+    pub fn close(&mut self) {
+        for rank in 0..self.members.len() {
+            self.members[rank].engine.close(1).unwrap();
+            self.progress(rank);
+        }
+        self.run(u64::MAX);
+    }
+
+    /// Sends messages of these lengths and closes: everybody has them, in order, and knows it.
+    pub fn deliver(&mut self, root: usize, sizes: &[usize]) {
+        let expected: Vec<_> =
+            sizes.iter().enumerate().map(|(message, &bytes)| contents(message, bytes)).collect();
+        for message in &expected {
+            self.send(root, message.clone());
+        }
+        self.close();
+        for (rank, member) in self.members.iter().enumerate() {
+            assert!(member.closed, "member {rank}: {:?}", member.failure);
+            assert!(member.messages == expected, "member {rank}");
+        }
+    }
+
+    /// A member dies after this many happenings of a message: everybody else learns who.
+    pub fn lose(&mut self, root: usize, bytes: usize, victim: usize, happenings: u64) {
+        self.send(root, contents(0, bytes));
+        self.run(happenings);
+        self.network.kill(victim);
+        self.members[victim].alive = false;
+        self.run(u64::MAX);
+        for (rank, member) in self.members.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let failure = member.failure.as_ref();
+            let blamed = failure.map(|failure| failure.member);
+            assert_eq!(blamed, Some(Some(victim as u32)), "member {rank}: {failure:?}");
+        }
+    }
+
+    pub fn last_receipt(&self) -> Duration {
+        self.members.iter().map(|member| member.received_at).max().unwrap()
+    }
+}
+
+impl Member {
+    pub fn new(engine: Engine<SimTransport>) -> Self {
+        Self {
+            engine,
+            alive: true,
+            polled: true,
+            messages: Vec::new(),
+            received: 0,
+            patience: 0,
+            unanswered: Vec::new(),
+            received_at: Duration::ZERO,
+            closed: false,
+            failure: None,
+        }
+    }
+
+    /// Gives memory to all messages that wait for it.
+    pub fn answer(&mut self) {
+        for (message, bytes) in self.unanswered.drain(..) {
+            self.engine.accept(1, message, Region::zeroed(bytes as usize)).unwrap();
+        }
+    }
+
+    pub fn take(&mut self, event: Event, now: Duration) {
+        assert!(!self.closed && self.failure.is_none(), "nothing follows the end: {event:?}");
+        match event {
+            Event::Incoming { message, bytes, .. } => {
+                self.unanswered.push((message, bytes));
+                if self.unanswered.len() > self.patience {
+                    self.answer();
+                }
+            }
+            Event::Received { message, .. } => {
+                assert_eq!(message, self.received, "in order");
+                self.received += 1;
+                self.received_at = now;
+            }
+            Event::Complete { message, region, .. } => {
+                assert_eq!(message, self.messages.len() as u64, "in order");
+                // Of a file the test looks into itself.
+                let is_file = region.is_stored();
+                let contents = if is_file { Ok(Vec::new()) } else { region.try_into_vec() };
+                self.messages.push(contents.expect("handed back whole"));
+            }
+            Event::Failed { failure, regions } => {
+                // A file is not handed back as bytes.
+                for (_, region) in regions.into_iter().filter(|(_, region)| !region.is_stored()) {
+                    region.try_into_vec().expect("nobody touches it any more");
+                }
+                self.failure = Some(failure);
+            }
+            Event::Closed { .. } => self.closed = true,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn contents(message: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|index| (index * 13 + message * 57 + 3) as u8).collect()
+}
+
+pub fn schedule(algorithm: Algorithm, members: u32, root: u32) -> Schedule {
+    let racks: Vec<u32> = (0..members).map(|rank| rank / 5).collect();
+    Schedule::with_racks(algorithm, &racks, root).unwrap()
+}
+
+/// Virtual time from the root's send until the last member has all blocks.
+pub fn time_taken(
+    schedule: &Schedule,
+    blocks: u32,
+    config: SimConfig,
+    change: impl Fn(&mut GroupSettings),
+) -> Duration {
+    let mut world = World::new(schedule, config, 1, change);
+    // Every member is ready before the root sends.
+    world.run(u64::MAX);
+    let start = world.network.now();
+    let bytes = blocks as usize * BLOCK_BYTES as usize;
+    world.send(schedule.root() as usize, vec![1; bytes]);
+    world.run(u64::MAX);
+    for member in &world.members {
+        assert_eq!(member.messages.len(), 1);
+    }
+    world.last_receipt() - start
+}

@@ -1,0 +1,7 @@
+//! All tests of this crate that use it from outside, in one program: it is linked once.
+
+mod common;
+mod contract;
+mod faults;
+mod model;
+mod teeth;

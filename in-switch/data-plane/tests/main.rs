@@ -1,0 +1,8 @@
+//! All tests of this crate that use it from outside, in one program: it is linked once.
+
+mod groups;
+mod kernel_switch;
+mod links;
+mod unmodified_endpoints;
+mod updates;
+mod userspace_switch;

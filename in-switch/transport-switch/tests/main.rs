@@ -1,0 +1,6 @@
+//! All tests of this crate that use it from outside, in one program: it is linked once.
+
+mod common;
+mod contract;
+mod devices;
+mod ends;

@@ -1,0 +1,104 @@
+//! What the kernel reports of processes in /proc: processor time, threads, children, listening ports.
+
+use std::{collections::BTreeMap, fs};
+
+use rustix::param::clock_ticks_per_second;
+
+/// State LISTEN in `/proc/net/tcp`.
+const LISTENS: &str = "0A";
+
+/// Processor time and threads of some processes, as last read.
+#[derive(Debug, Default)]
+pub struct Watch(BTreeMap<u32, Seen>);
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    first_cpu_ns: u64,
+    cpu_ns: u64,
+    threads: u64,
+}
+
+/// Processor time in ns, user and system, and threads; `None` if there is no such process.
+fn stat(process: u32) -> Option<(u64, u64)> {
+    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Fields 3 and up of proc(5) follow the name, which may contain anything.
+    let (_, rest) = line.rsplit_once(')')?;
+    let field = |number: usize| rest.split_whitespace().nth(number - 3)?.parse::<u64>().ok();
+    let ticks = field(14)? + field(15)?;
+    Some((ticks * 1_000_000_000 / clock_ticks_per_second(), field(20)?))
+}
+
+/// Processor time of a process in ns, user and system, also of one that has ended and is not reaped.
+pub fn cpu_ns(process: u32) -> Option<u64> {
+    stat(process).map(|(cpu_ns, _)| cpu_ns)
+}
+
+/// The processes that this one has started and that are its children.
+pub fn children(process: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|text| text.split_whitespace().flat_map(str::parse).collect::<Vec<u32>>())
+        .collect()
+}
+
+impl Watch {
+    /// Reads the counters of a process; one that has ended keeps its last ones.
+    pub fn look_at(&mut self, process: u32) {
+        let Some((cpu_ns, threads)) = stat(process) else { return };
+        let new = Seen { first_cpu_ns: cpu_ns, cpu_ns, threads };
+        let seen = self.0.entry(process).or_insert(new);
+        seen.cpu_ns = cpu_ns;
+        seen.threads = seen.threads.max(threads);
+    }
+
+    /// User and system, since each was first looked at.
+    pub fn cpu_seconds(&self) -> f64 {
+        self.0.values().map(|seen| seen.cpu_ns - seen.first_cpu_ns).sum::<u64>() as f64 / 1e9
+    }
+
+    /// The most that one process had at once.
+    pub fn threads_max(&self) -> u64 {
+        self.0.values().map(|seen| seen.threads).max().unwrap_or(0)
+    }
+}
+
+/// TCP ports with a listener in the network namespace of a process.
+pub fn listening_ports(process: u32) -> Vec<u16> {
+    let tables = ["tcp", "tcp6"]
+        .map(|name| fs::read_to_string(format!("/proc/{process}/net/{name}")).unwrap_or_default());
+    tables.iter().flat_map(|table| table.lines()).filter_map(listening_port).collect()
+}
+
+/// Of a line such as `0: 0100007F:1F90 00000000:0000 0A ...`.
+fn listening_port(line: &str) -> Option<u16> {
+    let mut words = line.split_whitespace();
+    let local = words.nth(1)?;
+    if words.nth(1)? != LISTENS {
+        return None;
+    }
+    u16::from_str_radix(local.rsplit(':').next()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, process};
+
+    use super::*;
+
+    #[test]
+    fn ports_are_found_while_they_are_listened_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(listening_ports(process::id()).contains(&port));
+        drop(listener);
+        assert!(!listening_ports(process::id()).contains(&port));
+    }
+
+    #[test]
+    fn processes_have_threads_and_time() {
+        let mut watch = Watch::default();
+        watch.look_at(process::id());
+        assert!(watch.threads_max() >= 1 && watch.cpu_seconds() == 0.0);
+    }
+}

@@ -1,0 +1,7 @@
+//! All tests of this crate that use it from outside, in one program: it is linked once.
+
+mod canaries;
+mod command;
+mod pushes;
+mod replay;
+mod seeds;
