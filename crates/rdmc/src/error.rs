@@ -203,7 +203,7 @@ impl From<engine::Error> for Error {
             engine::Error::Setting { name, value, allowed } => {
                 Self::Setting { name, value, allowed }
             }
-            // About memory, which whoever has it attaches to the error.
+            // Errors about a region are made where it is at hand, to give it back.
             other => Self::Transport(other.to_string()),
         }
     }
