@@ -87,7 +87,7 @@ impl Costs {
         // Shared memory copies once; wake-ups dominate the cost of a block there.
         let (rate, gap_seconds, block_bytes_max) = match fabric {
             Fabric::Tcp => (1.5e9, 5e-6, CACHED_BYTES),
-            Fabric::Libfabric { .. } => (3e9, 100e-6, 1 << BLOCK_BYTES_LOG2.end()),
+            _ => (3e9, 100e-6, 1 << BLOCK_BYTES_LOG2.end()),
         };
         Self {
             rate_bytes_per_second: rate / copies_per_core,

@@ -6,6 +6,7 @@ use crate::Error;
 
 /// How the progress thread waits for completions (DSN 2018 sections 4.2 and 5.2.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum CompletionMode {
     /// Sleeps until something completes. Members that share a core with others must not poll.
     #[default]

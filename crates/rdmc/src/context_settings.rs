@@ -17,9 +17,9 @@ pub enum Progress {
     /// A thread of the context's own; callbacks run on one thread for each group.
     #[default]
     Thread,
-    /// Whoever calls [`crate::Context::progress`], or waits by [`crate::Group::close`],
-    /// [`crate::Group::receive`] or any other call of this library that waits for a group; callbacks
-    /// run there. One thread at a time is at it, and others wait for it.
+    /// Any thread in [`crate::Context::progress`], [`crate::Group::close`], [`crate::Group::receive`]
+    /// or another call of this library that waits for a group; callbacks run there. One thread at a
+    /// time does so, and the others wait for it.
     Caller,
 }
 
@@ -29,8 +29,7 @@ pub enum Progress {
 pub struct ContextSettings {
     /// Where other members connect to; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// What members prove to each other that they know; it also keeps what they say to find each
-    /// other from everybody else.
+    /// Authenticates members to each other, and encrypts what they exchange to find each other.
     pub secret: Secret,
     /// Who moves transfers on.
     pub progress: Progress,
@@ -45,7 +44,7 @@ pub struct ContextSettings {
     /// who they are and notice each other's end over TCP in any case.
     pub fabric: Fabric,
     /// How blocks are protected on their way; the same at all members. Over another fabric than
-    /// TCP it is only what members tell each other about their lives that travels by TCP.
+    /// TCP this concerns heartbeats alone, which travel by TCP.
     pub protection: Protection,
     /// The settings of TCP.
     pub tcp: TcpSettings,

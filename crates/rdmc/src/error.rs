@@ -203,7 +203,7 @@ impl From<engine::Error> for Error {
             engine::Error::OutOfRange { setting, value, range } => {
                 Self::setting(setting, value, format!("{} to {}", range.start(), range.end()))
             }
-            // About memory, which whoever has it attaches to the error.
+            // Errors about a region are made where it is at hand, to give it back.
             other => Self::Transport(other.to_string()),
         }
     }

@@ -9,6 +9,7 @@ use crate::Error;
 /// As text: `tcp`; a libfabric provider such as `verbs`, `efa`, `cxi` or `shm`; `ofi-tcp` for
 /// libfabric's own TCP. Devices of this host may follow: `verbs:mlx5_0,mlx5_1`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum Fabric {
     /// The embedded transport over TCP sockets; works everywhere.
     #[default]

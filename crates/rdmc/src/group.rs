@@ -197,8 +197,8 @@ impl Group {
 
     /// Closes the group and waits for it: at the root no more messages can be sent, elsewhere the
     /// root is awaited. Success means that every message reached every member, and that the last
-    /// callback has returned. Messages that [`Group::receive`] has not given memory keep a group from
-    /// closing; receive them first.
+    /// callback has returned. A message that has no memory yet, since it was not received, keeps the
+    /// group from closing: receive until there are no more.
     ///
     /// With [`crate::Progress::Caller`] it moves transfers on and runs callbacks, of all the context's
     /// groups, as [`crate::Context::progress`] does; it returns after the deadline only if a callback

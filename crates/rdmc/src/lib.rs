@@ -130,10 +130,13 @@ pub use group_settings::GroupSettings;
 pub use message::Message;
 pub use protection::Protection;
 pub use relay::{RelayError, Window};
-pub use schedule::{Algorithm, Schedule, ScheduleError};
+pub use schedule::{Algorithm, Schedule, ScheduleError, Transfer, UnknownAlgorithm};
 pub use send_handle::SendHandle;
 pub use session::Secret;
 pub use tcp_settings::TcpSettings;
-pub use transport::{Region, RegionError, RegionPool, Storage};
+pub use transport::{
+    FutureRead, LeaseError, ReadLease, Region, RegionError, RegionPool, Storage, StoredRead,
+    StoredWrite, WriteLease,
+};
 #[cfg(feature = "switch")]
 pub use transport_switch::{InsertError, Inserted, Switches};

@@ -7,6 +7,7 @@ use crate::Error;
 /// How the bytes of messages are protected on TCP connections between members. What members say to
 /// each other to find each other is always encrypted. Other fabrics carry blocks as they do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum Protection {
     /// Not at all: TCP's own checksum of 16 bits is what finds damage, and whoever is on the way
     /// can change what is sent. For trusted networks and for measuring.

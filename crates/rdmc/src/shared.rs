@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) made: engine::GroupSettings,
     pub(crate) offload: Offload,
     commands: Commands,
-    /// With [`crate::Progress::Caller`]: whoever waits drives.
+    /// With [`crate::Progress::Caller`]: the thread that waits drives.
     caller: Option<Arc<Caller>>,
     status: Mutex<Status>,
     changed: Condvar,

@@ -5,13 +5,14 @@ mod common;
 
 use std::{
     fs,
+    io::Read,
     ops::Range,
     thread,
     time::{Duration, Instant},
 };
 
 use common::{PATIENCE, Recorder, Told, World, among, close_all, contents, group};
-use rdmc::{Algorithm, GroupSettings, Region};
+use rdmc::{Algorithm, Group, GroupSettings, Region};
 use transport_contract::CountingAllocator;
 
 #[global_allocator]
@@ -107,6 +108,58 @@ fn fail_groups(world: &World, numbers: Range<u64>) {
     }
 }
 
+/// Groups without callbacks: messages are read, taken, dropped or never received, and groups closed,
+/// dropped or ended.
+fn receive_in_groups(world: &World, numbers: Range<u64>) {
+    for number in numbers {
+        let groups = world.join_to_receive(chain(number));
+        groups[1].post_receive_buffer(Region::from_vec(vec![0; 4_000])).unwrap();
+        let sent = [0, 1, 2]
+            .map(|message| groups[0].try_send(Region::from_vec(contents(message, 3_000))).unwrap());
+        let mut message = groups[1].receive(PATIENCE).unwrap().expect("a message");
+        message.read_to_end(&mut Vec::new()).unwrap();
+        drop(groups[2].receive(PATIENCE).unwrap());
+        let [first, ..] = sent;
+        first.into_region(PATIENCE).unwrap();
+        message.into_region(PATIENCE).unwrap();
+        match number % 3 {
+            0 => thread::scope(|scope| {
+                for group in &groups {
+                    scope.spawn(|| group.close(PATIENCE).unwrap());
+                }
+            }),
+            1 => groups[1].abort("enough"),
+            _ => {}
+        }
+    }
+}
+
+/// Messages of one group that lives on.
+fn receive_messages(groups: &[Group], numbers: Range<u64>) {
+    for number in numbers {
+        let handle = groups[0].try_send(Region::from_vec(contents(number, 3_000))).unwrap();
+        for group in &groups[1..] {
+            let message = group.receive(PATIENCE).unwrap().expect("a message");
+            match number % 2 {
+                0 => drop(message.into_region(PATIENCE).unwrap()),
+                _ => drop(message),
+            }
+        }
+        match number % 3 {
+            0 => drop(handle.into_region(PATIENCE).unwrap()),
+            _ => handle.wait(PATIENCE).unwrap(),
+        }
+    }
+    let sent = groups[0].try_send(Region::from_vec(Vec::new())).unwrap();
+    for group in groups {
+        // All have completed what was dropped.
+        group.wait_complete(sent.message() + 1, PATIENCE).unwrap();
+    }
+    for group in &groups[1..] {
+        drop(group.receive(PATIENCE).unwrap());
+    }
+}
+
 /// Groups that nobody but one member wants.
 fn miss_members(world: &World, numbers: Range<u64>) {
     for number in numbers {
@@ -140,6 +193,12 @@ fn nothing_is_left_of_groups_and_contexts_however_they_end() {
     let world = World::start(3);
     leaves_nothing("groups", 200, 0..2_000, |numbers| use_groups(&world, numbers));
     leaves_nothing("groups that fail", 50, 2_000..2_400, |numbers| fail_groups(&world, numbers));
+    leaves_nothing("groups without callbacks", 100, 2_400..2_900, |numbers| {
+        receive_in_groups(&world, numbers);
+    });
+    let groups = world.join_to_receive(chain(3_000));
+    leaves_nothing("messages", 500, 0..3_000, |numbers| receive_messages(&groups, numbers));
+    drop(groups);
     world.close();
     let world = World::start_with(3, |settings| {
         settings.connect_timeout = Duration::from_millis(10);
