@@ -1,7 +1,6 @@
 //! Sets of byte ranges.
 
-use std::collections::BTreeMap;
-
+use rangemap::RangeSet;
 use serde::{Deserialize, Serialize};
 
 /// Start, and end exclusive.
@@ -9,10 +8,7 @@ pub type ByteRange = (u64, u64);
 
 /// A set of bytes, as ranges that neither touch nor overlap.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Ranges {
-    /// Ends by starts.
-    ends: BTreeMap<u64, u64>,
-}
+pub struct Ranges(RangeSet<u64>);
 
 /// The form in messages: ranges in order.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -24,23 +20,14 @@ impl Ranges {
         if start >= end {
             return 0;
         }
-        let (mut first, mut last) = (start, end);
-        // Merges all ranges that touch it.
-        let touching = self.ends.range(..=end).rev().take_while(|&(_, &other)| other >= start);
-        let touching: Vec<ByteRange> = touching.map(|(&start, &end)| (start, end)).collect();
-        let mut known = 0;
-        for (other_start, other_end) in touching {
-            self.ends.remove(&other_start);
-            (first, last) = (first.min(other_start), last.max(other_end));
-            known += other_end - other_start;
-        }
-        self.ends.insert(first, last);
-        last - first - known
+        let new = self.0.gaps(&(start..end)).map(|gap| gap.end - gap.start).sum();
+        self.0.insert(start..end);
+        new
     }
 
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = ByteRange> + '_ {
-        self.ends.iter().map(|(&start, &end)| (start, end))
+        self.0.iter().map(|range| (range.start, range.end))
     }
 
     pub fn bytes(&self) -> u64 {
@@ -48,38 +35,22 @@ impl Ranges {
     }
 
     pub fn covers(&self, (start, end): ByteRange) -> bool {
-        start >= end || self.ends.range(..=start).next_back().is_some_and(|(_, &last)| last >= end)
+        start >= end || self.0.get(&start).is_some_and(|range| range.end >= end)
     }
 
     /// Length of the range that starts at 0.
     pub fn prefix(&self) -> u64 {
-        self.ends.get(&0).copied().unwrap_or(0)
+        self.0.get(&0).map_or(0, |range| range.end)
     }
 
     /// The bytes in both.
     pub fn intersection(&self, other: &Self) -> Self {
-        let mut both = Self::default();
-        for (start, end) in self.iter() {
-            // The preceding range may overlap it.
-            let before = other.ends.range(..start).next_back();
-            let within = other.ends.range(start..end);
-            for (&other_start, &other_end) in before.into_iter().chain(within) {
-                both.add((start.max(other_start), end.min(other_end)));
-            }
-        }
-        both
+        Self(self.0.intersection(&other.0).collect())
     }
 
     /// Those of the first `bytes` bytes that are not in it.
     pub fn missing(&self, bytes: u64) -> Self {
-        let mut missing = Self::default();
-        let mut position = 0;
-        for (start, end) in self.iter() {
-            missing.add((position, start.min(bytes)));
-            position = end;
-        }
-        missing.add((position, bytes));
-        missing
+        if bytes == 0 { Self::default() } else { Self(self.0.gaps(&(0..bytes)).collect()) }
     }
 }
 

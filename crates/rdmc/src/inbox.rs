@@ -10,9 +10,10 @@ use std::{
     ops::Range,
 };
 
+use rangemap::RangeSet;
 use transport::Region;
 
-use crate::{Error, ranges::Ranges};
+use crate::Error;
 
 /// Memory for a message, to be handed to the engine.
 pub(crate) type Given = Vec<(u64, Region)>;
@@ -36,9 +37,9 @@ pub(crate) struct Inbox {
 struct Entry {
     bytes: u64,
     memory: Memory,
-    arrived: Ranges,
+    arrived: RangeSet<u64>,
     /// What has arrived since the application last asked for blocks.
-    fresh: Ranges,
+    fresh: RangeSet<u64>,
     is_whole: bool,
     /// Set when this member is done with the message.
     done: Option<Region>,
@@ -81,8 +82,8 @@ impl Inbox {
         let entry = Entry {
             bytes,
             memory: Memory::Awaited,
-            arrived: Ranges::default(),
-            fresh: Ranges::default(),
+            arrived: RangeSet::new(),
+            fresh: RangeSet::new(),
             is_whole: false,
             done: None,
             is_dropped: false,
@@ -158,8 +159,8 @@ impl Inbox {
     pub(crate) fn arrived(&mut self, number: u64, range: Range<u64>) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         if !range.is_empty() && !entry.is_dropped {
-            entry.arrived.add(range.clone());
-            entry.fresh.add(range);
+            entry.arrived.insert(range.clone());
+            entry.fresh.insert(range);
         }
     }
 
@@ -192,7 +193,8 @@ impl Inbox {
 
     /// How many bytes of a received message have arrived without a gap from its start.
     pub(crate) fn prefix(&self, number: u64) -> u64 {
-        self.entries.get(&number).map_or(0, |entry| entry.arrived.prefix())
+        let entry = self.entries.get(&number);
+        entry.and_then(|entry| entry.arrived.get(&0)).map_or(0, |range| range.end)
     }
 
     /// Whether all of a received message is in place.
@@ -202,7 +204,10 @@ impl Inbox {
 
     /// What has arrived of a received message and was not answered yet; adjacent blocks as one range.
     pub(crate) fn next_block(&mut self, number: u64) -> Option<Range<u64>> {
-        self.entries.get_mut(&number)?.fresh.pop_first()
+        let fresh = &mut self.entries.get_mut(&number)?.fresh;
+        let first = fresh.first()?.clone();
+        fresh.remove(first.clone());
+        Some(first)
     }
 
     /// The memory of a received message, once this member is done with it; once.

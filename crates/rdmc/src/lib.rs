@@ -108,7 +108,6 @@ mod network;
 mod outbox;
 mod outlet;
 mod protection;
-mod ranges;
 mod receiving;
 mod send_handle;
 mod shared;

@@ -14,8 +14,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use engine::Event;
-
-use crate::ranges::Ranges;
+use rangemap::RangeSet;
 
 /// Where the progress thread puts events.
 pub(crate) struct EventSender {
@@ -40,7 +39,7 @@ enum Queued {
 
 /// What has come of each message and was not taken. A message is queued when it has
 /// an entry, and only then.
-type Blocks = BTreeMap<u64, Ranges>;
+type Blocks = BTreeMap<u64, RangeSet<u64>>;
 
 #[derive(Clone, Default)]
 struct SharedBlocks(Arc<Mutex<Blocks>>);
@@ -60,7 +59,7 @@ impl EventSender {
             Event::Block { group, message, offset, bytes } => {
                 let mut blocks = self.blocks.lock();
                 let is_queued = blocks.contains_key(&message);
-                blocks.entry(message).or_default().add(offset..offset + bytes);
+                blocks.entry(message).or_default().insert(offset..offset + bytes);
                 if is_queued {
                     return;
                 }
@@ -74,7 +73,7 @@ impl EventSender {
     /// How many events and ranges of blocks are kept.
     #[cfg(test)]
     fn kept(&self) -> usize {
-        let ranges: usize = self.blocks.lock().values().map(Ranges::len).sum();
+        let ranges: usize = self.blocks.lock().values().map(RangeSet::len).sum();
         self.queue.len() + ranges
     }
 }
