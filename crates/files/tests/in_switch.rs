@@ -212,5 +212,5 @@ fn switches_have_to_be_named() {
         Push::open(source, settings).map(drop).unwrap_err().to_string()
     };
     let error = open(world.settings(None));
-    assert!(error.contains("needs to be told of switches"), "{error}");
+    assert!(error.contains("needs switches that copy"), "{error}");
 }

@@ -59,7 +59,11 @@ impl EventSender {
             Event::Block { group, message, offset, bytes } => {
                 let mut blocks = self.blocks.lock();
                 let is_queued = blocks.contains_key(&message);
-                blocks.entry(message).or_default().insert(offset..offset + bytes);
+                let ranges = blocks.entry(message).or_default();
+                // The block of an empty message is an empty set.
+                if bytes > 0 {
+                    ranges.insert(offset..offset + bytes);
+                }
                 if is_queued {
                     return;
                 }
@@ -86,6 +90,9 @@ impl EventReceiver {
                 Queued::Event(event) => take(event),
                 Queued::Blocks { group, message } => {
                     let ranges = self.blocks.lock().remove(&message).unwrap_or_default();
+                    if ranges.is_empty() {
+                        take(Event::Block { group, message, offset: 0, bytes: 0 });
+                    }
                     for Range { start: offset, end } in ranges {
                         take(Event::Block { group, message, offset, bytes: end - offset });
                     }
