@@ -1,8 +1,9 @@
-//! Makes a group that switches copy, over the links that bootstrap has connected: receivers open their
-//! queue pairs and tell of them, the root has the group put into the switches and tells of its own.
+//! Creates a group whose blocks switches copy, over the links that bootstrap has connected.
+//! Receivers open their queue pairs and send the parameters to the root; the root has the group
+//! configured in the switches and sends the parameters of its own queue pair.
 //!
-//! Each message is one way and has a deadline. Whoever fails says why, and so everybody names the
-//! same member or switch.
+//! Each message has a deadline and no reply. A member that fails sends the reason, so that all
+//! members report the same member or switch.
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
@@ -19,46 +20,46 @@ use transport_switch::{
 use super::links::{Wires, of_member};
 use crate::{Error, dispatcher, network::Wire};
 
-/// Identifiers are drawn from these, apart from numbers that queue pairs have.
+/// Range of the random group identifiers, disjoint from the numbers of queue pairs.
 const IDS: std::ops::Range<u32> = 0x80_0000..0x100_0000;
-/// How often another identifier is drawn, if one is in use.
+/// How many identifiers are tried until one is not in use.
 const DRAWS_MAX: usize = 8;
-/// Of what a peer says went wrong.
+/// Length to which a peer's reason is cut.
 const REASON_CHARS_MAX: usize = 300;
 
-/// What a receiver tells the root.
+/// A message from a receiver to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum FromReceiver {
     /// Its queue pair is open.
     Joins { mac: [u8; 6], mtu_bytes: u32, room_bytes: u32, qpn: u32 },
-    /// It has none, and why.
+    /// It has no queue pair, and why.
     Cannot(String),
 }
 
-/// What the root tells a receiver.
+/// A message from the root to a receiver.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum FromRoot {
-    /// All switches know the group.
+    /// All switches have the group.
     Stands { qpn: u32, psn_first: u32, mtu_bytes: u32 },
-    /// There will be none, and why.
+    /// The group cannot be created, and why.
     Refused(String),
 }
 
-/// A receiver, as it has told and was seen.
+/// A receiver: what it has sent, and the address of its connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Receiver {
     rank: u32,
     address: IpAddr,
     mac: Mac,
     mtu_bytes: u32,
-    /// For packets that it has not looked at yet.
+    /// Buffer for packets that it has received and not processed.
     room_bytes: u32,
     qpn: u32,
 }
 
-/// Whether the group's size is one that switches can copy to.
+/// Checks that switches can copy to a group of this size.
 ///
-/// Errors: it is not, and the limit.
+/// Errors: the group is too large; the error contains the limit.
 pub(crate) fn check_size(settings: &GroupSettings) -> Result<(), Error> {
     let receivers = settings.schedule.members() as usize - 1;
     if receivers > RECEIVERS_MAX {
@@ -68,9 +69,10 @@ pub(crate) fn check_size(settings: &GroupSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// A receiver's part. Blocks until the root has said that the group stands, or the deadline.
+/// Joins the group as a receiver. Blocks until the root reports that the switches have the group,
+/// or the deadline.
 ///
-/// Errors: this host has no queue pair, or the root says why there is no group.
+/// Errors: this host cannot open a queue pair, or the root reports why there is no group.
 pub(crate) fn join(
     group: u64,
     wires: &mut Wires,
@@ -109,10 +111,11 @@ pub(crate) fn join(
     }
 }
 
-/// The root's part: blocks until the group is in the switches, or the deadline. `patience`: how long
-/// packets may go without answers later.
+/// Sets up the group as the root. Blocks until the group is in the switches, or the deadline.
+/// `patience`: how long packets may remain unacknowledged later.
 ///
-/// Errors: a receiver cannot join, or is lost; switches refuse. All receivers are told.
+/// Errors: a receiver cannot join, or is lost; switches refuse. The reason is sent to all
+/// receivers.
 pub(crate) fn arrange(
     group: u64,
     wires: &mut Wires,
@@ -136,7 +139,7 @@ pub(crate) fn arrange(
                 other => other.to_string(),
             };
             for (_, channel) in channels(wires) {
-                // Who is gone needs no reason.
+                // A receiver that is lost cannot receive the reason.
                 let _ = channel.send(&FromRoot::Refused(reason.clone()), deadline);
             }
             return Err(error);
@@ -149,7 +152,7 @@ pub(crate) fn arrange(
     Ok((Some(end), Some(Box::new(registration))))
 }
 
-/// Hears all receivers. Answers the root's own address, too.
+/// Receives the parameters of all receivers. Returns the root's own address, too.
 fn gather(
     group: u64,
     wires: &mut Wires,
@@ -178,7 +181,7 @@ fn gather(
     }
 }
 
-/// A receiver, if what it says can be. Errors: why not, with its name.
+/// Validates a receiver's parameters. Errors: the reason, with the member's rank and address.
 fn heard(rank: u32, address: IpAddr, said: FromReceiver) -> Result<Receiver, String> {
     let (mac, mtu_bytes, room_bytes, qpn) = match said {
         FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn } => {
@@ -196,10 +199,10 @@ fn heard(rank: u32, address: IpAddr, said: FromReceiver) -> Result<Receiver, Str
     Ok(Receiver { rank, address, mac: Mac(mac), mtu_bytes, room_bytes, qpn })
 }
 
-/// Opens the root's queue pair, has the group put into the switches under an identifier of its own,
-/// and connects the queue pair. Answers what receivers are to know, too.
+/// Opens the root's queue pair, has the group configured in the switches under a random identifier,
+/// and connects the queue pair. Returns the message to receivers, too.
 ///
-/// Errors: why that is not possible.
+/// Errors: the step that failed, and why.
 fn put_into_switches(
     local: IpAddr,
     receivers: &[Receiver],
@@ -216,7 +219,7 @@ fn put_into_switches(
     for _ in 0..DRAWS_MAX {
         let id = draw(IDS)?;
         let group = as_switches_know(local, &open, (id, psn_first), receivers);
-        // Receivers wait as long, and are to hear of it.
+        // Receivers have the same deadline; the rest of the time is for the message to them.
         match switches.insert(&group, deadline.left() / 4 * 3) {
             Ok(inserted) => {
                 let virtual_address = group.virtual_address;
@@ -235,8 +238,8 @@ fn put_into_switches(
     Err(format!("{DRAWS_MAX} identifiers that were drawn at random are all in use"))
 }
 
-/// The virtual peer has the address of the first receiver: so none has to be set apart, and what
-/// switches say of it by ARP is true.
+/// Describes the group to switches. The virtual peer has the address of the first receiver: no
+/// address has to be set aside, and the switches' ARP replies for it are true.
 fn as_switches_know(
     local: IpAddr,
     open: &Unconnected,
@@ -263,7 +266,7 @@ fn as_switches_know(
     }
 }
 
-/// A random number. Errors: the system has none.
+/// Returns a random number. Errors: the system has none.
 fn draw(range: std::ops::Range<u32>) -> Result<u32, String> {
     let random = getrandom::u32().map_err(|error| format!("no random numbers: {error}"))?;
     Ok(range.start + random % (range.end - range.start))
@@ -273,12 +276,12 @@ const fn is_qpn(number: u32) -> bool {
     number >= 2 && number < Serial::COUNT
 }
 
-/// What a peer says, fit to be shown.
+/// Returns a peer's reason without control characters and cut to [`REASON_CHARS_MAX`].
 fn shortened(reason: &str) -> String {
     reason.chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX).collect()
 }
 
-/// One connection to each neighbour: the first, if there are several.
+/// Returns one connection to each neighbour: the first if there are several.
 fn channels(wires: &mut Wires) -> impl Iterator<Item = (u32, &mut Channel)> {
     wires
         .iter_mut()
