@@ -95,7 +95,10 @@ impl Worker {
         match catch_unwind(AssertUnwindSafe(|| act(&mut self, due))) {
             Ok(()) => Some(self),
             Err(panic) => {
-                self.fail(format!("moving transfers on panicked: {}", panic_text(&*panic)), due);
+                self.fail(
+                    format!("the progress of its context panicked: {}", panic_text(&*panic)),
+                    due,
+                );
                 None
             }
         }

@@ -86,21 +86,23 @@ pub(crate) fn join(
     let open = match opened {
         Ok(open) => open,
         Err(reason) => {
-            let told = channel.send(&FromReceiver::Cannot(reason.clone()), deadline);
-            told.map_err(|error| of_member(rank, error))?;
+            let sent = channel.send(&FromReceiver::Cannot(reason.clone()), deadline);
+            sent.map_err(|error| of_member(rank, error))?;
             return Err(refused(format!("this member cannot join: {reason}")));
         }
     };
     let (mac, mtu_bytes, qpn) = (open.mac().0, open.mtu_bytes(), open.number());
     let room_bytes = u32::try_from(open.buffer_bytes()).unwrap_or(u32::MAX);
     let joins = FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn };
-    let told = channel.send(&joins, deadline);
-    told.map_err(|error| of_member(rank, error))?;
+    let sent = channel.send(&joins, deadline);
+    sent.map_err(|error| of_member(rank, error))?;
     match channel.receive(deadline).map_err(|error| of_member(rank, error))? {
         FromRoot::Stands { qpn, psn_first, mtu_bytes } => {
             let known = MTUS_BYTES.contains(&mtu_bytes) && mtu_bytes <= open.mtu_bytes();
             if !known || !is_qpn(qpn) || psn_first >= Serial::COUNT {
-                return Err(refused("the root has told of an impossible queue pair".into()));
+                return Err(refused(
+                    "the root has sent invalid parameters for its queue pair".into(),
+                ));
             }
             let member = Member { root, qpn, psn_first, mtu_bytes };
             let queue_pair = open.connect_member(&member);
@@ -161,10 +163,10 @@ fn gather(
     let refused = |cause: String| Error::InSwitch { group, cause };
     let (mut receivers, mut locals) = (Vec::new(), BTreeSet::new());
     for (rank, channel) in channels(wires) {
-        let said = channel.receive(deadline).map_err(|error| of_member(rank, error))?;
+        let message = channel.receive(deadline).map_err(|error| of_member(rank, error))?;
         let address = channel.peer().ip().to_canonical();
         locals.insert(local_ip(channel).map_err(refused)?);
-        receivers.push(heard(rank, address, said).map_err(refused)?);
+        receivers.push(validated(rank, address, message).map_err(refused)?);
     }
     let addresses: BTreeSet<IpAddr> = receivers.iter().map(|member| member.address).collect();
     if addresses.len() < receivers.len() {
@@ -182,8 +184,8 @@ fn gather(
 }
 
 /// Validates a receiver's parameters. Errors: the reason, with the member's rank and address.
-fn heard(rank: u32, address: IpAddr, said: FromReceiver) -> Result<Receiver, String> {
-    let (mac, mtu_bytes, room_bytes, qpn) = match said {
+fn validated(rank: u32, address: IpAddr, message: FromReceiver) -> Result<Receiver, String> {
+    let (mac, mtu_bytes, room_bytes, qpn) = match message {
         FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn } => {
             (mac, mtu_bytes, room_bytes, qpn)
         }
@@ -194,7 +196,9 @@ fn heard(rank: u32, address: IpAddr, said: FromReceiver) -> Result<Receiver, Str
     };
     let is_station = mac[0] & 1 == 0 && mac != [0; 6];
     if !is_station || !MTUS_BYTES.contains(&mtu_bytes) || !is_qpn(qpn) {
-        return Err(format!("member {rank} at {address} has told of an impossible queue pair"));
+        return Err(format!(
+            "member {rank} at {address} has sent invalid parameters for its queue pair"
+        ));
     }
     Ok(Receiver { rank, address, mac: Mac(mac), mtu_bytes, room_bytes, qpn })
 }
@@ -301,11 +305,11 @@ mod tests {
 
     fn joins(mac: [u8; 6], mtu_bytes: u32, qpn: u32) -> Result<Receiver, String> {
         let joins = FromReceiver::Joins { mac, mtu_bytes, room_bytes: 1 << 20, qpn };
-        heard(3, IpAddr::from([10, 0, 0, 3]), joins)
+        validated(3, IpAddr::from([10, 0, 0, 3]), joins)
     }
 
     #[test]
-    fn what_receivers_say_is_checked() {
+    fn parameters_of_receivers_are_checked() {
         assert_eq!(joins(MAC, 1024, 17).unwrap().mac, Mac(MAC));
         let wrong = [
             ([0; 6], 1024, 17),
@@ -323,9 +327,9 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_fit_to_be_shown() {
-        let said = FromReceiver::Cannot(format!("no\u{1b}[2J{}", "x".repeat(1000)));
-        let error = heard(3, IpAddr::from([10, 0, 0, 3]), said).unwrap_err();
+    fn reasons_are_shortened_without_control_characters() {
+        let message = FromReceiver::Cannot(format!("no\u{1b}[2J{}", "x".repeat(1000)));
+        let error = validated(3, IpAddr::from([10, 0, 0, 3]), message).unwrap_err();
         assert!(error.contains("cannot join: no[2Jx"), "{error}");
         assert!(error.chars().count() < REASON_CHARS_MAX + 100);
     }

@@ -185,19 +185,22 @@ impl Expected {
         let Request { group, from, to, stream, terms, .. } = request;
         if let Some(difference) = self.terms.difference(terms) {
             return Some(format!(
-                "members {} and {from} were told different things about group {group}: \
+                "members {} and {from} have different settings for group {group}: \
                  {difference} (seen from member {})",
                 self.rank, self.rank
             ));
         }
         if *to != self.rank {
             return Some(format!(
-                "this is member {}, not member {to}: two member lists",
+                "this is member {}, not member {to}: the member lists differ",
                 self.rank
             ));
         }
         let Some(wires) = self.wires.get(from) else {
-            return Some(format!("member {from} is not to connect to member {}", self.rank));
+            return Some(format!(
+                "member {from} is not expected to connect to member {}",
+                self.rank
+            ));
         };
         match wires.get(usize::from(*stream)) {
             Some(None) => None,
