@@ -351,7 +351,7 @@ impl Context {
         }
     }
 
-    /// Returns nothing: [`Context::check_in_switch`] has refused groups whose blocks switches copy.
+    /// Returns nothing: groups whose blocks switches copy were refused before.
     #[cfg(not(feature = "switch"))]
     fn join_switches(
         &self,

@@ -57,16 +57,16 @@
 //! - `switch`: groups whose blocks switches copy.
 //!
 //! # Guarantees
-//! Every message arrives whole, once and in order at all members, unless a member fails. If one
-//! fails, the group ends at every surviving member with one event that names the cause. Other
-//! groups are not affected.
+//! If no member fails, every message arrives whole, once and in order at all members. If one fails,
+//! the group ends at every surviving member with one event that names the cause. Other groups are
+//! not affected.
 //!
 //! # Timeline
 //! Events are emitted through [`tracing`], with the target `rdmc::timeline` at level TRACE, on the
-//! thread that makes progress. They cost nothing unless a subscriber enables them. The crate
-//! `rdmc-trace` writes them to a file that ui.perfetto.dev opens. Fields, where they apply: `what`
-//! (text); `group`, `member` (this one), `peer`, `message`, `step` and `block` (numbers); `bytes`
-//! (length of the block or message); `post` (matches the two ends of a send or receive).
+//! thread that makes progress. Their fields are computed only if a subscriber enables them. The
+//! crate `rdmc-trace` writes them to a file that ui.perfetto.dev opens. Fields, where they apply:
+//! `what` (text); `group`, `member` (this one), `peer`, `message`, `step` and `block` (numbers);
+//! `bytes` (length of the block or message); `post` (matches the two ends of a send or receive).
 //!
 //! | `what` | |
 //! |---|---|

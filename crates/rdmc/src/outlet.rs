@@ -25,7 +25,7 @@ pub(crate) enum Outlet {
 
 impl Outlet {
     /// Sends an event to the group's thread, or adds it to `due`.
-    pub(crate) fn tell(&self, event: Event, due: &mut Due) {
+    pub(crate) fn send(&self, event: Event, due: &mut Due) {
         match self {
             Self::Thread(sender) => sender.send(event),
             Self::Caller(dispatcher) => due.push((Arc::clone(dispatcher), event)),

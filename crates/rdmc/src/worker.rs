@@ -117,7 +117,7 @@ impl Worker {
             let (member, detail) = (Some(rank), cause.clone());
             let failure = Failure { group, member, reporter: rank, kind, detail, delivered: 0 };
             let regions = regions.remove(&group).unwrap_or_default();
-            outlet.tell(Event::Failed { failure, regions }, due);
+            outlet.send(Event::Failed { failure, regions }, due);
         }
     }
 
@@ -149,7 +149,7 @@ impl Worker {
         for event in self.events.drain(..) {
             let (group, last) = (event.group(), event.is_last());
             if let Some((_, outlet)) = self.outlets.get(&group) {
-                outlet.tell(event, due);
+                outlet.send(event, due);
             }
             if last {
                 self.outlets.remove(&group);

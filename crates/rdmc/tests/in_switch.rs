@@ -525,7 +525,7 @@ fn members_of_one_machine_have_no_switch() {
             _: &mcrdma::plan::Group,
             _: Duration,
         ) -> Result<Box<dyn rdmc::Inserted>, rdmc::InsertError> {
-            panic!("nobody could join");
+            panic!("no member could join");
         }
     }
     let contexts = [start(Some(Arc::new(None))), start(Option::None)];

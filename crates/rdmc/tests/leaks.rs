@@ -204,7 +204,9 @@ fn nothing_is_left_of_groups_and_contexts_however_they_end() {
     let world = World::start_with(3, |settings| {
         settings.connect_timeout = Duration::from_millis(10);
     });
-    leaves_nothing("groups that nobody joins", 20, 0..100, |numbers| miss_members(&world, numbers));
+    leaves_nothing("groups that other members do not join", 20, 0..100, |numbers| {
+        miss_members(&world, numbers)
+    });
     world.close();
     leaves_nothing("contexts", 50, 0..200, use_contexts);
 }

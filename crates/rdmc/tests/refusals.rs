@@ -163,7 +163,7 @@ fn progress(engine: &mut Engine<Refusing>, end: &mut Option<End>) {
                 }
                 Event::Failed { failure, regions } => {
                     for (_, region) in regions {
-                        region.try_into_vec().expect("nobody touches it any more");
+                        region.try_into_vec().expect("no other reference");
                     }
                     *end = Some((Some(failure), engine.transport().now()));
                 }

@@ -323,7 +323,7 @@ impl Gate {
         let state = self.state.lock().unwrap();
         let nobody = |state: &mut GateState| !state.was_used;
         let (state, waited) = self.changed.wait_timeout_while(state, PATIENCE, nobody).unwrap();
-        assert!(state.was_used, "nobody uses the disk, {waited:?}");
+        assert!(state.was_used, "the disk is not used, {waited:?}");
     }
 
     fn pass(&self) {

@@ -215,7 +215,7 @@ impl Member {
             Event::Failed { failure, regions } => {
                 // Files cannot be compared as bytes.
                 for (_, region) in regions.into_iter().filter(|(_, region)| !region.is_stored()) {
-                    region.try_into_vec().expect("nobody touches it any more");
+                    region.try_into_vec().expect("no other reference");
                 }
                 self.failure = Some(failure);
             }

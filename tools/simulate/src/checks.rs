@@ -156,11 +156,11 @@ impl Trial<'_> {
         if failure.group != self.scenario.groups[self.index].number {
             return Err("it is another group's".to_owned());
         }
-        let Some(blamed) = failure.member else { return Err("it blames nobody".to_owned()) };
+        let Some(blamed) = failure.member else { return Err("it names no member".to_owned()) };
         let (Some(accused), Some(reporter)) =
             (group.members.get(blamed as usize), group.members.get(failure.reporter as usize))
         else {
-            return Err("it names members that there are not".to_owned());
+            return Err("it names members that do not exist".to_owned());
         };
         // The reporter's group has failed for the same reason.
         let same = |end: &End| match end {

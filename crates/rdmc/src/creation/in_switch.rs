@@ -280,7 +280,7 @@ const fn is_qpn(number: u32) -> bool {
     number >= 2 && number < Serial::COUNT
 }
 
-/// Returns a peer's reason without control characters and cut to [`REASON_CHARS_MAX`].
+/// Returns a peer's reason without control characters, cut to `REASON_CHARS_MAX`.
 fn shortened(reason: &str) -> String {
     reason.chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX).collect()
 }

@@ -42,7 +42,8 @@ pub(super) enum Note {
     Hashed(blake3::Hash),
     /// A group was joined, or not; at receivers and at the root.
     Joined(u64, Result<(), Error>),
-    /// A receiver has connected; at the root only, with the index of the line.
+    /// This and the following notes occur at the root only, with indices of lines: a receiver has
+    /// connected.
     Came(usize),
     Said(usize, ToRoot),
     Gone(usize, &'static str),
