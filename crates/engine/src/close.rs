@@ -14,13 +14,13 @@ use schedule::Schedule;
 
 use crate::words::Word;
 
-/// How far closing has come at one member.
+/// The progress of closing at one member.
 #[derive(Debug)]
 pub(crate) struct Closing {
     parent: Option<u32>,
     children: Vec<u32>,
     asked: bool,
-    /// How many messages there were in all, once that is known.
+    /// The total number of messages, once known.
     messages: Option<u64>,
     passed_on: bool,
     /// Children that have not sent [`Word::Delivered`].
@@ -47,12 +47,12 @@ impl Closing {
         }
     }
 
-    /// The application closes the group. False if it has done so before.
+    /// Notes that the application closes the group. Returns `false` if it has done so before.
     pub(crate) fn ask(&mut self) -> bool {
         !std::mem::replace(&mut self.asked, true)
     }
 
-    /// Whether all members have everything.
+    /// Returns whether all messages are complete at all members.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.confirmed
     }
@@ -61,13 +61,13 @@ impl Closing {
         self.asked
     }
 
-    /// Whether the number of messages is final.
+    /// Returns whether the number of messages is final.
     pub(crate) fn is_under_way(&self) -> bool {
         self.messages.is_some()
     }
 
-    /// Whether the group can still close with success without this neighbour: once all is delivered
-    /// here and behind here, only the parent's last word is missing.
+    /// Returns whether the group can still close with success without this neighbour: once all
+    /// messages are complete here and in the subtree, only the parent's last word is missing.
     pub(crate) fn can_do_without(&self, rank: u32) -> bool {
         self.delivered && (self.confirmed || self.parent != Some(rank))
     }
@@ -88,17 +88,18 @@ impl Closing {
         Ok(())
     }
 
-    /// The neighbour that has to act before closing can go on, if it is under way.
+    /// Returns the neighbour that has to act before closing can continue, if the group is closing.
     pub(crate) fn waited_for(&self, completed: u64) -> Option<u32> {
         match self.messages {
-            // A message was counted by the root that has not been announced here yet.
+            // The root has counted a message that has not been announced here yet.
             Some(messages) if completed < messages => self.parent,
             Some(_) => self.undelivered.first().copied().or(self.parent),
             None => None,
         }
     }
 
-    /// Words to be written now, in order, with their receivers; empty if closing has to wait.
+    /// Returns the words to be written now, in order, with their receivers; empty if closing has to
+    /// wait.
     pub(crate) fn next_words(&mut self, known: u64, completed: u64) -> Vec<(u32, Word)> {
         if self.parent.is_none() && self.asked && self.messages.is_none() {
             self.messages = Some(known);

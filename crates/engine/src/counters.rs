@@ -1,6 +1,6 @@
-//! What has been done so far.
+//! Counters of a context.
 
-/// What a context has done so far; all counts only grow.
+/// What a context has done so far. Counts never decrease.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counters {
     /// Bytes received as blocks.
@@ -14,7 +14,7 @@ pub struct Counters {
     pub blocks_received: u64,
     /// Blocks sent.
     pub blocks_sent: u64,
-    /// Small messages that came without being relayed.
+    /// Small messages that were received directly from the root.
     pub small_received: u64,
     /// Small messages that the root wrote to all receivers.
     pub small_sent: u64,

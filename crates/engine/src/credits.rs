@@ -1,37 +1,39 @@
-//! Coalescing of credits: when neighbours are granted the receives that are posted for them.
+//! Coalescing of credits: when the receives that are posted for a neighbour are granted to it.
 //!
-//! A word for every receive would wake a neighbour as often as blocks do. So words wait while the
-//! neighbour has more credits left than they would give it: it never has to wait for one that is
-//! held back, since it still has others, and half a window comes by one word.
+//! A word for every receive would wake a neighbour as often as blocks do. A grant is therefore held
+//! back while the neighbour has more credits left than the grant contains. The neighbour never
+//! waits for a grant that is held back, since it still has credits, and one word grants half a
+//! window.
 
 use std::collections::BTreeMap;
 
-/// Of all neighbours, by rank.
+/// The accounts of all neighbours, by rank.
 #[derive(Debug, Default)]
 pub(crate) struct Credits(BTreeMap<u32, Account>);
 
 #[derive(Debug, Default)]
 struct Account {
-    /// Receives that were granted, and whose blocks have not come.
+    /// Receives that were granted, and whose blocks have not arrived.
     left: u32,
     /// Receives that were not granted yet.
     held: u32,
 }
 
 impl Credits {
-    /// A receive has been posted.
+    /// Notes that a receive has been posted.
     pub(crate) fn posted(&mut self, rank: u32) {
         self.0.entry(rank).or_default().held += 1;
     }
 
-    /// A block has come.
+    /// Notes that a block has arrived.
     pub(crate) fn used(&mut self, rank: u32) {
         if let Some(account) = self.0.get_mut(&rank) {
             account.left = account.left.saturating_sub(1);
         }
     }
 
-    /// A neighbour to which a grant is due, and of how many receives; they count as granted.
+    /// Returns a neighbour to which a grant is due, and the number of receives to grant, which
+    /// count as granted from then on.
     pub(crate) fn due(&mut self) -> Option<(u32, u32)> {
         let (&rank, account) = self
             .0

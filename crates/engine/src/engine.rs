@@ -1,9 +1,9 @@
 //! All groups of one context over one transport, without threads.
 //!
-//! [`Engine`] joins relays and a transport: it carries out what the relays ask for, passes
-//! completions to them, and reports to the application by [`Event`]s. It runs over any
-//! [`Transport`], so the same code serves real networks and simulated ones. One thread at a time
-//! calls it; only [`Engine::progress`] waits.
+//! [`Engine`] connects relays and a transport: it executes the relays' actions, passes completions
+//! to them, and reports to the application by [`Event`]s. It runs over any [`Transport`], so the
+//! same code runs on real and on simulated networks. One thread at a time calls it; only
+//! [`Engine::progress`] waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -24,13 +24,13 @@ use crate::{
     wait_times::Waited,
 };
 
-/// See the module's documentation.
+/// The groups of one context over one transport; see the module's documentation.
 pub struct Engine<T: Transport> {
     transport: T,
     groups: BTreeMap<u64, Group>,
-    /// Which neighbour of which group an endpoint leads to.
+    /// The group and the neighbour's rank of each endpoint.
     neighbours: HashMap<EndpointId, (u64, u32)>,
-    /// Endpoints of groups that have ended, which are not closed yet: what was written last may not
+    /// Endpoints of groups that have ended that are not closed yet: the last words on them may not
     /// have arrived.
     leaving: HashSet<EndpointId>,
     completions: Vec<Completion>,
@@ -38,22 +38,23 @@ pub struct Engine<T: Transport> {
     disks: Arc<dyn Disks>,
     done: Vec<Done>,
     groups_made: u64,
-    /// Groups that something was asked of, or that something has completed for, since events were
-    /// last taken: with hundreds of groups most are idle and cost nothing.
+    /// Groups with calls or completions since events were last taken. With hundreds of groups most
+    /// are idle, and cost nothing.
     touched: BTreeSet<u64>,
-    /// No group has stalled before this.
+    /// No group can stall before this time.
     next_check: Option<Duration>,
     counters: Counters,
 }
 
 impl<T: Transport> Engine<T> {
-    /// An engine without groups. Blocks of messages that are in files are read and written within
-    /// the calls of this engine.
+    /// Makes an engine without groups. Blocks of messages in files are read and written within the
+    /// calls of this engine.
     pub fn new(transport: T) -> Self {
         Self::with_disks(transport, Arc::new(AtOnce::default()))
     }
 
-    /// One that leaves files to others. They wake its transport when something is done.
+    /// Makes an engine whose files `disks` reads and writes; it must wake the transport when a job
+    /// is done.
     pub fn with_disks(transport: T, disks: Arc<dyn Disks>) -> Self {
         Self {
             transport,
@@ -127,10 +128,11 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Queues a message at the root and returns its number. The region comes back in
-    /// [`Event::Complete`] or [`Event::Failed`].
+    /// Queues a message at the root and returns its number. [`Event::Complete`] or
+    /// [`Event::Failed`] returns the region.
     ///
-    /// Errors: not the root, too many blocks, group closed or failed; nothing is queued then.
+    /// Errors: this member is not the root, too many blocks, group closed or failed. On an error
+    /// nothing is queued.
     pub fn send(&mut self, group: u64, region: Region) -> Result<u64, Error> {
         self.with_group(group, |group, transport, counters| {
             let number = group.send(region, transport.now())?;
@@ -139,10 +141,10 @@ impl<T: Transport> Engine<T> {
         })
     }
 
-    /// Gives memory for an [`Event::Incoming`] message, at least as long as the message.
+    /// Provides memory for an [`Event::Incoming`] message, at least as long as the message.
     ///
-    /// Errors: [`Error::RegionTooSmall`], [`Error::RegionReadOnly`] (another may be given), not
-    /// asked for.
+    /// Errors: [`Error::RegionTooSmall`], [`Error::RegionReadOnly`] (another region may be
+    /// provided); the message does not wait for memory.
     pub fn accept(&mut self, group: u64, message: u64, region: Region) -> Result<(), Error> {
         self.with_group(group, |group, transport, counters| {
             group.accept(message, region, counters, transport.now())?;
@@ -151,8 +153,9 @@ impl<T: Transport> Engine<T> {
         })
     }
 
-    /// Starts to close a group. At the root: no more messages; when all are complete everywhere
-    /// each member gets [`Event::Closed`]. At others it only declares that this is awaited.
+    /// Starts to close a group. At the root no more messages can be sent; when all are complete
+    /// everywhere each member gets [`Event::Closed`]. At other members the call only declares that
+    /// this is awaited.
     ///
     /// Errors: the group has ended or is closing already.
     pub fn close(&mut self, group: u64) -> Result<(), Error> {
@@ -163,7 +166,7 @@ impl<T: Transport> Engine<T> {
         })
     }
 
-    /// Makes a group fail at all members, with this member to blame.
+    /// Makes a group fail at all members; the failure names this member.
     ///
     /// Errors: the group has ended.
     pub fn abort(&mut self, group: u64, detail: &str) -> Result<(), Error> {
@@ -173,8 +176,8 @@ impl<T: Transport> Engine<T> {
         })
     }
 
-    /// Moves everything on, waiting up to `wait` if there is nothing to do, and appends events.
-    /// Returns how many completions there were.
+    /// Makes progress in all groups, waits up to `wait` if there is nothing to do, and appends
+    /// events. Returns the number of completions.
     pub fn progress(&mut self, wait: Duration, events: &mut Vec<Event>) -> usize {
         let now = self.transport.now();
         let wait = self.next_check.map_or(wait, |check| wait.min(check.saturating_sub(now)));
@@ -223,13 +226,14 @@ impl<T: Transport> Engine<T> {
         count
     }
 
-    /// Groups of which a post was refused before the next poll.
+    /// Returns the groups of which a post was refused before the next poll.
     fn refused(&self) -> Vec<u64> {
         let is_refused = |number: &u64| self.groups.get(number).is_some_and(Group::is_refused);
         self.touched.iter().copied().filter(is_refused).collect()
     }
 
-    /// Takes in what has been read and written; with [`AtOnce`], also what follows from it.
+    /// Processes finished jobs of files; with [`AtOnce`], also jobs that these submit. Returns how
+    /// many there were.
     fn take_done(&mut self, now: Duration) -> usize {
         let mut count = 0;
         while self.disks.has_done() {
@@ -250,8 +254,8 @@ impl<T: Transport> Engine<T> {
         count
     }
 
-    /// Later completions of a group that has ended are not passed on, in particular not to a new group
-    /// of the same number.
+    /// Stops passing on completions of a group that has ended, in particular to a new group of the
+    /// same number.
     fn forget(&mut self, group: &Group) {
         for (_, endpoint) in group.transfers.peers.iter() {
             if self.neighbours.remove(&endpoint).is_some() {
@@ -260,24 +264,24 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Whether connections of groups that have ended are not closed yet: the last word on them, such
-    /// as the cause of a failure, may not have arrived.
+    /// Returns whether connections of groups that have ended are not closed yet: the last words on
+    /// them, such as the cause of a failure, may not have arrived.
     pub fn is_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// When [`Engine::progress`] has to be called at the latest, by the transport's clock, even if
-    /// nothing completes; `None` if it need not be. For simulations.
+    /// Returns when [`Engine::progress`] has to be called at the latest, by the transport's clock,
+    /// even if nothing completes; `None` if it need not be. For simulations.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.next_check
     }
 
-    /// Plans the next look at what all groups wait for.
+    /// Schedules the next check for stalls of all groups.
     fn plan_check(&mut self, now: Duration) {
         self.next_check = self.groups.values().filter_map(|group| group.next_check(now)).min();
     }
 
-    /// Whether the network relays a group's blocks by itself.
+    /// Returns whether the network relays a group's blocks by itself.
     ///
     /// Errors: the group has ended.
     pub fn offload(&self, group: u64) -> Result<Offload, Error> {
@@ -287,12 +291,13 @@ impl<T: Transport> Engine<T> {
             .ok_or(Error::NoSuchGroup(group))
     }
 
-    /// What has been done so far, by all groups.
+    /// Returns the counters of all groups together.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// How long this member has waited for its neighbours, in each group that has not ended.
+    /// Returns how long this member has waited for its neighbours, in each group that has not
+    /// ended.
     pub fn waited(&mut self) -> Vec<(u64, Vec<Waited>)> {
         let now = self.transport.now();
         self.groups
@@ -301,30 +306,30 @@ impl<T: Transport> Engine<T> {
             .collect()
     }
 
-    /// Numbers of the groups that have not ended.
+    /// Returns the numbers of the groups that have not ended.
     pub fn groups(&self) -> impl Iterator<Item = u64> + '_ {
         self.groups.keys().copied()
     }
 
-    /// Ends a wait in [`Engine::progress`] from another thread.
+    /// Returns a function that ends a wait in [`Engine::progress`] from another thread.
     pub fn waker(&self) -> Waker {
         self.transport.waker()
     }
 
-    /// Gives the transport back, to be ended. Groups that have not ended do so with it.
+    /// Returns the transport, to be ended. Groups that have not ended are dropped.
     pub fn into_transport(self) -> T {
         self.transport
     }
 
-    /// The transport below, for its own counters.
+    /// Returns the transport, for its counters.
     pub fn transport(&self) -> &T {
         &self.transport
     }
 
-    /// Ends everything at once, and answers the memory of messages that are not complete, by the
-    /// groups' numbers: for owners that have caught a panic of the engine.
+    /// Drops the transport and all groups, and returns the memory of messages that are not
+    /// complete, by group number. For callers that have caught a panic of the engine.
     pub fn into_memory(self) -> HashMap<u64, Vec<(u64, Region)>> {
-        // Nothing touches the memory once the transport is gone.
+        // Nothing accesses the memory once the transport is dropped.
         drop(self.transport);
         let memory =
             |(number, group): (u64, Group)| (number, group.transfers.memory.into_iter().collect());

@@ -1,4 +1,4 @@
-//! What calls of the engine can answer.
+//! The errors of the engine's calls.
 
 use std::ops::RangeInclusive;
 
@@ -14,19 +14,19 @@ pub enum Error {
     /// The group has failed.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// The call does not fit the group's rules or state; nothing has changed.
+    /// The call is not valid in the group's state; nothing has changed.
     #[error(transparent)]
     Relay(#[from] RelayError),
     /// A group with this number exists.
     #[error("group number {0} is in use in this context; choose another or close that group")]
     NumberInUse(u64),
-    /// No such group, or it has ended.
+    /// The group does not exist, or has ended.
     #[error("there is no group {0} in this context")]
     NoSuchGroup(u64),
     /// The group is closing or closed.
     #[error("group {0} is closed")]
     Closed(u64),
-    /// The memory is smaller than the message; another region may be given.
+    /// The region is shorter than the message; another region may be provided.
     #[error(
         "message {message} of group {group} has {bytes} bytes, but the region only {region_bytes}"
     )]
@@ -40,7 +40,7 @@ pub enum Error {
         /// Length of the region.
         region_bytes: u64,
     },
-    /// The memory is read-only; another region may be given.
+    /// The region is read-only; another region may be provided.
     #[error("message {message} of group {group} cannot be received into a read-only region")]
     RegionReadOnly {
         /// The group's number.
@@ -53,9 +53,9 @@ pub enum Error {
     OutOfRange {
         /// The field of [`crate::GroupSettings`].
         setting: &'static str,
-        /// What it is.
+        /// The value that was given.
         value: u64,
-        /// What it may be, with this transport.
+        /// The values that are allowed with this transport.
         range: RangeInclusive<u64>,
     },
     /// There is no link to a neighbour of this member.

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A message of exactly this length is coming: answer by [`crate::Engine::accept`] (or
+    /// A message of exactly this length was announced; reply with [`crate::Engine::accept`] (or
     /// [`crate::Engine::abort`]).
     Incoming {
         /// The group's number.
@@ -27,7 +27,7 @@ pub enum Event {
         message: u64,
         /// First byte in the message.
         offset: u64,
-        /// Length.
+        /// Length of the block.
         bytes: u64,
     },
     /// The whole message is in place here; this member may still be relaying it.
@@ -37,23 +37,23 @@ pub enum Event {
         /// Message number.
         message: u64,
     },
-    /// This member is done with the message; its memory comes back.
+    /// This member is done with the message, and returns its memory.
     Complete {
         /// The group's number.
         group: u64,
         /// Message number.
         message: u64,
-        /// What the application gave.
+        /// The region that the application provided.
         region: Region,
     },
-    /// The group has failed; nothing of it runs any more.
+    /// The group has failed, and has ended at this member.
     Failed {
         /// The first cause that this member learned of.
         failure: Failure,
         /// Memory of messages that are not complete, by message number.
         regions: Vec<(u64, Region)>,
     },
-    /// The group is closed: every message reached every member.
+    /// The group is closed: every message has reached every member.
     Closed {
         /// The group's number.
         group: u64,
@@ -73,7 +73,7 @@ impl Event {
         }
     }
 
-    /// Whether nothing follows of that group.
+    /// Returns whether this is the last event of its group.
     pub fn is_last(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::Closed { .. })
     }

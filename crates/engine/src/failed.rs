@@ -1,4 +1,4 @@
-//! A group that has failed, until its last event is due.
+//! The state of a failed group until its last event is due.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -6,8 +6,8 @@ use transport::Transport;
 
 use crate::{event::Event, failure::Failure, transfers::Transfers, words::Word};
 
-/// How long a failed group waits for jobs, whose memory is in use, and for counts: a disk or a member
-/// may never answer.
+/// How long a failed group waits for jobs, whose memory is in use, and for counts. The limit is
+/// needed because a disk or a member may never respond.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Why a group has failed, and what it still waits for.
@@ -16,13 +16,12 @@ pub(crate) struct Failed {
     failure: Failure,
     count_ends_at: Duration,
     jobs_end_at: Duration,
-    /// Set when jobs are not waited for any more.
+    /// Set once the wait for jobs has timed out.
     gave_up_jobs: bool,
 }
 
 impl Failed {
-    /// The group has failed now: notifies every neighbour, and starts to count what is in place at all
-    /// members.
+    /// Notifies every neighbour, and starts to count the messages that are in place at all members.
     pub(crate) fn start<T: Transport>(
         mut failure: Failure,
         transfers: &mut Transfers,
@@ -36,7 +35,7 @@ impl Failed {
         for (rank, endpoint) in peers.iter() {
             match peers.write(transport, rank, &notice) {
                 Ok(()) => drop(notified.insert(rank)),
-                // That neighbour learns of the failure by the end of the connection.
+                // The end of the connection notifies that neighbour of the failure.
                 Err(_) => transport.close(endpoint),
             }
         }
@@ -57,7 +56,7 @@ impl Failed {
         &self.failure
     }
 
-    /// A neighbour's word: only counts matter, and nothing fails the group again.
+    /// Processes a word of a neighbour: only counts matter, and nothing fails the group again.
     pub(crate) fn on_control<T: Transport>(
         &mut self,
         transfers: &mut Transfers,
@@ -70,7 +69,7 @@ impl Failed {
         }
     }
 
-    /// The connection to a neighbour has ended.
+    /// Notes that the connection to a neighbour has ended.
     pub(crate) fn on_lost<T: Transport>(
         &mut self,
         transfers: &mut Transfers,
@@ -101,14 +100,14 @@ impl Failed {
         transfers.staging.is_busy() && !self.gave_up_jobs
     }
 
-    /// When [`Failed::check`] has to be called at the latest, if at all.
+    /// Returns when [`Failed::check`] has to be called at the latest, if at all.
     pub(crate) fn deadline(&self, transfers: &Transfers) -> Option<Duration> {
         let count = transfers.watermark.is_counting().then_some(self.count_ends_at);
         let jobs = self.waits_for_jobs(transfers).then_some(self.jobs_end_at);
         count.into_iter().chain(jobs).min()
     }
 
-    /// Stops waiting for what is overdue. Memory of jobs is not handed back: it goes with them.
+    /// Stops waiting for what is overdue. Memory that jobs use is not returned: the jobs keep it.
     pub(crate) fn check<T: Transport>(
         &mut self,
         transfers: &mut Transfers,
@@ -126,14 +125,14 @@ impl Failed {
         }
     }
 
-    /// Whether the last event is due: nothing is in use any more.
+    /// Returns whether the last event is due: no memory is in use any more.
     pub(crate) fn is_over(&self, transfers: &Transfers) -> bool {
         !transfers.watermark.is_counting()
             && transfers.posts.are_done()
             && !self.waits_for_jobs(transfers)
     }
 
-    /// The last event.
+    /// Returns the last event.
     pub(crate) fn into_event(self, transfers: &mut Transfers) -> Event {
         let mut regions: Vec<_> = std::mem::take(&mut transfers.memory).into_iter().collect();
         regions.retain(|&(message, _)| !transfers.staging.uses(message));

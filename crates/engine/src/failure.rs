@@ -1,4 +1,4 @@
-//! Why a group failed.
+//! The failure of a group.
 
 use std::fmt;
 
@@ -9,43 +9,44 @@ use transport::Cause;
 pub struct Failure {
     /// The group's number.
     pub group: u64,
-    /// The member to blame, where one is known.
+    /// The member that caused it, if known.
     pub member: Option<u32>,
-    /// The member that noticed.
+    /// The member that detected it.
     pub reporter: u32,
-    /// What kind of failure.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// What was going on and what happened, in words. Shortened to some 50 bytes at members that
-    /// learned of it from others, and ends in "…" then.
+    /// What the reporter was doing and what happened, in words. Cut to about 50 bytes at members
+    /// that received it from others; a cut text ends in "…".
     pub detail: String,
-    /// How many messages, counted from the first, are in place at every member: known in
-    /// [`crate::Event::Failed`], and a lower bound in errors of calls before. Exact where every
-    /// member answered after the failure, else a lower bound, which may differ between members
+    /// How many messages, counted from the first, are in place at every member. Valid in
+    /// [`crate::Event::Failed`], and a lower bound in errors of earlier calls. Exact if every
+    /// member replied after the failure; otherwise a lower bound, which may differ between members
     /// (docs/decisions/closing.md).
     pub delivered: u64,
 }
 
-/// Kinds of failures, by what to do about them.
+/// The kinds of failures, which differ in their remedy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum FailureKind {
     /// The member's process or its connection died.
     Lost,
-    /// The member did not answer in time.
+    /// Nothing was received from the member in time.
     Silent,
     /// The member broke the protocol.
     Protocol,
     /// The member's memory could not be read or written.
     Memory,
-    /// The member's application refused, panicked or gave up.
+    /// The member's application refused a message, panicked or aborted.
     Application,
-    /// Nothing moved for too long; the member is the one that was waited for.
+    /// Nothing was transferred for too long; the member is the one that was waited for.
     Stalled,
-    /// Something did not arrive as it was sent between the member and the reporter: the network
-    /// between them is to blame, one of the two machines, or an attacker.
+    /// Data between the member and the reporter was changed in transit. The cause is the network
+    /// between them, one of the two machines, or an attacker.
     Corrupt,
-    /// The network carries the group's blocks no more, though its members live: switches that copy
-    /// them have forgotten the group, or failed. Nobody is to blame; a group that relays may work.
+    /// The network no longer carries the group's blocks, though its members live: switches that
+    /// copy them have lost the group's configuration, or failed. No member is the cause; a group
+    /// whose members relay may work.
     Network,
 }
 
@@ -61,7 +62,7 @@ impl FailureKind {
         Self::Network,
     ];
 
-    /// How a connection ended that was not closed from here.
+    /// Returns the kind of failure for the end of a connection that was not closed from here.
     pub(crate) fn of(cause: &Cause) -> Self {
         match cause {
             Cause::Silent(_) => Self::Silent,

@@ -1,5 +1,5 @@
-//! What fuzzers feed (`./dev fuzz`): a member of a group whose neighbours keep to no rule above the
-//! transport, and control words.
+//! The fuzzers' entry points (`./dev fuzz`): a member of a group whose neighbours follow no rule
+//! above the transport, and control words.
 
 use std::time::Duration;
 
@@ -14,25 +14,26 @@ use crate::{Engine, Event, GroupSettings, SmallMessages, words::Word};
 const GROUP: u64 = 1;
 const RACKS: [u32; 5] = [0, 0, 1, 1, 1];
 const BLOCK_BYTES: u64 = 64;
-/// Longer messages are refused by the application.
+/// The application refuses longer messages.
 const MESSAGE_BYTES_MAX: u64 = 4096;
 
-/// Decodes a control word, which follows a byte that is 0; other kinds of messages are other crates'. True
-/// if it is one.
+/// Decodes a control word, which follows a byte that is 0; the remaining kinds of messages are
+/// defined in other crates. Returns whether the bytes are a word.
 pub fn messages(bytes: &[u8]) -> bool {
     let Some((0, body)) = bytes.split_first() else { return false };
-    // Transports carry no longer words.
+    // Transports do not carry longer words.
     if body.len() > CONTROL_BYTES_MAX {
         return false;
     }
     Word::decode(body).inspect(|word| assert_eq!(word.encode(), body)).is_some()
 }
 
-/// Runs a group in virtual time. The bytes choose the member, what its neighbours and its application
-/// do, and when time passes. True if the application got any event but a failure.
+/// Runs a group in virtual time. The bytes determine the member, the actions of its neighbours and
+/// its application, and the passing of time. Returns whether the application got any event but a
+/// failure.
 ///
-/// Whatever happens, the group ends once at the most, nothing follows, and the memory comes back
-/// free.
+/// In every case the group ends at most once, no event follows, and all memory is returned and
+/// unused.
 pub fn neighbours(bytes: &[u8]) -> bool {
     let mut input = Input(bytes);
     let mut scene = Scene::new(&mut input);
@@ -73,7 +74,7 @@ struct Scene {
     net: SimNet,
     engine: Engine<SimTransport>,
     neighbours: Vec<Neighbour>,
-    /// What the application was asked for memory for.
+    /// Messages for which the application was asked for memory, with their lengths.
     asked: Vec<(u64, u64)>,
     ended: bool,
     got_events: bool,
@@ -110,7 +111,7 @@ impl Scene {
         let (act, index) = (input.byte(), usize::from(input.byte()));
         let count = self.neighbours.len();
         let Neighbour { transport, endpoint } = &mut self.neighbours[index % count];
-        // The transport may refuse what breaks its own rules.
+        // The transport may refuse calls that break its rules.
         match act % 10 {
             0..=2 => {
                 let length = usize::from(input.byte()) % (CONTROL_BYTES_MAX + 1);
@@ -145,7 +146,7 @@ impl Scene {
         }
     }
 
-    /// The application gives memory for what it was asked for, or for something else.
+    /// Accepts a message for which memory was asked, or one that does not exist.
     fn accept(&mut self, index: usize, otherwise: u64) {
         if self.asked.is_empty() {
             return drop(self.engine.accept(GROUP, otherwise, Region::zeroed(1)));
@@ -158,7 +159,7 @@ impl Scene {
         }
     }
 
-    /// Lets time pass; the engine and its neighbours take in what happens.
+    /// Lets time pass; the engine and its neighbours process what has happened.
     fn pass(&mut self, time: Duration) {
         let until = self.net.now() + time;
         let (mut events, mut unseen) = (Vec::new(), Vec::new());
@@ -199,7 +200,7 @@ impl Scene {
         }
     }
 
-    /// All neighbours go away: the group ends, if it has not.
+    /// Ends all neighbours; the group must end, if it has not.
     fn end(mut self) -> bool {
         for Neighbour { transport, endpoint } in &mut self.neighbours {
             transport.close(*endpoint);
@@ -226,8 +227,8 @@ mod tests {
         let announce = word(0, &Word::Announce { number: 0, bytes: 100, delivered: 0 });
         let grant = word(0, &Word::Grant { count: 2, received: 0 });
         let delivered = word(0, &Word::Delivered);
-        // A receiver of a chain whose source announces and sends two blocks, and whose target takes
-        // them.
+        // A receiver of a chain whose source announces and sends two blocks, and whose target
+        // receives them.
         let (accept, take) = ([8, 0, 0, 0, 0, 0, 0, 0, 0, 0], [4, 1]);
         let grant_on = word(1, &Word::Grant { count: 2, received: 0 });
         let (first, last) = ([3, 0, 64, 0], [3, 0, 36, 1]);

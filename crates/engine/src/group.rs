@@ -1,4 +1,4 @@
-//! One group at one member: transfers, control words, and the end.
+//! One group at one member: transfers, control words, and closing or failure.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,7 +35,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// `disks`: what reads and writes files, and a number that is unique in the engine.
+    /// Makes a group. `disks`: what reads and writes files, and a number that is unique in the
+    /// engine.
     pub(crate) fn new(
         settings: GroupSettings,
         offload: Offload,
@@ -61,7 +62,7 @@ impl Group {
         self.transfers.settings.rank
     }
 
-    /// Something has moved, or has been asked for: stalling counts from now.
+    /// Notes progress or a call of the application: the stall timeout starts anew.
     pub(crate) fn note_progress(&mut self, now: Duration) {
         self.stalls.note_progress(now);
     }
@@ -93,7 +94,7 @@ impl Group {
         }
         let (bytes, is_root) = (region.len() as u64, self.transfers.settings.is_root());
         let number = match &mut self.small {
-            // What is in a file is read block by block: it is relayed whatever its length.
+            // A message in a file is read block by block, so it is relayed whatever its length.
             Some(small) if is_root && small.takes(bytes) && !region.is_stored() => {
                 let number = self.transfers.order.number(false);
                 small.send(number);
@@ -155,7 +156,7 @@ impl Group {
         self.phase.check_running(self.number())
     }
 
-    /// Takes in one completion of the endpoint that leads to `rank`.
+    /// Processes one completion of the endpoint that leads to `rank`.
     pub(crate) fn on_completion<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -205,7 +206,7 @@ impl Group {
         self.go_on(transport, counters, outcome);
     }
 
-    /// The root has written a slot.
+    /// Processes the root's write of a slot.
     fn on_written(&mut self, rank: u32, immediate: u32) -> Result<(), RelayError> {
         let no_ring = || peer_error(rank, "wrote where there is no ring");
         let small = self.small.as_mut().ok_or_else(no_ring)?;
@@ -280,7 +281,7 @@ impl Group {
         self.go_on(transport, counters, outcome);
     }
 
-    /// A neighbour's connection ended without being closed from here.
+    /// Processes the end of a neighbour's connection that was not closed from here.
     fn on_lost<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -301,7 +302,8 @@ impl Group {
         self.fail(transport, Some(member), kind, detail);
     }
 
-    /// Blocks move no more, though all members may be alive.
+    /// Fails the group because blocks can no longer be transferred, though all members may be
+    /// alive.
     fn on_halted<T: Transport>(&mut self, transport: &mut T, cause: Cause) {
         let (member, kind) = match cause {
             Cause::Memory { .. } => (Some(self.rank()), FailureKind::Memory),
@@ -315,7 +317,7 @@ impl Group {
         self.fail(transport, member, kind, detail);
     }
 
-    /// Takes in what has become of a transfer between memory and a file.
+    /// Processes the outcome of a transfer between memory and a file.
     pub(crate) fn on_job_done<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -341,7 +343,7 @@ impl Group {
         }
     }
 
-    /// Goes on after an event, or fails the group if the event was impossible.
+    /// Continues after an event, or fails the group if the event was invalid.
     fn go_on<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -360,7 +362,7 @@ impl Group {
         }
     }
 
-    /// Carries out what the relay asks for, and closes when the time has come.
+    /// Executes the relay's actions, and closes the group when all is complete.
     pub(crate) fn carry_out<T: Transport>(&mut self, transport: &mut T, counters: &mut Counters) {
         if !self.is_running() {
             return;
@@ -383,7 +385,8 @@ impl Group {
         self.go_on_closing(transport)
     }
 
-    /// Writes what there is room for, reports what is due, and frees what is done with.
+    /// Small messages: writes those for which there is room, reports those that are due, and frees
+    /// those that are complete.
     fn carry_out_small<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -410,7 +413,7 @@ impl Group {
         }
     }
 
-    /// Takes the next step of closing, if it is time.
+    /// Takes the next step of closing, if it is due.
     fn go_on_closing<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
         let (known, completed) = (self.transfers.order.known(), self.transfers.order.completed());
         let words = self.closing.next_words(known, completed);
@@ -427,7 +430,8 @@ impl Group {
         Ok(())
     }
 
-    /// Writes words to neighbours while the group is running, or fails it.
+    /// Writes words to neighbours while the group is running; fails the group if that is not
+    /// possible.
     fn write_to_all<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -443,7 +447,7 @@ impl Group {
         }
     }
 
-    /// This member cannot go on.
+    /// Fails the group because of an error at this member.
     fn stop<T: Transport>(&mut self, transport: &mut T, error: LocalError) {
         let detail = format!("while {}, {error}", self.transfers.occupation());
         let (member, kind) = match error {
@@ -465,8 +469,8 @@ impl Group {
         self.enter_failed(transport, failure);
     }
 
-    /// Stops everything, once: the first cause stays, and travels to every neighbour, whose own
-    /// neighbours learn of it in turn (DSN 2018 section 3, item 6).
+    /// Fails the group, once: the first cause is kept and sent to every neighbour, which forwards
+    /// it to its own neighbours (DSN 2018 section 3, item 6).
     fn enter_failed<T: Transport>(&mut self, transport: &mut T, failure: Failure) {
         if !self.is_running() {
             return;
@@ -481,25 +485,25 @@ impl Group {
         self.transfers.peers.close(transport);
     }
 
-    /// Whether the transport has refused a post of a group that is running.
+    /// Returns whether the transport has refused a post of a group that is running.
     pub(crate) fn is_refused(&self) -> bool {
         self.is_running() && self.transfers.posts.is_refused()
     }
 
-    /// Fails the group if a post was refused. To be called when all that had completed by then is taken
-    /// in: the cause may be the end of a connection that is not reported yet.
+    /// Fails the group if a post was refused. Must be called after all completions until then are
+    /// processed: the cause may be the end of a connection that is not reported yet.
     pub(crate) fn fail_refused<T: Transport>(&mut self, transport: &mut T) {
         if let Some(detail) = self.transfers.posts.take_refused() {
             self.fail(transport, None, FailureKind::Network, detail);
         }
     }
 
-    /// Whether [`Group::take_events`] has something to append.
+    /// Returns whether [`Group::take_events`] has something to append.
     pub(crate) fn has_events(&self) -> bool {
         !self.transfers.events.is_empty() || self.is_over() || self.is_refused()
     }
 
-    /// Whether the last event is due.
+    /// Returns whether the last event is due.
     fn is_over(&self) -> bool {
         match &self.phase {
             Phase::Failed(failed) => failed.is_over(&self.transfers),
@@ -508,7 +512,7 @@ impl Group {
         }
     }
 
-    /// When a failed group has to be checked again.
+    /// Returns when a failed group has to be checked again.
     pub(crate) fn failed_deadline(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Failed(failed) => failed.deadline(&self.transfers),
@@ -516,7 +520,7 @@ impl Group {
         }
     }
 
-    /// When [`Group::check_stall`] has to be called at the latest, if at all.
+    /// Returns when [`Group::check_stall`] has to be called at the latest, if at all.
     pub(crate) fn next_check(&self, now: Duration) -> Option<Duration> {
         if let Some(at) = self.failed_deadline() {
             return Some(at);
@@ -525,7 +529,7 @@ impl Group {
         self.stalls.next_check(situation.as_ref(), now)
     }
 
-    /// Fails a group that has stalled; else reports to neighbours what they need.
+    /// Fails a group that has stalled; otherwise sends reports of progress to neighbours.
     pub(crate) fn check_stall<T: Transport>(&mut self, transport: &mut T, now: Duration) {
         if let Phase::Failed(failed) = &mut self.phase {
             failed.check(&mut self.transfers, transport, now);
@@ -538,7 +542,7 @@ impl Group {
         let (member, detail) = match self.stalls.check(&situation, now) {
             Verdict::GoOn(words) => return self.write_to_all(transport, words),
             Verdict::StorageStuck { waited } => {
-                // The storage first: the copy that others get is cut.
+                // The storage comes first in the text, since other members receive it cut.
                 let what = self.transfers.staging.occupation().unwrap_or_default();
                 let (waited_ms, doing) = (waited.as_millis(), doing());
                 let detail =
@@ -554,7 +558,7 @@ impl Group {
         self.fail(transport, member, FailureKind::Stalled, detail);
     }
 
-    /// What this member waits for.
+    /// Returns what this member waits for.
     fn situation(&self) -> Situation {
         let Transfers { order, staging, .. } = &self.transfers;
         let is_relaying = self.transfers.is_relaying();
@@ -574,7 +578,7 @@ impl Group {
         }
     }
 
-    /// Appends what has happened. The last event comes only when nothing is in use any more.
+    /// Appends events. The last event follows only when no memory is in use any more.
     pub(crate) fn take_events(&mut self, events: &mut Vec<Event>) {
         events.extend(self.transfers.events.drain(..));
         if !self.is_over() {

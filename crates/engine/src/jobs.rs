@@ -1,5 +1,5 @@
-//! Reads and writes of files, which the engine does not carry out itself: they take as long
-//! as a disk takes.
+//! Reads and writes of files. The engine does not execute them itself, since a disk may take any
+//! time.
 
 use std::{
     fmt, io,
@@ -8,36 +8,36 @@ use std::{
 
 use transport::{ReadLease, Region, StoredRead, StoredWrite, WriteLease};
 
-/// One transfer between memory and a file. It holds both until it is done.
+/// One transfer between memory and a file. It owns leases of both until it is done.
 pub struct Job {
-    /// Of which group.
+    /// The lane of its group.
     pub lane: Lane,
     /// Its number among the jobs of the lane.
     pub number: u64,
-    /// In words.
+    /// A description for errors.
     pub what: What,
-    /// What is to be done.
+    /// The transfer.
     pub work: Work,
 }
 
-/// The jobs of one group at one engine: carried out one after another, in order, and not held up by
+/// The jobs of one group at one engine: executed one after another, in order, and independently of
 /// those of other groups.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Lane {
-    /// The group's number, which a later group may have again.
+    /// The group's number, which a later group may reuse.
     pub group: u64,
-    /// Unique in an engine.
+    /// A number that is unique in an engine.
     pub id: u64,
 }
 
-/// What a job is, in words.
+/// The description of a job.
 #[derive(Clone)]
 pub struct What {
     /// The message in its file.
     pub file: Region,
-    /// Else it is read.
+    /// Whether the file is written; otherwise it is read.
     pub is_write: bool,
-    /// How much of it.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
@@ -48,25 +48,25 @@ impl fmt::Display for What {
     }
 }
 
-/// What a job moves, and where to.
+/// The source and the destination of a job.
 pub enum Work {
     /// From a file into memory.
     Read {
         /// The file's range.
         from: StoredRead,
-        /// As much memory.
+        /// Memory of the same length.
         into: WriteLease,
     },
     /// From memory into a file.
     Write {
         /// The memory.
         from: ReadLease,
-        /// As long a range of the file.
+        /// A range of the file of the same length.
         into: StoredWrite,
     },
 }
 
-/// A job that is done and no longer uses its memory.
+/// The outcome of a job, which no longer uses its memory.
 pub struct Done {
     /// Of which group.
     pub lane: Lane,
@@ -77,7 +77,7 @@ pub struct Done {
 }
 
 impl Job {
-    /// Blocks as long as the disk takes.
+    /// Executes the job; blocks as long as the disk takes.
     pub fn run(self) -> Done {
         let Self { lane, number, work, .. } = self;
         let outcome = match work {
@@ -88,22 +88,22 @@ impl Job {
     }
 }
 
-/// Carries out jobs.
+/// Executes jobs.
 pub trait Disks: Send + Sync {
-    /// Takes a job, and does not wait for it.
+    /// Submits a job without waiting for it.
     fn submit(&self, job: Job);
 
-    /// Whether [`Disks::take_done`] has something to give.
+    /// Returns whether [`Disks::take_done`] has something to append.
     fn has_done(&self) -> bool;
 
-    /// Appends what is done.
+    /// Appends the outcomes of finished jobs.
     fn take_done(&self, done: &mut Vec<Done>);
 
-    /// No more jobs of this lane will come.
+    /// Ends a lane: no more jobs will be submitted for it.
     fn end(&self, lane: Lane);
 }
 
-/// Carries out jobs where they are submitted: for engines that have no threads.
+/// Executes jobs in the call that submits them: for engines without threads.
 #[derive(Default)]
 pub struct AtOnce(Mutex<Vec<Done>>);
 

@@ -1,8 +1,8 @@
 //! Groups over any [`transport::Transport`], without threads and sockets.
 //!
-//! [`Engine`] joins relays and a transport: it carries out what the relays ask for, passes completions to
-//! them, and reports to the application by [`Event`]s. The same code serves real
-//! networks and simulated ones. `rdmc` runs one for each context.
+//! [`Engine`] connects relays and a transport: it executes the relays' actions, passes completions
+//! to them, and reports to the application by [`Event`]s. The same code runs on real and on
+//! simulated networks. `rdmc` runs one engine for each context.
 
 #![forbid(unsafe_code)]
 

@@ -4,10 +4,10 @@ use std::fmt;
 
 use transport::{LeaseError, PostError};
 
-/// No neighbour has broken the protocol, and no connection has ended.
+/// An error that no neighbour and no lost connection has caused.
 #[derive(Debug)]
 pub(crate) enum LocalError {
-    /// Memory that the application gave cannot be leased.
+    /// Memory that the application provided cannot be leased.
     Memory(LeaseError),
     /// The transport has no room for a control word to this neighbour.
     ControlRefused { rank: u32, error: PostError },

@@ -5,24 +5,24 @@ use std::fmt;
 use crate::settings::GroupSettings;
 
 /// How many operations an offloading member keeps posted in each direction. The message's whole
-/// graph is posted where it fits; what is beyond follows as operations complete, which then takes
-/// the member's program again. A network card's queues have some thousand places.
+/// graph is posted if it fits; further operations are posted as earlier ones complete, which
+/// requires the member's process. The queues of a network card hold some thousand entries.
 const OFFLOADED_OPEN_MAX: u32 = 4_096;
 
 /// Whether the network relays a group's blocks by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Offload {
-    /// Nobody asked for it ([`GroupSettings::offload`]).
+    /// Not requested ([`GroupSettings::offload`]).
     NotAsked,
-    /// It does.
+    /// The network relays blocks.
     Used,
-    /// It was asked for, but this member's program relays; with the reason.
+    /// Requested, but this member's process relays, for this reason.
     Unavailable(&'static str),
 }
 
 impl Offload {
-    /// What a group gets on a network that can or cannot offload.
+    /// Returns the offload of a group on a network that can or cannot relay by itself.
     pub fn of(settings: &GroupSettings, can_offload: bool) -> Self {
         match (settings.offload, can_offload) {
             (false, _) => Self::NotAsked,
@@ -34,12 +34,13 @@ impl Offload {
         }
     }
 
-    /// Whether blocks are relayed by the network.
+    /// Returns whether the network relays blocks.
     pub fn is_used(self) -> bool {
         self == Self::Used
     }
 
-    /// How many operations the group's relay may have open each way, if it offloads.
+    /// Returns how many operations the group's relay may have open in each direction, if it
+    /// offloads.
     pub(crate) fn limit(self) -> Option<u32> {
         self.is_used().then_some(OFFLOADED_OPEN_MAX)
     }

@@ -1,18 +1,18 @@
-//! One numbering for the messages of a group, whichever way they travel.
+//! One numbering for all messages of a group, relayed or small.
 //!
-//! The relay counts only what it relays, and small messages arrive by themselves. Here both are one
-//! sequence: the root numbers messages as they are sent, and members report each kind of event in
-//! the order of these numbers.
+//! The relay numbers only relayed messages, and small messages arrive independently. Here both form
+//! one sequence: the root numbers messages as they are sent, and members report each kind of event
+//! in the order of these numbers.
 
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// Root only: how many messages there are.
+    /// Root only: how many messages were sent.
     known: u64,
     /// Numbers of the relay's messages that are not complete here, in its order.
     relayed: VecDeque<u64>,
-    /// What the relay calls `relayed[0]`.
+    /// The relay's number of `relayed[0]`.
     relayed_first: u64,
     incoming: InOrder<u64>,
     received: InOrder<()>,
@@ -51,17 +51,17 @@ pub(crate) enum Due {
     Complete { message: u64 },
 }
 
-/// A message that is missing.
+/// The kind of a missing message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gap {
-    /// One that the root writes to every receiver.
+    /// A message that the root writes to every receiver.
     Small,
-    /// One that is announced.
+    /// A message that is announced and relayed.
     Relayed,
 }
 
 impl Order {
-    /// The root has one more message, which is relayed or not.
+    /// Numbers one more message at the root, which is relayed or not.
     pub(crate) fn number(&mut self, relayed: bool) -> u64 {
         let number = self.known;
         self.known += 1;
@@ -71,11 +71,11 @@ impl Order {
         number
     }
 
-    /// A relayed message was announced under this number. False if numbers do not grow, or the
-    /// number is taken.
+    /// Notes that a relayed message was announced with this number. Returns `false` if numbers do
+    /// not grow, or the number is in use.
     pub(crate) fn announced(&mut self, number: u64) -> bool {
         let grows = self.relayed.back().is_none_or(|&last| last < number);
-        // The last number is kept from use, so that counting never overflows.
+        // The largest number is not used, so that counting never overflows.
         let good = grows && !self.incoming.has(number) && number < u64::MAX;
         if good {
             self.relayed.push_back(number);
@@ -83,26 +83,27 @@ impl Order {
         good
     }
 
-    /// The number of what the relay calls `message`, unless that is complete.
+    /// Returns the number of the message that has the relay's number `message`, unless it is
+    /// complete.
     pub(crate) fn number_of(&self, message: u64) -> Option<u64> {
         let index = message.checked_sub(self.relayed_first)?;
         self.relayed.get(usize::try_from(index).ok()?).copied()
     }
 
-    /// What the relay calls message `number`, if it is one of its own, not complete, and it
-    /// was reported to the application.
+    /// Returns the relay's number of message `number`, if it is relayed, was reported to the
+    /// application, and is not complete.
     pub(crate) fn relayed(&self, number: u64) -> Option<u64> {
         let index = self.relayed.binary_search(&number).ok()?;
         (number < self.incoming.next).then_some(self.relayed_first + index as u64)
     }
 
-    /// The relay is done with its first message.
+    /// Notes that the relay is done with its first message.
     pub(crate) fn retire(&mut self) {
         self.relayed.pop_front();
         self.relayed_first += 1;
     }
 
-    /// A small message has come. False if the number is taken.
+    /// Notes that a small message has arrived. Returns `false` if the number is in use.
     pub(crate) fn small(&mut self, number: u64, bytes: u64) -> bool {
         let taken = self.incoming.has(number) || self.relayed.binary_search(&number).is_ok();
         if taken || number == u64::MAX {
@@ -124,7 +125,7 @@ impl Order {
         self.complete.early.insert(number, ());
     }
 
-    /// The next event, in order.
+    /// Returns the next event, in order.
     pub(crate) fn take_due(&mut self) -> Option<Due> {
         if let Some((message, bytes)) = self.incoming.take() {
             return Some(Due::Incoming { message, bytes });
@@ -135,28 +136,28 @@ impl Order {
         self.complete.take().map(|(message, ())| Due::Complete { message })
     }
 
-    /// Root only: how many messages there are.
+    /// Root only: returns how many messages were sent.
     pub(crate) fn known(&self) -> u64 {
         self.known
     }
 
-    /// How many messages were reported as complete; the next has this number.
+    /// Returns how many messages were reported as complete; the next has this number.
     pub(crate) fn completed(&self) -> u64 {
         self.complete.next
     }
 
-    /// How many messages were reported as received.
+    /// Returns how many messages were reported as received.
     pub(crate) fn received_count(&self) -> u64 {
         self.received.next
     }
 
-    /// Whether the message was reported as incoming.
+    /// Returns whether the message was reported as incoming.
     pub(crate) fn is_reported(&self, number: u64) -> bool {
         number < self.incoming.next
     }
 
-    /// What kind of message has not come at all, if later ones wait for it. Each kind comes
-    /// in order by itself, so it is the other kind than they are.
+    /// Returns the kind of message that has not arrived at all, if later ones wait for it. Messages
+    /// of one kind arrive in order, so it is the other kind than they are.
     pub(crate) fn gap(&self) -> Option<Gap> {
         let early = self.incoming.early.keys().next()?;
         let is_relayed = self.relayed.binary_search(early).is_ok();

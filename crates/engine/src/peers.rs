@@ -1,4 +1,4 @@
-//! Neighbours that are connected, and what is written to them.
+//! The connected neighbours of a group.
 
 use std::collections::BTreeMap;
 
@@ -27,13 +27,13 @@ impl Peers {
         self.0.get(&rank).copied()
     }
 
-    /// Ranks and endpoints, by rank.
+    /// Iterates over ranks and endpoints, by rank.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (u32, EndpointId)> + '_ {
         self.0.iter().map(|(&rank, &endpoint)| (rank, endpoint))
     }
 
-    /// Writes a word to a neighbour, if it is connected. Errors: there is no room for it; a word that is
-    /// lost would leave that neighbour waiting.
+    /// Writes a word to a neighbour, if it is connected. Errors: there is no room for it; the
+    /// neighbour would wait for ever for a lost word.
     pub(crate) fn write<T: Transport>(
         &self,
         transport: &mut T,
@@ -48,8 +48,8 @@ impl Peers {
         }
     }
 
-    /// Writes a word to all neighbours but one. Errors: as [`Peers::write`], the first; all others have
-    /// got it.
+    /// Writes a word to all neighbours but one. Errors: the first of [`Peers::write`]; the word was
+    /// written to all others.
     pub(crate) fn write_to_all<T: Transport>(
         &self,
         transport: &mut T,

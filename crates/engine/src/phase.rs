@@ -1,12 +1,12 @@
-//! How far a group has come.
+//! The phase of a group.
 
 use crate::{error::Error, failed::Failed};
 
-/// Phases follow each other from top to bottom; one of the middle two is left out.
+/// Phases follow each other from top to bottom; a group is either closed or failed before it ends.
 #[derive(Debug)]
 pub(crate) enum Phase {
     Running,
-    /// Every message is everywhere; connections are being closed.
+    /// Every message is complete at every member; connections are being closed.
     Closed,
     Failed(Failed),
     /// The last event has been taken.
@@ -14,7 +14,8 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// Errors: the group of this number has failed, or is closed.
+    /// Checks that the group is running. Errors: the group, which has this number, has failed or is
+    /// closed.
     pub(crate) fn check_running(&self, group: u64) -> Result<(), Error> {
         match self {
             Self::Running => Ok(()),

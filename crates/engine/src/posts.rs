@@ -1,20 +1,21 @@
-//! Posts that have not completed, and those that a transport does not take.
+//! Open posts, and posts that the transport has refused.
 
 use transport::PostError;
 
-/// Posts of one group.
+/// The posts of one group.
 #[derive(Default)]
 pub(crate) struct Posts {
-    /// While there are any, the transport may touch memory.
+    /// The number of open posts. While there are any, the transport may access memory.
     open: usize,
-    /// The first that the transport has refused, and why.
+    /// The reason of the first post that the transport has refused.
     refused: Option<String>,
 }
 
 impl Posts {
-    /// Counts a post for `rank` if the transport has taken it, and returns whether it has. If not,
-    /// no completion of that block will follow: the group fails once all completions until then are
-    /// taken in, since the cause may be the end of a connection that is not reported yet. `occupation`: what this member is doing.
+    /// Counts a post for `rank` if the transport has accepted it, and returns whether it has. If
+    /// not, no completion of that block will follow: the group fails once all completions until
+    /// then are processed, since the cause may be the end of a connection that is not reported yet.
+    /// `occupation`: what this member is doing.
     pub(crate) fn record(
         &mut self,
         rank: u32,
@@ -36,22 +37,22 @@ impl Posts {
         false
     }
 
-    /// One has completed.
+    /// Notes that a post has completed.
     pub(crate) fn completed(&mut self) {
         self.open -= 1;
     }
 
-    /// Whether none is open.
+    /// Returns whether no post is open.
     pub(crate) fn are_done(&self) -> bool {
         self.open == 0
     }
 
-    /// Whether one was refused.
+    /// Returns whether a post was refused.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused.is_some()
     }
 
-    /// Why the first was refused, once.
+    /// Takes the reason why the first post was refused.
     pub(crate) fn take_refused(&mut self) -> Option<String> {
         self.refused.take()
     }

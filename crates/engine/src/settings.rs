@@ -1,4 +1,4 @@
-//! What a group is made of.
+//! The settings of a group.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -8,16 +8,16 @@ use transport::Region;
 
 use crate::error::Error;
 
-/// Which messages are not relayed but written to every receiver at once (DSN 2018 section 4.6),
+/// Which messages are not relayed but written to every receiver by the root (DSN 2018 section 4.6),
 /// where the transport has one-sided writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SmallMessages {
-    /// The longest such message.
+    /// The longest such message, in bytes.
     pub bytes_max: u32,
-    /// How many of them each receiver has room for. Every member sets aside memory for this many
-    /// of the longest.
+    /// The number of slots at each receiver. Every member allocates memory for this many messages
+    /// of the longest length.
     pub slots: u32,
-    /// Groups of more members relay everything.
+    /// Groups with more members relay all messages.
     pub members_max: u32,
 }
 
@@ -27,37 +27,39 @@ impl Default for SmallMessages {
     }
 }
 
-/// A group as one member sees it. All but `rank`, `window`, `report_blocks` and
+/// The settings of a group at one member. All fields except `rank`, `window`, `report_blocks` and
 /// `stall_timeout` must be the same at all members.
 #[derive(Clone, Debug)]
 pub struct GroupSettings {
-    /// Names the group among all that share these members' contexts.
+    /// Identifies the group; unique among the groups of its members' contexts.
     pub number: u64,
-    /// This member.
+    /// The rank of this member.
     pub rank: u32,
     /// Members, root, and the transfers of every message.
     pub schedule: Schedule,
-    /// Length of every block but the last of a message; 1 to 2^31 bytes. Each receiver sets aside
+    /// Length in bytes of every block but the last of a message; 1 to 2^31. Each receiver allocates
     /// memory for `messages_in_flight` blocks.
     pub block_bytes: u64,
-    /// Receives and sends posted ahead.
+    /// The number of receives and sends posted ahead.
     pub window: Window,
-    /// How many messages may overlap; 1 to 1,024. With 1 each starts when the one before is done.
+    /// How many messages may be in flight at once; 1 to 1,024. With 1 each starts when the one
+    /// before is complete.
     pub messages_in_flight: u32,
-    /// Asks that the network itself relays blocks, so that a member whose program is late delays
-    /// no other (DSN 2018 section 2). Used where the transport can; see [`crate::Offload`]. All of
-    /// a message is posted at once then: `window.receives` does not matter, `window.sends` is how
-    /// many sends the network runs at once, and nothing is received before its memory is known.
+    /// Requests that the network itself relays blocks, so that a member whose process is delayed
+    /// does not delay others (DSN 2018 section 2). Used where the transport supports it; see
+    /// [`crate::Offload`]. All blocks of a message are then posted at once: `window.receives` has
+    /// no effect, `window.sends` is the number of sends that the network runs at once, and nothing
+    /// is received before the memory of its message is known.
     pub offload: bool,
-    /// Which messages are written to all receivers at once; `None`: all are relayed. Where switches
-    /// copy, which costs the root one transmission anyway, this is not used.
+    /// Which messages the root writes directly to all receivers; `None`: all are relayed. Not used
+    /// where switches copy blocks: there the root transmits each block only once anyway.
     pub small: Option<SmallMessages>,
-    /// Whether [`crate::Event::Block`] is reported for every block, and the application's
-    /// callback called. Blocks that wait for a slow callback are merged: memory is bounded by the window and
+    /// Whether [`crate::Event::Block`] is reported for every block, and the application's callback
+    /// called. Blocks that wait for a slow callback are merged: memory is bounded by the window and
     /// the messages in flight, not by the messages' lengths.
     pub report_blocks: bool,
-    /// How long nothing may move while something is due, before the group fails and names the
-    /// member that was waited for. `None`: for ever (a dead or silent peer is still noticed).
+    /// How long a due transfer may make no progress before the group fails with an error that names
+    /// the member that was waited for. `None`: no limit (a dead or silent peer is still detected).
     pub stall_timeout: Option<Duration>,
 }
 
@@ -65,11 +67,11 @@ pub struct GroupSettings {
 /// (docs/decisions/block-size.md).
 pub const BLOCK_BYTES_DEFAULT: u64 = 64 * 1024;
 
-/// The largest block: what fits into 31 bits everywhere.
+/// The largest block in bytes, as 31 bits allow on every transport.
 pub const BLOCK_BYTES_MAX: u64 = 1 << 31;
 
 impl GroupSettings {
-    /// A group with default block size, windows and deadlines.
+    /// Returns settings with the default block size, windows and timeouts.
     pub fn new(number: u64, rank: u32, schedule: Schedule) -> Self {
         Self {
             number,
@@ -85,7 +87,7 @@ impl GroupSettings {
         }
     }
 
-    /// Errors: [`Error::OutOfRange`].
+    /// Checks the ranges of all settings. Errors: [`Error::OutOfRange`].
     pub fn check(&self) -> Result<(), Error> {
         check("block_bytes", self.block_bytes, 1..=BLOCK_BYTES_MAX)?;
         check("messages_in_flight", self.messages_in_flight, 1..=1024)?;
@@ -100,28 +102,29 @@ impl GroupSettings {
         check("rank", self.rank, 0..=self.schedule.members() - 1)
     }
 
-    /// The limits of small messages, if a group of this size has them.
+    /// Returns the limits of small messages, if a group of this size has them.
     pub(crate) fn small_messages(&self) -> Option<SmallMessages> {
         let members = self.schedule.members();
-        // What switches copy costs the root one transmission anyway.
+        // Where switches copy blocks the root transmits each only once anyway.
         self.small
             .filter(|small| members >= 2 && members <= small.members_max && !self.is_in_switch())
     }
 
-    /// Whether switches copy the group's blocks.
+    /// Returns whether switches copy the group's blocks.
     pub fn is_in_switch(&self) -> bool {
         self.schedule.algorithm() == Algorithm::InSwitch
     }
 
-    /// Windows in single sends. Where switches copy, a block is sent when it is posted for all.
+    /// Returns the windows in units of single sends. Where switches copy, a block is sent once it
+    /// is posted for all receivers.
     pub(crate) fn relay_window(&self) -> Window {
         let Window { receives, sends } = self.window;
         let copies = if self.is_in_switch() { self.schedule.members().max(2) - 1 } else { 1 };
         Window { receives, sends: sends.saturating_mul(copies) }
     }
 
-    /// Members that this one has links to: its neighbours in the schedule and, where small messages
-    /// are written to all receivers, the root, or all receivers from the root.
+    /// Returns the members to which this one has links: its neighbours in the schedule and, where
+    /// small messages are written to all receivers, the root, or at the root all receivers.
     pub fn neighbours(&self) -> Vec<u32> {
         let (schedule, rank) = (&self.schedule, self.rank);
         let mut ranks: Vec<u32> = schedule.neighbours(rank).collect();
@@ -135,7 +138,7 @@ impl GroupSettings {
         ranks
     }
 
-    /// Whether this member is the root, the only one that may send.
+    /// Returns whether this member is the root, the only one that may send.
     pub fn is_root(&self) -> bool {
         self.rank == self.schedule.root()
     }
@@ -153,7 +156,7 @@ fn check<T: Into<u64> + Copy>(
     }
 }
 
-/// Whether a message of `bytes` bytes can be received into a region: long enough and writable.
+/// Checks that a message of `bytes` bytes can be received into a region: long enough and writable.
 ///
 /// Errors: [`Error::RegionTooSmall`], [`Error::RegionReadOnly`].
 pub fn check_region(group: u64, message: u64, bytes: u64, region: &Region) -> Result<(), Error> {

@@ -1,14 +1,15 @@
 //! Small messages, without relaying (DSN 2018 section 4.6, "Small messages").
 //!
 //! Every receiver of a small group exposes a ring of slots to the root. The root writes a message
-//! of few bytes into the next slot of every ring, one-sided: number, length, contents. There is no
-//! announcement and no credit for each message. Receivers free slots in order, as their
-//! application takes the messages, and report it in batches of a quarter of the ring
-//! ([`Word::Freed`]); while a ring is full, messages wait at the root. A batch that is not full is
-//! never waited for: three quarters of the ring are free then as far as the root knows.
+//! of few bytes into the next slot of every ring with a one-sided write: number, length, contents.
+//! Single messages need neither an announcement nor a credit. Receivers free slots in order, as
+//! their application takes the messages, and report it in batches of a quarter of the ring
+//! ([`Word::Freed`]); while a ring is full, messages wait at the root. The root never waits for a
+//! batch that is not full: without it, three quarters of the ring are free by the root's count.
 //!
 //! Cost of a message to n members: n-1 writes, and 4(n-1)/slots words. The root copies the message
-//! once into a ring of its own, so its memory comes back at once; receivers copy it once out.
+//! once into a ring of its own, so that its memory is returned at once; receivers copy it once out
+//! of theirs.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,13 +23,13 @@ use crate::{
     words::Word,
 };
 
-/// The ring's name on its endpoint.
+/// The ring's key on its endpoint.
 const KEY: u32 = 0;
 
-/// A slot begins with the message's number and its length, 8 bytes each.
+/// Length of a slot's header: the message's number and its length, 8 bytes each.
 const HEAD_BYTES: usize = 16;
 
-/// Marks posts of this path. The relay's own identifiers count from 0 and stay below.
+/// Identifies posts of small messages. The relay's identifiers count from 0 and stay below.
 const TOKEN: Token = Token(1 << 63);
 
 /// Small messages at one member.
@@ -39,26 +40,26 @@ pub(crate) struct Small {
     /// Numbers of the last messages, one more than there are slots: the i-th small message is at
     /// `i % numbers.len()`.
     numbers: Vec<u64>,
-    /// So many messages, small or not, are in place at every member.
+    /// How many messages, small or not, are in place at every member.
     delivered: u64,
 }
 
 enum End {
     Root {
-        /// What is being written.
+        /// The slots being written; the same at all receivers.
         ring: Region,
         /// Messages that have no slot yet, in order.
         waiting: VecDeque<u64>,
-        /// How many were written.
+        /// How many messages were written.
         written: u64,
-        /// How many slots each receiver has freed, once it has a ring.
+        /// How many slots each receiver has freed; `None` until it has exposed its ring.
         freed: BTreeMap<u32, Option<u64>>,
     },
     Receiver {
         root: u32,
-        /// What the root writes into.
+        /// The memory into which the root writes.
         ring: PeerMemory,
-        /// What lies in slots, in order.
+        /// The messages in slots, in order.
         arrived: VecDeque<Arrived>,
         freed: u64,
         /// How many of `freed` were reported to the root.
@@ -70,14 +71,14 @@ enum End {
 pub(crate) struct Written {
     pub(crate) number: u64,
     pub(crate) bytes: u64,
-    /// What has become of each post, by rank.
+    /// The outcome of each post, by rank.
     pub(crate) posts: Vec<(u32, Result<(), PostError>)>,
 }
 
 /// A message that was copied out of its slot.
 pub(crate) struct Taken {
     pub(crate) bytes: u64,
-    /// What is to be written to the application's file, if it gave one.
+    /// The contents to be written to the application's file, if it provided one.
     pub(crate) contents: Option<Vec<u8>>,
 }
 
@@ -88,7 +89,7 @@ struct Arrived {
 }
 
 impl Small {
-    /// `None` where small messages are relayed like others.
+    /// Returns `None` if small messages are relayed like all others.
     pub(crate) fn new(settings: &GroupSettings) -> Option<Self> {
         let limits = settings.small_messages()?;
         let slot_bytes = HEAD_BYTES + limits.bytes_max as usize;
@@ -110,24 +111,24 @@ impl Small {
         Some(Self { limits, slot_bytes, end, numbers, delivered: 0 })
     }
 
-    /// Whether a post was made by this path.
+    /// Returns whether this module made a post.
     pub(crate) fn made(token: Token) -> bool {
         token == TOKEN
     }
 
-    /// First byte of the slot of the i-th small message.
+    /// Returns the offset of the slot of the i-th small message.
     fn slot_start(&self, index: u64) -> usize {
         (index % u64::from(self.limits.slots)) as usize * self.slot_bytes
     }
 
-    /// Takes down the number of the i-th small message.
+    /// Records the number of the i-th small message.
     fn note_number(&mut self, index: u64, number: u64) {
         let count = self.numbers.len() as u64;
         self.numbers[(index % count) as usize] = number;
     }
 
-    /// Every receiver has freed the slots of so many small messages, all but the last ones: then
-    /// everything up to the last of them is in place there.
+    /// Notes that every receiver has freed the slots of the first `freed` small messages, which
+    /// must be among the last ones: all messages up to the last of these are in place there.
     fn note_freed_everywhere(&mut self, freed: u64) {
         let count = self.numbers.len() as u64;
         if let Some(last) = freed.checked_sub(1) {
@@ -135,24 +136,25 @@ impl Small {
         }
     }
 
-    /// How many messages, small or not, are in place at every member, as far as slots show.
+    /// Returns how many messages, small or not, are in place at every member, as far as freed slots
+    /// prove it.
     pub(crate) fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// Whether the root can send a message of this length this way.
+    /// Returns whether a message of this length is small.
     pub(crate) fn takes(&self, bytes: u64) -> bool {
         bytes <= u64::from(self.limits.bytes_max)
     }
 
-    /// Root only: the message is written as soon as every ring has room.
+    /// Root only: queues a message, which is written once every ring has room.
     pub(crate) fn send(&mut self, number: u64) {
         if let End::Root { waiting, .. } = &mut self.end {
             waiting.push_back(number);
         }
     }
 
-    /// The member whose ring is full, or missing, while messages wait for it.
+    /// Returns the member whose ring is full, or not exposed yet, while messages wait for it.
     pub(crate) fn waited_for(&self) -> Option<u32> {
         match &self.end {
             End::Root { waiting, freed, .. } if !waiting.is_empty() => {
@@ -162,13 +164,14 @@ impl Small {
         }
     }
 
-    /// Whether the next message of all has come, and the application has given no memory for it.
+    /// Returns whether the next message of all has arrived and the application has provided no
+    /// memory for it.
     pub(crate) fn owes_memory(&self, next: u64) -> bool {
         let End::Receiver { arrived, .. } = &self.end else { return false };
         arrived.front().is_some_and(|message| !message.taken && message.number == next)
     }
 
-    /// `rank` has a ring, or has freed slots of it.
+    /// Notes that `rank` has exposed its ring, or has freed slots of it.
     pub(crate) fn on_freed(&mut self, rank: u32, count: u64) -> Result<(), RelayError> {
         let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
         let End::Root { written, freed, .. } = &mut self.end else {
@@ -183,7 +186,8 @@ impl Small {
         Ok(())
     }
 
-    /// The root has written the slot `immediate`. Returns number and length of the message.
+    /// Processes the root's write of the slot `immediate`. Returns number and length of the
+    /// message.
     pub(crate) fn on_written(
         &mut self,
         rank: u32,
@@ -202,7 +206,7 @@ impl Small {
         if u64::from(immediate) != index % slots {
             return Err(wrong("wrote small messages out of order"));
         }
-        // Copied once, then checked: the root may write it again.
+        // Copied before it is checked, since the root could write it again.
         let mut head = [0; HEAD_BYTES];
         let copied = ring.copy_out(self.slot_start(index), &mut head);
         copied.map_err(|_| wrong("wrote a small message where there is no slot"))?;
@@ -220,13 +224,13 @@ impl Small {
             arrived.push_back(Arrived { number, bytes, taken: false });
         }
         self.note_number(index, number);
-        // Before it was written here, the slot was free at every receiver.
+        // The root writes a slot only once it is free at every receiver.
         self.note_freed_everywhere((index + 1).saturating_sub(slots));
         Ok((number, bytes))
     }
 
-    /// Where a message lies that the application has not taken: its index among what has arrived,
-    /// the first byte, and the length.
+    /// Returns where a message is that the application has not taken: its index among those that
+    /// have arrived, the offset of its first byte, and its length.
     fn find(&self, number: u64) -> Option<(usize, usize, u64)> {
         let End::Receiver { arrived, freed, .. } = &self.end else { return None };
         let index = arrived.binary_search_by_key(&number, |message| message.number).ok()?;
@@ -256,7 +260,7 @@ impl Small {
     fn next_to_write(&mut self) -> Option<(u64, u64)> {
         let slots = u64::from(self.limits.slots);
         let End::Root { waiting, written, freed, .. } = &mut self.end else { return None };
-        // `None`, of a receiver without a ring, comes first.
+        // `None`, for a receiver without a ring, is the smallest value.
         let least = (*freed.values().min()?)?;
         if *written - least >= slots {
             return None;
@@ -272,8 +276,8 @@ impl Small {
         self.note_number(index, number);
     }
 
-    /// Lets the root write. Returns the root, which is to be notified, if it is connected. Errors: the
-    /// transport refuses.
+    /// Exposes the ring to the root. Returns the root, which is to be notified, if it is connected.
+    /// Errors: the transport refuses.
     pub(crate) fn expose<T: Transport>(
         &self,
         transport: &mut T,
@@ -289,7 +293,7 @@ impl Small {
         }
     }
 
-    /// Whether this message lies in a slot, and the application has not taken it.
+    /// Returns whether this message is in a slot and the application has not taken it.
     pub(crate) fn holds(&self, number: u64) -> bool {
         self.find(number).is_some()
     }
@@ -333,8 +337,8 @@ impl Small {
         let Some(message) = memory.get(&number) else { return Ok(None) };
         let (start, bytes) = (self.slot_start(index), message.len());
         let range = start..start + HEAD_BYTES + bytes;
-        // A slot that is free at every receiver may still be in the transport's hands here, until
-        // its sends are reported.
+        // The transport may still use the root's copy of a slot that is free at every receiver,
+        // until its sends are reported.
         let End::Root { ring, .. } = &self.end else { return Ok(None) };
         let Ok(mut slot) = ring.write(range.clone()) else { return Ok(None) };
         slot[..8].copy_from_slice(&number.to_le_bytes());
@@ -360,7 +364,7 @@ mod tests {
     use super::*;
     use schedule::{Algorithm, Schedule};
 
-    /// Of a group of 3 with 4 slots, in which member 1 is the root.
+    /// Returns the state of a member of a group of 3 with 4 slots, in which member 1 is the root.
     fn small(rank: u32) -> Small {
         let schedule = Schedule::new(Algorithm::BinomialPipeline, 3, 1).unwrap();
         let mut settings = GroupSettings::new(7, rank, schedule);

@@ -1,13 +1,13 @@
-//! Messages whose bytes are in files: their blocks pass through memory of the group's own.
+//! Messages whose bytes are in files: their blocks pass through memory of the group.
 //!
-//! A block that is sent is read from its file into memory first, and one that comes is received into
-//! memory and then written to its file; only then is it reported to the relay. [`Disks`] reads and writes,
-//! so the thread that makes progress never waits for a disk, and the network never touches a file
-//! (docs/decisions/storage.md). What has just come or gone is kept in memory as long as there is
-//! room, so that relaying reads nothing back.
+//! A block that is sent is read from its file into memory first; a block that arrives is received
+//! into memory, then written to its file, and only then reported to the relay. [`Disks`] reads and
+//! writes, so the thread that makes progress never waits for a disk, and the network never accesses
+//! a file (docs/decisions/storage.md). Recently received or sent blocks are kept in memory as long
+//! as there is room, so that relaying does not read them back.
 //!
-//! Memory: as many blocks as there are sends and receives in the window; with offload, where the
-//! network wants all of a message at once, the whole message.
+//! Memory: as many blocks as there are sends and receives in the window; with offload the whole
+//! message, since the network then needs all of it at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -21,25 +21,25 @@ use transport::{LeaseError, ReadLease, Region, StoredRead, StoredWrite, WriteLea
 
 use crate::jobs::{Disks, Job, Lane, What, Work};
 
-/// A block of a message: the message's number in the group, and the first byte.
+/// A block of a message: the message's number in the group, and the offset of the first byte.
 type Place = (u64, u64);
 
-/// What one member of one group has on its way between files and the network.
+/// The blocks of one member of one group that are between files and the network.
 pub(crate) struct Staging {
     disks: Arc<dyn Disks>,
     pub(crate) lane: Lane,
     jobs_made: u64,
-    /// Jobs that are under way.
+    /// Submitted jobs that have not ended.
     jobs: BTreeMap<u64, Ended>,
-    /// When a job ended last, or the first of those under way was submitted.
+    /// When a job ended last, or the first of the current jobs was submitted.
     moved: Duration,
-    /// Receives whose blocks go on to a file.
+    /// Posted receives whose blocks belong to a file.
     landings: BTreeMap<ReceiveId, Landing>,
-    /// Receives whose blocks are in memory, and on their way to a file.
+    /// Receives whose blocks are in memory, and being written to a file.
     landed: BTreeSet<ReceiveId>,
-    /// Blocks in memory, or on their way into it.
+    /// Blocks in memory, or being read into it.
     blocks: BTreeMap<Place, Block>,
-    /// Memory of one block each, which nothing uses.
+    /// Unused memory of one block each.
     spare: Vec<Region>,
     pub(crate) made: usize,
     made_max: usize,
@@ -49,46 +49,47 @@ pub(crate) struct Staging {
     is_offloaded: bool,
     /// Offload: whole messages, by number.
     shadows: BTreeMap<u64, Region>,
-    /// Offload, at the root: messages that are being read, or wait for such, with their lengths.
+    /// Offload, at the root: messages that are being read, or wait for earlier ones that are, in
+    /// order.
     unsent: VecDeque<Unsent>,
 }
 
-/// A job that is under way, or has just ended.
+/// A job that was submitted, or has just ended.
 pub(crate) struct Ended {
     pub(crate) what: What,
     message: u64,
     then: Then,
 }
 
-/// What the owner is to do when a job has ended well.
+/// What the owner must do when a job has succeeded.
 pub(crate) enum Next {
-    /// A block that has come is reported to the relay.
+    /// Report to the relay that a block was received.
     Received { id: ReceiveId, bytes: u64, immediate: u32 },
-    /// It is reported to the relay that a first block is in its place; its memory is free again.
+    /// Report to the relay that a first block is in its place; the spare memory is free again.
     Placed { id: ReceiveId, spare: Region },
-    /// Sends to these may be ready to be posted.
+    /// Post sends to these targets, which may be ready.
     Post { targets: Vec<u32> },
     /// A small message is in its file.
     SmallTaken { message: u64, bytes: u64 },
-    /// Messages of these lengths can be relayed.
+    /// Relay messages of these lengths.
     Relay { messages_bytes: Vec<u64> },
 }
 
 /// What follows a job.
 enum Then {
-    /// A block that has come is reported to the relay.
+    /// Report to the relay that a block was received.
     Received { id: ReceiveId, bytes: u64, immediate: u32, memory: Region, place: Place },
-    /// The same of a first block, whose memory is free again.
+    /// Report to the relay that a first block is in its place; its spare memory is free again.
     Placed { id: ReceiveId, spare: Region },
     /// Sends of a block can be posted.
     Loaded { place: Place },
-    /// A small message is where it belongs.
+    /// A small message is in its file.
     SmallTaken { bytes: u64 },
     /// A message can be relayed.
     Shadowed,
 }
 
-/// Where the block of a receive goes.
+/// The destination of a receive's block.
 struct Landing {
     memory: Region,
     into: StoredWrite,
@@ -101,7 +102,7 @@ struct Block {
     is_loading: bool,
     /// Sends that wait to be posted.
     users: usize,
-    /// When it was last used, in jobs.
+    /// When it was last used, as a number of jobs.
     used: u64,
 }
 
@@ -151,37 +152,37 @@ impl Staging {
         }
     }
 
-    /// Whether a job is under way: then memory that the application gave is in use.
+    /// Returns whether jobs have not ended, so that memory that the application provided is in use.
     pub(crate) fn is_busy(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// Whether a job of this message is under way.
+    /// Returns whether a job of this message has not ended.
     pub(crate) fn uses(&self, message: u64) -> bool {
         self.jobs.values().any(|job| job.message == message)
     }
 
-    /// Whether sends wait for their blocks to be read.
+    /// Returns whether sends wait for their blocks to be read.
     pub(crate) fn holds_sends_back(&self) -> bool {
         self.outbox.values().any(|waiting| !waiting.is_empty())
     }
 
-    /// Since when no job has ended, while there are any.
+    /// Returns since when no job has ended, while there are any.
     pub(crate) fn stuck_since(&self) -> Option<Duration> {
         self.is_busy().then_some(self.moved)
     }
 
-    /// The job that is waited for, in words.
+    /// Describes the job that is waited for.
     pub(crate) fn occupation(&self) -> Option<String> {
         self.jobs.values().next().map(|job| job.what.to_string())
     }
 
-    /// Whether the block of this receive is in memory, though it is not reported to the relay.
+    /// Returns whether the block of this receive is in memory but not reported to the relay.
     pub(crate) fn has_landed(&self, id: ReceiveId) -> bool {
         self.landed.contains(&id)
     }
 
-    /// Lets go of all that no job has; called once the group has failed.
+    /// Drops everything that no job uses; called once the group has failed.
     pub(crate) fn clear(&mut self) {
         self.landings.clear();
         self.blocks.clear();
@@ -190,7 +191,7 @@ impl Staging {
         self.unsent.clear();
     }
 
-    /// A message is complete: no block of it is of use any more.
+    /// Drops the blocks of a message that is complete.
     pub(crate) fn forget(&mut self, message: u64) {
         self.shadows.remove(&message);
         let places = (message, 0)..=(message, u64::MAX);
@@ -209,7 +210,7 @@ impl Staging {
         self.disks.submit(Job { lane: self.lane, number, what, work });
     }
 
-    /// Memory for one block: spare, or new, or of the block that was used longest ago. There is
+    /// Returns memory for one block: spare, new, or of the least recently used block. There is
     /// always one of these, since no more blocks are in use than the windows allow.
     fn memory(&mut self) -> Region {
         let whole = 0..self.block_bytes;
@@ -230,7 +231,7 @@ impl Staging {
         Region::zeroed(self.block_bytes)
     }
 
-    /// Sees to it that a block is in memory or on its way there, for one more send.
+    /// Ensures that a block is in memory or being read, for one more send.
     fn load(
         &mut self,
         place: Place,
@@ -253,7 +254,7 @@ impl Staging {
         Ok(())
     }
 
-    /// The next send to `target`, if its bytes are in memory.
+    /// Returns the next send to `target`, if its bytes are in memory.
     pub(crate) fn take_ready(
         &mut self,
         target: u32,
@@ -276,7 +277,8 @@ impl Staging {
         Some(lease.map(|lease| (id, block, lease)))
     }
 
-    /// Memory that a block of a message in a file is received into, before it is written there.
+    /// Returns memory into which a block of a message in a file is received before it is written
+    /// there.
     pub(crate) fn land(
         &mut self,
         id: ReceiveId,
@@ -296,14 +298,14 @@ impl Staging {
         Ok(lease)
     }
 
-    /// The message in memory, for a network that relays by itself.
+    /// Returns memory for the whole message, for a network that relays by itself.
     pub(crate) fn shadow(&mut self, number: u64, file: &Region) -> Region {
         let shadow = self.shadows.entry(number);
         shadow.or_insert_with(|| Region::zeroed(file.len())).clone()
     }
 
-    /// A posted receive holds a block. True if it goes to a file first: it is reported to the relay when it
-    /// is there.
+    /// Processes the block of a receive. Returns `true` if the block is being written to a file,
+    /// after which it is reported to the relay.
     pub(crate) fn landed(
         &mut self,
         id: ReceiveId,
@@ -314,7 +316,7 @@ impl Staging {
         let is_whole = |landing: &Landing| landing.what.bytes == bytes;
         let Some(landing) = self.landings.remove(&id).filter(is_whole) else { return Ok(false) };
         let Landing { memory, into, what, place } = landing;
-        // Only the network may read that memory besides.
+        // The only other leases of that memory are for the network to read it.
         let Ok(from) = memory.read(0..bytes as usize) else {
             return Err(RelayError::Unknown { what: "receive", number: id.0 });
         };
@@ -324,12 +326,12 @@ impl Staging {
         Ok(true)
     }
 
-    /// A receive was not carried out.
+    /// Notes that a receive was not executed.
     pub(crate) fn missed(&mut self, id: ReceiveId) {
         self.landings.remove(&id);
     }
 
-    /// Puts a send behind those to the same target.
+    /// Queues a send behind those to the same target.
     pub(crate) fn queue_send(
         &mut self,
         target: u32,
@@ -349,7 +351,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Writes a first block to its place in a file. `spare` is the memory that it came into.
+    /// Writes a first block to its place in a file. `spare` is the memory into which it was
+    /// received.
     pub(crate) fn store_first(
         &mut self,
         id: ReceiveId,
@@ -366,7 +369,7 @@ impl Staging {
         Ok(())
     }
 
-    /// A small message goes from a copy to the application's file.
+    /// Writes a small message from a copy to the application's file.
     pub(crate) fn store_small(
         &mut self,
         message: u64,
@@ -383,13 +386,13 @@ impl Staging {
         Ok(())
     }
 
-    /// Offload: whether messages wait to be read before they can be relayed.
+    /// Offload: returns whether messages wait to be read before they can be relayed.
     pub(crate) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Offload: a message is relayed after those that wait, and once it is read. `from`: what is to be
-    /// read, if it is in a file.
+    /// Offload: queues a message, which is relayed after those before it, once it is read. `from`:
+    /// the range to read, if it is in a file.
     pub(crate) fn queue_message(
         &mut self,
         number: u64,
@@ -407,14 +410,14 @@ impl Staging {
         Ok(())
     }
 
-    /// A job has ended. `None`: there is no such job.
+    /// Removes a job that has ended. `None`: there is no such job.
     pub(crate) fn end(&mut self, number: u64, now: Duration) -> Option<Ended> {
         let ended = self.jobs.remove(&number)?;
         self.moved = now;
         Some(ended)
     }
 
-    /// What follows a job that has ended well.
+    /// Returns what the owner must do after a job that has succeeded.
     pub(crate) fn next(&mut self, ended: Ended) -> Next {
         match ended.then {
             Then::Received { id, bytes, immediate, memory, place } => {
@@ -454,7 +457,8 @@ impl Drop for Staging {
     }
 }
 
-/// A range of a region. Lengths were checked against regions, which are no longer than memory.
+/// Returns a range of a region. Lengths were checked against regions, which are no longer than
+/// memory.
 pub(crate) fn range(offset: u64, bytes: u64) -> Range<usize> {
     offset as usize..(offset + bytes) as usize
 }

@@ -1,16 +1,18 @@
-//! Stall detection: which member keeps a group from going on.
+//! Stall detection: finds the member that prevents a group from making progress.
 //!
 //! A member fails the group when it has waited for a neighbour for
 //! [`crate::GroupSettings::stall_timeout`] without progress. Waiting alone is no fault: the last
-//! receiver of sequential send waits for all copies before its own. So members report to their
-//! neighbours how long ago they made progress ([`Word::Moving`]). A member that waits for the
-//! sender counts from that moment, and forwards it. Ages are reported, not times of day, and they
-//! only grow on the way, so members that wait for each other in a circle do reach the timeout.
+//! receiver of sequential send waits for all copies before its own. Members therefore report to
+//! their neighbours how long ago they made progress ([`Word::Moving`]). A member that waits for the
+//! sender restarts its timeout from that moment, and forwards the report. Reports contain ages
+//! rather than times of day, and an age only grows as it is forwarded, so members that wait for
+//! each other in a circle do reach the timeout.
 //!
-//! The member to blame may be behind the one that is waited for. After half of the timeout without
-//! progress a member names the one that has to act ([`Word::Held`]): the one that the neighbour it
-//! waits for has named, else that neighbour, or itself if its application has given no memory or
-//! its storage has not answered. A member that names no other is itself the cause.
+//! The cause may be another member than the one that is waited for. After half of the timeout
+//! without progress a member names the one that has to act ([`Word::Held`]): the one that the
+//! neighbour it waits for has named, else that neighbour, or itself if its application has provided
+//! no memory or its storage has not completed a transfer. A member that names no other is itself
+//! the cause.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,14 +20,15 @@ use relay::RelayError;
 
 use crate::words::Word;
 
-/// Checks in one stall timeout.
+/// The number of checks in one stall timeout.
 const CHECKS_PER_TIMEOUT: u32 = 4;
 
-/// Progress is reported again when it is newer by this part of the timeout.
+/// Progress is reported again when it is newer by this fraction of the timeout.
 const REPORTS_PER_TIMEOUT: u32 = 8;
 
-/// How often a member may name another before it makes progress: enough for a chain of so many
-/// members that wait for each other. In a circle the names would change for ever.
+/// How often a member may name another before it makes progress: enough for a chain of this many
+/// members that wait for each other. The limit is needed because in a circle the names would change
+/// for ever.
 const NAMED_MAX: u32 = 64;
 
 /// What a running group waits for at this member.
@@ -34,20 +37,20 @@ pub(crate) struct Situation {
     pub(crate) is_busy: bool,
     /// Neighbours that this member waits for, nearest first.
     pub(crate) waited_for: Vec<u32>,
-    /// This member's application has not given memory for the message that is next.
+    /// This member's application has not provided memory for the message that is next.
     pub(crate) owes_memory: bool,
-    /// Since when no transfer between memory and a file has ended, while there are any.
+    /// Since when no transfer between memory and a file has ended; `None` if there are none.
     pub(crate) storage_stuck_since: Option<Duration>,
 }
 
-/// A word, and the neighbour that does not get it.
+/// A word for all neighbours, except the given one.
 pub(crate) type ToAll = (Word, Option<u32>);
 
 /// The result of a check.
 pub(crate) enum Verdict {
-    /// The group goes on; these words are to be written.
+    /// The group continues; these words must be written.
     GoOn(Vec<ToAll>),
-    /// This member's storage has not answered for so long.
+    /// This member's storage has completed nothing for this long.
     StorageStuck { waited: Duration },
     /// The timeout has passed without progress; the member that has to act, as far as is known.
     Stalled { member: Option<u32> },
@@ -58,21 +61,21 @@ pub(crate) enum Verdict {
 pub(crate) struct Stalls {
     rank: u32,
     members: u32,
-    /// `None`: for ever.
+    /// `None`: no limit.
     timeout: Option<Duration>,
     last_progress: Duration,
     /// The progress that was last reported to neighbours.
     reported: Duration,
-    /// Whom neighbours have named since they last made progress.
+    /// The members that neighbours have named since they last made progress, by neighbour.
     held: BTreeMap<u32, u32>,
-    /// Whom this member has named since it last made progress.
+    /// The member that this one has named since it last made progress.
     named: Option<u32>,
-    /// How often.
+    /// How often this member has named one since then.
     named_times: u32,
 }
 
 impl Stalls {
-    /// Of member `rank` of a group of `members`. `timeout`: `None` is for ever.
+    /// Makes the state of member `rank` of a group of `members`. `timeout`: `None` is no limit.
     pub(crate) fn new(rank: u32, members: u32, timeout: Option<Duration>, now: Duration) -> Self {
         Self {
             rank,
@@ -86,12 +89,12 @@ impl Stalls {
         }
     }
 
-    /// This neighbour has sent a block or a word: it is not held up.
+    /// Notes that this neighbour has sent a block or a word, and so is not blocked.
     pub(crate) fn note_activity(&mut self, rank: u32) {
         self.held.remove(&rank);
     }
 
-    /// Something has moved, or was requested: the timeout counts from now.
+    /// Notes progress, or a call of the application: the timeout starts anew.
     pub(crate) fn note_progress(&mut self, at: Duration) {
         if at > self.last_progress {
             self.last_progress = at;
@@ -100,17 +103,17 @@ impl Stalls {
         }
     }
 
-    /// When this member fails the group, if it waits for a neighbour or for its storage.
+    /// Returns when this member fails the group, if it waits for a neighbour or for its storage.
     fn deadline(&self, situation: &Situation) -> Option<Duration> {
         let timeout = self.timeout?;
-        // Earlier than the members that wait for this one, which do not have the reason.
+        // Earlier than the members that wait for this one, which do not have the cause.
         let stuck = situation.storage_stuck_since.map(|since| since + timeout / 8 * 7);
         let waits = situation.waited_for.first().map(|_| self.last_progress + timeout);
         stuck.into_iter().chain(waits).min()
     }
 
-    /// When [`Stalls::check`] has to be called at the latest, if at all. `situation`: of a group that
-    /// is running.
+    /// Returns when [`Stalls::check`] has to be called at the latest, if at all. `situation`: of a
+    /// group that is running.
     pub(crate) fn next_check(
         &self,
         situation: Option<&Situation>,
@@ -121,7 +124,8 @@ impl Stalls {
         Some(deadline.map_or(regular, |deadline| deadline.min(regular)))
     }
 
-    /// Fails the group if it is time; else reports progress, or names the member that has to act.
+    /// Fails the group if the timeout has passed; otherwise reports progress, or names the member
+    /// that has to act.
     pub(crate) fn check(&mut self, situation: &Situation, now: Duration) -> Verdict {
         let is_stuck = self.waits_for_storage(situation, now);
         if self.deadline(situation).is_none_or(|deadline| now < deadline) {
@@ -139,8 +143,8 @@ impl Stalls {
         }
     }
 
-    /// A neighbour reports how long ago it made progress, which counts here if this member waits for
-    /// that one.
+    /// Processes a neighbour's report of how long ago it made progress. It counts here if this
+    /// member waits for that neighbour.
     pub(crate) fn on_moving(
         &mut self,
         rank: u32,
@@ -165,7 +169,7 @@ impl Stalls {
         Some((Word::Moving { idle_ms }, None))
     }
 
-    /// `rank` names the member that has to act before it can.
+    /// Notes that `rank` has named the member that has to act before it can.
     ///
     /// Errors: no member has that rank.
     pub(crate) fn on_held(
@@ -183,7 +187,7 @@ impl Stalls {
         Ok(self.named.and_then(|_| self.name(situation, now)))
     }
 
-    /// Names the member that has to act, if it is another than before.
+    /// Returns the word that names the member that has to act, if it is another than before.
     fn name(&mut self, situation: &Situation, now: Duration) -> Option<ToAll> {
         let by = self.suspect(situation, now).filter(|&by| self.named != Some(by))?;
         if self.named_times == NAMED_MAX {
@@ -194,7 +198,7 @@ impl Stalls {
         Some((Word::Held { by }, Some(by)))
     }
 
-    /// The member that has to act before this one can go on, as far as is known.
+    /// Returns the member that has to act before this one can continue, as far as is known.
     fn suspect(&self, situation: &Situation, now: Duration) -> Option<u32> {
         if situation.owes_memory || self.waits_for_storage(situation, now) {
             return Some(self.rank);
@@ -206,7 +210,7 @@ impl Stalls {
         elsewhere.or_else(|| waited_for.first().copied())
     }
 
-    /// Whether this member's own storage has not answered for half of the timeout.
+    /// Returns whether this member's own storage has completed nothing for half of the timeout.
     fn waits_for_storage(&self, situation: &Situation, now: Duration) -> bool {
         let idle = situation.storage_stuck_since.map(|since| now.saturating_sub(since));
         idle.zip(self.timeout).is_some_and(|(idle, timeout)| idle >= timeout / 2)

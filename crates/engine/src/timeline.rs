@@ -1,12 +1,12 @@
-//! The timeline of a group: events of the tracing target `rdmc::timeline` at level TRACE, described in
-//! the documentation of the crate `rdmc`. Nothing is computed without a subscriber.
+//! The timeline of a group: events of the tracing target `rdmc::timeline` at level TRACE, described
+//! in the documentation of the crate `rdmc`. Without a subscriber they cost next to nothing.
 
 use relay::{ReceiveId, Relay, SendId, Wait};
 use tracing::Level;
 
 use crate::order::{Due, Order};
 
-/// What an event is about, as far as it is known.
+/// The fields of an event that are known.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Facts {
     peer: Option<u32>,
@@ -22,7 +22,7 @@ impl Facts {
         Self { peer: peer.into(), ..Self::default() }
     }
 
-    /// Of a send that is open.
+    /// Returns the fields of an open send.
     pub(crate) fn of_send(
         relay: &Relay,
         order: &Order,
@@ -37,7 +37,7 @@ impl Facts {
         }
     }
 
-    /// Of a receive. `came`: length and immediate of the block that has come.
+    /// Returns the fields of a receive. `came`: length and immediate of the block that has arrived.
     pub(crate) fn of_receive(
         relay: &Relay,
         order: &Order,
@@ -50,7 +50,7 @@ impl Facts {
             facts = facts.relayed(order, message).transfer(transfer);
         }
         if let Some((bytes, immediate)) = came {
-            // A block that comes before its announcement is identified by its immediate.
+            // A block that arrives before its announcement is identified by its immediate.
             facts = Self { block: facts.block.or(Some(immediate)), ..facts.bytes(bytes) };
         }
         facts
@@ -60,7 +60,7 @@ impl Facts {
         Self { message: Some(number), ..self }
     }
 
-    /// The message that the relay calls so.
+    /// Sets the message from the relay's number.
     pub(crate) fn relayed(self, order: &Order, message: u64) -> Self {
         Self { message: order.number_of(message), ..self }
     }
@@ -79,7 +79,7 @@ impl Facts {
     }
 }
 
-/// Of one group at one member.
+/// The timeline of one group at one member.
 pub(crate) struct Timeline {
     group: u64,
     member: u32,
@@ -122,7 +122,7 @@ impl Timeline {
                 ("waits_for_credit", Some(target), Some(message), Some(transfer))
             }
             Some(Wait::Memory { message }) => ("waits_for_memory", None, Some(message), None),
-            // While something is being sent, that is what it waits for.
+            // While a send is open, sending is not blocked.
             Some(Wait::Send { .. }) | None => ("waits_no_more", None, None, None),
         };
         self.note(what, || {

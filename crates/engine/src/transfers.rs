@@ -1,5 +1,5 @@
-//! Messages of one group on their way at one member: carries out what the relay asks for, with the
-//! memory that the application gave.
+//! The relayed messages of one group at one member: executes the relay's actions, with the memory
+//! that the application provided.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -32,7 +32,7 @@ use crate::{
     words::Word,
 };
 
-/// See the module's documentation.
+/// The relayed messages of one group at one member.
 pub(crate) struct Transfers {
     pub(crate) settings: GroupSettings,
     pub(crate) offload: Offload,
@@ -43,16 +43,16 @@ pub(crate) struct Transfers {
     pub(crate) posts: Posts,
     /// Memory of messages that are not complete.
     pub(crate) memory: BTreeMap<u64, Region>,
-    /// Blocks on their way between files and the network.
+    /// Blocks between files and the network.
     pub(crate) staging: Staging,
     pub(crate) events: VecDeque<Event>,
     pub(crate) timeline: Timeline,
-    /// The number of messages is final.
+    /// Whether the number of messages is final.
     pub(crate) is_closing: bool,
     credits: Credits,
     /// How many relayed messages were announced to each neighbour.
     announced: BTreeMap<u32, u64>,
-    /// Memory for first blocks of messages whose own is not known yet.
+    /// Memory for first blocks of messages whose own memory is not known yet.
     spare: RegionPool,
     spare_used: BTreeMap<ReceiveId, Region>,
 }
@@ -75,8 +75,9 @@ impl Transfers {
             messages_in_flight: settings.messages_in_flight,
             offload: offload.limit(),
         })?;
-        // At most one spare block for each message in flight waits for its memory; the root and
-        // algorithms that announce the size first use them only while the application decides.
+        // At most one spare block for each message in flight waits for its memory. At the root, and
+        // with algorithms that announce the size first, the spares are used only while the
+        // application decides.
         let spare_count = if settings.is_root() { 0 } else { settings.messages_in_flight as usize };
         let lane = Lane { group: settings.number, id };
         let Window { receives, sends } = settings.window;
@@ -101,8 +102,8 @@ impl Transfers {
         })
     }
 
-    /// The root relays one more message, and this is its number. Errors: too many blocks; with offload,
-    /// the file is being written.
+    /// Relays one more message at the root, and returns its number. Errors: too many blocks; with
+    /// offload, the file is being written.
     pub(crate) fn send(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
         let bytes = region.len() as u64;
         if self.settings.is_root() && self.offload.is_used() {
@@ -116,7 +117,7 @@ impl Transfers {
         Ok(self.order.number(true))
     }
 
-    /// Offload, at the root: a message is relayed once it is in memory, in its turn.
+    /// Offload, at the root: queues a message, which is relayed in its turn once it is in memory.
     fn send_from_shadow(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
         let message = self.order.known();
         let in_use = |error: LeaseError| Error::Memory { message, error };
@@ -129,7 +130,8 @@ impl Transfers {
         Ok(number)
     }
 
-    /// Memory for a message that is relayed. Errors: not asked for; too small or read-only.
+    /// Provides memory for a relayed message. Errors: the message does not wait for memory; the
+    /// region is too small or read-only.
     pub(crate) fn accept(&mut self, message: u64, region: Region) -> Result<(), Error> {
         let unknown = RelayError::Unknown { what: "message", number: message };
         let relayed = self.order.relayed(message).ok_or(unknown)?;
@@ -140,14 +142,14 @@ impl Transfers {
         Ok(())
     }
 
-    /// A neighbour announces a message.
+    /// Processes a neighbour's announcement of a message.
     pub(crate) fn announced(
         &mut self,
         rank: u32,
         number: u64,
         bytes: u64,
     ) -> Result<(), RelayError> {
-        // Before an announcement from another neighbour can change the numbering.
+        // Checked before an announcement from another neighbour can change the numbering.
         let may_announce = self.settings.schedule.announcer(self.settings.rank) == Some(rank);
         if may_announce && !self.order.announced(number) {
             let what = "announced messages out of order".to_owned();
@@ -156,14 +158,15 @@ impl Transfers {
         self.relay.announced(rank, bytes)
     }
 
-    /// A send has completed.
+    /// Processes the completion of a send.
     pub(crate) fn sent(&mut self, rank: u32, id: SendId) -> Result<(), RelayError> {
         let facts = || Facts::of_send(&self.relay, &self.order, rank, id, None);
         self.timeline.note("sent", facts);
         self.relay.sent(id)
     }
 
-    /// A posted receive holds a block, which goes to its file first if it belongs to one.
+    /// Processes the completion of a receive, whose block is written to its file first if it
+    /// belongs to one.
     pub(crate) fn received(
         &mut self,
         rank: u32,
@@ -184,7 +187,7 @@ impl Transfers {
         }
     }
 
-    /// Carries out the relay's next action. False if there is none.
+    /// Executes the relay's next action. Returns `false` if there is none.
     pub(crate) fn step<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -245,7 +248,8 @@ impl Transfers {
             }
             Action::PlaceFirst { id, message, offset, bytes } => {
                 counters.bytes_copied += bytes;
-                // With the post: a block that came before its announcement had no message then.
+                // The event contains the post: a block that arrived before its announcement had no
+                // message then.
                 let facts = Facts::default().bytes(bytes).post(id.0);
                 self.timeline.note("copy", || facts.relayed(&self.order, message));
                 self.place_first(id, message, (offset, bytes), transport.now())?;
@@ -272,7 +276,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Carries out an action that only an offloading relay asks for; others do nothing.
+    /// Executes an action that only an offloading relay returns; ignores others.
     fn act_offloaded<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -306,13 +310,14 @@ impl Transfers {
                     false => region,
                 };
                 let from = memory.future_read(range(offset, bytes))?;
-                // The network may have forgotten what is done; what has landed is in memory.
+                // The network may have no record of receives that are done; their blocks are in
+                // memory.
                 let open = after_receive.filter(|&(_, id)| !self.staging.has_landed(id));
                 let receive = open.map(|(source, id)| (source, Token(id.0)));
                 let send = after_send.map(|(target, id)| (target, Token(id.0)));
                 let mut after = Vec::with_capacity(2);
                 for (rank, token) in receive.into_iter().chain(send) {
-                    // Of a neighbour that is gone nothing will ever be done.
+                    // A neighbour that is disconnected will not complete anything.
                     let Some(endpoint) = self.peers.get(rank) else { return Ok(()) };
                     after.push((endpoint, token));
                 }
@@ -331,7 +336,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Grants neighbours the receives that are posted for them, where it is due.
+    /// Sends the grants of posted receives that are due.
     pub(crate) fn grant<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
         while let Some((rank, count)) = self.credits.due() {
             self.write_grant(transport, rank, count)?;
@@ -349,17 +354,18 @@ impl Transfers {
         self.peers.write(transport, source, &Word::Grant { count, received })
     }
 
-    /// So many messages are in place at every member.
+    /// Notes how many messages are in place at every member.
     pub(crate) fn note_everywhere(&mut self, delivered: u64) {
         self.watermark.note_everywhere(delivered, self.in_place());
     }
 
-    /// How many messages, from the first, are in place here.
+    /// Returns how many messages, from the first, are in place here.
     pub(crate) fn in_place(&self) -> u64 {
         if self.settings.is_root() { self.order.known() } else { self.order.received_count() }
     }
 
-    /// Memory that the network writes a block into: the message's own, or of the way to its file.
+    /// Leases the memory into which the network writes a block: the message's own, or that of a
+    /// block to be written to a file.
     fn lease_place(
         &mut self,
         id: ReceiveId,
@@ -406,13 +412,14 @@ impl Transfers {
         Ok(())
     }
 
-    /// Whether the transport has taken a post.
+    /// Records a post, and returns whether the transport has accepted it.
     pub(crate) fn record_post(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
         let Self { posts, relay, order, is_closing, .. } = self;
         posts.record(rank, outcome, || occupation(relay, order, *is_closing))
     }
 
-    /// Copies a first block to its place, and reports it to the relay, now or later.
+    /// Copies a first block to its place, and reports it to the relay, at once or after it is
+    /// written to a file.
     fn place_first(
         &mut self,
         id: ReceiveId,
@@ -435,7 +442,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Carries out what follows a transfer between memory and a file. The relay's answer is within.
+    /// Executes what follows a transfer between memory and a file. The inner result is the relay's.
     pub(crate) fn follow<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -466,7 +473,7 @@ impl Transfers {
         Ok(Ok(()))
     }
 
-    /// A small message is in the application's memory, or in its file.
+    /// Notes that a small message is in the application's memory, or in its file.
     pub(crate) fn small_taken(&mut self, message: u64, bytes: u64) {
         if self.settings.report_blocks {
             let group = self.settings.number;
@@ -476,7 +483,7 @@ impl Transfers {
         self.order.complete(message);
     }
 
-    /// Reports what is due, in the order of the messages.
+    /// Reports events that are due, in the order of the messages.
     pub(crate) fn report(&mut self) {
         let group = self.settings.number;
         while let Some(due) = self.order.take_due() {
@@ -492,9 +499,9 @@ impl Transfers {
         }
     }
 
-    /// What this member waits for now. Which receiver has not got a block that switches copy is not
-    /// known, only which has not posted a receive for the next. While blocks are on their way to or
-    /// from files here, no neighbour is waited for.
+    /// Returns what this member waits for now. Where switches copy, only the receiver that has not
+    /// posted a receive for the next block is known, not the one that has not got the last. While
+    /// blocks are being read from or written to files here, no neighbour is waited for.
     pub(crate) fn obstacle(&self) -> Option<Obstacle> {
         let obstacle = self.relay.obstacle();
         let is_local = match obstacle {
@@ -519,18 +526,18 @@ impl Transfers {
         self.timeline.note_wait(&self.relay, &self.order);
     }
 
-    /// The memory of a message in flight; an empty region stands in for one that is not there, so
-    /// that a lease of it fails with a clear error.
+    /// Returns the memory of a message in flight, or an empty region if there is none, so that a
+    /// lease of it fails with a clear error.
     fn region(&self, message: u64) -> Region {
         self.memory.get(&self.number_of(message)).cloned().unwrap_or_else(|| Region::zeroed(0))
     }
 
-    /// The group's number of a message of the relay.
+    /// Returns the group's number of a message of the relay.
     pub(crate) fn number_of(&self, message: u64) -> u64 {
         self.order.number_of(message).unwrap_or(u64::MAX)
     }
 
-    /// Neighbours that this member waits for to go on with a message, nearest first.
+    /// Returns the neighbours that this member waits for to continue with a message, nearest first.
     pub(crate) fn waited_for(&self) -> impl Iterator<Item = u32> + '_ {
         let is_relaying = self.is_relaying();
         let relayed = self.relay.waits().filter_map(|wait| match wait {
@@ -538,7 +545,7 @@ impl Transfers {
             Wait::Credit { target, .. } | Wait::Send { target, .. } => Some(target),
             Wait::Memory { .. } => None,
         });
-        // An earlier message than those that are known here has not come.
+        // A message before those that are known here has not arrived.
         let schedule = &self.settings.schedule;
         let missing = self.order.gap().and_then(|gap| match gap {
             Gap::Small => Some(schedule.root()),
@@ -547,7 +554,7 @@ impl Transfers {
         relayed.filter(move |_| is_relaying).chain(missing)
     }
 
-    /// Whether the application has not given memory for this message, which is next.
+    /// Returns whether the application has not provided memory for this message, which is next.
     pub(crate) fn owes_memory(&self, next: u64) -> bool {
         let message = self.relay.completed();
         let is_due = |wait| matches!(wait, Wait::Memory { message: due } if due == message);
@@ -556,13 +563,13 @@ impl Transfers {
             && self.order.is_reported(next)
     }
 
-    /// Whether messages are being relayed.
+    /// Returns whether messages are being relayed.
     pub(crate) fn is_relaying(&self) -> bool {
         self.relay.known() > self.relay.completed()
     }
 
-    /// What this member is doing, for error messages: first in them, since the copy
-    /// that others get is cut.
+    /// Describes what this member is doing, for error messages. It comes first in them, since other
+    /// members receive the text cut.
     pub(crate) fn occupation(&self) -> String {
         occupation(&self.relay, &self.order, self.is_closing)
     }

@@ -4,29 +4,29 @@ use std::{collections::BTreeMap, time::Duration};
 
 use relay::Obstacle;
 
-/// How long one member of a group has waited for another since the group was made, with blocks to
-/// relay.
+/// How long one member of a group has waited for another since the group was created, while there
+/// were blocks to relay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Waited {
-    /// The neighbour; this member's own rank stands for time in which nothing of a neighbour was missing.
+    /// The neighbour. This member's own rank stands for time in which it waited for no neighbour.
     pub member: u32,
-    /// Time in which sends were blocked: a block was on its way to that neighbour, or it had posted
+    /// Time in which sends were blocked: a block was being sent to that neighbour, or it had posted
     /// no receive for one.
     pub to_take: Duration,
     /// Time in which receives were blocked: that neighbour had not sent a block.
     pub to_give: Duration,
 }
 
-/// Of one member in one group.
+/// The wait times of one member in one group.
 #[derive(Debug)]
 pub(crate) struct WaitTimes {
     /// Its own rank.
     rank: u32,
     /// [`Waited::to_take`] and [`Waited::to_give`], by rank.
     waited: BTreeMap<u32, (Duration, Duration)>,
-    /// What is waited for now; `None` while there is nothing to relay.
+    /// What the member waits for now; `None` while there is nothing to relay.
     current: Option<Obstacle>,
-    /// Until when time is accounted for.
+    /// The time up to which waits are accounted for.
     settled: Duration,
 }
 
@@ -35,7 +35,7 @@ impl WaitTimes {
         Self { rank, waited: BTreeMap::new(), current: None, settled: Duration::ZERO }
     }
 
-    /// From now on this is waited for.
+    /// Accounts for the time until now, and sets what the member waits for from now on.
     pub(crate) fn note(&mut self, obstacle: Option<Obstacle>, now: Duration) {
         if self.current != obstacle {
             self.settle(now);

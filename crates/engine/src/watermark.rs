@@ -1,9 +1,9 @@
-//! How many messages are in place at every member, as far as this one can prove.
+//! How many messages are in place at every member, as far as this member can prove.
 //!
-//! Counts use the announcement tree (docs/decisions/closing.md): in [`Word::Grant`] up and
-//! [`Word::Announce`] down while the group runs, in [`Word::Counted`] up and [`Word::Settled`] down
-//! once after a failure. A message counts at a receiver when it is reported by
-//! [`crate::Event::Received`], and at the root when it is given.
+//! Counts are sent along the announcement tree (docs/decisions/closing.md): in [`Word::Grant`] up
+//! and [`Word::Announce`] down while the group runs, in [`Word::Counted`] up and [`Word::Settled`]
+//! down once after a failure. A message counts at a receiver when it is reported by
+//! [`crate::Event::Received`], and at the root when it is sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use schedule::Schedule;
 
 use crate::words::Word;
 
-/// Counts only grow, and each was true when it was reported: so is the smallest of them.
+/// Counts never decrease, and each was true when it was reported: so their minimum is true as well.
 #[derive(Debug)]
 pub(crate) struct Watermark {
     parent: Option<u32>,
-    /// How many messages are in place at each child and behind it, by its last report.
+    /// How many messages are in place in each child's subtree, by its last report.
     subtrees: BTreeMap<u32, u64>,
     /// How many are in place at every member.
     everywhere: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Watermark {
 /// The count after a failure.
 #[derive(Debug)]
 struct Count {
-    /// How many messages are in place here: no more will be.
+    /// How many messages are in place here; final.
     own: u64,
     /// Children that have not sent [`Word::Counted`], and are not lost.
     awaited: BTreeSet<u32>,
@@ -48,12 +48,13 @@ impl Watermark {
         }
     }
 
-    /// How many messages are in place here, where `own` are, and at all members behind.
+    /// Returns how many messages are in place here, where `own` are, and at all members of the
+    /// subtree.
     pub(crate) fn subtree(&self, own: u64) -> u64 {
         self.subtrees.values().copied().fold(own, u64::min)
     }
 
-    /// How many are in place at every member. `own`: here.
+    /// Returns how many are in place at every member. `own`: here.
     pub(crate) fn everywhere(&self, own: u64) -> u64 {
         match self.parent {
             Some(_) => self.everywhere,
@@ -61,20 +62,20 @@ impl Watermark {
         }
     }
 
-    /// `rank` has so many messages, and so have all members behind it, if it is a child.
+    /// Notes how many messages `rank` and all members of its subtree have, if it is a child.
     pub(crate) fn note_subtree(&mut self, rank: u32, received: u64) {
         if let Some(known) = self.subtrees.get_mut(&rank) {
             *known = received.max(*known);
         }
     }
 
-    /// So many messages are in place at every member, of which `own` are here.
+    /// Notes how many messages are in place at every member. `own`: here.
     pub(crate) fn note_everywhere(&mut self, delivered: u64, own: u64) {
         self.everywhere = self.everywhere.max(delivered.min(own));
     }
 
-    /// The group has failed; `own` messages are in place here. Neighbours that are not connected
-    /// do not answer.
+    /// Starts the count after a failure; `own` messages are in place here. Neighbours that are not
+    /// connected do not reply.
     pub(crate) fn start_count(&mut self, own: u64, is_connected: impl Fn(u32) -> bool) {
         let connected = self.subtrees.keys().copied().filter(|&child| is_connected(child));
         let awaited: BTreeSet<u32> = connected.collect();
@@ -83,7 +84,7 @@ impl Watermark {
         self.count = Some(Count { own, awaited, uninformed, is_reported: false, is_settled });
     }
 
-    /// Takes in a neighbour's word. Errors: it is out of turn.
+    /// Processes a neighbour's word. Errors: the word is out of turn.
     pub(crate) fn on_count(&mut self, rank: u32, word: &Word) -> Result<(), RelayError> {
         let wrong = || {
             let what = format!("wrote {word:?} out of turn");
@@ -106,7 +107,7 @@ impl Watermark {
         }
     }
 
-    /// The connection to this neighbour has ended: it does not answer.
+    /// Notes that the connection to this neighbour has ended: it does not reply.
     pub(crate) fn on_lost(&mut self, rank: u32) {
         if let Some(count) = &mut self.count {
             count.awaited.remove(&rank);
@@ -115,14 +116,14 @@ impl Watermark {
         }
     }
 
-    /// The deadline has passed: nothing is waited for any more.
+    /// Ends the wait for counts after the deadline.
     pub(crate) fn stop_count(&mut self) {
         if let Some(count) = &mut self.count {
             count.is_settled = true;
         }
     }
 
-    /// What is to be written to whom now, once.
+    /// Takes the next word to write, with its receiver.
     pub(crate) fn next_word(&mut self) -> Option<(u32, Word)> {
         let count = self.count.as_mut()?;
         let (own, is_whole) = (count.own, count.awaited.is_empty());
@@ -136,7 +137,7 @@ impl Watermark {
         is_due.then(|| (parent, Word::Counted { received: self.subtree(own) }))
     }
 
-    /// Whether the group has failed and the count goes on.
+    /// Returns whether the group has failed and the count continues.
     pub(crate) fn is_counting(&self) -> bool {
         self.count.as_ref().is_some_and(|count| !count.is_settled)
     }
@@ -148,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// In a chain of four members.
+    /// Returns the watermark of a member of a chain of four.
     fn chain(rank: u32) -> Watermark {
         Watermark::new(&Schedule::new(Algorithm::Chain, 4, 0).unwrap(), rank)
     }

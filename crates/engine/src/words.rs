@@ -9,30 +9,31 @@ use crate::failure::{Failure, FailureKind};
 /// One control word.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
-    /// The next relayed message exists, with this number among all, and has this many bytes; so
-    /// many messages are in place at every member.
+    /// Announces the next relayed message, with its number among all messages and its length in
+    /// bytes; `delivered` messages are in place at every member.
     Announce { number: u64, bytes: u64, delivered: u64 },
-    /// So many more receives are posted for you, at least one (`ready_for_block`, DSN 2018
-    /// section 4.2); so many messages are in place here and, in the announcement tree, behind here.
+    /// Grants `count` more posted receives, at least one (`ready_for_block`, DSN 2018 section 4.2);
+    /// `received` messages are in place here and in the subtree of the announcement tree.
     Grant { count: u32, received: u64 },
     /// This many slots of the ring of small messages have been freed so far; the first of these
     /// words announces the ring.
     Freed { count: u64 },
     /// The group has failed.
     Failed { member: Option<u32>, reporter: u32, kind: FailureKind, detail: String },
-    /// From the root down: this many messages, and no more will come.
+    /// From the root down: there are this many messages, and no more will follow.
     Closing { messages: u64 },
-    /// From the leaves up: here, and behind here, every message is complete.
+    /// From the leaves up: every message is complete here and in the subtree.
     Delivered,
     /// From the root down: every message is complete at every member.
     Confirmed,
-    /// After a failure, from the leaves up: so many messages are in place here and behind here.
+    /// After a failure, from the leaves up: this many messages are in place here and in the
+    /// subtree.
     Counted { received: u64 },
-    /// After a failure, from the root down: so many messages are in place at every member.
+    /// After a failure, from the root down: this many messages are in place at every member.
     Settled { delivered: u64 },
-    /// This long ago this member, or one that it waits for, has made progress.
+    /// How long ago this member, or one that it waits for, has made progress.
     Moving { idle_ms: u64 },
-    /// There is no progress here until this member acts.
+    /// The member that has to act before this one can make progress.
     Held { by: u32 },
 }
 
@@ -52,7 +53,8 @@ const SETTLED: u8 = 13;
 const NO_MEMBER: u32 = u32::MAX;
 
 impl Word {
-    /// At most [`CONTROL_BYTES_MAX`] bytes; the detail of a failure is shortened to fit.
+    /// Encodes the word in at most [`CONTROL_BYTES_MAX`] bytes; the detail of a failure is cut to
+    /// fit.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16);
         match self {
@@ -103,7 +105,7 @@ impl Word {
         bytes
     }
 
-    /// `None` for anything that [`Word::encode`] does not make.
+    /// Decodes a word; `None` for anything that [`Word::encode`] does not produce.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&kind, rest) = bytes.split_first()?;
         let number = || Some(u64::from_le_bytes(rest.try_into().ok()?));
@@ -159,7 +161,7 @@ impl Word {
     }
 }
 
-/// At most so many bytes of a text, with a sign where the rest is missing.
+/// Returns at most this many bytes of a text, ending in "…" if it was cut.
 fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
     const REST: &str = "…";
     if text.len() <= bytes_max {

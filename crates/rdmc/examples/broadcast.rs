@@ -1,4 +1,4 @@
-//! One file from one process to others, which write what they receive to files of their own.
+//! Sends a file from one process to others, each of which writes what it receives to a file.
 //!
 //! `cargo run --release -p rdmc --example broadcast -- receive RANK OUTPUT MEMBER...`, once for each
 //! RANK from 1 on, and then

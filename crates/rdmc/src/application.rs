@@ -1,4 +1,4 @@
-//! What an application gives to a group: callbacks, and memory when a message comes.
+//! The callbacks of a group, and the memory that an application provides for a message.
 
 use transport::Region;
 
@@ -6,56 +6,60 @@ use crate::Failure;
 
 /// The callbacks of one group at one member (DSN 2018 figure 1).
 ///
-/// They run one at a time, in order, on a thread of the group's own (or in
-/// [`crate::Context::progress`], if the caller drives progress), outside all locks: they may call
-/// back into the library and may be slow without holding up other groups or the relaying of blocks
-/// that have their memory. A callback that panics makes the group fail, and only `failed` is called
-/// after it; other groups go on.
+/// They run one at a time and in order, on a thread that belongs to the group (or in
+/// [`crate::Context::progress`], with [`crate::Progress::Caller`]). No lock is held: a callback may
+/// call the library, and a slow one delays neither other groups nor the relaying of blocks that
+/// have their memory. If a callback panics, the group fails, and only `failed` is called after it;
+/// other groups are not affected.
 pub trait Application: Send + 'static {
-    /// A message of exactly `bytes` bytes is coming; says where to put it. At receivers only.
+    /// Returns where to receive a message of exactly `bytes` bytes. Called at receivers only.
     fn incoming(&mut self, message: u64, bytes: u64) -> Incoming;
 
-    /// These bytes of the message are in place and will not change; they may be read through a
-    /// clone of the region that was given. Called only with
-    /// [`crate::GroupSettings::report_blocks`]: each byte once, adjacent blocks in one call if they came
-    /// while a callback ran.
+    /// Reports that these bytes of the message are in place and will not change; they may be read
+    /// through a clone of the region that was provided. Called only with
+    /// [`crate::GroupSettings::report_blocks`], for each byte once. Adjacent blocks that arrive
+    /// while a callback runs are reported in one call.
     fn block(&mut self, message: u64, offset: u64, bytes: u64) {
         let _ = (message, offset, bytes);
     }
 
-    /// The whole message is in place at this member, which may still be relaying it. At receivers
-    /// only.
+    /// Reports that the whole message is in place at this member, which may still be relaying it.
+    /// Called at receivers only.
     fn received(&mut self, message: u64) {
         let _ = message;
     }
 
-    /// This member is done with the message, and the region is the application's again. Other
-    /// members may still be receiving; only closing the group tells that all are done.
+    /// Reports that this member is done with the message, and returns its region to the
+    /// application. Other members may still be receiving it; only a successful close means that all
+    /// have it.
     fn complete(&mut self, message: u64, region: Region);
 
-    /// The group has failed: the last callback of this group. Regions of messages that are incomplete,
-    /// or of which `complete` was not called, come back by message number.
+    /// Reports that the group has failed; the last callback of this group. Returns, with their
+    /// message numbers, the regions of messages that are incomplete or for which `complete` was not
+    /// called.
     fn failed(&mut self, failure: &Failure, regions: Vec<(u64, Region)>) {
         let _ = (failure, regions);
     }
 
-    /// The group is closed and every message has reached every member: the last callback.
+    /// Reports that the group is closed and every message has reached every member; the last
+    /// callback of this group.
     fn closed(&mut self) {}
 }
 
-/// An application's answer to an incoming message.
+/// Where an application receives an incoming message.
 #[derive(Debug)]
 pub enum Incoming {
     /// Receive into this region, which is at least as long as the message.
     Into(Region),
-    /// The application will call [`crate::Group::accept`]. Members that relay from here wait.
+    /// The application will call [`crate::Group::accept`]. Members that this one relays to wait.
     Later,
-    /// The message cannot be taken; the group fails with this reason.
+    /// The message is refused; the group fails with this reason.
     Refuse(String),
 }
 
-/// An application made of functions, as in the paper's figure 1: the first gets a message's number
-/// and length and gives memory, the second gets the memory back, and the third gets the failure.
+/// An application made of functions, as in figure 1 of the paper. The first receives a message's
+/// number and length and returns memory, the second receives the memory back, and the third
+/// receives the failure.
 impl<I, C, F> Application for (I, C, F)
 where
     I: FnMut(u64, u64) -> Incoming + Send + 'static,

@@ -1,6 +1,6 @@
-//! How members find each other and connect, before any block moves: listeners, authenticated channels, rendezvous.
+//! Connects members before any block moves: listeners, authenticated channels, rendezvous.
 //!
-//! Everything here blocks, always with a deadline, and runs on the caller's threads.
+//! All calls block, with a deadline, and run on the caller's thread.
 
 pub use certificates::Error as CertificatesError;
 pub use session::{

@@ -1,9 +1,9 @@
-//! Progress without a thread of its own: whoever calls, or waits, moves transfers on.
+//! Progress without a thread of its own: threads that call the library and wait make progress.
 //!
-//! One thread at a time has the turn, from the poll to the last callback that follows from it, so
-//! callbacks come in the order of events. Others wait for the turn to end, and look then whether what
-//! they wait for has happened. The worker itself is back in its place while callbacks run: they may
-//! call into the library.
+//! One thread at a time has the turn, from the poll to the last callback that results from it, so
+//! that callbacks run in the order of events. Other threads wait for the turn to end, and then
+//! check for what they wait for. The worker is put back before callbacks run, since they may call
+//! the library.
 
 use std::{
     collections::VecDeque,
@@ -23,30 +23,30 @@ use crate::{
     worker::Worker,
 };
 
-/// The longest wait for one poll within a longer wait; only a bound.
+/// The longest poll within a longer wait; an upper bound only.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// The worker of a context whose callers drive it.
+/// The worker of a context with `Progress::Caller`.
 pub(crate) struct Caller {
     state: Mutex<State>,
-    /// The turn is free, the worker is back, or a group's status has changed.
+    /// Notified when the turn ends, the worker is put back, or a group's status changes.
     changed: Condvar,
     commands: Commands,
 }
 
 struct State {
     worker: Place,
-    /// The worker is not to come back.
+    /// The worker is dropped rather than put back.
     closed: bool,
-    /// Whose turn it is, callbacks included.
+    /// The thread that has the turn, callbacks included.
     driver: Option<ThreadId>,
-    /// Callbacks that have to run, in order.
+    /// Pending callbacks, in order.
     due: VecDeque<(Arc<Mutex<dyn Deliver>>, Event)>,
 }
 
 enum Place {
     Here(Box<Worker>),
-    /// Somebody polls, or carries out commands.
+    /// A thread polls, or executes commands.
     Taken,
     Gone,
 }
@@ -72,8 +72,8 @@ impl Caller {
         Self { state: Mutex::new(state), changed: Condvar::new(), commands }
     }
 
-    /// Moves transfers on and runs callbacks; waits up to `wait` if there is nothing to do, or for
-    /// another thread that is at it. Whether callbacks ran here.
+    /// Makes progress and runs callbacks; waits up to `wait` if there is nothing to do or another
+    /// thread has the turn. Returns whether callbacks ran on this thread.
     ///
     /// Errors: called from a callback; the context is closed or has failed.
     pub(crate) fn progress(&self, wait: Duration) -> Result<bool, Error> {
@@ -90,10 +90,11 @@ impl Caller {
         self.drive(state, deadline)
     }
 
-    /// Drives, or lets others drive, until this holds: at least one turn, if nobody else has it. False
-    /// at the deadline; callbacks that run here may take longer.
+    /// Makes progress, or waits while another thread does, until `done` returns true. Takes at
+    /// least one turn if no other thread has it. Returns `false` at the deadline, which callbacks
+    /// on this thread may exceed.
     ///
-    /// `call` is what the application has called, and `instead` what would do in a callback.
+    /// `call` is the application's call and `instead` its replacement in callbacks, for the error.
     ///
     /// Errors: as [`Caller::progress`].
     pub(crate) fn wait(
@@ -125,7 +126,8 @@ impl Caller {
         }
     }
 
-    /// Carries out commands now; a thread that is at it does so before it is done.
+    /// Executes pending commands now. A thread that has the worker executes them before it puts it
+    /// back.
     pub(crate) fn take_commands(&self) {
         let mut state = self.lock();
         if let Some(worker) = state.take_worker() {
@@ -134,7 +136,8 @@ impl Caller {
         }
     }
 
-    /// Drives until all groups have ended, at most until the deadline, and drops the worker.
+    /// Makes progress until all groups have ended, at most until the deadline, and drops the
+    /// worker.
     pub(crate) fn stop(&self, deadline: Deadline) {
         loop {
             let mut state = self.lock();
@@ -144,7 +147,7 @@ impl Caller {
                 Place::Gone => true,
             };
             let left = deadline.left();
-            // From a callback there is nothing to wait for: it is in the way itself.
+            // Waiting in a callback is useless: the turn does not end before the callback returns.
             let inside = state.driver == Some(thread::current().id());
             let is_over = is_over && state.due.is_empty() && state.driver.is_none();
             if is_over || inside || left.is_zero() {
@@ -152,7 +155,7 @@ impl Caller {
                 let worker = state.take_worker();
                 let due = std::mem::take(&mut state.due);
                 drop(state);
-                // Applications go with them: not under the lock.
+                // Drops applications, which must not happen under the lock.
                 drop(due);
                 self.changed.notify_all();
                 if let Some(worker) = worker.filter(|worker| worker.has_stopped()) {
@@ -168,25 +171,27 @@ impl Caller {
         }
     }
 
-    /// Whether the calling thread is in a callback.
+    /// Returns whether the calling thread has the turn, and so is in a callback.
     pub(crate) fn is_driven_here(&self) -> bool {
         self.lock().driver == Some(thread::current().id())
     }
 
-    /// A group's status has changed.
+    /// Wakes threads that wait, since a group's status has changed.
     pub(crate) fn notify(&self) {
         drop(self.lock());
         self.changed.notify_all();
     }
 
-    /// One turn, which is free. Whether callbacks ran. Errors: there is no worker, and no callback due.
+    /// Takes one turn; no other thread has it. Returns whether callbacks ran.
+    ///
+    /// Errors: there is neither a worker nor a pending callback.
     fn drive(&self, mut state: MutexGuard<'_, State>, deadline: Deadline) -> Result<bool, Error> {
         if matches!(state.worker, Place::Gone) && state.due.is_empty() {
             return Err(self.commands.ended());
         }
         state.driver = Some(thread::current().id());
         let _turn = Turn(self);
-        // Whoever carries out commands brings it back at once.
+        // A thread that executes commands puts the worker back at once.
         while matches!(state.worker, Place::Taken) && !deadline.left().is_zero() {
             state = self.wait_for_change(state, deadline.left());
         }
@@ -203,7 +208,8 @@ impl Caller {
         Ok(ran)
     }
 
-    /// Lets the worker act, carries out what was asked of it meanwhile, and brings it back.
+    /// Runs `act` with the worker, executes commands that arrived meanwhile, and puts the worker
+    /// back.
     fn with(&self, worker: Box<Worker>, act: impl FnOnce(&mut Worker, &mut Due)) {
         let mut due = Due::new();
         let mut outcome = worker.attempt(&mut due, act);
@@ -261,7 +267,7 @@ impl Caller {
 }
 
 impl State {
-    /// The worker, if it is here; whoever takes it brings it back.
+    /// Takes the worker, if it is here; the caller must put it back.
     fn take_worker(&mut self) -> Option<Box<Worker>> {
         let gone = if self.closed { Place::Gone } else { Place::Taken };
         match std::mem::replace(&mut self.worker, gone) {

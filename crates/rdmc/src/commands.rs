@@ -1,4 +1,4 @@
-//! What handles ask of the worker.
+//! Commands from handles to the worker.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use transport::{Region, Waker};
 
 use crate::{Counters, Error, Waited, network::Link, outlet::Outlet};
 
-/// What handles ask of the worker.
+/// A command from a handle to the worker.
 pub(crate) enum Command {
     Create {
         settings: Box<engine::GroupSettings>,
@@ -41,14 +41,14 @@ pub(crate) enum Command {
     Waited {
         reply: Sender<Vec<(u64, Vec<Waited>)>>,
     },
-    /// Makes all groups fail, and ends the worker when they have, and when their neighbours have heard
-    /// it: those have this long at most.
+    /// Makes all groups fail, and ends the worker when they have failed and their neighbours have
+    /// received the reason, or `patience` has passed.
     Stop {
         patience: Duration,
     },
 }
 
-/// Gives commands to the worker and wakes it.
+/// Sends commands to the worker and wakes it.
 #[derive(Clone)]
 pub(crate) struct Commands {
     sender: Sender<Command>,
@@ -58,7 +58,7 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// The end at which a worker takes them, too. The worker says in `failed` why it has failed.
+    /// Returns the sending and the receiving end. The worker sets `failed` when it fails.
     pub(crate) fn new(waker: Waker, failed: Arc<OnceLock<String>>) -> (Self, Receiver<Command>) {
         let (sender, receiver) = unbounded();
         (Self { sender, waker, failed }, receiver)
@@ -75,7 +75,7 @@ impl Commands {
         if self.failed.get().is_some() { Err(self.ended()) } else { Ok(()) }
     }
 
-    /// Why nothing is carried out any more.
+    /// Returns why the worker has ended.
     pub(crate) fn ended(&self) -> Error {
         let failed = self.failed.get();
         failed.map_or(Error::ContextClosed, |cause| Error::ContextFailed(cause.clone()))

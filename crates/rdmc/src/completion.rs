@@ -8,20 +8,20 @@ use crate::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum CompletionMode {
-    /// Sleeps until something completes. Members that share a core with others must not poll.
+    /// Sleeps until something completes. Use it where members share a core.
     #[default]
     EventOnly,
     /// Polls for 50 ms after the last completion, then sleeps until the next.
     Hybrid,
-    /// Never sleeps: one core of its own.
+    /// Never sleeps; requires a core of its own.
     Polling,
 }
 
 impl CompletionMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 3] = [Self::EventOnly, Self::Hybrid, Self::Polling];
 
-    /// `event`, `hybrid` or `polling`.
+    /// Returns `event`, `hybrid` or `polling`.
     pub fn name(self) -> &'static str {
         match self {
             Self::EventOnly => "event",

@@ -1,4 +1,4 @@
-//! A context: one member's place in the network, and all groups that it takes part in.
+//! A context: one member's endpoint in the network, and all groups in which it takes part.
 
 use std::{
     collections::HashMap,
@@ -33,21 +33,21 @@ use crate::{
     worker::Worker,
 };
 
-/// How long a call waits for what moves transfers on: far longer than it ever takes, unless the
-/// network or memory does not answer the system.
+/// How long a call waits for the worker's reply. The worker replies much sooner unless the network
+/// or memory that it uses does not respond.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long neighbours of groups that have failed may take to hear why when a context closes.
+/// How long closing a context waits until the neighbours of failed groups have received the reason.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long dropping a context may take.
+/// Timeout of the close that dropping a context performs.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One member's place in the network. Many can live in one process; nothing is global.
+/// One member's endpoint in the network. A process can have several; there is no global state.
 ///
-/// Threads: one accepts connections, one moves transfers on (with [`Progress::Thread`]), each group
-/// has one for its callbacks, and each group with messages in files one that reads and writes them;
-/// all are gone when [`Context::close`] returns.
+/// Threads: one accepts connections, one makes progress (with [`Progress::Thread`]), one for each
+/// group runs its callbacks, and one for each group with messages in files reads and writes them.
+/// All have ended when [`Context::close`] returns successfully.
 pub struct Context {
     settings: ContextSettings,
     can_offload: bool,
@@ -62,10 +62,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// Starts listening, and the progress thread.
+    /// Starts listening, and the progress thread with [`Progress::Thread`].
     ///
-    /// Errors: the address cannot be listened on, this host does not have the fabric, the system
-    /// refuses, a setting is out of range.
+    /// Errors: the address cannot be listened on, this host does not have the fabric, a system call
+    /// fails, or a setting is out of range.
     pub fn start(settings: ContextSettings) -> Result<Self, Error> {
         settings.check()?;
         let system = |what: &str| {
@@ -104,21 +104,22 @@ impl Context {
         Ok(context)
     }
 
-    /// Where this context listens, with the port that was taken.
+    /// Returns the address on which this context listens, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
     /// Creates a group, together with all its other members, which must do the same with equal
-    /// settings (but for what is each member's own). Connects this member's neighbours in the
-    /// schedule; blocks until they are connected, or [`ContextSettings::connect_timeout`].
+    /// settings (except for those that are each member's own). Connects this member's neighbours in
+    /// the schedule; blocks until they are connected, for at most
+    /// [`ContextSettings::connect_timeout`].
     ///
-    /// Of [`crate::Algorithm::InSwitch`] it blocks until switches know the group, too.
+    /// With [`crate::Algorithm::InSwitch`] it also blocks until the switches are configured.
     ///
     /// Messages are received by [`Group::receive`].
     ///
-    /// Errors: a setting is out of range; the number is in use; a member is not reachable, refuses,
-    /// was told something else (the error names the difference), or does not show up;
+    /// Errors: a setting is out of range; the number is in use; a member is unreachable, refuses,
+    /// has different settings (the error names the difference), or does not connect in time;
     /// [`Error::InSwitch`].
     pub fn create_group(&self, mut settings: GroupSettings) -> Result<Group, Error> {
         settings.report_blocks = true;
@@ -126,7 +127,8 @@ impl Context {
         self.create(settings, Some(inbox), |shared| Box::new(Receiving(Arc::clone(shared))))
     }
 
-    /// As [`Context::create_group`], with callbacks by which messages are received.
+    /// As [`Context::create_group`], but messages are received through the callbacks of
+    /// `application`.
     ///
     /// Errors: as [`Context::create_group`].
     pub fn create_group_with(
@@ -157,9 +159,9 @@ impl Context {
         Ok(Group::new(shared))
     }
 
-    /// Moves transfers on and runs callbacks, with [`Progress::Caller`] only. Waits up to `wait`
-    /// if there is nothing to do, or for another thread that is in this call or drives while it waits.
-    /// Returns whether a callback ran here.
+    /// Makes progress and runs callbacks; with [`Progress::Caller`] only. Waits up to `wait` if
+    /// there is nothing to do or another thread is making progress. Returns whether a callback ran
+    /// on this thread.
     ///
     /// Errors: the context has a progress thread, is closed, or has failed; [`Error::InsideCallback`].
     pub fn progress(&self, wait: Duration) -> Result<bool, Error> {
@@ -169,23 +171,25 @@ impl Context {
         caller.progress(wait)
     }
 
-    /// The network that blocks move over.
+    /// Returns the network that blocks move over.
     pub fn fabric(&self) -> &Fabric {
         &self.settings.fabric
     }
 
-    /// What this context has done so far. Blocks while it is busy, 10 seconds at most.
+    /// Returns what this context has done so far. Blocks while the context is busy, for 10 seconds
+    /// at most.
     ///
-    /// Errors: [`Error::Timeout`], as when the network or memory that it uses does not answer; the
-    /// context is closed or has failed.
+    /// Errors: [`Error::Timeout`], for example if the network or memory that it uses does not
+    /// respond; the context is closed or has failed.
     pub fn counters(&self) -> Result<Counters, Error> {
         self.ask(|reply| Command::Counters { reply })
     }
 
-    /// Whom this member has waited for, in each group that has not ended, by the groups' numbers.
-    /// With what all members say the crate `rdmc-plan` finds who holds the others up.
+    /// Returns, by number, for each group that has not ended, the members that this one has waited
+    /// for. From the results of all members the crate `rdmc-plan` finds which of them delay the
+    /// others.
     ///
-    /// Blocks, and errors: as [`Context::counters`].
+    /// Blocks, and fails, as [`Context::counters`].
     pub fn waited(&self) -> Result<Vec<(u64, Vec<Waited>)>, Error> {
         self.ask(|reply| Command::Waited { reply })
     }
@@ -202,22 +206,22 @@ impl Context {
             caller.take_commands();
         }
         answer.recv_timeout(deadline.left()).map_err(|error| match error {
-            RecvTimeoutError::Timeout => deadline
-                .missed("what moves this context's transfers on is busy, and its answer")
-                .into(),
+            RecvTimeoutError::Timeout => {
+                deadline.missed("this context's progress is busy, and its reply").into()
+            }
             RecvTimeoutError::Disconnected => self.commands.ended(),
         })
     }
 
     /// Makes groups that are still open fail at all their members, ends all threads and closes all
-    /// connections. To end well, close the groups first.
+    /// connections. To end without a failure, close the groups first.
     ///
-    /// Blocks until the timeout at most; with [`Progress::Caller`] it runs callbacks, and so takes as
-    /// long as the last of them.
+    /// Blocks until the timeout at most. With [`Progress::Caller`] it runs callbacks, and may
+    /// return later if a callback does.
     ///
-    /// Errors: [`Error::Timeout`] names what has not ended in time, such as a callback that does not
-    /// return, or storage that does not answer. Its thread is left to itself, with what it uses; it
-    /// touches nothing but its own group.
+    /// Errors: [`Error::Timeout`] names what has not ended in time, such as a callback that does
+    /// not return or storage that does not respond. The thread concerned is detached, together with
+    /// what it uses; it accesses only its own group.
     pub fn close(mut self, timeout: Duration) -> Result<(), Error> {
         self.shut_down(Deadline::after(timeout))
     }
@@ -242,7 +246,9 @@ impl Context {
         if late.is_empty() { Ok(()) } else { Err(deadline.missed(late.join(", ")).into()) }
     }
 
-    /// Takes the group's number, if no living group has it.
+    /// Reserves the group's number.
+    ///
+    /// Errors: a group that has not ended uses it.
     fn reserve(&self, shared: &Arc<Shared>) -> Result<(), Error> {
         let number = shared.settings.number;
         let mut groups = lock(&self.groups);
@@ -288,13 +294,13 @@ impl Context {
         self.commands.give(Command::Create { settings, links, outlet, reply })?;
         let created = self.await_answer(&answer, deadline);
         if created.is_err() {
-            // It may be created yet.
+            // The worker may still create it.
             shared.abandon("creating it took too long");
         }
         created?
     }
 
-    /// Whether this context can take part in the group, if switches are to copy its blocks.
+    /// Checks that this context can take part in the group, if switches are to copy its blocks.
     fn check_in_switch(&self, settings: &engine::GroupSettings) -> Result<(), Error> {
         if !settings.is_in_switch() {
             return Ok(());
@@ -325,7 +331,7 @@ impl Context {
         }
     }
 
-    /// This member's end of a group that switches copy; nothing of any other.
+    /// Returns this member's end of a group whose blocks switches copy; nothing for other groups.
     #[cfg(feature = "switch")]
     fn join_switches(
         &self,
@@ -337,7 +343,7 @@ impl Context {
         match &self.settings.switches {
             _ if !settings.is_in_switch() => Ok((None, None)),
             Some(switches) if settings.is_root() => {
-                // A member that is silent is found by its link first, and named.
+                // The link detects a silent member before this timeout does, and names it.
                 let patience = self.settings.tcp.silence_timeout.saturating_mul(2);
                 in_switch::arrange(number, wires, switches.as_ref(), patience, deadline)
             }
@@ -345,7 +351,7 @@ impl Context {
         }
     }
 
-    /// Nothing: groups that switches copy have been refused.
+    /// Returns nothing: groups whose blocks switches copy were refused before.
     #[cfg(not(feature = "switch"))]
     fn join_switches(
         &self,
@@ -356,7 +362,8 @@ impl Context {
         Ok((None, None))
     }
 
-    /// Where the group's events go: to a thread of its own, or to the caller of `progress`.
+    /// Returns where the group's events go: to a thread of the group, or to the caller of
+    /// `progress`.
     fn outlet(&self, mut dispatcher: Dispatcher, shared: &Arc<Shared>) -> Result<Outlet, Error> {
         if self.settings.progress == Progress::Caller {
             return Ok(Outlet::Caller(Arc::new(Mutex::new(dispatcher))));
@@ -377,7 +384,7 @@ impl Context {
 }
 
 impl Drop for Context {
-    /// As [`Context::close`] with 5 seconds; after it, nothing.
+    /// Closes the context as [`Context::close`] does, within 5 seconds, and ignores errors.
     fn drop(&mut self) {
         let _ = self.shut_down(Deadline::after(DROP_TIMEOUT));
     }

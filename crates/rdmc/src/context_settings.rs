@@ -1,4 +1,4 @@
-//! What a context is made of.
+//! The settings of a context.
 
 #[cfg(feature = "switch")]
 use std::sync::Arc;
@@ -10,52 +10,53 @@ use transport_switch::Switches;
 
 use crate::{CompletionMode, Error, Fabric, Protection, TcpSettings};
 
-/// Who moves transfers on.
+/// What makes progress on transfers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Progress {
-    /// A thread of the context's own; callbacks run on one thread for each group.
+    /// A thread of the context; callbacks run on one thread for each group.
     #[default]
     Thread,
-    /// Any thread in [`crate::Context::progress`], [`crate::Group::close`], [`crate::Group::receive`]
-    /// or another call of this library that waits for a group; callbacks run there. One thread at a
-    /// time does so, and the others wait for it.
+    /// Any thread in [`crate::Context::progress`], [`crate::Group::close`],
+    /// [`crate::Group::receive`] or another call of this library that waits for a group; callbacks
+    /// run there. One thread at a time makes progress, and the others wait for it.
     Caller,
 }
 
-/// What a context is made of.
+/// The settings of a context.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ContextSettings {
-    /// Where other members connect to; port 0 takes a free one.
+    /// The address on which other members connect to this one; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Authenticates members to each other, and encrypts what they exchange to find each other.
+    /// Authenticates members to each other, and encrypts the messages by which groups are created.
     pub secret: Secret,
-    /// Who moves transfers on.
+    /// What makes progress on transfers.
     pub progress: Progress,
     /// How the progress thread waits.
     pub completion: CompletionMode,
-    /// TCP connections to each neighbour, 1 to 8; the same at all members. More than one helps
-    /// where a single flow cannot fill a fast link.
+    /// The number of TCP connections to each neighbour, 1 to 8; the same at all members. More than
+    /// one helps where a single flow cannot fill a fast link.
     pub streams: u8,
-    /// How long creating a group may take: all members have to show up in this time.
+    /// How long creating a group may take: all members have to connect in this time.
     pub connect_timeout: Duration,
-    /// The network that blocks move over; the same at all members. Members find each other, prove
-    /// who they are and notice each other's end over TCP in any case.
+    /// The network that blocks move over; the same at all members. With every fabric, members
+    /// connect, authenticate each other and detect each other's failure over TCP.
     pub fabric: Fabric,
-    /// How blocks are protected on their way; the same at all members. Over another fabric than
-    /// TCP this concerns heartbeats alone, which travel by TCP.
+    /// How blocks are protected in transit; the same at all members. With a fabric other than TCP
+    /// this applies to heartbeats only, which are sent over TCP.
     pub protection: Protection,
     /// The settings of TCP.
     pub tcp: TcpSettings,
-    /// What puts groups of [`crate::Algorithm::InSwitch`] into switches: needed at their roots. Blocks of
-    /// such groups are neither encrypted nor authenticated on their way, as over RDMA fabrics.
+    /// Configures switches for groups with [`crate::Algorithm::InSwitch`]; required at their roots.
+    /// Blocks of such groups are neither encrypted nor authenticated in transit, as with RDMA
+    /// fabrics.
     #[cfg(feature = "switch")]
     pub switches: Option<Arc<dyn Switches>>,
 }
 
 impl ContextSettings {
-    /// Defaults with this address and secret.
+    /// Returns the defaults, with this address and secret.
     pub fn new(listen: SocketAddr, secret: Secret) -> Self {
         Self {
             listen,
@@ -129,7 +130,7 @@ impl ContextSettings {
         self
     }
 
-    /// Errors: a setting is out of range, or does not go with the fabric.
+    /// Errors: a setting is out of range, or not compatible with the fabric.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !(1..=8).contains(&self.streams) {
             return Err(Error::setting("streams", self.streams, "1 to 8"));

@@ -1,11 +1,11 @@
-//! What this host has beyond TCP sockets.
+//! Discovery of this host's fabrics other than TCP.
 
 use crate::{Error, Fabric};
 
-/// What libfabric offers on this host.
+/// The version and devices of libfabric on this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Discovery {
-    /// Version of the library: major, minor.
+    /// The library's version: major, minor.
     pub version: (u32, u32),
     /// Every device with every provider that rdmc can use it with.
     pub devices: Vec<Device>,
@@ -14,23 +14,23 @@ pub struct Discovery {
 /// One device with one provider.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
-    /// How to ask for it, device included.
+    /// The fabric that selects this device with this provider.
     pub fabric: Fabric,
     /// The longest block, in bytes.
     pub block_bytes_max: u64,
-    /// The link's rate in bits per second, where it is known.
+    /// The link's rate in bits per second, if known.
     pub link_bits_per_second: Option<u64>,
-    /// Whether the link is up, where it is known.
+    /// Whether the link is up, if known.
     pub link_is_up: Option<bool>,
-    /// Whether memory has to be registered, which counts against the limit on locked memory.
+    /// Whether memory must be registered, which counts towards the limit on locked memory.
     pub needs_registration: bool,
-    /// Whether it can start sends by itself.
+    /// Whether the device can start sends by itself (offload).
     pub can_offload: bool,
 }
 
-/// Asks libfabric what there is. Opens nothing and takes some milliseconds.
+/// Returns libfabric's devices. Opens none of them and takes some milliseconds.
 ///
-/// Errors: not built with it, not installed.
+/// Errors: libfabric is not installed.
 #[cfg(feature = "fabric")]
 pub fn discover() -> Result<Discovery, Error> {
     let found = transport_fabric::discover()
@@ -46,7 +46,7 @@ pub fn discover() -> Result<Discovery, Error> {
     Ok(Discovery { version: found.version, devices: devices.collect() })
 }
 
-/// Errors: always; this build has no libfabric.
+/// Fails: this build has no libfabric.
 #[cfg(not(feature = "fabric"))]
 pub fn discover() -> Result<Discovery, Error> {
     Err(Error::Fabric {

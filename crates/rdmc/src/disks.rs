@@ -1,5 +1,5 @@
-//! Threads that wait for disks: one for each group that has messages in files, so that a disk that
-//! stalls holds up that group alone.
+//! Threads that read and write files: one for each group that has messages in files, so that a disk
+//! that stalls delays that group only.
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use engine::jobs::{Disks, Done, Job, Lane, What};
 use session::{Deadline, Threads};
 use transport::Waker;
 
-/// [`Disks`] with a thread for each lane, which begins with its first job and ends when the lane
-/// does.
+/// [`Disks`] with a thread for each lane, which starts with the lane's first job and ends with the
+/// lane.
 pub(crate) struct DiskThreads {
     shared: Arc<Shared>,
     lanes: Mutex<HashMap<Lane, Sender<Job>>>,
@@ -22,13 +22,13 @@ pub(crate) struct DiskThreads {
 
 struct Shared {
     done: Mutex<Vec<Done>>,
-    /// What is being carried out, and since when.
+    /// The job in progress on each lane, and its start.
     running: Mutex<HashMap<Lane, (What, Instant)>>,
     waker: Waker,
 }
 
 impl DiskThreads {
-    /// Starts nothing. `waker` wakes whoever takes in what is done.
+    /// Makes a set without threads. `waker` wakes the thread that takes finished jobs.
     pub(crate) fn new(waker: Waker) -> Self {
         let shared = Shared { done: Mutex::default(), running: Mutex::default(), waker };
         Self { shared: Arc::new(shared), lanes: Mutex::default(), threads: Threads::default() }
@@ -43,7 +43,7 @@ impl DiskThreads {
         Ok(sender)
     }
 
-    /// The jobs that have not ended, in words.
+    /// Describes the jobs that have not ended.
     fn stuck(&self) -> Vec<String> {
         let running = lock(&self.shared.running);
         let stuck = running.values().map(|(what, since)| {
@@ -52,8 +52,8 @@ impl DiskThreads {
         stuck.collect()
     }
 
-    /// Ends all threads, once the groups have ended. Answers what a disk does not come to an end with
-    /// by the deadline: its thread is left to itself, with the memory and the file that it uses.
+    /// Ends all threads after the groups have ended. Returns the jobs that have not ended by the
+    /// deadline; their threads are detached, with the memory and the file that they use.
     pub(crate) fn close(&self, deadline: Deadline) -> Vec<String> {
         lock(&self.lanes).clear();
         let late = self.threads.join(deadline);
@@ -94,7 +94,7 @@ impl Disks for DiskThreads {
         match sender {
             Ok(sender) => {
                 lanes.insert(job.lane, sender.clone());
-                // The thread ends only when the lane does.
+                // The thread does not end before the lane does.
                 let _ = sender.send(job);
             }
             Err(error) => {

@@ -1,4 +1,4 @@
-//! Turns a group's events into calls of its application.
+//! Converts a group's events into calls of its application.
 
 use std::{
     any::Any,
@@ -14,19 +14,19 @@ use crate::{
     worker::panic_text,
 };
 
-/// Keeps a group in switches until it is dropped, which may block.
+/// Keeps a group registered in switches until it is dropped. Dropping it may block.
 pub(crate) type Registration = Box<dyn Any + Send>;
 
-/// Turns a group's events into calls of its application.
+/// Converts a group's events into calls of its application.
 pub(crate) struct Dispatcher {
-    /// Until the last call has returned.
+    /// `None` once the last call has returned.
     application: Option<Box<dyn Application>>,
     shared: Arc<Shared>,
-    /// What the application has said when it panicked.
+    /// The text of the application's panic.
     panicked: Option<String>,
-    /// Memory of messages whose completion it was not told of since.
+    /// Memory of messages that completed after the panic; returned by `failed`.
     held_back: Vec<(u64, Region)>,
-    /// Goes with the dispatcher, where callbacks run: taking a group out of switches may block.
+    /// Dropped on the thread that runs callbacks, since removing a group from switches may block.
     registration: Option<Registration>,
 }
 
@@ -47,7 +47,8 @@ impl Dispatcher {
         else {
             return;
         };
-        // After a panic the application gets nothing but `failed`, which is its own to survive.
+        // After a panic only `failed` is called, and the application must be able to handle that
+        // call.
         let call = AssertUnwindSafe(|| call(application.as_mut(), &self.shared, event));
         if let Err(panic) = catch_unwind(call) {
             let cause = format!("callback panicked: {}", panic_text(&*panic));
@@ -56,7 +57,7 @@ impl Dispatcher {
         }
     }
 
-    /// No callback follows: the application goes before anybody is told that it has.
+    /// Drops the application after the last callback, before the group is reported as finished.
     pub(crate) fn finish(&mut self) {
         let gone = (self.application.take(), self.registration.take());
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(gone))) {
@@ -68,8 +69,8 @@ impl Dispatcher {
         self.shared.set_finished();
     }
 
-    /// What the application is told of an event: after a panic nothing but that its group has failed,
-    /// by which it gets all its memory back.
+    /// Returns the event to deliver. After a panic that is only the group's failure, which returns
+    /// all memory to the application.
     fn due(&mut self, event: Event) -> Option<Event> {
         let Some(cause) = &self.panicked else { return Some(event) };
         match event {
@@ -82,7 +83,7 @@ impl Dispatcher {
                 all.extend(regions);
                 Some(Event::Failed { failure, regions: all })
             }
-            // All members have everything, but this one's application was not told.
+            // All members have all messages, but this member's application has missed callbacks.
             Event::Closed { group } => {
                 let (rank, detail) = (self.shared.settings.rank, cause.clone());
                 let (member, kind) = (Some(rank), FailureKind::Application);
@@ -116,7 +117,7 @@ fn call(application: &mut dyn Application, shared: &Shared, event: Event) {
                 }
             };
             match outcome {
-                // A group that has failed meanwhile needs no second failure.
+                // A group that has failed or closed in the meantime does not fail again.
                 Ok(()) | Err(Error::Failed(_) | Error::Closed(_) | Error::ContextClosed) => {}
                 Err(error) => shared.abort(&error.to_string()),
             }

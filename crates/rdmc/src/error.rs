@@ -1,4 +1,4 @@
-//! What calls into the library can answer.
+//! The errors of the library.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -7,31 +7,31 @@ use relay::RelayError;
 use schedule::ScheduleError;
 use transport::{Region, RegionError};
 
-/// What calls into the library can answer.
+/// An error of a call of the library.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The group has failed.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// The call does not fit the group's rules or state; nothing has changed.
+    /// The call is not valid in the group's state; nothing has changed.
     #[error(transparent)]
     Relay(#[from] RelayError),
-    /// No schedule can be made of the group's settings.
+    /// No schedule exists for the group's settings.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// This host cannot use the network that was asked for.
+    /// This host cannot use the requested network.
     #[error("the fabric {fabric} cannot be used here: {cause}")]
     Fabric {
         /// Its name.
         fabric: String,
-        /// Why, and what helps.
+        /// The cause, and a remedy.
         cause: String,
     },
     /// A group with this number exists in this context.
     #[error("{}", engine::Error::NumberInUse(*.0))]
     NumberInUse(u64),
-    /// No such group, or it has ended.
+    /// The group does not exist, or has ended.
     #[error("{}", engine::Error::NoSuchGroup(*.0))]
     NoSuchGroup(u64),
     /// The group is closing or closed.
@@ -40,11 +40,11 @@ pub enum Error {
     /// The context is closed.
     #[error("the context is closed")]
     ContextClosed,
-    /// What moves the context's transfers on has panicked, with what it said. All its groups have
-    /// failed; others live.
+    /// The context's progress has panicked, with this text. All its groups have failed; other
+    /// contexts are not affected.
     #[error("the context has failed, start another: {0}")]
     ContextFailed(String),
-    /// The memory is smaller than the message; another region may be given.
+    /// The region is shorter than the message; another region may be provided.
     #[error("{}", too_small(*group, *message, *bytes, region))]
     RegionTooSmall {
         /// The group's number.
@@ -53,18 +53,18 @@ pub enum Error {
         message: u64,
         /// Length of the message.
         bytes: u64,
-        /// The memory.
+        /// The region that was provided.
         region: Region,
     },
-    /// The memory is read-only; another region may be given.
+    /// The region is read-only; another region may be provided.
     #[error("group {group} cannot receive into a read-only region")]
     RegionReadOnly {
         /// The group's number.
         group: u64,
-        /// The memory.
+        /// The region that was provided.
         region: Region,
     },
-    /// As many messages are queued as may be.
+    /// The send queue is full.
     #[error("{messages} messages of group {group} are queued; wait until the first is complete")]
     QueueFull {
         /// The group's number.
@@ -74,13 +74,13 @@ pub enum Error {
         /// The message that was not queued.
         region: Region,
     },
-    /// The group has callbacks, which get what this call asks for.
+    /// The group has callbacks, which receive what this call would return.
     #[error("group {0} receives by callbacks; create it without to use this call")]
     HasCallbacks(u64),
-    /// Memory could not be had.
+    /// Memory could not be allocated or used.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// Something did not happen in time.
+    /// A timeout has expired.
     #[error("{}", timeout_text(what, *timeout))]
     Timeout {
         /// What was waited for.
@@ -88,60 +88,61 @@ pub enum Error {
         /// How long.
         timeout: Duration,
     },
-    /// A setting is out of range, or does not go with another.
+    /// A setting is out of range, or not compatible with another.
     #[error("{name} is {value}; use {allowed}")]
     Setting {
         /// The field of [`crate::GroupSettings`] or [`crate::ContextSettings`].
         name: &'static str,
-        /// As it was given.
+        /// The value that was given.
         value: String,
-        /// What it may be.
+        /// The values that are allowed.
         allowed: String,
     },
-    /// The network refuses a link, or memory: which, and why.
+    /// The network has refused a link or memory: which, and why.
     #[error("{0}")]
     Transport(String),
-    /// Files of certificates cannot be used.
+    /// Certificate files cannot be used.
     #[error(transparent)]
     Certificates(certificates::Error),
-    /// The call is for contexts that their callers drive ([`crate::Progress::Caller`]).
+    /// The call requires [`crate::Progress::Caller`].
     #[error("this context has its own progress thread")]
     HasProgressThread,
-    /// A blocking call from inside a callback that it would wait for: which, and what to do there.
+    /// A blocking call from a callback that it would wait for: the call, and its replacement in
+    /// callbacks.
     #[error("{0} waits for callbacks and was called from one; {1}")]
     InsideCallback(&'static str, &'static str),
-    /// A member could not be reached, or refused.
+    /// A member is unreachable, or has refused.
     #[error("member {member} at {address}: {cause}")]
     Member {
-        /// Who.
+        /// The member's rank.
         member: u32,
-        /// Where.
+        /// The member's address.
         address: SocketAddr,
-        /// What happened, and what to do.
+        /// The cause, and a remedy.
         cause: String,
     },
-    /// A peer does not belong here; it is named by its address.
+    /// A peer that is not an identified member of a group has failed or refused.
     #[error("{address}: {cause}")]
     Peer {
-        /// Where the peer is.
+        /// The peer's address.
         address: SocketAddr,
-        /// What happened, and what to do.
+        /// The cause, and a remedy.
         cause: String,
     },
-    /// Switches cannot copy the group's blocks; a group that relays may work.
+    /// Switches cannot copy the group's blocks; a group whose members relay may work.
     #[error("switches cannot copy blocks for group {group}: {cause}")]
     InSwitch {
         /// The group's number.
         group: u64,
-        /// Which member or switch, at which step, and what helps.
+        /// The member or switch, the step that failed, and a remedy.
         cause: String,
     },
-    /// The system refused.
+    /// A system call has failed.
     #[error("{what}: {error}")]
     System {
-        /// What was asked of it.
+        /// The operation.
         what: String,
-        /// Its answer.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -203,7 +204,7 @@ impl From<engine::Error> for Error {
             engine::Error::OutOfRange { setting, value, range } => {
                 Self::setting(setting, value, format!("{} to {}", range.start(), range.end()))
             }
-            // Errors about a region are made where it is at hand, to give it back.
+            // Errors that return a region are constructed where the region is available.
             other => Self::Transport(other.to_string()),
         }
     }

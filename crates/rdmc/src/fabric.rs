@@ -1,46 +1,46 @@
-//! Which network a context uses, by name.
+//! The network that a context uses.
 
 use std::{fmt, str::FromStr};
 
 use crate::Error;
 
-/// The network that a context moves blocks over. The same at all members of a group.
+/// The network over which a context moves blocks; the same at all members of a group.
 ///
 /// As text: `tcp`; a libfabric provider such as `verbs`, `efa`, `cxi` or `shm`; `ofi-tcp` for
 /// libfabric's own TCP. Devices of this host may follow: `verbs:mlx5_0,mlx5_1`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Fabric {
-    /// The embedded transport over TCP sockets; works everywhere.
+    /// The built-in transport over TCP sockets; available on every host.
     #[default]
     Tcp,
     /// A provider of libfabric.
     Libfabric {
         /// The provider's name in libfabric.
         provider: String,
-        /// The devices (libfabric calls them domains) to use, several as rails; none for the best.
+        /// The devices to use (domains in libfabric), several as rails; empty selects the best one.
         devices: Vec<String>,
     },
 }
 
-/// Prefix of libfabric's providers whose name is that of the embedded transport.
+/// Prefix of libfabric providers whose name is that of the built-in transport.
 const LIBFABRIC_PREFIX: &str = "ofi-";
 
 impl Fabric {
-    /// A provider of libfabric, with its best device.
+    /// Returns the fabric of a libfabric provider, with its best device.
     pub fn libfabric(provider: impl Into<String>) -> Self {
         Self::Libfabric { provider: provider.into(), devices: Vec::new() }
     }
 
-    /// What this host could use by default, best first; the last is always
-    /// [`Fabric::Tcp`]. Looks at the devices that are there, which may take some milliseconds.
+    /// Returns the fabrics that this host can use by default, best first; the last is always
+    /// [`Fabric::Tcp`]. Queries the host's devices, which may take some milliseconds.
     pub fn candidates() -> Vec<Self> {
         let mut candidates = hardware();
         candidates.push(Self::Tcp);
         candidates
     }
 
-    /// The fabric without this host's devices: what all members have to agree on.
+    /// Returns the fabric's name without this host's devices; the same at all members.
     pub fn name(&self) -> String {
         match self {
             Self::Tcp => "tcp".into(),
@@ -52,14 +52,14 @@ impl Fabric {
     }
 }
 
-/// Fabrics of libfabric that are preferred to TCP on this host, best first.
+/// Returns the libfabric fabrics that are preferred to TCP on this host, best first.
 #[cfg(feature = "fabric")]
 fn hardware() -> Vec<Fabric> {
     let discovery = transport_fabric::discover();
     discovery.map(|d| d.automatic().map(Fabric::libfabric).collect()).unwrap_or_default()
 }
 
-/// Without libfabric there are none.
+/// Returns nothing: this build has no libfabric.
 #[cfg(not(feature = "fabric"))]
 fn hardware() -> Vec<Fabric> {
     Vec::new()

@@ -1,4 +1,4 @@
-//! What fuzzers feed (`./dev fuzz`): what members say to each other to make a group.
+//! The fuzzers' entry points (`./dev fuzz`): the messages by which members create a group.
 
 use std::net::SocketAddr;
 
@@ -16,8 +16,8 @@ use crate::{
     },
 };
 
-/// Decodes a message of which the first byte says the kind; other kinds are other crates'. True if it
-/// is one.
+/// Decodes a message whose first byte is its kind; the remaining kinds are defined in other crates.
+/// Returns whether the bytes are a message.
 pub fn messages(bytes: &[u8]) -> bool {
     let Some((&kind, body)) = bytes.split_first() else { return false };
     match kind {
@@ -38,7 +38,7 @@ pub fn messages(bytes: &[u8]) -> bool {
     }
 }
 
-/// What decodes has to mean the same once it is encoded again.
+/// Decodes a message and checks that encoding and decoding it again preserves it.
 fn decoded<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<M> {
     let message: M = postcard::from_bytes(bytes).ok()?;
     let encoded = postcard::to_stdvec(&message).expect("it was decoded");

@@ -1,4 +1,4 @@
-//! A group as its application holds it.
+//! An application's handle of a group.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,13 +11,14 @@ use crate::{
     shared::{Call, Shared, Status},
 };
 
-/// What waits for a message, and what to do in callbacks instead.
+/// The call, and its replacement in callbacks.
 const RECEIVE: Call = ("receive", "receive on another thread");
 
-/// One group at one member. Made by [`crate::Context::create_group`], to receive by
-/// [`Group::receive`], or by [`crate::Context::create_group_with`], to receive by callbacks.
+/// One group at one member. Created by [`crate::Context::create_group`], to receive with
+/// [`Group::receive`], or by [`crate::Context::create_group_with`], to receive through callbacks.
 ///
-/// Any thread may call. Dropping a group that is not closed makes it fail at all members.
+/// Calls are allowed on any thread. Dropping a group that is not closed makes it fail at all
+/// members.
 #[derive(Debug)]
 pub struct Group {
     shared: Arc<Shared>,
@@ -28,25 +29,26 @@ impl Group {
         Self { shared }
     }
 
-    /// What the group was made with.
+    /// Returns the settings with which the group was created.
     pub fn settings(&self) -> &GroupSettings {
         &self.shared.settings
     }
 
-    /// Whether the network relays this group's blocks by itself.
+    /// Returns whether the network relays this group's blocks by itself.
     pub fn offload(&self) -> Offload {
         self.shared.offload
     }
 
-    /// Queues a message for all members: the whole region. Waits while
+    /// Queues the whole region as a message for all members. Waits while
     /// [`GroupSettings::send_queue_max`] messages are queued that are not complete at this member.
-    /// Messages are delivered in the order of these calls. The region comes back by
-    /// [`SendHandle::into_region`], or in [`crate::Application::complete`] of a group with callbacks.
+    /// Messages are delivered in the order of these calls. The region is returned by
+    /// [`SendHandle::into_region`], or by [`crate::Application::complete`] in a group with
+    /// callbacks.
     ///
-    /// With [`crate::Progress::Caller`] it drives while it waits, as [`Group::close`] does.
+    /// With [`crate::Progress::Caller`] it makes progress while it waits, as [`Group::close`] does.
     ///
-    /// Errors: [`Error::QueueFull`] at the deadline, with the region; in a callback that it would wait
-    /// for, at once. As [`Group::try_send`] otherwise.
+    /// Errors: [`Error::QueueFull`], with the region, at the deadline, or at once in a callback
+    /// that the wait depends on. Otherwise as [`Group::try_send`].
     pub fn send(&self, region: Region, timeout: Duration) -> Result<SendHandle, Error> {
         let deadline = Deadline::after(timeout);
         let mut region = region;
@@ -68,13 +70,13 @@ impl Group {
         }
     }
 
-    /// As [`Group::send`], as a future, for any executor. Dropping it before it is ready queues
+    /// As [`Group::send`], as a future for any executor. Dropping it before it is ready queues
     /// nothing.
     ///
-    /// With [`crate::Progress::Caller`] it is ready only when something else drives; so are all
-    /// futures of this library.
+    /// With [`crate::Progress::Caller`] another call must make progress for this and all other
+    /// futures of this library to become ready.
     ///
-    /// Errors: as [`Group::try_send`], but [`Error::QueueFull`].
+    /// Errors: as [`Group::try_send`], except [`Error::QueueFull`].
     #[cfg(feature = "async")]
     pub async fn send_async(&self, region: Region) -> Result<SendHandle, Error> {
         let mut region = region;
@@ -89,28 +91,28 @@ impl Group {
 
     /// As [`Group::send`], but never waits.
     ///
-    /// Errors: [`Error::QueueFull`], with the region; not the root, too many blocks for the block
-    /// size, group closed or failed. Nothing is queued then.
+    /// Errors: [`Error::QueueFull`], with the region; this member is not the root, the message has
+    /// too many blocks, or the group is closed or has failed. On an error nothing is queued.
     pub fn try_send(&self, region: Region) -> Result<SendHandle, Error> {
         let message = self.shared.send(region)?;
         Ok(SendHandle::new(Arc::clone(&self.shared), message))
     }
 
-    /// Receives the next message, from its announcement on: its bytes may still be arriving, and
-    /// [`Message`] reads them as they do. `None` once the group is closed and all messages were
-    /// received; at the root there are none. Messages that were whole before the group failed are
-    /// received before the failure is reported.
+    /// Returns the next message once it is announced: its bytes may still be arriving, and
+    /// [`Message`] reads them as they do. Returns `None` once the group is closed and all messages
+    /// were received, and always at the root. Messages that were whole before the group failed are
+    /// returned before the failure is reported.
     ///
-    /// Memory: what [`Group::post_receive_buffer`] has given, or else the library allocates it; for
-    /// messages that were not received yet [`GroupSettings::receive_bytes_max`] at most, beyond which
+    /// Memory comes from [`Group::post_receive_buffer`], or else the library allocates it: at most
+    /// [`GroupSettings::receive_bytes_max`] for messages that were not received yet, beyond which
     /// the root waits.
     ///
-    /// With [`crate::Progress::Caller`] it drives, as [`Group::close`] does.
+    /// With [`crate::Progress::Caller`] it makes progress, as [`Group::close`] does.
     ///
-    /// Errors: [`Error::Failed`]; [`Error::Timeout`]; [`Error::RegionTooSmall`], with the region that
-    /// was posted, and [`Error::Region`] if there is no memory (the message is still the next one, and
-    /// gets what is posted next, or else memory is allocated); [`Error::HasCallbacks`];
-    /// [`Error::InsideCallback`]; the context is closed or has failed.
+    /// Errors: [`Error::Failed`]; [`Error::Timeout`]; [`Error::RegionTooSmall`], with the region
+    /// that was posted, and [`Error::Region`] if memory cannot be allocated (in both cases the
+    /// message remains the next one; it uses the region posted next, or else memory is allocated);
+    /// [`Error::HasCallbacks`]; [`Error::InsideCallback`]; the context is closed or has failed.
     pub fn receive(&self, timeout: Duration) -> Result<Option<Message>, Error> {
         let deadline = Deadline::after(timeout);
         let step = |status: &mut Status| self.try_receive(status);
@@ -120,17 +122,17 @@ impl Group {
         })
     }
 
-    /// As [`Group::receive`], as a future, for any executor. Dropping it before it is ready receives
+    /// As [`Group::receive`], as a future for any executor. Dropping it before it is ready receives
     /// nothing.
     ///
-    /// Errors: as [`Group::receive`], but those of waiting.
+    /// Errors: as [`Group::receive`], except [`Error::Timeout`] and [`Error::InsideCallback`].
     #[cfg(feature = "async")]
     pub async fn receive_async(&self) -> Result<Option<Message>, Error> {
         self.shared.until(|status| self.try_receive(status)).await
     }
 
-    /// Iterates over messages by [`Group::receive`], with this timeout for each. Ends when the group
-    /// does, and after an error.
+    /// Iterates over messages by [`Group::receive`], with this timeout for each. Ends when the
+    /// group ends, and after an error.
     pub fn messages(&self, timeout: Duration) -> impl Iterator<Item = Result<Message, Error>> {
         let mut has_ended = false;
         std::iter::from_fn(move || {
@@ -143,7 +145,7 @@ impl Group {
         })
     }
 
-    /// The next message; `None` if it has to be waited for.
+    /// Returns the next message; `None` if it has to be waited for.
     fn try_receive(&self, status: &mut Status) -> Option<Result<Option<Message>, Error>> {
         let number = self.shared.settings.number;
         let has_ended = status.has_ended();
@@ -164,12 +166,13 @@ impl Group {
         }
     }
 
-    /// Gives memory ahead of a message (`post_receive_buffer` in DSN 2018 figure 1). Messages that have
-    /// no memory take posted regions in order, one each, whatever their lengths; it comes back by
-    /// [`Message::into_region`]. One that is too small is an error of [`Group::receive`].
+    /// Provides memory before a message arrives (`post_receive_buffer` in DSN 2018 figure 1).
+    /// Messages that have no memory take posted regions in order, one each, whatever their lengths.
+    /// [`Message::into_region`] returns the region. A region that is too small is an error of
+    /// [`Group::receive`].
     ///
-    /// Errors: [`Error::RegionReadOnly`], with the region; [`Error::HasCallbacks`]; group failed or
-    /// closed.
+    /// Errors: [`Error::RegionReadOnly`], with the region; [`Error::HasCallbacks`]; the group has
+    /// failed or is closed.
     pub fn post_receive_buffer(&self, region: Region) -> Result<(), Error> {
         let group = self.shared.settings.number;
         if !region.is_writable() {
@@ -187,22 +190,23 @@ impl Group {
         handed_on
     }
 
-    /// Gives memory for a message after [`crate::Incoming::Later`].
+    /// Provides memory for a message after [`crate::Incoming::Later`].
     ///
-    /// Errors: [`Error::RegionTooSmall`] and [`Error::RegionReadOnly`], with the region (another may be
-    /// given); not asked for, group failed.
+    /// Errors: [`Error::RegionTooSmall`] and [`Error::RegionReadOnly`], with the region (another
+    /// may be provided); the message does not wait for memory; the group has failed.
     pub fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
         self.shared.accept(message, region)
     }
 
-    /// Closes the group and waits for it: at the root no more messages can be sent, elsewhere the
-    /// root is awaited. Success means that every message reached every member, and that the last
-    /// callback has returned. A message that has no memory yet, since it was not received, keeps the
-    /// group from closing: receive until there are no more.
+    /// Closes the group and waits until it has ended. After this call at the root no more messages
+    /// can be sent; at other members it waits until the root closes. Success means that every
+    /// message has reached every member and that the last callback has returned. A message that has
+    /// no memory because it was not received keeps the group from closing: receive until there are
+    /// no more.
     ///
-    /// With [`crate::Progress::Caller`] it moves transfers on and runs callbacks, of all the context's
-    /// groups, as [`crate::Context::progress`] does; it returns after the deadline only if a callback
-    /// does.
+    /// With [`crate::Progress::Caller`] it makes progress and runs callbacks for all groups of the
+    /// context, as [`crate::Context::progress`] does; it returns after the deadline only if a
+    /// callback does.
     ///
     /// Errors: [`Error::Failed`]; [`Error::Timeout`] (the group then fails at all members);
     /// [`Error::Closed`] if it was closed before; [`Error::InsideCallback`]; the context is closed or
@@ -222,7 +226,7 @@ impl Group {
         Err(deadline.missed(what).into())
     }
 
-    /// As [`Group::close`], as a future, for any executor.
+    /// As [`Group::close`], as a future for any executor.
     ///
     /// Errors: [`Error::Failed`]; [`Error::Closed`] if it was closed before; the context is closed or
     /// has failed.
@@ -233,8 +237,8 @@ impl Group {
         self.failure().map_or(Ok(()), |failure| Err(Error::Failed(failure)))
     }
 
-    /// Starts to close the group without waiting; [`crate::Application::closed`] or
-    /// [`crate::Application::failed`] tells the outcome, or [`Group::receive`]. May be called in
+    /// Starts to close the group without waiting. [`crate::Application::closed`],
+    /// [`crate::Application::failed`] or [`Group::receive`] reports the outcome. May be called in
     /// callbacks.
     ///
     /// Errors: the group was closed before, or has failed.
@@ -247,16 +251,18 @@ impl Group {
         self.shared.abort(reason);
     }
 
-    /// Why the group has failed, if it has.
+    /// Returns why the group has failed, if it has.
     pub fn failure(&self) -> Option<Failure> {
         self.shared.status().failure.clone()
     }
 
-    /// Waits until this many messages are complete at this member (all blocks here, nothing left
-    /// to relay). With [`crate::Progress::Caller`] it drives, as [`Group::close`] does.
+    /// Waits until this many messages are complete at this member (all blocks received, nothing
+    /// left to relay). With [`crate::Progress::Caller`] it makes progress, as [`Group::close`]
+    /// does.
     ///
-    /// Errors: the group fails, or closes with fewer; deadline; [`Error::InsideCallback`] if they are
-    /// not and this call keeps them from completing; the context is closed or has failed.
+    /// Errors: the group fails, or closes with fewer; the timeout expires;
+    /// [`Error::InsideCallback`] if they are not complete and cannot be while this callback runs;
+    /// the context is closed or has failed.
     pub fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
         self.shared.wait_complete(messages, timeout)
     }

@@ -1,4 +1,4 @@
-//! What a group is made of, as its application says it.
+//! The settings of a group.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,10 +8,10 @@ use schedule::{Algorithm, Schedule};
 
 use crate::Error;
 
-/// A group as one member sees it: who its members are, which of them this one is, and how messages
-/// travel.
+/// The settings of a group at one member: its members, this member's rank, and how messages are
+/// transferred.
 ///
-/// All but `rank`, `window`, `report_blocks`, `stall_timeout`, `send_queue_max` and
+/// All fields except `rank`, `window`, `report_blocks`, `stall_timeout`, `send_queue_max` and
 /// `receive_bytes_max` must be the same at all members; [`crate::Context::create_group`] compares
 /// them.
 ///
@@ -28,65 +28,66 @@ use crate::Error;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GroupSettings {
-    /// Names the group among all that share these members' contexts.
+    /// Identifies the group; unique among the groups of its members' contexts.
     pub number: u64,
-    /// Each member's [`crate::Context::address`] as others reach it, by rank.
+    /// The address at which others reach each member's context, by rank.
     pub members: Vec<SocketAddr>,
-    /// This member.
+    /// The rank of this member.
     pub rank: u32,
-    /// The member that sends; rank 0 unless set.
+    /// The rank of the member that sends; 0 by default.
     pub root: u32,
-    /// Who sends which block to whom. `None`, the default: chosen from the number of members, at
-    /// all members alike. That is the binomial pipeline, which takes the fewest steps for any number
-    /// of blocks.
+    /// The algorithm of the schedule. `None`, the default, selects one from the number of members,
+    /// the same at all members: currently always the binomial pipeline, which takes the fewest
+    /// steps for any number of blocks.
     pub algorithm: Option<Algorithm>,
-    /// The rack of each rank, in any numbers; needed by [`Algorithm::ChainOfRacks`] and
+    /// The rack of each rank, as arbitrary numbers; required by [`Algorithm::ChainOfRacks`] and
     /// [`Algorithm::NestedPipelines`] only. Empty: all members are in one rack.
     pub racks: Vec<u32>,
-    /// A schedule that exists already, in place of one made of `algorithm` and `racks`. It must have
-    /// as many members as this group, and its root.
+    /// An existing schedule, used instead of one made from `algorithm` and `racks`. It must have
+    /// the group's number of members and its root.
     pub schedule: Option<Schedule>,
-    /// Length of every block but the last of a message; 1 to [`crate::BLOCK_BYTES_MAX`] bytes. Each
-    /// receiver sets aside memory for `messages_in_flight` blocks.
+    /// Length in bytes of every block but the last of a message; 1 to [`crate::BLOCK_BYTES_MAX`].
+    /// Each receiver allocates memory for `messages_in_flight` blocks.
     pub block_bytes: u64,
-    /// Receives and sends posted ahead.
+    /// The number of receives and sends posted ahead.
     pub window: Window,
-    /// How many messages may overlap; 1 to 1,024. With 1 each starts when the one before is done.
+    /// How many messages may be in flight at once; 1 to 1,024. With 1 each starts when the one
+    /// before is complete.
     pub messages_in_flight: u32,
-    /// Asks that the network itself relays blocks, so that a member whose program is late delays
-    /// nobody (DSN 2018 section 2). Used where the transport can; [`crate::Group::offload`] reports
-    /// it. All of a message is posted at once then: `window.receives` does not matter,
-    /// `window.sends` is how many sends the network runs at once, and nothing is received before
-    /// its memory is known.
+    /// Requests that the network itself relays blocks, so that a member whose process is delayed
+    /// does not delay others (DSN 2018 section 2). Used where the transport supports it;
+    /// [`crate::Group::offload`] reports whether it is. All blocks of a message are then posted at
+    /// once: `window.receives` has no effect, `window.sends` is the number of sends that the
+    /// network runs at once, and nothing is received before the memory of its message is known.
     pub offload: bool,
-    /// Which messages are written to all receivers at once; `None`: all are relayed. Not used where
-    /// switches copy, which costs the root one transmission anyway.
+    /// Which messages the root writes directly to all receivers; `None`: all are relayed. Not used
+    /// with [`Algorithm::InSwitch`], where the root transmits each block only once anyway.
     pub small: Option<SmallMessages>,
-    /// Whether [`crate::Application::block`] is called; always on in groups without callbacks. Blocks that wait for a slow callback are
-    /// merged: memory is bounded by the window and the messages in flight, not by the messages'
-    /// lengths.
+    /// Whether [`crate::Application::block`] is called; always on in groups without callbacks.
+    /// Blocks that wait for a slow callback are merged: memory is bounded by the window and the
+    /// messages in flight, not by the messages' lengths.
     pub report_blocks: bool,
-    /// How long nothing may move while something is due, before the group fails and names the
-    /// member that was waited for. [`Duration::MAX`]: for ever (a dead or silent peer is still
-    /// noticed).
+    /// How long a due transfer may make no progress before the group fails with an error that names
+    /// the member that was waited for. [`Duration::MAX`]: no limit (a dead or silent peer is still
+    /// detected).
     pub stall_timeout: Duration,
-    /// How many messages may be queued at the root that are not complete there; 1 or more. See
+    /// How many messages that are not complete may be queued at the root; 1 or more. See
     /// [`crate::Group::send`].
     pub send_queue_max: u32,
-    /// How much memory the library allocates for messages that were not received yet, in bytes. See
-    /// [`crate::Group::receive`].
+    /// How much memory, in bytes, the library allocates for messages that were not received yet.
+    /// See [`crate::Group::receive`].
     pub receive_bytes_max: u64,
 }
 
-/// [`GroupSettings::send_queue_max`] unless set.
+/// Default of [`GroupSettings::send_queue_max`].
 const SEND_QUEUE_DEFAULT: u32 = 64;
 
-/// [`GroupSettings::receive_bytes_max`] unless set.
+/// Default of [`GroupSettings::receive_bytes_max`], in bytes.
 const RECEIVE_BYTES_DEFAULT: u64 = 256 << 20;
 
 impl GroupSettings {
-    /// A group of these members, of which this is `rank`, with rank 0 as the root and defaults for
-    /// everything else.
+    /// Returns the settings of a group of these members for member `rank`, with rank 0 as the root
+    /// and defaults for everything else.
     pub fn new(number: u64, members: Vec<SocketAddr>, rank: u32) -> Self {
         Self {
             number,
@@ -129,7 +130,7 @@ impl GroupSettings {
         self
     }
 
-    /// Sets [`GroupSettings::schedule`], and the root to that of the schedule.
+    /// Sets [`GroupSettings::schedule`], and the root to the schedule's.
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.root = schedule.root();
@@ -200,15 +201,15 @@ impl GroupSettings {
         self
     }
 
-    /// Whether this member is the root, the only one that may send.
+    /// Returns whether this member is the root, the only one that may send.
     pub fn is_root(&self) -> bool {
         self.rank == self.root
     }
 
-    /// The schedule that these settings make.
+    /// Returns the schedule that these settings define.
     ///
-    /// Errors: there is none for so many members, this root or these racks; the one that was given
-    /// is for another group.
+    /// Errors: there is none for this number of members, this root or these racks; `schedule` is
+    /// for another number of members or another root.
     pub fn make_schedule(&self) -> Result<Schedule, Error> {
         let members = self.members.len();
         let Some(given) = &self.schedule else {
@@ -236,7 +237,7 @@ impl GroupSettings {
     }
 }
 
-/// The group over an engine that runs without a context, as in simulations.
+/// The settings for an engine that runs without a context, as in simulations.
 ///
 /// Errors: a setting is out of range.
 impl TryFrom<&GroupSettings> for engine::GroupSettings {

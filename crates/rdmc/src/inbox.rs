@@ -1,9 +1,9 @@
-//! Messages that wait until their application receives them: a state machine without I/O.
+//! Messages that wait until the application receives them: a state machine without I/O.
 //!
-//! A message gets memory as soon as there is some for it: a region that the application has posted,
-//! or memory that is allocated here, up to a bound over all messages that were not received yet.
-//! One beyond the bound gets its memory when the application receives it; until then the root waits,
-//! as for a slow callback.
+//! A message gets memory as soon as some is available: a region that the application has posted, or
+//! memory allocated here, up to a bound over all messages that were not received yet. A message
+//! beyond the bound gets its memory when the application receives it; until then the root waits, as
+//! for a slow callback.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,19 +15,21 @@ use transport::Region;
 
 use crate::Error;
 
-/// Memory for a message, to be handed to the engine.
+/// Memory for messages by number, to be handed to the engine.
 pub(crate) type Given = Vec<(u64, Region)>;
 
 #[derive(Debug)]
 pub(crate) struct Inbox {
     group: u64,
-    /// Bound of `allocated_bytes`.
+    /// Upper bound of `allocated_bytes`.
     receive_bytes_max: u64,
-    /// Memory of messages that were not received yet, without what the application has posted.
+    /// Memory of messages that were not received yet, except regions that the application has
+    /// posted.
     allocated_bytes: u64,
-    /// What the application has posted, for the next messages that need memory.
+    /// Regions that the application has posted, for the next messages that need memory.
     posted: VecDeque<Region>,
-    /// Messages from their announcement until nobody asks for them any more.
+    /// Messages from their announcement until they are both dropped and complete, or their memory
+    /// was returned.
     entries: BTreeMap<u64, Entry>,
     /// The message that is received next.
     next: u64,
@@ -38,7 +40,7 @@ struct Entry {
     bytes: u64,
     memory: Memory,
     arrived: RangeSet<u64>,
-    /// What has arrived since the application last asked for blocks.
+    /// What has arrived and was not returned by [`Inbox::next_block`].
     fresh: RangeSet<u64>,
     is_whole: bool,
     /// Set when this member is done with the message.
@@ -76,7 +78,7 @@ impl Inbox {
         }
     }
 
-    /// A message is coming.
+    /// Adds a message that was announced.
     pub(crate) fn announced(&mut self, number: u64, bytes: u64) -> Given {
         let mut given = Given::new();
         let entry = Entry {
@@ -96,7 +98,8 @@ impl Inbox {
         given
     }
 
-    /// The application gives memory, for the first message that has none.
+    /// Assigns a posted region to the first message that has no memory, or else keeps it for a
+    /// later one.
     pub(crate) fn post(&mut self, region: Region) -> Given {
         let mut given = Given::new();
         let mut waiting = self.entries.range(self.next..);
@@ -107,11 +110,11 @@ impl Inbox {
         given
     }
 
-    /// Receives the next message, with memory that it gets now if it had none; `None` if it was not
+    /// Returns the next message, and assigns memory to it if it had none; `None` if it was not
     /// announced yet.
     ///
-    /// Errors: the memory that was posted for it is too small, or none can be allocated. It is still
-    /// the next message then.
+    /// Errors: the region that was posted for it is too small, or none can be allocated. The
+    /// message then remains the next one.
     pub(crate) fn receive(&mut self, given: &mut Given) -> Result<Option<Received>, Error> {
         let number = self.next;
         let Some(entry) = self.entries.get_mut(&number) else { return Ok(None) };
@@ -143,19 +146,19 @@ impl Inbox {
                 });
             }
         };
-        // The application has it from now on.
+        // The application owns the memory from now on.
         entry.memory = Memory::Awaited;
         self.next += 1;
         self.fill(given);
         Ok(Some(Received { number, bytes, region }))
     }
 
-    /// Whether the next message can be received though the group has ended.
+    /// Returns whether the next message is whole, and can be received although the group has ended.
     pub(crate) fn is_next_whole(&self) -> bool {
         self.entries.get(&self.next).is_some_and(|entry| entry.is_whole)
     }
 
-    /// These bytes are in place.
+    /// Notes that these bytes are in place.
     pub(crate) fn arrived(&mut self, number: u64, range: Range<u64>) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         if !range.is_empty() && !entry.is_dropped {
@@ -164,14 +167,14 @@ impl Inbox {
         }
     }
 
-    /// The whole message is in place.
+    /// Notes that the whole message is in place.
     pub(crate) fn whole(&mut self, number: u64) {
         if let Some(entry) = self.entries.get_mut(&number) {
             entry.is_whole = true;
         }
     }
 
-    /// This member is done with the message.
+    /// Notes that this member is done with the message.
     pub(crate) fn complete(&mut self, number: u64, region: Region) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         if entry.is_dropped {
@@ -181,7 +184,7 @@ impl Inbox {
         }
     }
 
-    /// The application has dropped a message that it had received.
+    /// Notes that the application has dropped a message that it had received.
     pub(crate) fn dropped(&mut self, number: u64, has_ended: bool) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         if has_ended || entry.done.is_some() {
@@ -191,18 +194,19 @@ impl Inbox {
         }
     }
 
-    /// How many bytes of a received message have arrived without a gap from its start.
+    /// Returns how many bytes of a received message have arrived without a gap from its start.
     pub(crate) fn prefix(&self, number: u64) -> u64 {
         let entry = self.entries.get(&number);
         entry.and_then(|entry| entry.arrived.get(&0)).map_or(0, |range| range.end)
     }
 
-    /// Whether all of a received message is in place.
+    /// Returns whether all of a received message is in place.
     pub(crate) fn is_whole(&self, number: u64) -> bool {
         self.entries.get(&number).is_some_and(|entry| entry.is_whole)
     }
 
-    /// What has arrived of a received message and was not answered yet; adjacent blocks as one range.
+    /// Returns the next range of a received message that has arrived and was not returned yet;
+    /// adjacent blocks are one range.
     pub(crate) fn next_block(&mut self, number: u64) -> Option<Range<u64>> {
         let fresh = &mut self.entries.get_mut(&number)?.fresh;
         let first = fresh.first()?.clone();
@@ -210,13 +214,14 @@ impl Inbox {
         Some(first)
     }
 
-    /// The memory of a received message, once this member is done with it; once.
+    /// Returns the memory of a received message once this member is done with it, and removes the
+    /// message.
     pub(crate) fn take_done(&mut self, number: u64) -> Option<Region> {
         self.entries.get(&number)?.done.as_ref()?;
         self.entries.remove(&number)?.done
     }
 
-    /// Gives what was posted to a message that has no memory.
+    /// Assigns a posted region to a message that has no memory.
     fn put(&mut self, number: u64, region: Region, given: &mut Given) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         if (region.len() as u64) < entry.bytes {
@@ -227,7 +232,7 @@ impl Inbox {
         }
     }
 
-    /// Allocates for messages that have no memory, in their order, up to the bound.
+    /// Allocates memory for messages that have none, in their order, up to the bound.
     fn fill(&mut self, given: &mut Given) {
         for (&number, entry) in self.entries.range_mut(self.next..) {
             if !matches!(entry.memory, Memory::Awaited) {
@@ -237,7 +242,7 @@ impl Inbox {
             if allocated_bytes > self.receive_bytes_max {
                 return;
             }
-            // Without memory it waits; receiving it reports why.
+            // The message waits; receiving it allocates again and reports the error.
             let Ok(region) = Region::allocate(entry.bytes) else { return };
             self.allocated_bytes = allocated_bytes;
             given.push((number, region.clone()));

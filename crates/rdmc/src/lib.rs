@@ -1,8 +1,8 @@
 //! Replicates large objects from one machine to many.
 //!
-//! One member of a group, the root, sends messages of any length; every other member receives
-//! them, and relays each block while it receives the next, along a deterministic schedule. All have
-//! the object in about the time that one copy takes (DSN 2018).
+//! One member of a group, the root, sends messages of any length. Every other member receives them
+//! and relays each block while it receives the next, along a deterministic schedule. All members
+//! have the object in about the time that one copy takes (DSN 2018).
 //!
 //! A receiver, which writes each message to `output` while it arrives:
 //!
@@ -38,50 +38,52 @@
 //! # }
 //! ```
 //!
-//! - [`Context`] is one member's place in the network. Start one with [`ContextSettings`].
+//! - [`Context`] is one member's endpoint in the network, started with [`ContextSettings`].
 //! - [`Context::create_group`] joins a group, together with its other members. [`Group::receive`]
-//!   answers its messages; or else an [`Application`] gets callbacks
+//!   returns its messages; alternatively an [`Application`] receives them through callbacks
 //!   ([`Context::create_group_with`]).
 //! - [`Group::send`] queues a message at the root; [`Group::close`] returns success only if every
 //!   message has reached every member.
-//! - [`Region`] is memory that the network may use; [`Group::post_receive_buffer`] gives it ahead of a
-//!   message.
+//! - [`Region`] is memory that the network may use; [`Group::post_receive_buffer`] provides it
+//!   before a message arrives.
 //!
-//! With [`Algorithm::InSwitch`] receivers relay nothing: switches copy what the root sends once, which
-//! `Switches` tells them to (feature `switch`).
+//! With [`Algorithm::InSwitch`] receivers relay nothing: the root sends each block once, and
+//! switches, which `Switches` configures (feature `switch`), copy it.
 //!
 //! # Features
 //! All are off by default.
-//! - `async`: calls that wait as futures (`Group::receive_async` ...), for any executor.
-//! - `fabric`: fabrics of libfabric; its headers are needed to build it.
+//! - `async`: the blocking calls as futures (`Group::receive_async` ...), for any executor.
+//! - `fabric`: networks that libfabric supports; building it requires libfabric's headers.
 //! - `switch`: groups whose blocks switches copy.
 //!
-//! # Promises
-//! Messages arrive whole, once, and in order, at all members if none fails. If one fails, the group
-//! ends at all survivors with one event that names the cause. Other groups go on.
+//! # Guarantees
+//! If no member fails, every message arrives whole, once and in order at all members. If one fails,
+//! the group ends at every surviving member with one event that names the cause. Other groups are
+//! not affected.
 //!
 //! # Timeline
-//! What happens when is told to [`tracing`]: events of the target `rdmc::timeline` at level TRACE,
-//! on the thread that makes progress. Nothing is computed while nobody listens. The crate
-//! `rdmc-trace` makes a file of them that ui.perfetto.dev opens. Fields, where they are known:
+//! Events are emitted through [`tracing`], with the target `rdmc::timeline` at level TRACE, on the
+//! thread that makes progress. Their fields are computed only if a subscriber enables them. The
+//! crate `rdmc-trace` writes them to a file that ui.perfetto.dev opens. Fields, where they apply:
 //! `what` (text); `group`, `member` (this one), `peer`, `message`, `step` and `block` (numbers);
 //! `bytes` (length of the block or message); `post` (matches the two ends of a send or receive).
 //!
 //! | `what` | |
 //! |---|---|
-//! | `message` | the root's application has given a message |
-//! | `announce` | `peer` is told of a message |
-//! | `incoming`, `accepted` | the application is asked for memory, and has given it |
-//! | `grant`, `received` | a receive is posted and `peer` told so; its block has come |
-//! | `granted` | `peer` has posted receives for blocks from here |
-//! | `send`, `sent` | a send is posted; the network has taken its block |
-//! | `copy`, `copied` | the first block is copied to where it belongs; `post` is that of its receive, which did not know its `message` if the block came before the announcement |
-//! | `waits_for_block`, `waits_for_credit`, `waits_for_memory` | nothing is being sent, since the next block of the schedule has not come from `peer`, `peer` has granted no credit for it, or the application has given no memory |
-//! | `waits_no_more` | something is being sent again, or nothing is left to send |
-//! | `whole`, `complete` | the application is told that a message is here, and done |
-//! | `failed` | the group fails; `peer` is to blame, if anybody is |
+//! | `message` | the root's application has queued a message |
+//! | `announce` | a message is announced to `peer` |
+//! | `incoming`, `accepted` | the application is asked for memory, and has provided it |
+//! | `grant`, `received` | a receive is posted and credit sent to `peer`; its block has arrived |
+//! | `granted` | `peer` has posted receives for blocks from this member |
+//! | `send`, `sent` | a send is posted, and has completed |
+//! | `copy`, `copied` | the first block is copied to where it belongs; `post` is that of its receive, whose event has no `message` if the block arrived before the announcement |
+//! | `waits_for_block`, `waits_for_credit`, `waits_for_memory` | nothing is being sent, since the next block of the schedule has not arrived from `peer`, `peer` has granted no credit for it, or the application has provided no memory |
+//! | `waits_no_more` | sending has resumed, or nothing is left to send |
+//! | `whole`, `complete` | the message is in place at this member; this member is done with it |
+//! | `failed` | the group fails; `peer` is the member that caused it, if any |
 //!
-//! With offload the network starts the sends, and members see neither `grant` nor `send` nor waits.
+//! With offload the network starts the sends, and members emit neither `grant` nor `send` nor the
+//! waits.
 
 #![forbid(unsafe_code)]
 

@@ -17,21 +17,21 @@ use crate::{
     shared::{Call, Shared, Status},
 };
 
-/// What waits for bytes, and what to do in callbacks instead.
+/// The call, and its replacement in callbacks.
 const READ: Call = ("reading a message", "read on another thread");
 
-/// A message that [`crate::Group::receive`] answers: its bytes may still be arriving, and
-/// this member may be relaying them to others.
+/// A message that [`crate::Group::receive`] has returned. Its bytes may still be arriving, and this
+/// member may be relaying them to others.
 ///
-/// [`Read`] reads the bytes in order; [`Message::next_block`] answers ranges as they arrive, in
-/// whatever order that is, to be read from [`Message::region`]. Each ignores the other.
+/// [`Read`] reads the bytes in order. [`Message::next_block`] returns ranges in the order of their
+/// arrival, to be read from [`Message::region`]. The two are independent of each other.
 ///
-/// Dropping a message does not keep others from receiving it; its memory is released once this
-/// member is done with it.
+/// Dropping a message does not keep other members from receiving it; its memory is released once
+/// this member is done with it.
 pub struct Message {
     shared: Arc<Shared>,
     received: Received,
-    /// How many bytes were read.
+    /// How many bytes [`Read`] has returned.
     position: u64,
 }
 
@@ -40,37 +40,38 @@ impl Message {
         Self { shared, received, position: 0 }
     }
 
-    /// How many messages the group has had before this one.
+    /// Returns the message's number: how many messages of the group precede it.
     pub fn number(&self) -> u64 {
         self.received.number
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.received.bytes
     }
 
-    /// Whether there is not a single byte.
+    /// Returns whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.received.bytes == 0
     }
 
-    /// Its memory; what was posted may be longer than the message. What has not arrived cannot be
-    /// leased for reading while it is being written, and has no defined contents before.
+    /// Returns its memory, which may be longer than the message if it was posted. Ranges that have
+    /// not arrived have undefined contents, and cannot be leased for reading while they are being
+    /// written.
     pub fn region(&self) -> &Region {
         &self.received.region
     }
 
-    /// Waits until all bytes are here. With [`crate::Progress::Caller`] it drives, as
-    /// [`crate::Group::close`] does; so do all calls here that wait.
+    /// Waits until all bytes have arrived. With [`crate::Progress::Caller`] it makes progress, as
+    /// [`crate::Group::close`] does; so do all calls of a message that wait.
     ///
-    /// Errors: the group fails; deadline; [`Error::InsideCallback`]; the context is closed or has
-    /// failed.
+    /// Errors: the group fails; the timeout expires; [`Error::InsideCallback`]; the context is
+    /// closed or has failed.
     pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
         self.wait_for(Deadline::after(timeout), |status| self.check_whole(status))
     }
 
-    /// As [`Message::wait`], as a future, for any executor.
+    /// As [`Message::wait`], as a future for any executor.
     ///
     /// Errors: the group fails.
     #[cfg(feature = "async")]
@@ -78,16 +79,16 @@ impl Message {
         self.shared.until(self.or_ended(|status| self.check_whole(status))).await
     }
 
-    /// The next range of bytes that has arrived, adjacent blocks as one; each byte once. Waits for
-    /// it. `None` once all were answered.
+    /// Waits for the next range of bytes that has arrived, and returns it: each byte once, adjacent
+    /// blocks as one range. Returns `None` once all bytes were returned.
     ///
     /// Errors: as [`Message::wait`].
     pub fn next_block(&mut self, timeout: Duration) -> Result<Option<Range<u64>>, Error> {
         self.wait_for(Deadline::after(timeout), |status| self.take_block(status))
     }
 
-    /// As [`Message::next_block`], as a future, for any executor. Dropping it before it is ready takes
-    /// no range.
+    /// As [`Message::next_block`], as a future for any executor. Dropping it before it is ready
+    /// takes no range.
     ///
     /// Errors: the group fails.
     #[cfg(feature = "async")]
@@ -109,8 +110,8 @@ impl Message {
         })
     }
 
-    /// Waits until this member is done with the message (all bytes here, nothing left to relay), and
-    /// answers its memory.
+    /// Waits until this member is done with the message (all bytes received, nothing left to
+    /// relay), and returns its memory.
     ///
     /// Errors: as [`Message::wait`]; after a timeout the memory is released once this member is done
     /// with it.
@@ -118,7 +119,7 @@ impl Message {
         self.wait_for(Deadline::after(timeout), |status| self.take_region(status))
     }
 
-    /// As [`Message::into_region`], as a future, for any executor. Dropping it before it is ready
+    /// As [`Message::into_region`], as a future for any executor. Dropping it before it is ready
     /// releases the memory once this member is done with the message.
     ///
     /// Errors: the group fails.
@@ -131,7 +132,7 @@ impl Message {
         status.inbox.as_ref()?.is_whole(self.received.number).then_some(())
     }
 
-    /// `Some(None)` once all blocks were taken.
+    /// Returns `Some(None)` once all blocks were taken.
     fn take_block(&self, status: &mut Status) -> Option<Option<Range<u64>>> {
         let (inbox, number) = (status.inbox.as_mut()?, self.received.number);
         match inbox.next_block(number) {
@@ -144,7 +145,7 @@ impl Message {
         status.inbox.as_mut()?.take_done(self.received.number)
     }
 
-    /// Answers an error when the group has ended before this answers something.
+    /// Returns the result of `step`, or an error if it has none and the group has ended.
     fn or_ended<T>(
         &self,
         mut step: impl FnMut(&mut Status) -> Option<T>,
@@ -178,8 +179,8 @@ impl Message {
     }
 }
 
-/// Reads the bytes in order and waits until the next have arrived, for the group's
-/// [`crate::GroupSettings::stall_timeout`] at most. Errors contain an [`Error`].
+/// Reads the bytes in order and waits until the next ones have arrived, for at most the group's
+/// [`crate::GroupSettings::stall_timeout`]. Errors contain an [`Error`].
 impl Read for Message {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let (number, position) = (self.received.number, self.position);

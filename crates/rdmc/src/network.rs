@@ -1,5 +1,5 @@
-//! The transports that a context can have, as one. What a block over TCP passes is [`TcpTransport`]
-//! alone, but while the context has groups that switches copy.
+//! The transports of a context behind one type. Blocks over TCP pass through [`TcpTransport`]
+//! alone, except while the context has groups whose blocks switches copy.
 
 use std::{
     net::{IpAddr, TcpStream},
@@ -18,7 +18,7 @@ use transport_tcp::{LinkError, StreamKeys, TcpConfig, TcpLink, TcpTransport};
 
 use crate::{Error, Fabric, Protection};
 
-/// This member's end of a group that switches copy; there are none.
+/// This member's end of a group whose blocks switches copy. Without the feature there are none.
 #[cfg(not(feature = "switch"))]
 #[derive(Clone)]
 pub(crate) enum GroupEnd {}
@@ -26,10 +26,11 @@ pub(crate) enum GroupEnd {}
 /// The transport of a context.
 pub(crate) enum Network {
     Tcp(Box<TcpTransport>),
-    /// From the first link of a group that switches copy until its last group of that kind has ended.
+    /// From the first link of a group whose blocks switches copy until its last such group has
+    /// ended.
     #[cfg(feature = "switch")]
     Switch(Box<SwitchTransport>),
-    /// Only while one of the two above becomes the other.
+    /// Only while one of the two above is converted to the other.
     #[cfg(feature = "switch")]
     Changing,
     #[cfg(feature = "fabric")]
@@ -44,16 +45,16 @@ pub(crate) enum Link {
     Libfabric(Box<FabricLink>),
 }
 
-/// Makes what this end of a new link sends to the other in the handshake.
+/// Makes this end's offer for a new link.
 #[derive(Clone)]
 pub(crate) enum Offers {
-    /// Empty: the connection itself is the link.
+    /// Empty offers: the connection itself is the link.
     Tcp,
     #[cfg(feature = "fabric")]
     Libfabric(transport_fabric::Offers),
 }
 
-/// What this end of a link sends to the other.
+/// What this end of a link sends to the other in the handshake.
 pub(crate) enum Offer {
     Tcp,
     #[cfg(feature = "fabric")]
@@ -66,18 +67,19 @@ pub(crate) struct Wire {
     pub(crate) channel: Channel,
     pub(crate) ours: Offer,
     pub(crate) theirs: Vec<u8>,
-    /// This end has connected and the other accepted.
+    /// Whether this end has connected and the other accepted.
     pub(crate) connected_here: bool,
 }
 
-/// How long an ordered close waits for a peer that is alive; a dead one ends it at once.
+/// How long an ordered close waits for a live peer. The loss of a peer ends the wait.
 #[cfg(feature = "fabric")]
 const LIBFABRIC_DRAIN_TIMEOUT_MS: u64 = 10_000;
 
 impl Network {
-    /// Starts the transport of a fabric; of several devices, on that with the address `near`.
+    /// Starts the transport of a fabric; if it has several devices, on the one with the address
+    /// `near`.
     ///
-    /// Errors: this host does not have it, or the system refuses.
+    /// Errors: this host does not have the fabric, or a system call fails.
     pub(crate) fn start(fabric: &Fabric, near: IpAddr, tcp: &TcpConfig) -> Result<Self, Error> {
         match fabric {
             Fabric::Tcp => {
@@ -105,7 +107,7 @@ impl Network {
         settings.near = Some(near);
         let silence_timeout = Duration::from_millis(tcp.silence_timeout_ms);
         settings.answer_timeout = settings.answer_timeout.max(silence_timeout);
-        // Queue pairs may wait for seconds before they send again what was lost.
+        // Queue pairs may wait for seconds before they retransmit.
         let drain_timeout_ms = tcp.drain_timeout_ms.max(LIBFABRIC_DRAIN_TIMEOUT_MS);
         match FabricTransport::start(settings, TcpConfig { drain_timeout_ms, ..tcp.clone() }) {
             Ok(transport) => Ok(Self::Libfabric(Box::new(transport))),
@@ -131,7 +133,8 @@ impl Network {
         }
     }
 
-    /// Adds groups that switches copy. What TCP has stays as it is: endpoints, posts and wakers.
+    /// Adds support for groups whose blocks switches copy. Endpoints, posts and wakers of TCP stay
+    /// valid.
     #[cfg(feature = "switch")]
     fn add_switches(&mut self) {
         *self = match std::mem::replace(self, Self::Changing) {
@@ -153,7 +156,7 @@ impl Network {
 }
 
 impl Offers {
-    /// For one new link. Errors: the system has no random numbers.
+    /// Makes the offer for one new link. Errors: the system has no random numbers.
     pub(crate) fn make(&self) -> Result<Offer, Error> {
         match self {
             Self::Tcp => Ok(Offer::Tcp),
@@ -169,7 +172,7 @@ impl Offers {
 }
 
 impl Offer {
-    /// As it is sent to the other end.
+    /// Returns the offer as it is sent to the other end.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Tcp => Vec::new(),
@@ -180,8 +183,8 @@ impl Offer {
 }
 
 impl Link {
-    /// Of the connections to one neighbour; with this member's end of the group, if switches copy
-    /// its blocks. Errors: the neighbour's offer is invalid.
+    /// Makes a link of the connections to one neighbour, with this member's end of the group if
+    /// switches copy its blocks. Errors: the neighbour's offer is invalid.
     pub(crate) fn new(
         mut wires: Vec<Wire>,
         protection: Protection,
@@ -211,7 +214,7 @@ impl Link {
     }
 }
 
-/// A link whose streams are protected as the members have agreed.
+/// Makes a link whose streams have the protection on which the members have agreed.
 fn protected(
     streams: Vec<(TcpStream, SessionKeys)>,
     protection: Protection,
@@ -225,7 +228,7 @@ fn protected(
     }
 }
 
-/// Calls a method of the transport that it is.
+/// Calls a method of the current transport.
 macro_rules! either {
     ($network:expr, $transport:ident => $call:expr) => {
         match $network {
@@ -233,7 +236,7 @@ macro_rules! either {
             #[cfg(feature = "switch")]
             Network::Switch($transport) => $call,
             #[cfg(feature = "switch")]
-            Network::Changing => unreachable!("no call is made while it changes"),
+            Network::Changing => unreachable!("no call is made during the conversion"),
             #[cfg(feature = "fabric")]
             Network::Libfabric($transport) => $call,
         }
@@ -293,7 +296,7 @@ mod tests {
         [one, listener.accept().unwrap().0].map(TcpLink::from)
     }
 
-    /// Two members with a link between them over which everything goes by TCP.
+    /// Two members with a TCP link between them.
     fn pair() -> [(Network, EndpointId); 2] {
         links().map(|link| {
             let mut network = start();
@@ -302,7 +305,7 @@ mod tests {
         })
     }
 
-    /// Polls both until one of the two has this to report.
+    /// Polls both until one of them reports this completion.
     fn wait_for(
         [one, other]: &mut [(Network, EndpointId); 2],
         is_expected: impl Fn(&Completion) -> bool,
@@ -373,7 +376,7 @@ mod tests {
         let waker = members[1].0.waker();
         receive(&mut members, &into, 1);
         send(&mut members, &from, 2);
-        // What the socket takes is under way; the rest waits for the receiver.
+        // The socket buffer is filled; the rest of the block waits for the receiver.
         members[0].0.poll(&mut Vec::new(), Duration::ZERO);
         members[1].0.poll(&mut Vec::new(), Duration::ZERO);
         let [lifeline, _peer] = links();

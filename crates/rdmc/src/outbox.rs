@@ -1,9 +1,10 @@
 //! Events on their way to a group's callback thread.
 //!
-//! Adding one never waits: a callback that is slow or stuck holds up nobody but its group. Most events
-//! wait for the application's memory, so only a few of them can be under way; but once a message has
-//! memory, all its blocks come. Those that the thread has not taken are merged where they are adjacent:
-//! what is kept for a message is its gaps, of which there are at most a few more than receives posted.
+//! Adding an event never blocks, so a slow or stuck callback delays only its own group. The queue
+//! is bounded all the same. Most events wait for the application's memory, so only a few of them
+//! can be pending. Blocks of a message that has memory are merged while they are queued, where they
+//! are adjacent: one range is kept for each gap in the message, and there are at most a few more
+//! gaps than receives posted.
 
 use std::{
     collections::BTreeMap,
@@ -16,13 +17,13 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use engine::Event;
 use rangemap::RangeSet;
 
-/// Where the progress thread puts events.
+/// The progress thread's end of the queue.
 pub(crate) struct EventSender {
     queue: Sender<Queued>,
     blocks: SharedBlocks,
 }
 
-/// Where the callback thread takes them.
+/// The callback thread's end of the queue.
 pub(crate) struct EventReceiver {
     queue: Receiver<Queued>,
     blocks: SharedBlocks,
@@ -30,21 +31,21 @@ pub(crate) struct EventReceiver {
 
 enum Queued {
     Event(Event),
-    /// What there is of this message by the time this is taken.
+    /// The ranges of this message that are queued when this entry is taken.
     Blocks {
         group: u64,
         message: u64,
     },
 }
 
-/// What has come of each message and was not taken. A message is queued when it has
-/// an entry, and only then.
+/// The ranges of each message that have arrived and were not taken. A message has an entry here
+/// exactly while it has one in the queue.
 type Blocks = BTreeMap<u64, RangeSet<u64>>;
 
 #[derive(Clone, Default)]
 struct SharedBlocks(Arc<Mutex<Blocks>>);
 
-/// An empty queue.
+/// Makes an empty queue.
 pub(crate) fn events() -> (EventSender, EventReceiver) {
     let (sender, receiver) = unbounded();
     let blocks = SharedBlocks::default();
@@ -53,7 +54,7 @@ pub(crate) fn events() -> (EventSender, EventReceiver) {
 }
 
 impl EventSender {
-    /// Adds an event; one that nobody takes any more is dropped.
+    /// Adds an event. It is dropped if the receiver no longer exists.
     pub(crate) fn send(&self, event: Event) {
         let queued = match event {
             Event::Block { group, message, offset, bytes } => {
@@ -74,7 +75,7 @@ impl EventSender {
         let _ = self.queue.send(queued);
     }
 
-    /// How many events and ranges of blocks are kept.
+    /// Returns how many events and ranges of blocks are queued.
     #[cfg(test)]
     fn kept(&self) -> usize {
         let ranges: usize = self.blocks.lock().values().map(RangeSet::len).sum();
@@ -83,7 +84,7 @@ impl EventSender {
 }
 
 impl EventReceiver {
-    /// Takes events as they come, until the sender is gone.
+    /// Takes events until the sender is dropped.
     pub(crate) fn for_each(self, mut take: impl FnMut(Event)) {
         for queued in self.queue {
             match queued {
@@ -115,7 +116,8 @@ mod tests {
 
     const BLOCK_BYTES: u64 = 10;
 
-    /// Blocks of a message in the order in which a member gets them, by the schedule.
+    /// Returns the blocks of a message in the order in which a member receives them by the
+    /// schedule.
     fn blocks(
         algorithm: Algorithm,
         members: u32,
@@ -159,7 +161,7 @@ mod tests {
                 send(&sender, block);
                 kept = kept.max(sender.kept());
             }
-            // Blocks come out of order by the height of the tree at most.
+            // Blocks arrive out of order by at most the height of the tree.
             let bound = 2 * members.ilog2() as usize + 4;
             assert!(kept <= bound, "{algorithm} for {members}: {kept} kept, bound {bound}");
             drop(sender);

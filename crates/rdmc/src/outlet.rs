@@ -1,4 +1,4 @@
-//! Where a group's events go.
+//! The destination of a group's events.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use engine::Event;
 
 use crate::outbox::EventSender;
 
-/// Takes a group's events on the thread of whoever drives progress.
+/// Takes a group's events on the thread that makes progress.
 pub(crate) trait Deliver: Send {
     /// Runs the callbacks of an event.
     fn deliver_here(&mut self, event: Event);
@@ -15,17 +15,17 @@ pub(crate) trait Deliver: Send {
 /// Callbacks to run once no lock is held.
 pub(crate) type Due = Vec<(Arc<Mutex<dyn Deliver>>, Event)>;
 
-/// Where a group's events go.
+/// The destination of a group's events.
 pub(crate) enum Outlet {
     /// To the group's own callback thread.
     Thread(EventSender),
-    /// To whoever calls `Context::progress`.
+    /// To the thread that makes progress, with `Progress::Caller`.
     Caller(Arc<Mutex<dyn Deliver>>),
 }
 
 impl Outlet {
-    /// Hands an event on; what is to run here is left in `due`.
-    pub(crate) fn tell(&self, event: Event, due: &mut Due) {
+    /// Sends an event to the group's thread, or adds it to `due`.
+    pub(crate) fn send(&self, event: Event, due: &mut Due) {
         match self {
             Self::Thread(sender) => sender.send(event),
             Self::Caller(dispatcher) => due.push((Arc::clone(dispatcher), event)),

@@ -1,30 +1,31 @@
-//! What keeps blocks from being changed or read on their way.
+//! The protection of blocks in transit.
 
 use std::{fmt, str::FromStr};
 
 use crate::Error;
 
-/// How the bytes of messages are protected on TCP connections between members. What members say to
-/// each other to find each other is always encrypted. Other fabrics carry blocks as they do.
+/// How the bytes of messages are protected on TCP connections between members. The messages by
+/// which members create a group are always encrypted. Other fabrics carry blocks without this
+/// protection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Protection {
-    /// Not at all: TCP's own checksum of 16 bits is what finds damage, and whoever is on the way
-    /// can change what is sent. For trusted networks and for measuring.
+    /// None: only TCP's 16-bit checksum detects damage, and an attacker on the path can read and
+    /// change what is sent. For trusted networks and for measurements.
     None,
-    /// Every byte is checked, by each member that it passes, before anything is done with it:
-    /// nobody without the secret can change, repeat or leave out anything unnoticed.
+    /// Every byte is authenticated at each member on its path before it is used: without the secret
+    /// nothing can be changed, repeated or left out undetected.
     #[default]
     Authenticate,
-    /// The same, and nobody else can read it.
+    /// As [`Protection::Authenticate`], and encrypted.
     Encrypt,
 }
 
 impl Protection {
-    /// All of them.
+    /// All kinds of protection.
     pub const ALL: [Self; 3] = [Self::None, Self::Authenticate, Self::Encrypt];
 
-    /// `none`, `authenticate` or `encrypt`.
+    /// Returns `none`, `authenticate` or `encrypt`.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",

@@ -1,4 +1,4 @@
-//! The callbacks of a group that has none of its application: they fill its inbox.
+//! The callbacks of a group whose application has none: they fill its inbox.
 
 use std::sync::Arc;
 

@@ -12,8 +12,8 @@ use crate::{
 
 const INTO_REGION: Call = ("into_region", "use is_complete there");
 
-/// A message that the root has queued; by [`crate::Group::send`]. Dropping it changes nothing for the
-/// message.
+/// A message that the root has queued; returned by [`crate::Group::send`]. Dropping it does not
+/// affect the message.
 #[derive(Debug)]
 pub struct SendHandle {
     shared: Arc<Shared>,
@@ -25,29 +25,29 @@ impl SendHandle {
         Self { shared, message }
     }
 
-    /// The message's number: how many were sent before it.
+    /// Returns the message's number: how many were sent before it.
     pub fn message(&self) -> u64 {
         self.message
     }
 
-    /// Whether the root is done with the message.
+    /// Returns whether the root is done with the message.
     pub fn is_complete(&self) -> bool {
         self.shared.status().completed > self.message
     }
 
-    /// Waits until the root is done with the message: its memory is free again. Members may still
-    /// be relaying it to each other; closing the group tells that all have it. With
-    /// [`crate::Progress::Caller`] it drives, as [`crate::Group::close`] does.
+    /// Waits until the root is done with the message and its memory is free again. Members may
+    /// still be relaying it to each other; only a successful close means that all have it. With
+    /// [`crate::Progress::Caller`] it makes progress, as [`crate::Group::close`] does.
     ///
     /// Errors: as [`crate::Group::wait_complete`].
     pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
         self.shared.wait_complete(self.message + 1, timeout)
     }
 
-    /// As [`SendHandle::wait`], and answers the memory.
+    /// As [`SendHandle::wait`], and returns the memory.
     ///
-    /// Errors: as [`SendHandle::wait`]; after a timeout the memory is released once the root is done
-    /// with it. [`Error::HasCallbacks`]: [`crate::Application::complete`] gets it.
+    /// Errors: as [`SendHandle::wait`]; after a timeout the memory is released once the root is
+    /// done with it. [`Error::HasCallbacks`]: [`crate::Application::complete`] returns it.
     pub fn into_region(self, timeout: Duration) -> Result<Region, Error> {
         let deadline = Deadline::after(timeout);
         let step = |status: &mut Status| self.take_region(status);
@@ -57,7 +57,7 @@ impl SendHandle {
         })
     }
 
-    /// As [`SendHandle::wait`], as a future, for any executor.
+    /// As [`SendHandle::wait`], as a future for any executor.
     ///
     /// Errors: the group fails.
     #[cfg(feature = "async")]
@@ -66,7 +66,7 @@ impl SendHandle {
         self.shared.until(|status| status.check_complete(group, self.message + 1)).await
     }
 
-    /// As [`SendHandle::into_region`], as a future, for any executor.
+    /// As [`SendHandle::into_region`], as a future for any executor.
     ///
     /// Errors: the group fails; [`Error::HasCallbacks`].
     #[cfg(feature = "async")]

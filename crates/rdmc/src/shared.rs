@@ -1,4 +1,4 @@
-//! What a group's handles, callbacks and the progress thread share.
+//! The state that a group's handles, callbacks and progress thread share.
 
 use std::{
     collections::BTreeMap,
@@ -24,18 +24,18 @@ use crate::{
     inbox::{Given, Inbox},
 };
 
-/// A call that waits, for errors: its name, and what to do in callbacks instead.
+/// A blocking call as errors name it: its name, and its replacement in callbacks.
 pub(crate) type Call = (&'static str, &'static str);
 
-/// What a group's handles, callbacks and the progress thread share.
+/// The state that a group's handles, callbacks and progress thread share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: GroupSettings,
-    /// What `settings` have made.
+    /// The engine's form of `settings`.
     pub(crate) made: engine::GroupSettings,
     pub(crate) offload: Offload,
     commands: Commands,
-    /// With [`crate::Progress::Caller`]: the thread that waits drives.
+    /// Set with [`crate::Progress::Caller`]: a thread that waits makes progress.
     caller: Option<Arc<Caller>>,
     status: Mutex<Status>,
     changed: Condvar,
@@ -52,14 +52,14 @@ pub(crate) struct Status {
     pub(crate) failure: Option<Failure>,
     /// The last callback has returned.
     pub(crate) finished: bool,
-    /// Creating the group has failed: its application is not called.
+    /// Creating the group has failed: its application receives no callbacks.
     abandoned: bool,
-    /// Of its own, if it has one.
+    /// The group's callback thread, if it has one.
     callback_thread: Option<ThreadId>,
-    /// Of a group without callbacks.
+    /// Set for a group without callbacks.
     pub(crate) inbox: Option<Inbox>,
-    /// Memory of messages that were sent by a group without callbacks and are complete; of those
-    /// whose handle exists.
+    /// For a group without callbacks: the messages that were sent and whose handle exists, with
+    /// their memory once they are complete.
     pub(crate) sent_memory: BTreeMap<u64, Option<Region>>,
     /// Woken at the next change.
     #[cfg(feature = "async")]
@@ -67,7 +67,7 @@ pub(crate) struct Status {
 }
 
 impl Shared {
-    /// With callbacks, or with an inbox.
+    /// Makes the state of a group that has callbacks, or else an inbox.
     pub(crate) fn new(
         settings: GroupSettings,
         made: engine::GroupSettings,
@@ -84,7 +84,7 @@ impl Shared {
         self.status.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Takes note of an event before the application is told.
+    /// Updates the status for an event, before its callback runs.
     pub(crate) fn note(&self, event: &Event) {
         let mut status = self.status();
         match event {
@@ -99,7 +99,7 @@ impl Shared {
         self.changed(status);
     }
 
-    /// Wakes everybody who waits.
+    /// Wakes all threads and tasks that wait for the group.
     pub(crate) fn changed(&self, status: MutexGuard<'_, Status>) {
         #[cfg(feature = "async")]
         let (mut status, wakers) = (status, Vec::new());
@@ -114,7 +114,8 @@ impl Shared {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Changes the inbox of a group that has one, and hands on memory that this gives to messages.
+    /// Changes the inbox of a group that has one, and hands the memory that this assigns to the
+    /// engine.
     pub(crate) fn with_inbox(&self, act: impl FnOnce(&mut Inbox) -> Given) {
         let mut status = self.status();
         if let Some(inbox) = &mut status.inbox {
@@ -125,7 +126,7 @@ impl Shared {
         }
     }
 
-    /// Hands memory that fits to the engine.
+    /// Hands memory to the engine, which has the length of its message or more.
     pub(crate) fn give(&self, status: &mut Status, given: Given) -> Result<(), Error> {
         let group = self.settings.number;
         for (message, region) in given {
@@ -135,7 +136,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Queues a message of the root, or gives its memory back if too many are queued.
+    /// Queues a message at the root, or returns its memory in the error if too many are queued.
     pub(crate) fn send(&self, region: Region) -> Result<u64, Error> {
         let settings = &self.settings;
         if !settings.is_root() {
@@ -166,7 +167,8 @@ impl Shared {
         status.sent - status.completed < u64::from(self.settings.send_queue_max)
     }
 
-    /// Waits until another message may be queued, or the group ends; false at the deadline.
+    /// Waits until another message may be queued, or the group ends. Returns `false` at the
+    /// deadline.
     ///
     /// Errors: as [`Shared::wait`].
     pub(crate) fn wait_for_room(&self, deadline: Deadline) -> Result<bool, Error> {
@@ -174,7 +176,7 @@ impl Shared {
         Ok(self.wait(call, deadline, |status| self.check_room(status))?.is_some())
     }
 
-    /// Whether another message may be queued, or never will be.
+    /// Returns `Some` if another message may be queued, or never will be.
     pub(crate) fn check_room(&self, status: &Status) -> Option<()> {
         (status.closing || status.has_ended() || self.has_room(status)).then_some(())
     }
@@ -204,7 +206,7 @@ impl Shared {
         if std::mem::replace(&mut status.closing, true) {
             return Err(status.failure.clone().map_or(Error::Closed(number), Error::Failed));
         }
-        // A group that the root has closed already is closed with success.
+        // A group that the root has closed is closed with success.
         if status.closed {
             return Ok(());
         }
@@ -216,7 +218,7 @@ impl Shared {
 
     pub(crate) fn abort(&self, reason: &str) {
         let group = self.settings.number;
-        // A closed context has made the group fail already.
+        // If the context is closed, the group has failed already.
         let _ = self.commands.give(Command::Abort { group, reason: reason.to_owned() });
     }
 
@@ -224,13 +226,13 @@ impl Shared {
         self.status().callback_thread = Some(thread::current().id());
     }
 
-    /// Whether this group's callbacks wait for the calling thread.
+    /// Returns whether the calling thread runs a callback that this group's callbacks wait for.
     pub(crate) fn is_inside_callback(&self) -> bool {
         self.status().callback_thread == Some(thread::current().id())
             || self.caller.as_ref().is_some_and(|caller| caller.is_driven_here())
     }
 
-    /// Creating the group has failed: makes it end without a word to the application.
+    /// Ends a group whose creation has failed, without callbacks.
     pub(crate) fn abandon(&self, reason: &str) {
         self.status().abandoned = true;
         self.abort(reason);
@@ -244,7 +246,7 @@ impl Shared {
         self.status().has_ended()
     }
 
-    /// Whether the last callback has returned.
+    /// Returns whether the last callback has returned.
     pub(crate) fn is_finished(&self) -> bool {
         self.status().finished
     }
@@ -266,7 +268,7 @@ impl Shared {
         })
     }
 
-    /// Waits until this answers something; `None` at the deadline.
+    /// Waits until `step` returns something; `None` at the deadline.
     ///
     /// Errors: called from a callback that it would wait for; the context is closed or has failed.
     pub(crate) fn wait<T>(
@@ -300,7 +302,7 @@ impl Shared {
         }
     }
 
-    /// Asks this once, and again after each change of the group, until it answers something.
+    /// Calls `step` once and again after each change of the group, until it returns something.
     #[cfg(feature = "async")]
     pub(crate) async fn until<T>(&self, mut step: impl FnMut(&mut Status) -> Option<T>) -> T {
         poll_fn(|context| self.poll(context, &mut step)).await
@@ -328,17 +330,18 @@ impl Status {
         self.closed || self.failure.is_some()
     }
 
-    /// Whether the group has ended and the last callback has returned.
+    /// Returns `Some` if the group has ended and the last callback has returned.
     pub(crate) fn is_over(&mut self) -> Option<()> {
         (self.has_ended() && self.finished).then_some(())
     }
 
-    /// Why the group has ended.
+    /// Returns why the group has ended.
     pub(crate) fn ended(&self, group: u64) -> Error {
         self.failure.clone().map_or(Error::Closed(group), Error::Failed)
     }
 
-    /// Whether so many messages are complete, or never will be; `None` while neither is certain.
+    /// Returns whether this many messages are complete (`Ok`), or never will be (`Err`); `None`
+    /// while neither is certain.
     pub(crate) fn check_complete(&self, group: u64, messages: u64) -> Option<Result<(), Error>> {
         if self.completed >= messages {
             return Some(Ok(()));

@@ -1,4 +1,4 @@
-//! What can be tuned of TCP.
+//! The settings of TCP.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use transport_tcp::{SEGMENT_BYTES_MAX, TcpConfig};
 
 use crate::Error;
 
-/// How connections between members behave. The defaults are meant to be left alone.
+/// The settings of TCP connections between members. The defaults rarely need to be changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TcpSettings {
-    /// A neighbour of which nothing was heard for this long is lost
-    /// ([`crate::FailureKind::Silent`]). Heartbeats go out every quarter of it. Others may use a
-    /// value that is up to twice as large. 4 ms or more.
+    /// A neighbour from which nothing was received for this long is considered lost
+    /// ([`crate::FailureKind::Silent`]). Heartbeats are sent at a quarter of this interval. The
+    /// values of two members may differ by a factor of at most 2. 4 ms or more.
     pub silence_timeout: Duration,
-    /// How long the ordered close of a connection may go on writing and waiting for the peer.
+    /// How long the ordered close of a connection may write and wait for the peer.
     pub drain_timeout: Duration,
-    /// Blocks are cut into segments of this length, and control words overtake between segments.
-    /// Smaller: credits wait less. Larger: fewer system calls at the receiver. 1 byte to 16 MiB;
-    /// members need not agree.
+    /// Length of the segments into which blocks are cut; control words are sent between segments.
+    /// Smaller segments delay credits less; larger ones need fewer system calls at the receiver. 1
+    /// byte to 16 MiB; may differ between members.
     pub segment_bytes: usize,
-    /// Bytes that the socket takes beyond those that TCP can send at once (`TCP_NOTSENT_LOWAT`);
-    /// `None` leaves it to the system, which lets credits wait behind megabytes. The default,
-    /// 128 KiB, is 1 ms at 1 Gbit/s and 40 us at 25 Gbit/s.
+    /// How many bytes the socket accepts beyond those that TCP can send at once
+    /// (`TCP_NOTSENT_LOWAT`). `None` uses the system's default, with which credits may wait behind
+    /// megabytes. The default, 128 KiB, is 1 ms at 1 Gbit/s and 40 us at 25 Gbit/s.
     pub notsent_lowat_bytes: Option<u32>,
     /// Congestion control by name (`TCP_CONGESTION`); `None` for the system's default.
     pub congestion: Option<String>,
-    /// `SO_SNDBUF`; `None` (advised) lets the system tune it.
+    /// `SO_SNDBUF` in bytes; with `None` (recommended) the system tunes it.
     pub send_buffer_bytes: Option<usize>,
-    /// `SO_RCVBUF`; `None` (advised) lets the system tune it.
+    /// `SO_RCVBUF` in bytes; with `None` (recommended) the system tunes it.
     pub receive_buffer_bytes: Option<usize>,
 }
 
@@ -69,7 +69,7 @@ impl TcpSettings {
         Ok(())
     }
 
-    /// The same for the transport.
+    /// Returns the transport's form of these settings.
     pub(crate) fn config(&self) -> TcpConfig {
         TcpConfig {
             silence_timeout_ms: session::millis(self.silence_timeout),

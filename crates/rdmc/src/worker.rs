@@ -1,4 +1,4 @@
-//! The one place where a context's engine runs: commands in, events out.
+//! Runs a context's engine: takes commands and hands out events.
 
 use std::{
     any::Any,
@@ -25,24 +25,24 @@ use crate::{
 /// How long hybrid completion polls after the last completion (DSN 2018 section 4.2).
 const HYBRID_POLLING: Duration = Duration::from_millis(50);
 
-/// The longest sleep; only a bound, since commands and completions end it.
+/// The longest sleep; an upper bound only, since commands and completions end it.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) struct Worker {
     engine: Engine<Network>,
     commands: Receiver<Command>,
     failed: Arc<OnceLock<String>>,
-    /// By the groups' numbers, with this member's rank.
+    /// Outlets by group number, with this member's rank in the group.
     outlets: HashMap<u64, (u32, Outlet)>,
     mode: CompletionMode,
     last_completion: Instant,
     events: Vec<Event>,
-    /// Set when it is to stop: how long it may take leave of neighbours.
+    /// Set once the worker is to stop: how long [`Worker::finish`] may take.
     stopping: Option<Duration>,
 }
 
 impl Worker {
-    /// A worker, and what it is told with.
+    /// Returns a worker, and the sending end of its commands.
     pub(crate) fn new(
         transport: Network,
         mode: CompletionMode,
@@ -74,7 +74,7 @@ impl Worker {
                 CompletionMode::Polling => true,
             };
             if polling {
-                // Lets another member on the same core run; free when there is none.
+                // Lets another member on the same core run; costs little if there is none.
                 thread::yield_now();
             }
             let wait = if polling { Duration::ZERO } else { SLEEP_MAX };
@@ -85,8 +85,8 @@ impl Worker {
         }
     }
 
-    /// Acts. If that panics all groups fail, connections close, and the worker is gone: nothing is
-    /// known of its state.
+    /// Runs `act`. If it panics, all groups fail, all connections close, and the worker is dropped,
+    /// since its state may be inconsistent.
     pub(crate) fn attempt(
         mut self: Box<Self>,
         due: &mut Due,
@@ -95,7 +95,10 @@ impl Worker {
         match catch_unwind(AssertUnwindSafe(|| act(&mut self, due))) {
             Ok(()) => Some(self),
             Err(panic) => {
-                self.fail(format!("moving transfers on panicked: {}", panic_text(&*panic)), due);
+                self.fail(
+                    format!("the progress of its context panicked: {}", panic_text(&*panic)),
+                    due,
+                );
                 None
             }
         }
@@ -106,7 +109,7 @@ impl Worker {
         self.hand_out(due);
         let Self { engine, outlets, commands, failed, .. } = self;
         let _ = failed.set(cause.clone());
-        // Whoever waits for an answer gets none from now on.
+        // Calls that wait for a reply return an error from now on.
         drop(commands);
         let mut regions = engine.into_memory();
         for (group, (rank, outlet)) in outlets {
@@ -114,12 +117,13 @@ impl Worker {
             let (member, detail) = (Some(rank), cause.clone());
             let failure = Failure { group, member, reporter: rank, kind, detail, delivered: 0 };
             let regions = regions.remove(&group).unwrap_or_default();
-            outlet.tell(Event::Failed { failure, regions }, due);
+            outlet.send(Event::Failed { failure, regions }, due);
         }
     }
 
-    /// Ends the transport, once stopped: first neighbours of groups that have failed hear why. What a
-    /// connection has not delivered when it is cut is lost, and they would blame this member.
+    /// Ends the transport after the worker has stopped. Before that it waits until neighbours of
+    /// failed groups have received the reason: what a connection has not delivered when it is
+    /// closed is lost, and the neighbours would name this member as the cause.
     pub(crate) fn finish(mut self) {
         let deadline = Deadline::after(self.stopping.unwrap_or_default());
         while self.engine.is_leaving() && !deadline.left().is_zero() {
@@ -128,8 +132,8 @@ impl Worker {
         self.engine.into_transport().finish();
     }
 
-    /// Carries out commands, moves everything on, and hands out events; waits up to `wait` if
-    /// there is nothing to do. Callbacks of groups without a thread are left in `due`.
+    /// Executes commands, makes progress, and hands out events; waits up to `wait` if there is
+    /// nothing to do. Callbacks of groups without a thread are added to `due`.
     pub(crate) fn turn(&mut self, wait: Duration, due: &mut Due) {
         self.take_commands();
         if self.has_stopped() {
@@ -145,7 +149,7 @@ impl Worker {
         for event in self.events.drain(..) {
             let (group, last) = (event.group(), event.is_last());
             if let Some((_, outlet)) = self.outlets.get(&group) {
-                outlet.tell(event, due);
+                outlet.send(event, due);
             }
             if last {
                 self.outlets.remove(&group);
@@ -163,14 +167,14 @@ impl Worker {
         !self.commands.is_empty()
     }
 
-    /// Stopped, and no group is left.
+    /// Returns whether the worker is to stop and no group is left.
     pub(crate) fn has_stopped(&self) -> bool {
         self.stopping.is_some() && self.engine.groups().next().is_none() && self.outlets.is_empty()
     }
 
     fn carry_out(&mut self, command: Command) {
-        // A group that has ended in the meantime has told its application so; what was asked of
-        // it after that is moot.
+        // If a group has ended in the meantime, its application receives that event, and the
+        // command has no effect.
         let outcome = match command {
             Command::Create { settings, links, outlet, reply } => {
                 let _ = reply.send(self.create(*settings, links, outlet));
@@ -220,7 +224,7 @@ impl Worker {
     }
 }
 
-/// What somebody has said when it panicked.
+/// Returns the text of a panic; empty if it has none.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     panic
         .downcast_ref::<&str>()

@@ -1,5 +1,5 @@
-//! Every wait of the library ends at its deadline, whoever is stuck or silent; and no duration is
-//! too long to wait for.
+//! Every wait of the library ends at its deadline, whatever is stuck or silent; and every duration
+//! is accepted as a timeout.
 
 use std::{
     io::Read,
@@ -26,15 +26,15 @@ use tracing::{
 
 use crate::common::{Gate, PATIENCE, Recorder, Told, World, among, group};
 
-/// A timeout of waits that are in vain. How long they really take depends on the machine; that they
-/// end is what counts.
+/// The timeout of waits whose event never happens. How long they take depends on the machine; the
+/// tests check that they end.
 const SHORT: Duration = Duration::from_millis(100);
 
 fn chain(number: u64, members: u32) -> impl Fn(u32) -> GroupSettings + Sync {
     group(number, Algorithm::Chain, members, 0)
 }
 
-/// Runs this on a thread of its own, and fails if it does not return.
+/// Runs `act` on a thread of its own, and fails if it does not return.
 fn returns<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, outcome) = channel();
     thread::spawn(move || sender.send(act()));
@@ -50,7 +50,7 @@ fn assert_timeout<T>(outcome: Result<T, Error>, named: &str) {
     }
 }
 
-/// Says that it was called, and then does not return until the test lets it go.
+/// Reports its call, and then blocks until the test releases it.
 struct Stuck {
     called: Sender<()>,
     let_go: Receiver<()>,
@@ -67,14 +67,14 @@ impl Application for Stuck {
 }
 
 impl Stuck {
-    /// With what tells of its call, and what lets it go.
+    /// Returns the receiver that reports its call, and the sender that releases it, too.
     fn new() -> (Self, Receiver<()>, Sender<()>) {
         let ((called, is_called), (go_on, let_go)) = (channel(), channel());
         (Self { called, let_go }, is_called, go_on)
     }
 }
 
-/// A group of two, whose receiver is stuck in a callback as long as this lives.
+/// A group of two whose receiver is stuck in a callback until this is dropped.
 struct StuckGroup {
     world: World,
     root: Group,
@@ -147,14 +147,14 @@ fn a_callback_is_refused_what_would_wait_for_it() {
         assert!(matches!(progress, Err(Error::InsideCallback(..) | Error::HasProgressThread)));
         counters.unwrap();
         group.close(PATIENCE).unwrap();
-        // The application, which has them, is gone by now.
+        // The application, which holds clones, has been dropped.
         drop(handles);
         let context = Arc::into_inner(context).expect("the only one");
         context.close(PATIENCE).unwrap();
     }
 }
 
-/// Calls what waits from its callback.
+/// Makes blocking calls in its callback.
 struct Asks {
     handles: Arc<OnceLock<(Arc<Context>, Arc<Group>)>>,
     asked: Sender<[Result<(), Error>; 4]>,
@@ -176,13 +176,13 @@ impl Application for Asks {
     }
 }
 
-/// Listens to what progress threads say of some groups, and does harm to them: so they are stuck, or
-/// panic, at a known place.
+/// Blocks or panics on progress threads at a known place: the timeline event `message` of some
+/// groups.
 struct Saboteur;
 
 const PANICS: [u64; 2] = [6_660, 6_661];
 const IS_STUCK: u64 = 7_770;
-/// Until when stuck threads are.
+/// Set to release stuck threads.
 static LET_GO: OnceLock<()> = OnceLock::new();
 
 impl Subscriber for Saboteur {
@@ -191,11 +191,11 @@ impl Subscriber for Saboteur {
     }
 
     fn event(&self, event: &tracing::Event<'_>) {
-        let mut heard = Heard::default();
-        event.record(&mut heard);
-        match heard {
-            Heard { group, is_message: true } if PANICS.contains(&group) => panic!("on purpose"),
-            Heard { group: IS_STUCK, is_message: true } => {
+        let mut recorded = Recorded::default();
+        event.record(&mut recorded);
+        match recorded {
+            Recorded { group, is_message: true } if PANICS.contains(&group) => panic!("on purpose"),
+            Recorded { group: IS_STUCK, is_message: true } => {
                 LET_GO.wait();
             }
             _ => {}
@@ -213,12 +213,12 @@ impl Subscriber for Saboteur {
 }
 
 #[derive(Default)]
-struct Heard {
+struct Recorded {
     group: u64,
     is_message: bool,
 }
 
-impl Visit for Heard {
+impl Visit for Recorded {
     fn record_u64(&mut self, field: &Field, value: u64) {
         if field.name() == "group" {
             self.group = value;
@@ -233,7 +233,7 @@ impl Visit for Heard {
 }
 
 fn sabotage() {
-    // Another test may have done so.
+    // Another test may have set it.
     let _ = tracing::subscriber::set_global_default(Saboteur);
 }
 
@@ -310,10 +310,10 @@ fn a_stuck_progress_thread_holds_up_nobody_beyond_the_deadline() {
     let _ = LET_GO.set(());
 }
 
-/// Waits that are in vain, by name: each ends at its deadline.
+/// Waits whose event never happens, by name: each ends at its deadline.
 #[test]
 fn a_silent_or_absent_peer_holds_up_nobody_beyond_the_deadline() {
-    // Takes connections and says nothing.
+    // Accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = silent.local_addr().unwrap();
     let nobody = {
@@ -404,7 +404,7 @@ fn a_caller_that_drives_ends_at_its_deadline() {
         let world = World::start_with(2, |settings| settings.progress = Progress::Caller);
         let groups = world.join(chain(3, 2));
         let sent = groups[0].0.try_send(Region::zeroed(50_000)).unwrap();
-        // The other member does nothing.
+        // The other member makes no progress.
         world.contexts[0].progress(timeout).unwrap();
         assert_timeout(sent.wait(timeout), "message 0 of group 3");
         assert_timeout(groups[0].0.close(timeout), "closing group 3");
@@ -413,7 +413,7 @@ fn a_caller_that_drives_ends_at_its_deadline() {
     }
 }
 
-/// Calls of groups without callbacks that wait in vain, by name.
+/// Calls of groups without callbacks that wait for an event that never happens, by name.
 #[test]
 fn receiving_and_sending_end_at_their_deadlines() {
     for (progress, timeout) in [Progress::Thread, Progress::Caller]
@@ -454,7 +454,7 @@ fn receiving_and_sending_end_at_their_deadlines() {
 fn reading_ends_at_the_stall_timeout() {
     let world = World::start(2);
     let groups = world.join_to_receive(|rank| match rank {
-        // Its reads end, but not the group.
+        // Its reads time out, but the group does not fail.
         1 => chain(1, 2)(rank).stall_timeout(SHORT),
         _ => chain(1, 2)(rank).stall_timeout(Duration::MAX),
     });
@@ -469,7 +469,7 @@ fn reading_ends_at_the_stall_timeout() {
     world.close();
 }
 
-/// What a callback finds that calls waits of another group, which has no callbacks.
+/// Calls, in a callback, the waits of another group, which has no callbacks.
 struct Waits {
     other: Arc<OnceLock<Arc<Group>>>,
     outcome: Sender<Result<(), Error>>,
@@ -500,7 +500,7 @@ fn callbacks_that_the_caller_runs_are_refused_waits_of_every_group() {
         let settings = among(chain(2, 1)(0), &world.addresses).send_queue_max(1);
         let receiving = Arc::new(world.contexts[0].create_group(settings).unwrap());
         if progress == Progress::Caller {
-            // Nothing moves it on, but for this thread.
+            // Only this thread could make progress.
             receiving.try_send(Region::zeroed(10)).unwrap();
         }
         other.set(Arc::clone(&receiving)).unwrap();
@@ -508,7 +508,7 @@ fn callbacks_that_the_caller_runs_are_refused_waits_of_every_group() {
         group.wait_complete(1, PATIENCE).unwrap();
         let [sent, received] = [0, 1].map(|_| outcomes.recv_timeout(PATIENCE).expect("an outcome"));
         match progress {
-            // They may wait for a group whose events are another thread's.
+            // They may wait, since another thread delivers the other group's events.
             Progress::Thread => {
                 sent.unwrap();
                 assert_timeout(received, "the next message of group 2");

@@ -1,4 +1,4 @@
-//! What bad input and failing members get, over any fabric (see `common`).
+//! Behaviour on invalid input and when members fail, over any fabric (see `common`).
 
 use std::{
     io::Read,
@@ -20,7 +20,7 @@ fn pipeline(number: u64, members: u32) -> impl Fn(u32) -> GroupSettings + Sync {
     group(number, Algorithm::BinomialPipeline, members, 0)
 }
 
-/// The one failure that a member was told of, which is the last thing it was told.
+/// Returns the one failure that was reported to a member, as its last event.
 fn failure_of(told: &std::sync::mpsc::Receiver<Told>) -> rdmc::Failure {
     loop {
         match told.recv_timeout(PATIENCE).expect("a failure") {
@@ -53,7 +53,7 @@ fn a_member_that_gives_up_is_named_once_at_everybody_and_other_groups_go_on() {
     world.close();
 }
 
-/// Over a real network; `./dev sim` has the rest.
+/// Over a real network; `./dev sim` covers the other cases.
 #[test]
 fn a_failure_reports_how_many_messages_reached_all_members() {
     let world = World::start(5);
@@ -89,7 +89,7 @@ fn a_context_that_closes_right_after_a_failure_lets_others_hear_the_cause() {
     for number in 0..20 {
         let mut world = World::start(3);
         let mut groups = world.join(group(number, Algorithm::Sequential, 3, 0));
-        // Shorter than it says: nothing is posted by the time that this is noticed.
+        // The file is shorter than its region, which is detected before anything is posted.
         let file = tempfile::tempfile().unwrap();
         let (root, told) = groups.remove(0);
         root.try_send(Region::from_file(&file, 50_000).unwrap()).unwrap();
@@ -227,14 +227,14 @@ fn only_the_root_sends_and_nobody_closes_twice() {
 fn closing_in_vain_ends_at_the_deadline_and_fails_everywhere() {
     let world = World::start(2);
     let groups = world.join(pipeline(1, 2));
-    // A receiver alone cannot close: the root has not said that it is done.
+    // A receiver alone cannot close: the root has not closed.
     let error = groups[1].0.close(Duration::from_millis(100)).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert_eq!(failure_of(&groups[0].1).member, Some(1));
     world.close();
 }
 
-/// Answers each message by the function it is given.
+/// Answers each message with the given function.
 struct Answer(Sender<Told>, fn(u64) -> Incoming);
 
 impl Application for Answer {
@@ -298,7 +298,8 @@ fn a_callback_that_panics_fails_its_group_only() {
     }
 }
 
-/// Panics when its first message is there, as soon as all blocks of two are; then counts its calls.
+/// Panics in `received` of its first message, once all blocks of two messages have arrived; then
+/// counts its calls.
 struct PanicsOnce {
     told: Sender<Told>,
     all_is_here: std::sync::mpsc::Receiver<()>,
@@ -391,7 +392,7 @@ fn memory_may_come_later_and_a_wrong_region_may_be_replaced() {
     world.close();
 }
 
-/// Holds its callback until told to go on.
+/// Blocks in its callback until released.
 struct Slow(std::sync::mpsc::Receiver<()>);
 
 impl Application for Slow {
@@ -430,7 +431,7 @@ fn a_slow_callback_holds_up_its_own_group_only() {
     world.close();
 }
 
-/// Is stuck in its first block until told to go on, and writes down which ranges it is told of.
+/// Blocks in its first `block` until released, and records the ranges that are reported.
 struct StuckInBlock {
     go_on: std::sync::mpsc::Receiver<()>,
     told: Sender<(u64, u64)>,
@@ -532,7 +533,7 @@ fn a_group_that_was_idle_for_long_has_not_stalled() {
 fn closing_cuts_off_connections_that_have_not_proved_themselves() {
     let world = World::start(1);
     let mut silent = std::net::TcpStream::connect(world.addresses[0]).unwrap();
-    // The greeting shows that the handshake is under way.
+    // The greeting shows that the handshake is in progress.
     let mut greeting = [0; 6];
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
     silent.read_exact(&mut greeting).unwrap();

@@ -1,4 +1,4 @@
-//! Calls that wait as futures: on tokio, and on an executor that is nothing but a parked thread.
+//! The asynchronous calls: on tokio, and on a minimal executor that parks its thread.
 
 use std::{
     future::Future,
@@ -40,7 +40,7 @@ const MESSAGES: u64 = 20;
 
 async fn send(root: &Group) {
     for number in 0..MESSAGES {
-        // More than may be queued: some wait.
+        // More messages than may be queued: some calls wait.
         root.send_async(Region::from_vec(contents(number, 5_000))).await.unwrap();
     }
     let last = root.send_async(Region::from_vec(contents(MESSAGES, 5_000))).await.unwrap();

@@ -1,4 +1,4 @@
-//! What the library promises when nobody fails, over any fabric (see `common`).
+//! The library's guarantees when no member fails, over any fabric (see `common`).
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -10,7 +10,7 @@ use rdmc::{Algorithm, CompletionMode, Fabric, Progress, Region, Secret};
 
 use crate::common::{self, PATIENCE, Told, World, close_all, contents, fabric, group, ipv6};
 
-/// Sends messages of these sizes, closes, and checks what everybody was told.
+/// Sends messages of these sizes, closes, and checks the events of every member.
 fn deliver(world: &World, settings: impl Fn(u32) -> rdmc::GroupSettings + Sync, sizes: &[usize]) {
     let groups = world.join(&settings);
     let root = settings(0).root as usize;
@@ -26,7 +26,7 @@ fn deliver(world: &World, settings: impl Fn(u32) -> rdmc::GroupSettings + Sync, 
     }
 }
 
-/// Every message once, in order, with the right contents, and then the end.
+/// Checks for every message once, in order, with the right contents, and then the end.
 fn check_told(told: Vec<Told>, sizes: &[usize], is_root: bool, blocks: bool) {
     let mut incoming = 0;
     let mut received = 0;
@@ -136,7 +136,7 @@ fn the_caller_can_drive_progress() {
 #[test]
 fn closing_and_waiting_make_progress_where_no_thread_does() {
     let world = World::start_with(3, |settings| settings.progress = Progress::Caller);
-    // Nobody calls `progress`; each member has one thread, which waits.
+    // No thread calls `progress`; each member has one thread, which waits.
     for (number, algorithm) in [(1, Algorithm::BinomialPipeline), (2, Algorithm::Chain)] {
         let groups = world.join(group(number, algorithm, 3, 0));
         let ([root, one, two], told) = ([0, 1, 2].map(|rank| &groups[rank].0), &groups[2].1);

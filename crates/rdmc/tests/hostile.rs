@@ -1,4 +1,4 @@
-//! Somebody on the way between members, and strangers at their doors.
+//! Attackers on the path between members, and peers without the secret.
 
 use std::{
     io::{Read, Write},
@@ -19,10 +19,10 @@ use rdmc::{
 
 use crate::common::{self, PATIENCE, Recorder, Told, World, among, close_all, contents, group};
 
-/// What the one on the way does to a byte: which way it goes, its offset in that direction.
+/// Changes bytes in transit, given their direction and the offset of the first in that direction.
 type Meddle = fn(to_listener: bool, from: usize, bytes: &mut [u8]);
 
-/// Carries connections to a listener, and what the callers have said.
+/// Forwards connections to a listener, and records what the callers sent.
 struct Relay {
     address: SocketAddr,
     heard: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -76,7 +76,7 @@ fn carry(
     }
 }
 
-/// Flips a bit of the byte at this offset, of what goes one way.
+/// Flips a bit of the byte at this offset in one direction.
 fn flip(to_listener: bool, at: usize) -> impl Fn(bool, usize, &mut [u8]) + Send + Sync {
     move |way, from, bytes| {
         if way == to_listener && (from..from + bytes.len()).contains(&at) {
@@ -85,7 +85,7 @@ fn flip(to_listener: bool, at: usize) -> impl Fn(bool, usize, &mut [u8]) + Send 
     }
 }
 
-/// Members of whom the first is reached over a relay.
+/// Starts members of which the first is reached through a relay.
 fn world(
     members: usize,
     protection: Protection,
@@ -106,7 +106,7 @@ fn chain(number: u64, members: u32) -> impl Fn(u32) -> GroupSettings + Sync {
     group(number, Algorithm::Chain, members, 0)
 }
 
-/// All that a member was told until its group ended.
+/// Returns all events of a member until its group ended.
 fn told_until_the_end(told: &Receiver<Told>) -> (Vec<Told>, Option<Failure>) {
     let mut all = Vec::new();
     loop {
@@ -119,7 +119,7 @@ fn told_until_the_end(told: &Receiver<Told>) -> (Vec<Told>, Option<Failure>) {
 }
 
 const MESSAGE_BYTES: usize = 200_000;
-/// Somewhere in the middle of the message, long after the handshake.
+/// An offset in the middle of the message, far behind the handshake.
 const INSIDE: usize = 100_000;
 
 #[test]
@@ -132,7 +132,7 @@ fn a_bit_that_flips_on_the_way_is_noticed_named_and_not_relayed() {
             let (before, failure) = told_until_the_end(told);
             let failure = failure.expect("it fails everywhere");
             assert_eq!(failure.kind, FailureKind::Corrupt, "{failure}");
-            // Each end of the link blames the other.
+            // Each end of the link names the other as the cause.
             let ends = (failure.member, failure.reporter);
             let own = [(Some(1), 0), (Some(0), 1)];
             assert!(if rank < 2 { ends == own[rank] } else { own.contains(&ends) }, "{failure}");
@@ -144,7 +144,7 @@ fn a_bit_that_flips_on_the_way_is_noticed_named_and_not_relayed() {
     }
 }
 
-/// What the test above would not notice if its relay did nothing.
+/// Shows that the relay of the test above changes bytes.
 #[test]
 fn without_protection_what_flips_arrives() {
     let (world, _relay) =
@@ -164,7 +164,7 @@ fn without_protection_what_flips_arrives() {
 
 #[test]
 fn a_handshake_that_is_changed_makes_no_link() {
-    // The connector says more: its request ends what is changed here.
+    // The connector sends more than the listener; its request is the last message changed here.
     for (to_listener, places) in
         [(true, &[0, 4, 20, 100, 250, 400][..]), (false, &[0, 4, 20, 100, 250])]
     {
@@ -194,14 +194,14 @@ fn a_recorded_session_is_of_no_use() {
         }
         thread::sleep(Duration::from_millis(5));
     };
-    // The same group once more, of which the recording would be the other member.
+    // The same group again; the recording is replayed as the other member.
     thread::scope(|scope| {
         let replay = scope.spawn(|| {
             let mut stream = TcpStream::connect(listener).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let _ = stream.write_all(&recorded);
             let mut answer = Vec::new();
-            // Hung up on, in order or not.
+            // The connection is closed or reset.
             let _ = stream.read_to_end(&mut answer);
         });
         let again = world.contexts[0].create_group_with(
@@ -238,7 +238,7 @@ fn a_fabric_that_does_not_encrypt_is_refused_when_asked_to() {
     assert!(error.contains("the fabric verbs does not encrypt), or the fabric tcp"), "{error}");
 }
 
-/// Strangers who hold as many connections as they get, and open new ones all the time.
+/// Peers without the secret hold as many connections as they get, and open new ones continuously.
 #[test]
 fn members_come_in_while_strangers_crowd_the_doors() {
     let world = World::start_with(3, |settings| settings.connect_timeout = PATIENCE);
@@ -259,7 +259,7 @@ fn members_come_in_while_strangers_crowd_the_doors() {
                 }
             });
         }
-        // More than the doors hold.
+        // More than the listener's limit of handshakes.
         thread::sleep(Duration::from_millis(500));
         for number in 2..5 {
             let groups = world.join(chain(number, 3));
@@ -274,7 +274,7 @@ fn members_come_in_while_strangers_crowd_the_doors() {
     world.close();
 }
 
-/// What becomes of a caller that greets, and then does this.
+/// Returns the listener's error for a caller that sends its greeting and then does this.
 fn accepted(patience: Duration, go_on: impl FnOnce(TcpStream) + Send) -> SessionError {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     thread::scope(|scope| {
@@ -316,12 +316,13 @@ fn a_strangers_announcements_are_not_allocated() {
                 return;
             }
         }
-        // Nothing more comes, and it does not hang up: the listener has to know already.
+        // The caller sends nothing more and keeps the connection: the listener must already have
+        // detected the error.
         caller.set_read_timeout(Some(PATIENCE)).unwrap();
         let _ = caller.read_to_end(&mut Vec::new());
     });
     assert!(matches!(error, SessionError::Peer { .. }), "{error}");
-    // A record that is longer than records are.
+    // A record above the maximum length.
     let error = accepted(PATIENCE, |mut caller| {
         caller.write_all(&[22, 3, 1, 0xFF, 0xFF]).unwrap();
         caller.set_read_timeout(Some(PATIENCE)).unwrap();

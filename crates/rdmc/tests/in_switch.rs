@@ -1,5 +1,5 @@
-//! Groups whose blocks a switch copies, in network namespaces: real contexts at each host, and a real
-//! switch between them. Needs root.
+//! Groups whose blocks a switch copies, in network namespaces: a real context at each host and a
+//! real switch between them. Requires root.
 
 use std::{
     net::SocketAddr,
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SILENCE_MS: u64 = 1_500;
 const BLOCK_BYTES: u64 = 64 << 10;
 const PORT: u16 = 7000;
-/// Of the path.
+/// The MTU of the path.
 const PACKET_BYTES: u64 = 4096;
 
 fn contents(message: u64, bytes: u64) -> Vec<u8> {
@@ -55,7 +55,7 @@ enum Told {
     Closed,
 }
 
-/// Receives into this region, if there is one, or else into memory.
+/// Receives into this region, if there is one, or else into new memory, and records events.
 struct Recorder(Sender<Told>, Option<Region>);
 
 impl Application for Recorder {
@@ -76,12 +76,12 @@ impl Application for Recorder {
     }
 }
 
-/// Joins group 1 of the first `members` hosts, of which host 0 is the root.
+/// Joins group 1 of the first `members` hosts; host 0 is the root.
 fn join(context: &Context, host: usize, members: usize) -> Result<(Group, Receiver<Told>), Error> {
     join_as(context, host, members, (1, 0))
 }
 
-/// The same with this number, and this rank of the root's.
+/// As [`join`], with this number, and this rank of the root.
 fn join_as(
     context: &Context,
     host: usize,
@@ -91,7 +91,7 @@ fn join_as(
     join_into(context, host, members, (number, root), None)
 }
 
-/// The same, receiving the first message into this region.
+/// As [`join`], receiving the first message into this region.
 fn join_into(
     context: &Context,
     host: usize,
@@ -112,8 +112,8 @@ fn join_into(
     Ok((context.create_group_with(settings, Recorder(tell, memory))?, told))
 }
 
-/// Messages of these lengths arrive at so many receivers, in order and whole, and each block of them
-/// passes the root's link once.
+/// Checks that messages of these lengths arrive at this many receivers, whole and in order, and
+/// that each block passes the root's link once.
 fn deliver(plane: Plane, receivers: usize, lengths: &[u64]) {
     if skipped(plane) {
         return;
@@ -154,8 +154,8 @@ fn deliver(plane: Plane, receivers: usize, lengths: &[u64]) {
     let expected: u64 = lengths.iter().map(|&bytes| packets(bytes)).sum();
     let (sent, copies) = (counted(Counter::Request), counted(Counter::Copy));
     println!("{plane:?}: {sent} packets from the root for {expected}, {copies} copies");
-    // A busy host may be late, so that some are repeated; relaying or sending one by one would take
-    // a multiple.
+    // Receivers on a busy host may be late, so that some packets are repeated; relaying or sending
+    // one by one would take a multiple.
     assert!((expected..expected + expected / 2 + 50).contains(&sent), "{sent} for {expected}");
     assert_eq!(copies + counted(Counter::CopyFailed), sent * receivers as u64);
 }
@@ -188,7 +188,7 @@ fn the_switch_in_the_kernel_does_as_well() {
     deliver(Plane::Kernel, 3, &LENGTHS);
 }
 
-/// Several queue pairs at each host; and neither root has rank 0.
+/// Each host has several queue pairs, and neither root has rank 0.
 #[test]
 fn groups_of_the_same_hosts_do_not_mix() {
     if skipped(Plane::Userspace) {
@@ -227,8 +227,8 @@ fn groups_of_the_same_hosts_do_not_mix() {
     );
 }
 
-/// In the middle of one message the first group that switches copy is created, in the middle of the next
-/// the last of them ends.
+/// The first group whose blocks switches copy is created in the middle of one message, and the last
+/// such group ends in the middle of the next.
 #[test]
 fn a_relayed_message_goes_on_while_a_group_in_switches_comes_and_goes() {
     if skipped(Plane::Userspace) {
@@ -263,7 +263,7 @@ fn a_relayed_message_goes_on_while_a_group_in_switches_comes_and_goes() {
                 if host == 0 {
                     relayed.send(Region::from_vec(contents(message, BYTES)), PATIENCE).unwrap();
                 } else {
-                    // Its first block is here, and the others come when it is given memory.
+                    // Its first block has arrived, and the others follow when it has memory.
                     asked.recv_timeout(PATIENCE).unwrap();
                 }
             };
@@ -286,7 +286,7 @@ fn a_relayed_message_goes_on_while_a_group_in_switches_comes_and_goes() {
     );
 }
 
-/// Gives memory for a message when it is allowed to.
+/// Provides memory for a message when the test allows it.
 struct Hesitant {
     ask: Sender<()>,
     allowed: Receiver<()>,
@@ -309,7 +309,7 @@ impl Application for Hesitant {
     }
 }
 
-/// At the root or at a receiver, at any length.
+/// The file shrinks at the root or at a receiver, to any length.
 #[test]
 fn a_file_that_shrinks_is_an_error_that_names_the_member() {
     const BYTES: u64 = 20 * BLOCK_BYTES;
@@ -351,7 +351,7 @@ fn a_file_that_shrinks_is_an_error_that_names_the_member() {
     }
 }
 
-/// Out of a file, and into one.
+/// Messages are sent from a file, and received into one.
 #[test]
 fn files_pass_through_the_switch() {
     const BYTES: u64 = 1_000_003;
@@ -389,7 +389,7 @@ fn one_receiver_is_a_group() {
     deliver(Plane::Userspace, 1, &[0, 1, 300_000, 70_000]);
 }
 
-/// As in all groups: everybody who is left learns who it was.
+/// As in all groups, every surviving member's failure names the member that died.
 #[test]
 fn a_member_that_dies_ends_the_group() {
     if skipped(Plane::Userspace) {
@@ -404,7 +404,7 @@ fn a_member_that_dies_ends_the_group() {
             let context = start(host, switch);
             let (group, told) = join(&context, host, 4).unwrap();
             if host == 2 {
-                // Dies once something has come.
+                // The member dies once a block has arrived.
                 let first = told.recv_timeout(PATIENCE).unwrap();
                 assert!(matches!(first, Told::Complete(0, _)));
                 begun.store(true, Ordering::Relaxed);
@@ -423,11 +423,11 @@ fn a_member_that_dies_ends_the_group() {
     }
 }
 
-/// Messages are sent until the group fails. Answers how.
+/// Sends messages until the group fails, and returns the failure.
 fn fail(host: usize, group: &Group, told: &Receiver<Told>) -> Failure {
     loop {
         if host == 0 {
-            // Refused once it has failed, which is told below.
+            // Fails once the group has failed, which is checked below.
             let _ = group.try_send(Region::zeroed(300_000));
         }
         match told.recv_timeout(PATIENCE).unwrap() {
@@ -438,7 +438,8 @@ fn fail(host: usize, group: &Group, told: &Receiver<Told>) -> Failure {
     }
 }
 
-/// Runs a group of a root and three receivers until it fails, `after` its first messages.
+/// Runs a group of a root and three receivers until it fails; `after` runs after its first
+/// messages.
 fn break_by(after: impl Fn(&OneSwitch) + Sync) -> Vec<Failure> {
     let under_way = Barrier::new(2);
     let watch = |switch: &OneSwitch| {
@@ -485,7 +486,7 @@ fn what_switches_say_of_trouble_ends_the_group() {
     }
 }
 
-/// Whoever waits learns why at once, not by a timeout.
+/// Members that wait receive the reason at once, not a timeout.
 #[test]
 fn a_switch_that_refuses_is_told_to_all() {
     if skipped(Plane::Userspace) {
@@ -524,7 +525,7 @@ fn members_of_one_machine_have_no_switch() {
             _: &mcrdma::plan::Group,
             _: Duration,
         ) -> Result<Box<dyn rdmc::Inserted>, rdmc::InsertError> {
-            panic!("nobody could join");
+            panic!("no member could join");
         }
     }
     let contexts = [start(Some(Arc::new(None))), start(Option::None)];

@@ -1,5 +1,5 @@
-//! Nothing is left behind of groups and contexts, however they end. One test, alone in its process:
-//! it counts what the process holds.
+//! Groups and contexts release all resources, however they end. One test, alone in its process,
+//! since it counts the resources of the process.
 
 mod common;
 
@@ -18,11 +18,11 @@ use transport_contract::CountingAllocator;
 #[global_allocator]
 static MEMORY: CountingAllocator = CountingAllocator::new();
 
-/// What tables and queues keep as room, and a test program for itself: a fraction of a byte for
-/// each group, and less than any of them needs.
+/// What tables, queues and the test itself may retain: a fraction of a byte for each group, less
+/// than any resource of a group takes.
 const SLACK_BYTES: usize = 16 << 10;
 const SLACK_ALLOCATIONS: usize = 64;
-/// Memory as the system sees it comes in pages and is not given back at once.
+/// Resident memory is counted in pages, and freed pages are not returned at once.
 const SLACK_RESIDENT_KIB: usize = 8 << 10;
 
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,8 @@ impl Held {
     }
 }
 
-/// After the first `warm_up` of `all`, which fill pools and tables, nothing more is held.
+/// Checks that after the first `warm_up` of `all`, which fill pools and tables, no more resources
+/// are held.
 fn leaves_nothing(what: &str, warm_up: u64, all: Range<u64>, run: impl Fn(Range<u64>)) {
     let (first, rest) = (all.start..all.start + warm_up, all.start + warm_up..all.end);
     let started = Instant::now();
@@ -78,7 +79,7 @@ fn chain(number: u64) -> impl Fn(u32) -> GroupSettings + Sync {
     group(number, Algorithm::Chain, 3, 0)
 }
 
-/// Creates, uses and closes groups of ever new numbers.
+/// Creates, uses and closes groups, each with a new number.
 fn use_groups(world: &World, numbers: Range<u64>) {
     for number in numbers {
         let groups = world.join(chain(number));
@@ -87,7 +88,7 @@ fn use_groups(world: &World, numbers: Range<u64>) {
     }
 }
 
-/// Groups that end in the middle of a message: by a member that gives up, or that drops its group.
+/// Ends groups in the middle of a message: a member aborts, or drops its group.
 fn fail_groups(world: &World, numbers: Range<u64>) {
     for number in numbers {
         let mut groups = world.join(chain(number));
@@ -108,8 +109,8 @@ fn fail_groups(world: &World, numbers: Range<u64>) {
     }
 }
 
-/// Groups without callbacks: messages are read, taken, dropped or never received, and groups closed,
-/// dropped or ended.
+/// Uses groups without callbacks: messages are read, taken, dropped or never received, and groups
+/// closed, dropped or aborted.
 fn receive_in_groups(world: &World, numbers: Range<u64>) {
     for number in numbers {
         let groups = world.join_to_receive(chain(number));
@@ -134,7 +135,7 @@ fn receive_in_groups(world: &World, numbers: Range<u64>) {
     }
 }
 
-/// Messages of one group that lives on.
+/// Sends messages in one group that stays open.
 fn receive_messages(groups: &[Group], numbers: Range<u64>) {
     for number in numbers {
         let handle = groups[0].try_send(Region::from_vec(contents(number, 3_000))).unwrap();
@@ -152,7 +153,7 @@ fn receive_messages(groups: &[Group], numbers: Range<u64>) {
     }
     let sent = groups[0].try_send(Region::from_vec(Vec::new())).unwrap();
     for group in groups {
-        // All have completed what was dropped.
+        // All members have completed the dropped messages.
         group.wait_complete(sent.message() + 1, PATIENCE).unwrap();
     }
     for group in &groups[1..] {
@@ -160,7 +161,7 @@ fn receive_messages(groups: &[Group], numbers: Range<u64>) {
     }
 }
 
-/// Groups that nobody but one member wants.
+/// Creates groups that only one member joins.
 fn miss_members(world: &World, numbers: Range<u64>) {
     for number in numbers {
         let context = &world.contexts[2];
@@ -171,7 +172,7 @@ fn miss_members(world: &World, numbers: Range<u64>) {
     }
 }
 
-/// Contexts with a group that is closed, or of which one member dies.
+/// Uses contexts with a group that is closed, or of which one member dies.
 fn use_contexts(numbers: Range<u64>) {
     for number in numbers {
         let mut world = World::start(3);
@@ -203,7 +204,9 @@ fn nothing_is_left_of_groups_and_contexts_however_they_end() {
     let world = World::start_with(3, |settings| {
         settings.connect_timeout = Duration::from_millis(10);
     });
-    leaves_nothing("groups that nobody joins", 20, 0..100, |numbers| miss_members(&world, numbers));
+    leaves_nothing("groups that other members do not join", 20, 0..100, |numbers| {
+        miss_members(&world, numbers)
+    });
     world.close();
     leaves_nothing("contexts", 50, 0..200, use_contexts);
 }

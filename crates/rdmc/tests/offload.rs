@@ -23,7 +23,8 @@ fn undisturbed_schedules_take_no_longer_than_their_steps() {
                 let steps = BLOCK_TIME * schedule.steps(blocks) as u32;
                 let what = format!("{algorithm}, {members} members, {blocks} blocks");
                 if schedule.size_first() {
-                    // As without offload, the root cannot know which credit is best to use first.
+                    // As without offload, the root does not wait for the credit that would be best
+                    // to use first.
                     assert!(taken <= steps + 2 * BLOCK_TIME, "{what}: {taken:?} > {steps:?}");
                 } else if algorithm.needs_racks() {
                     assert!(taken <= steps, "{what}: {taken:?} > {steps:?}");
@@ -49,8 +50,8 @@ fn groups_say_whether_they_offload() {
 
 const BLOCKS: u32 = 100;
 
-/// Time until all members but one have a message while that one's program stands still, from a
-/// third of the way on and for half of it.
+/// Returns the time until all members but one have a message while that member's process is paused,
+/// from a third of the transfer on for half of its time.
 fn time_with_a_pause(algorithm: Algorithm, members: u32, late: usize, offload: bool) -> Duration {
     let schedule = schedule(algorithm, members, 0);
     let mut world = World::new(&schedule, SimConfig::IDEAL, 1, |settings| {
@@ -79,8 +80,8 @@ fn nobody_notices_a_relay_whose_program_stands_still() {
             let what = format!("{algorithm}, member {late} of {members} late");
             let taken = time_with_a_pause(algorithm, members, late, true);
             assert!(taken <= steps, "{what}: {taken:?} > {steps:?}");
-            // Otherwise it takes a third longer at the least: half of it, but for the windows and
-            // for what others can do meanwhile.
+            // Without offload it takes at least a third longer: the half of the time, less the
+            // windows and what other members can transfer meanwhile.
             let taken = time_with_a_pause(algorithm, members, late, false);
             assert!(taken > steps * 4 / 3, "{what}, not offloaded: {taken:?} of {steps:?}");
         }
@@ -133,7 +134,7 @@ proptest! {
         world.deliver(root as usize, &sizes);
     }
 
-    /// And gets its memory back (which the world checks), although the network had it.
+    /// The world also checks that all memory is returned, although the network used it.
     #[test]
     fn every_survivor_of_a_death_learns_who_died(
         algorithm in prop::sample::select(Algorithm::ALL.to_vec()),

@@ -109,7 +109,7 @@ fn a_slow_reader_holds_the_root_back_and_its_memory_below_the_bound() {
     let handles: Vec<_> = (0..6).map(|number| send(&groups[0], contents(number, BYTES))).collect();
     handles[1].wait(PATIENCE).unwrap();
     for received in 0..6 {
-        // Two that were not received fit, and only they have memory.
+        // Two messages that were not received fit, and only they have memory.
         let with_memory = (received as usize + 2).min(6);
         handles[with_memory - 1].wait(PATIENCE).unwrap();
         assert!(handles[with_memory..].iter().all(|handle| !handle.is_complete()));
@@ -255,13 +255,13 @@ fn a_group_that_fails_in_the_middle_of_a_read_says_so_after_what_has_arrived() {
                 assert_eq!(failure.kind, FailureKind::Application);
                 assert!(matches!(message.into_region(PATIENCE), Err(Error::Failed(_))));
                 assert!(matches!(receiver.receive(PATIENCE), Err(Error::Failed(_))));
-                // What is here stays here.
+                // A message that is whole remains available.
                 let region = whole.into_region(PATIENCE).unwrap();
                 assert_eq!(region.try_into_vec().unwrap(), contents(0, 3_000));
             });
             send(root, contents(0, 3_000));
             root.try_send(gate.region(100_000)).unwrap();
-            // With callers that drive, this one does.
+            // With `Progress::Caller` this thread makes progress.
             while is_first.try_recv().is_err() {
                 let _ = root.wait_complete(2, Duration::from_millis(10));
             }

@@ -1,4 +1,4 @@
-//! A transport that has no room left: what it refuses is not lost in silence.
+//! A transport that has no room left: each refused call is reported.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -9,7 +9,7 @@ use transport::{
 };
 use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
 
-/// What a transport can be asked for.
+/// The calls of a transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Call {
     Word,
@@ -18,7 +18,7 @@ enum Call {
     Write,
 }
 
-/// Refuses calls of one kind, from the one on that comes after so many.
+/// Refuses calls of one kind once it has accepted a number of them.
 struct Refusing {
     inner: SimTransport,
     call: Option<Call>,
@@ -109,7 +109,8 @@ struct Ends {
 /// Why it failed, unless it closed; and when.
 type End = (Option<Failure>, Duration);
 
-/// A message goes down a chain of three, and the group is closed, while `rank`'s transport refuses.
+/// Sends a message down a chain of three and closes the group, while the transport of `rank`
+/// refuses calls.
 fn run(rank: usize, call: Call, accepted: u32, small: bool) -> Ends {
     let network = SimNet::new(SimConfig::IDEAL, 1);
     let refused = Rc::new(Cell::new(false));
@@ -162,7 +163,7 @@ fn progress(engine: &mut Engine<Refusing>, end: &mut Option<End>) {
                 }
                 Event::Failed { failure, regions } => {
                     for (_, region) in regions {
-                        region.try_into_vec().expect("nobody touches it any more");
+                        region.try_into_vec().expect("no other reference");
                     }
                     *end = Some((Some(failure), engine.transport().now()));
                 }
@@ -173,8 +174,8 @@ fn progress(engine: &mut Engine<Refusing>, end: &mut Option<End>) {
     }
 }
 
-/// Whatever is refused, and whenever: the group ends at once, long before it would have stalled,
-/// and fails where it happens.
+/// Whatever call is refused, and whenever, the group ends at once, long before the stall timeout,
+/// and fails at the member where it happens.
 #[test]
 fn whatever_a_transport_refuses_ends_the_group_at_once() {
     let calls = [

@@ -19,12 +19,12 @@ fn undisturbed_schedules_take_exactly_their_steps() {
                 let steps = BLOCK_TIME * schedule.steps(blocks) as u32;
                 let what = format!("{algorithm}, {members} members, {blocks} blocks");
                 if schedule.size_first() {
-                    // The first credits come with the announcement, in any order, and the root
+                    // The first credits arrive with the announcement, in any order, and the root
                     // does not wait for the one that would be best to use first.
                     let late = BLOCK_TIME * members.next_power_of_two().ilog2();
                     assert!((steps..=steps + late).contains(&taken), "{what}: {taken:?}");
                 } else if algorithm.needs_racks() {
-                    // Layers that take turns leave steps empty, which nobody has to wait out.
+                    // Layers that take turns leave steps empty, for which no member has to wait.
                     assert!(taken <= steps, "{what}: {taken:?} > {steps:?}");
                 } else {
                     assert_eq!(taken, steps, "{what}");
@@ -220,7 +220,7 @@ fn a_relayed_message_of_one_block_needs_no_second_handshake() {
     }
 }
 
-/// Blocks of 10 ms, and members that give up after half a second.
+/// Blocks of 10 ms, and a stall timeout of half a second.
 fn slow_world(algorithm: Algorithm, members: u32) -> World {
     let port_rate_bytes_per_s = 10_000;
     let config = SimConfig { port_rate_bytes_per_s, ..SimConfig::IDEAL };
@@ -229,7 +229,7 @@ fn slow_world(algorithm: Algorithm, members: u32) -> World {
     })
 }
 
-/// Also lets members look at the clock, for so long in virtual time.
+/// Runs the world for this virtual time, and lets members check their deadlines.
 fn run_for(world: &mut World, time: Duration) {
     let end = world.network.now() + time;
     while world.network.now() < end {
@@ -238,8 +238,8 @@ fn run_for(world: &mut World, time: Duration) {
     }
 }
 
-/// The last receiver of sequential send waits for all other copies, four seconds here; so do, for a
-/// while, the tree's, which are told by members that are told themselves.
+/// The last receiver of sequential send waits for all other copies, here four seconds; so do, for a
+/// while, members of the tree, which receive reports of progress over other members.
 #[test]
 fn who_waits_for_a_busy_member_does_not_give_up() {
     for algorithm in Algorithm::ALL {
@@ -253,7 +253,7 @@ fn who_waits_for_a_busy_member_does_not_give_up() {
     }
 }
 
-/// Telling each other that something has moved once keeps nobody waiting for ever.
+/// Reports of past progress do not keep members waiting for ever.
 #[test]
 fn a_program_that_stops_is_noticed_in_every_schedule() {
     for algorithm in Algorithm::ALL {
@@ -270,7 +270,7 @@ fn a_program_that_stops_is_noticed_in_every_schedule() {
     }
 }
 
-/// Also to members that wait for others, which wait for it.
+/// Members that wait for it only through other members name it, too.
 #[test]
 fn a_program_that_stops_is_named_to_everybody() {
     for algorithm in Algorithm::ALL {
@@ -289,7 +289,7 @@ fn a_program_that_stops_is_named_to_everybody() {
     }
 }
 
-/// An application that gives no memory is named, by itself if nobody else is faster.
+/// An application that provides no memory is named as the cause, by its own member at the latest.
 #[test]
 fn an_application_that_gives_no_memory_is_named_to_everybody() {
     for algorithm in Algorithm::ALL {
@@ -305,8 +305,8 @@ fn an_application_that_gives_no_memory_is_named_to_everybody() {
     }
 }
 
-/// Who stands out half way through a message, and how much, where one port has a part of the rate of
-/// all others: 1 byte per ns.
+/// Returns the member that delays the others most half way through a message, and by how much,
+/// where one port has a fraction of the rate of all others, 1 byte per ns.
 fn worst_of(algorithm: Algorithm, members: u32, slow: Option<(u32, u64)>) -> (u32, f64) {
     let schedule = schedule(algorithm, members, 0);
     let config = SimConfig { block_jitter: Jitter::BlockTimes(0.2), ..SimConfig::IDEAL };
@@ -336,7 +336,7 @@ fn a_slow_member_stands_out() {
                 assert!(found == slow && share > 0.3, "{what}: {found}, {share}");
             }
         }
-        // A chain without slow members is held up where it begins, rightly.
+        // A chain without slow members is limited by its first link.
         if algorithm != Algorithm::Chain {
             let (found, share) = worst_of(algorithm, 16, None);
             assert!(share < 0.15, "{algorithm}: {found}, {share}");
@@ -344,8 +344,8 @@ fn a_slow_member_stands_out() {
     }
 }
 
-/// Member 0, the root, or a receiver has its message in a file, which shrinks before the first block
-/// passes through it, to any length.
+/// Member 0, the root, or a receiver has its message in a file, which shrinks, to any length,
+/// before the first block passes through it.
 #[test]
 fn a_file_that_shrinks_is_an_error_that_names_the_member() {
     const BYTES: u64 = 20 * BLOCK_BYTES;

@@ -1,5 +1,5 @@
-//! Messages in files: whole, once and in order; and what happens when a file shrinks or its disk
-//! stalls. The process that a signal ends is this one.
+//! Messages in files: they arrive whole, once and in order; and failures when a file shrinks or its
+//! disk stalls. An unhandled signal would end this process.
 
 use std::{
     fs::File,
@@ -33,7 +33,7 @@ fn contents_of(mut file: &File) -> Vec<u8> {
     contents
 }
 
-/// What an application was told.
+/// The events of an application.
 #[derive(Debug)]
 enum Told {
     Block(u64),
@@ -41,7 +41,7 @@ enum Told {
     Failed(Failure, Vec<u64>),
 }
 
-/// Receives every message into what `memory` gives.
+/// Receives every message into the region that `memory` returns.
 struct Receiving<M> {
     memory: M,
     told: Sender<Told>,
@@ -68,7 +68,7 @@ impl<M: FnMut(u64, u64) -> Region + Send + 'static> Application for Receiving<M>
 
 type Joined = Vec<(Group, Receiver<Told>)>;
 
-/// Every member joins; receivers take messages into what `memory` gives for their rank.
+/// Joins all members; receivers take messages into the region that `memory` returns for their rank.
 fn join<M>(
     world: &World,
     settings: impl Fn(u32) -> GroupSettings + Sync,
@@ -113,7 +113,7 @@ fn failure_of(told: &Receiver<Told>) -> (Failure, Vec<u64>) {
     }
 }
 
-/// What this host can carry blocks over, with what protects them.
+/// The networks of this host, each with a protection.
 fn networks() -> Vec<(Fabric, Protection)> {
     let mut networks: Vec<_> = Protection::ALL.map(|how| (Fabric::Tcp, how)).into();
     for name in ["ofi-tcp", "sockets"] {
@@ -170,7 +170,7 @@ fn files_arrive_whole_in_every_algorithm_over_every_network() {
                     }
                 });
                 for (index, message) in sent.iter().enumerate() {
-                    // By turns out of a file and out of memory: their order is kept.
+                    // Sent from a file and from memory alternately: their order is preserved.
                     let region = if index % 3 == 1 {
                         Region::from_vec(message.clone())
                     } else {
@@ -202,8 +202,8 @@ const SHRINKS: [(&str, Option<u64>, u64); 6] = [
     ("on the way, by one block", Some(100_000), BYTES as u64 - 1_000),
 ];
 
-/// Truncates a file that the root sends, or that member 1 receives into: all members hear of an
-/// error of memory at that member. Nobody is killed by a signal.
+/// Truncates a file that the root sends, or that member 1 receives into: all members report a
+/// memory error at that member, and no signal ends the process.
 fn assert_shrinking_is_named(
     world: &World,
     (number, settings): (u64, &(dyn Fn(u32) -> GroupSettings + Sync)),
@@ -243,7 +243,7 @@ fn assert_shrinking_is_named(
     }
     groups[0].0.try_send(source).unwrap();
     if let Some(at) = at {
-        // What member 1 has is far from all: windows are some blocks.
+        // Member 1 has a small part of the message: windows are some blocks.
         while !matches!(groups[1].1.recv_timeout(PATIENCE).unwrap(), Told::Block(offset) if offset >= at)
         {
         }
@@ -254,7 +254,7 @@ fn assert_shrinking_is_named(
         let case = format!("at member {culprit}, {when}: {failure}");
         assert_eq!((failure.member, failure.kind), (Some(culprit), FailureKind::Memory), "{case}");
         if group.settings().rank == culprit {
-            // A receiver may also read back what it relays.
+            // A receiver may also fail while it reads back a block that it relays.
             let words = ["read", "written"]
                 .map(|access| format!("memory could not be {access} (the file has shrunk)"));
             assert!(words.iter().any(|words| failure.detail.contains(words)), "{case}");
@@ -294,7 +294,7 @@ fn a_file_that_shrinks_before_a_small_message_is_an_error_too() {
     }
 }
 
-/// A disk that answers when it is let.
+/// A disk that completes reads and writes when the test allows it.
 struct Gate {
     bytes: Mutex<Vec<u8>>,
     state: Mutex<GateState>,
@@ -318,12 +318,12 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Until somebody waits for the disk.
+    /// Waits until a thread waits for the disk.
     fn wait_for_somebody(&self) {
         let state = self.state.lock().unwrap();
         let nobody = |state: &mut GateState| !state.was_used;
         let (state, waited) = self.changed.wait_timeout_while(state, PATIENCE, nobody).unwrap();
-        assert!(state.was_used, "nobody uses the disk, {waited:?}");
+        assert!(state.was_used, "the disk is not used, {waited:?}");
     }
 
     fn pass(&self) {
@@ -352,7 +352,7 @@ impl Storage for Gate {
     }
 }
 
-/// Groups 1, whose root or first receiver has its message behind the gate.
+/// Joins group 1, whose root or first receiver has its message behind the gate.
 fn join_behind(
     world: &World,
     gate: &Arc<Gate>,
@@ -380,8 +380,7 @@ fn join_behind(
     groups
 }
 
-/// A disk that does not answer for many times as long as a silent member is borne holds up what is
-/// in its own group, and nothing else.
+/// A disk that stalls for many times the silence timeout delays only its own group.
 #[test]
 fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
     const BYTES: usize = 300_000;
@@ -411,8 +410,8 @@ fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
     }
 }
 
-/// Where the stall timeout ends the group, everybody hears whose storage it is; what the disk uses
-/// is not handed back, and closing says what it does not come to an end with.
+/// When the stall timeout ends the group, all members report whose storage it is; memory that the
+/// disk uses is not returned, and closing reports the job that does not end.
 #[test]
 fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
     const BYTES: usize = 300_000;
@@ -446,7 +445,7 @@ fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
     }
 }
 
-/// Nobody waits for ever for a disk that a failed group still uses.
+/// No call waits for ever for a disk that a failed group still uses.
 #[test]
 fn a_group_that_is_given_up_ends_without_its_disk() {
     const BYTES: usize = 300_000;

@@ -10,7 +10,7 @@ pub const BLOCK_BYTES: u64 = 100;
 /// One block at the ideal network's rate of one byte per nanosecond.
 pub const BLOCK_TIME: Duration = Duration::from_nanos(BLOCK_BYTES);
 
-/// A group whose members all live here.
+/// A group and all its members.
 pub struct World {
     pub network: SimNet,
     pub members: Vec<Member>,
@@ -19,11 +19,11 @@ pub struct World {
 pub struct Member {
     pub engine: Engine<SimTransport>,
     pub alive: bool,
-    /// Whether its program looks at what has completed.
+    /// Whether its process polls for completions.
     pub polled: bool,
     pub messages: Vec<Vec<u8>>,
     pub received: u64,
-    /// How many messages may wait for memory before any is given.
+    /// How many messages wait for memory before any gets it.
     pub patience: usize,
     pub unanswered: Vec<(u64, u64)>,
     /// When the last message was received.
@@ -32,7 +32,7 @@ pub struct Member {
     pub failure: Option<Failure>,
 }
 
-/// A network with delays of every kind.
+/// Configures a network with delays of every kind.
 pub fn disturbed(jitter: f64, reordering_ns: u64, latency_ns: u64) -> SimConfig {
     SimConfig {
         link: LinkConfig { latency_ns, ..LinkConfig::IDEAL },
@@ -93,7 +93,7 @@ impl World {
             return;
         }
         let mut events = Vec::new();
-        // Answers to events may make more of them.
+        // Answers to events may cause further events.
         loop {
             member.engine.progress(Duration::ZERO, &mut events);
             if events.is_empty() {
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// Lets everything happen, up to this many things.
+    /// Runs the simulation until nothing is left, for this many steps at most.
     pub fn run(&mut self, steps_max: u64) {
         for _ in 0..steps_max {
             let Some(rank) = self.network.step() else { return };
@@ -112,14 +112,14 @@ impl World {
         }
     }
 
-    /// Lets everything happen until a virtual time.
+    /// Runs the simulation until a virtual time.
     pub fn run_until(&mut self, at: Duration) {
         while let Some(rank) = self.network.run_until(at) {
             self.progress(rank);
         }
     }
 
-    /// Stops a member's program, or lets it go on; its network card is not concerned.
+    /// Pauses or resumes a member's process; its network card is not affected.
     pub fn set_polled(&mut self, rank: usize, polled: bool) {
         self.members[rank].polled = polled;
         self.progress(rank);
@@ -133,7 +133,8 @@ impl World {
         self.run(u64::MAX);
     }
 
-    /// Sends messages of these lengths and closes: everybody has them, in order, and knows it.
+    /// Sends messages of these lengths and closes, and checks that every member has them, in order,
+    /// and has closed.
     pub fn deliver(&mut self, root: usize, sizes: &[usize]) {
         let expected: Vec<_> =
             sizes.iter().enumerate().map(|(message, &bytes)| contents(message, bytes)).collect();
@@ -147,7 +148,8 @@ impl World {
         }
     }
 
-    /// A member dies after this many happenings of a message: everybody else learns who.
+    /// Ends a member after this many steps of a message, and checks that every other member names
+    /// it.
     pub fn lose(&mut self, root: usize, bytes: usize, victim: usize, happenings: u64) {
         self.send(root, contents(0, bytes));
         self.run(happenings);
@@ -182,7 +184,7 @@ impl Member {
         }
     }
 
-    /// Gives memory to all messages that wait for it.
+    /// Provides memory to all messages that wait for it.
     pub fn answer(&mut self) {
         for (message, bytes) in self.unanswered.drain(..) {
             self.engine.accept(1, message, Region::zeroed(bytes as usize)).unwrap();
@@ -205,15 +207,15 @@ impl Member {
             }
             Event::Complete { message, region, .. } => {
                 assert_eq!(message, self.messages.len() as u64, "in order");
-                // Of a file the test looks into itself.
+                // The test checks the contents of files itself.
                 let is_file = region.is_stored();
                 let contents = if is_file { Ok(Vec::new()) } else { region.try_into_vec() };
                 self.messages.push(contents.expect("handed back whole"));
             }
             Event::Failed { failure, regions } => {
-                // A file is not handed back as bytes.
+                // Files cannot be compared as bytes.
                 for (_, region) in regions.into_iter().filter(|(_, region)| !region.is_stored()) {
-                    region.try_into_vec().expect("nobody touches it any more");
+                    region.try_into_vec().expect("no other reference");
                 }
                 self.failure = Some(failure);
             }
@@ -232,7 +234,7 @@ pub fn schedule(algorithm: Algorithm, members: u32, root: u32) -> Schedule {
     Schedule::with_racks(algorithm, &racks, root).unwrap()
 }
 
-/// Virtual time from the root's send until the last member has all blocks.
+/// Returns the virtual time from the root's send until the last member has all blocks.
 pub fn time_taken(
     schedule: &Schedule,
     blocks: u32,

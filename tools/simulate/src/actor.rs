@@ -1,4 +1,4 @@
-//! What runs at a member on top of its engine.
+//! Code that runs at a member on top of its engine.
 
 use engine::{Engine, Event};
 use transport_sim::SimNet;
@@ -16,40 +16,40 @@ pub struct Here<'a> {
     pub now_ns: u64,
     /// Where facts and violations go.
     pub book: &'a mut Book,
-    /// For remarks in the trace.
+    /// For notes in the trace.
     pub network: &'a SimNet,
 }
 
-/// What the scenario does to an actor.
+/// An order of the scenario to an actor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Give the group up now.
+    /// Abort the group now.
     Abort,
-    /// Refuse what comes next.
+    /// Refuse the next message.
     Refuse,
-    /// Give no memory any more.
+    /// Provide no memory any more.
     FallSilent,
 }
 
-/// Something that takes part in one group at one member: the application, or what stands in its
-/// place. It is called by the driver alone, never while its member stands still or after it has
-/// died, and reports what is wrong to [`Book::violated`].
+/// A participant in one group at one member: the application, or what replaces it. Only the driver
+/// calls it, never while its member is stopped or after it has died. It reports errors to
+/// [`Book::violated`].
 pub trait Actor {
-    /// An event of its group.
+    /// Processes an event of its group.
     fn event(&mut self, event: Event, here: &mut Here<'_>);
 
-    /// When it wants to be called by itself, in virtual time.
+    /// Returns when [`Actor::wake`] is to be called, in virtual time.
     fn next_wake_ns(&self) -> Option<u64>;
 
-    /// That time has come.
+    /// Called at [`Actor::next_wake_ns`].
     fn wake(&mut self, here: &mut Here<'_>);
 
-    /// The scenario wants something of it.
+    /// Executes an order of the scenario.
     fn obey(&mut self, order: Order, here: &mut Here<'_>);
 
-    /// Whether nothing more will come.
+    /// Returns whether it has got its last event.
     fn has_ended(&self) -> bool;
 
-    /// Its member's engine is gone, and everything with it: the last look at all memory.
+    /// Checks all memory, after its member's engine and its memory references were dropped.
     fn finish(&mut self, book: &mut Book);
 }

@@ -1,4 +1,4 @@
-//! An application: sends, gives memory, closes, and checks every event.
+//! An application: sends, provides memory, closes, and checks every event.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::{
     scenario::{Answer, ApplicationPlan, Scenario, SendPlan},
 };
 
-/// Sets these choices apart from all others of a seed.
+/// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 2;
 
 /// One group's application at one member.
@@ -30,7 +30,7 @@ pub struct Application {
     close_ns: Option<u64>,
     closes_early: bool,
     memory: Memory,
-    /// Messages that wait for memory, with their lengths, and when they get it.
+    /// Messages that wait for memory: when they get it, number, length.
     unanswered: VecDeque<(u64, u64, usize)>,
     refuses: bool,
     is_silent: bool,
@@ -39,7 +39,7 @@ pub struct Application {
 }
 
 impl Application {
-    /// At a member of a group that is about to be created.
+    /// Makes the application of a group that is about to be created.
     pub fn new(scenario: &Scenario, group: usize, rank: u32) -> Self {
         let plan = &scenario.groups[group];
         let is_root = plan.root == rank;
@@ -113,7 +113,7 @@ impl Application {
         self.remark(here, || format!("gives memory for message {message}"));
         match here.engine.accept(self.number, message, region) {
             Ok(()) => {}
-            // It has ended, which will be reported.
+            // The group has ended, which will be reported.
             Err(Error::Failed(_) | Error::NoSuchGroup(_)) => self.memory.forget(message),
             Err(error) => self.violated(here, &format!("memory was refused: {error}")),
         }
@@ -168,11 +168,11 @@ impl Application {
         }
     }
 
-    /// Calls that must be refused and change nothing.
+    /// Makes calls that must be refused and change nothing.
     fn be_rude(&mut self, here: &mut Here<'_>) {
         let number = self.number;
         let completed = self.facts(here.book).completed;
-        // Beyond what may be announced and not reported yet.
+        // Larger than any number that may be announced and not reported yet.
         let absurd = self.facts(here.book).incoming + 1_000;
         let outcomes = [
             here.engine.accept(number, absurd, Region::zeroed(10)).is_ok(),
@@ -253,7 +253,7 @@ impl Actor for Application {
             Event::Complete { message, region, .. } => self.complete(message, &region, here),
             Event::Failed { failure, regions } => {
                 self.failed(&regions, here);
-                // Only the library may have kept some.
+                // Only the library may still hold references.
                 drop(regions);
                 self.ended(End::Failed(failure), here);
             }
@@ -270,7 +270,7 @@ impl Actor for Application {
             return None;
         }
         let send_ns = self.sends.front().map(|send| send.at_ns);
-        // A root that has not sent everything does not close, unless the scenario makes it.
+        // A root that has not sent all messages closes only if the scenario requires it.
         let close_ns = self.close_ns.filter(|_| self.sends.is_empty() || self.closes_early);
         let answer_ns = self.unanswered.iter().map(|&(at_ns, ..)| at_ns).min();
         send_ns.into_iter().chain(close_ns).chain(answer_ns).min()

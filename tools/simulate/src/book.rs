@@ -1,4 +1,4 @@
-//! The recorded facts of a run, which the checkers judge.
+//! The recorded facts of a run, which the checks judge.
 
 use rdmc::Failure;
 
@@ -7,26 +7,26 @@ use crate::scenario::{Fault, GroupPlan, Scenario};
 /// All facts of one run.
 #[derive(Debug)]
 pub struct Book {
-    /// By index of the group.
+    /// Facts by index of the group.
     pub groups: Vec<GroupBook>,
-    /// What was done to members, in the order of time.
+    /// The injected faults, in the order of time.
     pub faults: Vec<Done>,
-    /// What must not have happened. The first ends the run.
+    /// Violations. The first ends the run.
     pub violations: Vec<String>,
 }
 
-/// One group.
+/// Facts of one group.
 #[derive(Debug)]
 pub struct GroupBook {
     /// Rank of the root.
     pub root: usize,
-    /// Lengths of the messages that the root has given.
+    /// Lengths of the messages that the root has sent.
     pub sent: Vec<usize>,
-    /// By rank.
+    /// Facts by rank of the member.
     pub members: Vec<MemberBook>,
 }
 
-/// One group at one member.
+/// Facts of one group at one member.
 #[derive(Clone, Default, Debug)]
 pub struct MemberBook {
     /// How many messages were announced to the application.
@@ -35,7 +35,7 @@ pub struct MemberBook {
     pub received: u64,
     /// How many this member is done with.
     pub completed: u64,
-    /// When its application gave the group up.
+    /// When its application aborted the group.
     pub aborted_ns: Option<u64>,
     /// How it ended, and when.
     pub end: Option<(u64, End)>,
@@ -50,17 +50,17 @@ pub enum End {
     Failed(Failure),
 }
 
-/// Faults that were injected.
+/// An injected fault.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// When.
+    /// Virtual time of the injection.
     pub at_ns: u64,
-    /// What.
+    /// The fault.
     pub what: Fault,
 }
 
 impl Book {
-    /// Nothing has happened.
+    /// Makes an empty book.
     pub fn new(scenario: &Scenario) -> Self {
         let members = vec![MemberBook::default(); scenario.members.len()];
         let group = |plan: &GroupPlan| GroupBook {
@@ -75,20 +75,20 @@ impl Book {
         }
     }
 
-    /// Something that must not happen has happened.
+    /// Records a violation.
     pub fn violated(&mut self, what: impl Into<String>) {
         self.violations.push(what.into());
     }
 
-    /// Faults that were injected before a moment.
+    /// Returns the faults that were injected until a moment.
     pub fn faults_until(&self, at_ns: u64) -> impl Iterator<Item = &Done> {
         self.faults.iter().filter(move |fault| fault.at_ns <= at_ns)
     }
 }
 
 impl GroupBook {
-    /// How many messages, from the first, are in place at every member, and the first member that has
-    /// no more.
+    /// Returns how many messages, from the first, are in place at every member, and the first
+    /// member that has no more.
     pub fn in_place(&self) -> (u64, usize) {
         let count = |(rank, member): (usize, &MemberBook)| {
             (if rank == self.root { self.sent.len() as u64 } else { member.received }, rank)

@@ -11,25 +11,25 @@ use std::{
 
 use crate::{options::Options, scenario::Limits, subject::Subject};
 
-/// Which seeds are run, and how.
+/// A range of seeds, and how they are run.
 #[derive(Debug)]
 pub struct Campaign<S: Subject> {
     /// The first seed; the others follow it.
     pub first: u64,
-    /// How many; the first that fails ends the campaign.
+    /// The number of seeds; the first that fails ends the campaign.
     pub count: u64,
-    /// No more are begun after this.
+    /// No more seeds are started after this time.
     pub time_limit: Option<Duration>,
-    /// What seeds are made into.
+    /// Limits of the scenarios.
     pub limits: Limits,
-    /// How runs are watched.
+    /// Options of each run.
     pub options: Options<S::Canary>,
     /// Threads; 0: one for each core.
     pub jobs: usize,
 }
 
 impl<S: Subject> Campaign<S> {
-    /// These seeds, with nothing planted, on all cores.
+    /// A campaign of these seeds, without a planted bug, on all cores.
     pub fn new(first: u64, count: u64) -> Self {
         Self {
             first,
@@ -41,8 +41,8 @@ impl<S: Subject> Campaign<S> {
         }
     }
 
-    /// Runs them. Answers what was in them, and the lowest seed that has failed, if one has. Waits
-    /// for its threads; with one job it runs on the caller's.
+    /// Runs the seeds. Returns the totals, and the lowest seed that has failed, if one has. Blocks
+    /// until its threads have ended; with one job it runs on the calling thread.
     pub fn run(&self) -> (S::Tally, Option<u64>) {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let jobs = if self.jobs == 0 { cores } else { self.jobs };
@@ -61,7 +61,7 @@ impl<S: Subject> Campaign<S> {
         (tally, (failed < u64::MAX).then_some(failed))
     }
 
-    /// What one thread does.
+    /// Runs seeds on one thread.
     fn work(&self, next: &AtomicU64, failed: &AtomicU64) -> S::Tally {
         let start = Instant::now();
         let mut tally = S::Tally::default();

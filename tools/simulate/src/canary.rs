@@ -1,5 +1,5 @@
-//! Planted bugs: each is what a mistake in the library would look like to a checker, and must be
-//! noticed. They sit between a member's engine and its network.
+//! Planted bugs: each imitates a mistake in the library, and the checks must detect it. They sit
+//! between a member's engine and its network.
 
 use std::{fmt, str::FromStr};
 
@@ -7,7 +7,7 @@ use transport::{Completion, EndpointId, ReadLease, Region};
 
 use crate::dice::Dice;
 
-/// Sets these choices apart from all others of a seed.
+/// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 3;
 
 // The first byte of control words, as in crates/engine/src/words.rs.
@@ -30,13 +30,13 @@ pub enum Canary {
     GrantsTooMuch,
     /// Neighbours are not notified of a failure.
     DropsNotice,
-    /// The notice of a failure blames another member.
+    /// The notice of a failure names another member.
     BlamesAnother,
     /// The end of a connection is never reported.
     MissesEnds,
-    /// Members behind this one count as having everything before they do.
+    /// Members of this one's subtree count as having all messages before they do.
     ClosesEarly,
-    /// Memory is handed back while it is still leased.
+    /// Memory is returned while it is still leased.
     KeepsMemory,
     /// Deadlines are not kept.
     MissesDeadlines,
@@ -47,7 +47,7 @@ pub enum Canary {
 }
 
 impl Canary {
-    /// All of them.
+    /// All planted bugs.
     pub const ALL: [Self; 12] = [
         Self::CompletesTwice,
         Self::LosesCompletion,
@@ -63,7 +63,7 @@ impl Canary {
         Self::CountsTooLittle,
     ];
 
-    /// As it is displayed and parsed.
+    /// Returns the name as it is displayed and parsed.
     pub fn name(self) -> &'static str {
         match self {
             Self::CompletesTwice => "completes-twice",
@@ -111,18 +111,18 @@ pub struct Planted {
 }
 
 impl Planted {
-    /// At a member of a group of `members`.
+    /// Makes the bug for a member of a group of `members`.
     pub fn new(canary: Canary, members: u32, seed: u64, member: u32) -> Self {
         let dice = Dice::new(seed ^ u64::from(member) << 48, PURPOSE);
         Self { canary, members, dice, kept: Vec::new(), forged: Vec::new() }
     }
 
-    /// One case in twenty.
+    /// Returns `true` in one case of twenty.
     fn strikes(&mut self) -> bool {
         self.dice.percent(5)
     }
 
-    /// What a send is made from.
+    /// Returns what is sent in place of `from`.
     pub(crate) fn send(&mut self, from: ReadLease) -> ReadLease {
         let strikes = matches!(self.canary, Canary::MisplacesBlock | Canary::KeepsMemory);
         if !strikes || from.bytes() < 2 || !self.strikes() {
@@ -138,7 +138,7 @@ impl Planted {
         Region::from_vec(bytes).read(all).expect("there is no other lease")
     }
 
-    /// What is written instead of a word, if anything is.
+    /// Returns what is written instead of a word, if anything is.
     pub(crate) fn word(&mut self, endpoint: EndpointId, word: &[u8]) -> Option<Vec<u8>> {
         let mut word = word.to_vec();
         match (self.canary, word[0]) {
@@ -159,7 +159,7 @@ impl Planted {
         Some(word)
     }
 
-    /// What is reported instead of a completion.
+    /// Returns what is reported instead of a completion.
     pub(crate) fn completion(&mut self, completion: Completion) -> Vec<Completion> {
         let mut reported = std::mem::take(&mut self.forged);
         match (self.canary, &completion) {
@@ -185,7 +185,7 @@ impl Planted {
     }
 }
 
-/// The count that a word ends with.
+/// Changes the count at the end of a word.
 fn change_count(bytes: &mut [u8], by: i64) {
     let bytes: &mut [u8; 8] = bytes.try_into().expect("a count has 8 bytes");
     *bytes = u64::from_le_bytes(*bytes).saturating_add_signed(by).to_le_bytes();

@@ -1,4 +1,4 @@
-//! What the ends of groups may be, judged by the facts alone.
+//! Checks how groups ended, from the recorded facts alone.
 
 use rdmc::{Algorithm, Counters, Failure, FailureKind, SmallMessages};
 
@@ -7,7 +7,8 @@ use crate::{
     scenario::{Fault, Scenario},
 };
 
-/// A group has ended at a member: what that member claims of all others is true by now.
+/// Checks, when a group has ended at a member, that what this end implies for all other members is
+/// true.
 pub fn ended(book: &mut Book, group: usize, rank: u32) {
     let facts = &book.groups[group];
     let violation = match &facts.members[rank as usize].end {
@@ -32,19 +33,20 @@ pub fn ended(book: &mut Book, group: usize, rank: u32) {
     }
 }
 
-/// How good the counts of messages that reached all members were, after failures.
+/// How exact the counts of messages at all members were after failures.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Members that reported the number that was true at the end.
+    /// How many members reported the number that was true at the end.
     pub exact: u64,
-    /// Members that reported less.
+    /// How many members reported less.
     pub below: u64,
-    /// Groups in which all had to report the true number.
+    /// How many groups there were in which all members had to report the true number.
     pub had_to_be_exact: u64,
 }
 
-/// Where an application has failed a group and nothing else has happened, and every member has
-/// reported before any could have reached its deadline for the count, all counts are exact.
+/// Checks counts. Where an application has failed a group and no fault was injected, and every
+/// member has reported before any could have reached its deadline for the count, all counts must be
+/// exact.
 pub fn counts(book: &mut Book, scenario: &Scenario) -> Counts {
     let mut counts = Counts::default();
     let mut wrong = Vec::new();
@@ -83,13 +85,14 @@ pub fn counts(book: &mut Book, scenario: &Scenario) -> Counts {
     counts
 }
 
-/// Nothing was done to anybody: every receiver has got every block and every small message once.
+/// Checks, for runs without faults, that every receiver has got every block and every small message
+/// once.
 pub fn nothing_twice(book: &mut Book, scenario: &Scenario, counters: &[Counters]) {
     let (size, members_max) = (scenario.size(), SmallMessages::default().members_max);
     for (rank, counters) in (0..).zip(counters) {
         let (mut blocks, mut small) = (0, 0);
         for (plan, group) in scenario.groups.iter().zip(&book.groups) {
-            // Where switches copy all messages go the same way.
+            // Where switches copy, all messages are transferred the same way.
             let are_written = plan.algorithm != Algorithm::InSwitch.name();
             let has_room = are_written && (2..=members_max).contains(&size);
             let limit = plan.small.filter(|_| has_room);
@@ -111,16 +114,17 @@ pub fn nothing_twice(book: &mut Book, scenario: &Scenario, counters: &[Counters]
     }
 }
 
-/// How good the blame of failures was.
+/// How exactly failures named the member that caused them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Blame {
-    /// A member was blamed that a fault had hit, or that had given up.
+    /// How many failures named a member that a fault had hit, or whose application had aborted.
     pub exact: u64,
-    /// Somebody was named who was behind such a member.
+    /// How many failures named a member that waited for such a member.
     pub behind: u64,
 }
 
-/// Every failure has a true cause, and is the same at the member that is named as having noticed it.
+/// Checks that every failure has a true cause, and is the same at the member that is named as its
+/// reporter.
 pub fn failures(book: &mut Book, scenario: &Scenario) -> Blame {
     let mut blame = Blame::default();
     let mut wrong = Vec::new();
@@ -141,7 +145,7 @@ pub fn failures(book: &mut Book, scenario: &Scenario) -> Blame {
 struct Trial<'a> {
     book: &'a Book,
     scenario: &'a Scenario,
-    /// Of the group.
+    /// Index of the group.
     index: usize,
     at_ns: u64,
 }
@@ -152,13 +156,13 @@ impl Trial<'_> {
         if failure.group != self.scenario.groups[self.index].number {
             return Err("it is another group's".to_owned());
         }
-        let Some(blamed) = failure.member else { return Err("it blames nobody".to_owned()) };
+        let Some(blamed) = failure.member else { return Err("it names no member".to_owned()) };
         let (Some(accused), Some(reporter)) =
             (group.members.get(blamed as usize), group.members.get(failure.reporter as usize))
         else {
-            return Err("it names members that there are not".to_owned());
+            return Err("it names members that do not exist".to_owned());
         };
-        // The member that has noticed it has failed by it, too.
+        // The reporter's group has failed for the same reason.
         let same = |end: &End| match end {
             End::Failed(other) => {
                 (other.member, other.kind, other.reporter)
@@ -179,13 +183,13 @@ impl Trial<'_> {
             }),
             FailureKind::Silent => faults.iter().any(|fault| self.explains_silence(fault, failure)),
             FailureKind::Stalled => self.explains_stall(&faults),
-            // Nobody breaks the protocol here, and all memory is there.
+            // No member breaks the protocol here, and all memory is usable.
             _ => false,
         };
         if !is_true {
             return Err("nothing has happened that explains this".to_owned());
         }
-        // Of two that a partition separates, either may be named.
+        // A failure may name either of two members that a partition separates.
         let is_apart = |what: &Fault| match what {
             Fault::Partition { members, .. } => {
                 members.contains(&blamed) != members.contains(&failure.reporter)
@@ -200,8 +204,8 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// A connection falls silent if one of its ends stands still, or nothing passes it, for longer
-    /// than the silence timeout.
+    /// Returns whether this fault explains silence: one end of the connection was stopped, or
+    /// nothing passed it, for longer than the silence timeout.
     fn explains_silence(&self, fault: &Done, failure: &Failure) -> bool {
         let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
         let is_silent = match &fault.what {
@@ -218,8 +222,8 @@ impl Trial<'_> {
             })
     }
 
-    /// Something was held up for half of the stall timeout at least. Shorter delays must not fail
-    /// a group, whatever they are.
+    /// Returns whether these faults explain a stall: they delayed something for at least half of
+    /// the stall timeout. Shorter delays must not fail a group.
     fn explains_stall(&self, faults: &[&Done]) -> bool {
         let limit_ns = self.scenario.groups[self.index].stall_timeout_ms * 1_000_000 / 2;
         faults
@@ -227,7 +231,7 @@ impl Trial<'_> {
             .any(|fault| fault.what.holds_ns() > 0 && self.is_held_for(fault, limit_ns, |_| true))
     }
 
-    /// Whether this fault, with others like it, has held something up for so long.
+    /// Returns whether this fault, together with similar ones, has delayed something for this long.
     fn is_held_for(&self, fault: &Done, limit_ns: u64, like: impl Fn(&Done) -> bool) -> bool {
         let held = |fault: &Done| fault.what.holds_ns().min(self.at_ns - fault.at_ns);
         let all: u64 =
@@ -236,8 +240,8 @@ impl Trial<'_> {
     }
 }
 
-/// A connection is lost if its other end dies or if it is reset; also if it was given up for silence
-/// at the other end: the member that stood still then sees a lost connection.
+/// Returns whether this fault explains a lost connection: its other end died, it was reset, or the
+/// other end closed it for silence while this member was stopped.
 fn explains_loss(what: &Fault, failure: &Failure) -> bool {
     let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
     match what {

@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 
 const MILLION: u128 = 1_000_000;
 
-/// What a member takes for the time, as a function of virtual time.
+/// A member's clock, as a function of virtual time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Clock {
-    /// What it shows when virtual time begins.
+    /// The time that it shows when virtual time begins.
     pub offset_ns: u64,
-    /// How fast it runs: a million is right. At least 1.
+    /// Its rate: 1,000,000 is exact. At least 1.
     pub rate_ppm: u64,
 }
 
 impl Clock {
-    /// Shows virtual time.
+    /// A clock that shows virtual time.
     pub const RIGHT: Self = Self { offset_ns: 0, rate_ppm: MILLION as u64 };
 
-    /// What the clock shows at a virtual time.
+    /// Returns the time that the clock shows at a virtual time.
     pub fn shows(&self, virtual_ns: u64) -> Duration {
         let passed_ns = u128::from(virtual_ns) * u128::from(self.rate_ppm) / MILLION;
         Duration::from_nanos(self.offset_ns + passed_ns as u64)
     }
 
-    /// The first virtual time at which the clock shows this or later.
+    /// Returns the first virtual time at which the clock shows this time or a later one.
     pub fn virtual_ns(&self, shown: Duration) -> u64 {
         let passed_ns = shown.as_nanos().saturating_sub(u128::from(self.offset_ns));
         (passed_ns * MILLION).div_ceil(u128::from(self.rate_ppm.max(1))) as u64

@@ -5,30 +5,30 @@ use rand_chacha::{
     rand_core::{Rng, SeedableRng},
 };
 
-/// The same seed, the same choices, on every machine.
+/// A source of random choices; equal seeds give equal choices on every machine.
 #[derive(Debug)]
 pub struct Dice(ChaCha8Rng);
 
 impl Dice {
-    /// A sequence of its own for each seed and purpose.
+    /// Makes a source with a different sequence for each seed and purpose.
     pub fn new(seed: u64, purpose: u64) -> Self {
         let mut generator = ChaCha8Rng::seed_from_u64(seed);
         generator.set_stream(purpose);
         Self(generator)
     }
 
-    /// Evenly from 0 up to but without `end`; 0 if that is 0.
+    /// Returns a uniform number from 0 up to but excluding `end`; 0 if that is 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        // The high half of the product: off from even by end / 2^64, no more.
+        // The high half of the product: its bias is at most end / 2^64.
         ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Evenly, both ends included.
+    /// Returns a uniform number between both, inclusive.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most.saturating_sub(least) + 1)
     }
 
-    /// As [`Dice::between`], but each order of magnitude is as likely as any other.
+    /// As [`Dice::between`], but each order of magnitude is equally likely.
     pub fn magnitude(&mut self, least: u64, most: u64) -> u64 {
         let bits = u64::from((most / least.max(1)).max(1).ilog2());
         let shift = self.between(0, bits);
@@ -36,12 +36,12 @@ impl Dice {
         self.between(low.min(most), (2 * low - 1).min(most))
     }
 
-    /// True in so many of 100 cases.
+    /// Returns `true` with this probability in percent.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of these, each as likely. Panics if there is none.
+    /// Returns one of these, each equally likely. Panics if there is none.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize].clone()
     }

@@ -11,13 +11,13 @@ use crate::{
     },
 };
 
-/// Sets these choices apart from those that are made while the scenario runs.
+/// Distinguishes these random choices from those during the run.
 const PURPOSE: u64 = 1;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// The scenario of a seed; another for other limits.
+/// Returns the scenario of a seed; it also depends on the limits.
 pub fn draw(seed: u64, limits: &Limits) -> Scenario {
     let mut dice = Dice::new(seed, PURPOSE);
     let (least, most) = (*limits.members.start(), *limits.members.end());
@@ -36,15 +36,16 @@ pub fn draw(seed: u64, limits: &Limits) -> Scenario {
     }
     let mut scenario = Scenario { seed, network, members, groups, faults: Vec::new() };
     if scenario.groups.iter().any(|group| group.offload) {
-        // The network forgets what has completed once it was reported: it has to be seen then.
+        // The network drops completions once they were reported, so one poll must return all of
+        // them.
         scenario.members.iter_mut().for_each(|member| member.batch = 0);
     }
     scenario.faults = faults(&mut dice, &scenario);
-    // Without a stall timeout the network has to notice everything.
+    // Without a stall timeout only the network can detect faults.
     if scenario.faults.iter().all(|fault| fault.what.holds_ns() == 0) && dice.percent(20) {
         scenario.groups.iter_mut().for_each(|group| group.stall_timeout_ms = 0);
     }
-    // Waiting for a port that another group has is no stall.
+    // Waiting for a port that another group uses is no stall.
     for index in 0..scenario.groups.len() {
         let crowded_ms = scenario.crowded_ns(index).div_ceil(MS);
         let group = &mut scenario.groups[index];
@@ -60,7 +61,7 @@ fn network(dice: &mut Dice, size: u32) -> NetworkPlan {
         let one = dice.below(u64::from(size)) as u32;
         [one, (one + 1 + dice.below(u64::from(size) - 1) as u32) % size]
     };
-    // Most runs are much shorter than all deadlines, some much longer.
+    // Most runs are much shorter than all timeouts, some much longer.
     let rate_bytes_per_s = 1_000_000_000 / dice.pick(&[1, 1, 1, 10, 100]);
     let slow_count = if size > 1 && dice.percent(20) { dice.between(1, 2) } else { 0 };
     NetworkPlan {
@@ -81,12 +82,12 @@ fn network(dice: &mut Dice, size: u32) -> NetworkPlan {
     }
 }
 
-/// 0, or in `percent` of the cases something of any magnitude.
+/// Returns 0, or in `percent` of the cases a value of any magnitude.
 fn rarely(dice: &mut Dice, percent: u64, least: u64, most: u64) -> u64 {
     if dice.percent(percent) { dice.magnitude(least, most) } else { 0 }
 }
 
-/// No block takes so long at this rate that waiting for it could be a stall.
+/// Returns a lower rate, at which no block takes as long as the stall timeout.
 fn slow_rate(dice: &mut Dice, rate: u64) -> u64 {
     (rate / dice.magnitude(2, 100)).max(1_000_000)
 }
@@ -140,7 +141,7 @@ fn group(dice: &mut Dice, size: u32, number: u64) -> GroupPlan {
     }
 }
 
-/// Lengths at which something changes, and others.
+/// Returns a message length: often a boundary value.
 fn length(dice: &mut Dice, block_bytes: u64) -> usize {
     let blocks = dice.magnitude(1, 24);
     let bytes = match dice.below(8) {
@@ -177,7 +178,7 @@ fn faults(dice: &mut Dice, scenario: &Scenario) -> Vec<PlannedFault> {
         7 | 8 => 2,
         _ => dice.between(3, 5),
     };
-    // About how many steps the run takes without faults.
+    // The approximate number of steps without faults.
     let blocks = |group: &GroupPlan| -> u64 {
         group.sends.iter().map(|send| send.bytes as u64 / group.block_bytes + 3).sum()
     };
@@ -188,7 +189,7 @@ fn faults(dice: &mut Dice, scenario: &Scenario) -> Vec<PlannedFault> {
         let together = faults.last().map(|fault| fault.step).filter(|_| dice.percent(30));
         let step = together.unwrap_or_else(|| dice.between(1, steps));
         let what = fault(dice, scenario);
-        // Messages are announced early, and only then can they be refused.
+        // Messages are announced early in a run, and can be refused only then.
         let early = matches!(what, Fault::Refuse { .. } | Fault::Mute { .. }) && dice.percent(70);
         faults.push(PlannedFault { step: if early { step.div_ceil(10) } else { step }, what });
     }
@@ -226,7 +227,7 @@ fn fault(dice: &mut Dice, scenario: &Scenario) -> Fault {
     }
 }
 
-/// Harmlessly short, or longer than most deadlines, or for ever.
+/// Returns a duration that is harmlessly short, longer than most timeouts, or for ever.
 fn duration(dice: &mut Dice) -> Option<u64> {
     match dice.below(5) {
         0 | 1 => Some(dice.magnitude(100, MS)),

@@ -1,12 +1,12 @@
 //! Whole groups of real engines in virtual time, with everything that can go wrong.
 //!
-//! A seed makes a [`Scenario`]: plain data of the network, the members, the groups and their
-//! applications, and of the faults that are injected at each step. [`run`] carries it
-//! out over a simulated network ([`transport_sim`]), one thing after another, so that the same
-//! scenario gives the same run. Applications record events ([`Book`]) and check
-//! memory as it comes back; [`checks`] judges the recorded facts alone.
+//! A [`Scenario`] is drawn from a seed: plain data of the network, the members, the groups and
+//! their applications, and of the faults that are injected at each step. [`run`] runs it over a
+//! simulated network ([`transport_sim`]), one step after another, so that equal scenarios give
+//! equal runs. Applications record events ([`Book`]) and check memory when it is returned;
+//! [`checks`] judges the recorded facts alone.
 //!
-//! A [`Canary`] is a planted bug, by which the checkers show that they can fail.
+//! A [`Canary`] is a planted bug that shows that the checks can fail.
 
 #![forbid(unsafe_code)]
 

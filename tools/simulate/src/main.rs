@@ -1,4 +1,4 @@
-//! `rdmc-simulate`: runs scenarios by their seeds, and shows what went wrong.
+//! `rdmc-simulate`: runs scenarios from seeds, and reports failures.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use clap::Parser;
 use serde::de::DeserializeOwned;
 use simulate::{Campaign, Groups, Limits, Options, Pushes, Subject, shrink};
 
-/// How long a failing scenario is made smaller.
+/// How long a failing scenario is shrunk.
 const SHRINKING: Duration = Duration::from_secs(60);
 
 /// Runs groups of real engines, or whole pushes, in virtual time, with everything that can go wrong
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// False if something failed.
+/// Returns `false` if a run failed.
 fn command<S: Subject>(arguments: &Arguments) -> Result<bool, String> {
     let canary = arguments.canary.as_deref().map(str::parse).transpose()?;
     let runner = Runner::<S> { arguments, canary };
@@ -107,7 +107,7 @@ impl Arguments {
         Limits { members: self.members.clone() }
     }
 
-    /// The command that runs one seed again.
+    /// Returns the command that runs one seed again.
     fn replay(&self, seed: u64) -> String {
         let pushes = if self.pushes { " --pushes" } else { "" };
         let (least, most) = (self.members.start(), self.members.end());
@@ -117,7 +117,7 @@ impl Arguments {
     }
 }
 
-/// Runs what was asked for.
+/// Runs the requested scenarios.
 struct Runner<'a, S: Subject> {
     arguments: &'a Arguments,
     canary: Option<S::Canary>,
@@ -128,7 +128,7 @@ impl<S: Subject> Runner<'_, S> {
         Options { canary: self.canary, trace_events }
     }
 
-    /// Runs one scenario and prints everything. False if it failed.
+    /// Runs one scenario and prints everything. Returns `false` if it failed.
     fn show(&self, seed: u64, scenario: &S::Scenario) -> bool {
         let report = self.print(scenario, self.arguments.trace.unwrap_or(200));
         let mut tally = S::Tally::default();
@@ -147,7 +147,7 @@ impl<S: Subject> Runner<'_, S> {
         report
     }
 
-    /// Runs seeds until one fails. False if one did.
+    /// Runs seeds until one fails. Returns `false` if one did.
     fn run_many(&self) -> bool {
         let arguments = self.arguments;
         let count = match (arguments.count, arguments.minutes) {
@@ -173,7 +173,7 @@ impl<S: Subject> Runner<'_, S> {
         failed.is_none()
     }
 
-    /// Runs a failing seed again to show it, and makes it smaller if that is wanted.
+    /// Runs a failing seed again to print it, and shrinks it if requested.
     fn explain(&self, seed: u64) {
         let again = self.arguments.replay(seed);
         let scenario = S::draw(seed, &self.arguments.limits());

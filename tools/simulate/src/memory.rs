@@ -1,8 +1,8 @@
-//! Checks of memory: contents, and who may touch them when.
+//! Checks of memory: its contents, and access to it.
 //!
-//! A receiver's memory is poison before it is given: every byte is the opposite of what it has to
-//! become. When it comes back it is the application's alone, which writes something else into it;
-//! that has to be there at the end of the run.
+//! A receiver's memory is poisoned before it is provided: every byte is the complement of the byte
+//! that it has to become. When it is returned it belongs to the application alone, which overwrites
+//! it; the end of the run checks that nothing else has written to it since.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use std::{
 
 use transport::Region;
 
-/// What an application writes into memory that is its own again.
+/// What an application writes into memory that was returned.
 const OWN: u8 = 0x5A;
 
 /// Memory of one application.
@@ -20,7 +20,7 @@ const OWN: u8 = 0x5A;
 pub struct Memory {
     group: u64,
     given: BTreeMap<u64, Given>,
-    /// First bytes of the blocks that were reported, and how many bytes in all.
+    /// Offsets of the blocks that were reported, and their total length.
     reported: BTreeMap<u64, (BTreeSet<usize>, usize)>,
     returned: Vec<Given>,
 }
@@ -28,32 +28,32 @@ pub struct Memory {
 #[derive(Debug)]
 struct Given {
     region: Region,
-    /// Of the message; the region may be longer.
+    /// Length of the message; the region may be longer.
     bytes: usize,
-    /// What is in the region is the message, since it came from here.
+    /// Whether the region contains the message because it was sent from here.
     is_source: bool,
     shared: Option<Arc<[u8]>>,
 }
 
-/// Byte `index` of a message. Blocks of any length differ.
+/// Returns byte `index` of a message. Blocks of any length differ.
 fn byte_of(group: u64, message: u64, index: usize) -> u8 {
     let mixed =
         (index as u64 ^ (message << 20) ^ (group << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 56) as u8
 }
 
-/// A whole message.
+/// Returns a whole message.
 fn contents(group: u64, message: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| byte_of(group, message, index)).collect()
 }
 
 impl Memory {
-    /// Of an application in this group.
+    /// Makes the memory of an application in this group.
     pub fn new(group: u64) -> Self {
         Self { group, ..Self::default() }
     }
 
-    /// A message to send.
+    /// Returns a message to send.
     pub fn source(&mut self, message: u64, bytes: usize, shared: bool) -> Region {
         let contents = contents(self.group, message, bytes);
         let shared = shared.then(|| Arc::<[u8]>::from(contents.as_slice()));
@@ -66,7 +66,7 @@ impl Memory {
         region
     }
 
-    /// Memory to receive into, longer than the message by `extra`.
+    /// Returns memory to receive into, longer than the message by `extra`.
     pub fn target(&mut self, message: u64, bytes: usize, extra: usize) -> Region {
         let mut poison = contents(self.group, message, bytes + extra);
         poison.iter_mut().for_each(|byte| *byte = !*byte);
@@ -76,19 +76,19 @@ impl Memory {
         region
     }
 
-    /// What was given was not taken after all.
+    /// Notes that memory that was provided was not taken.
     pub fn forget(&mut self, message: u64) {
         self.given.remove(&message);
     }
 
-    /// Messages whose memory is the library's.
+    /// Returns the messages whose memory the library holds.
     pub fn given(&self) -> Vec<u64> {
         self.given.keys().copied().collect()
     }
 
-    /// A block is reported.
+    /// Checks a block that is reported.
     ///
-    /// Errors: it is not, or cannot be read.
+    /// Errors: its contents are wrong, or it cannot be read.
     pub fn check_block(&self, message: u64, range: Range<usize>) -> Result<(), String> {
         let given =
             self.given.get(&message).ok_or_else(|| format!("message {message} has no memory"))?;
@@ -98,7 +98,7 @@ impl Memory {
         self.check_contents(message, given, range, Whole::Yes)
     }
 
-    /// As [`Memory::check_block`], for one that was reported by itself.
+    /// As [`Memory::check_block`], for a block that was reported separately.
     ///
     /// Errors: also if it was reported before.
     pub fn note_block(&mut self, message: u64, range: Range<usize>) -> Result<(), String> {
@@ -110,14 +110,14 @@ impl Memory {
         self.check_block(message, range)
     }
 
-    /// How many bytes of a message were reported by blocks.
+    /// Returns how many bytes of a message were reported by blocks.
     pub fn bytes_reported(&self, message: u64) -> usize {
         self.reported.get(&message).map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Memory comes back.
+    /// Checks memory that is returned.
     ///
-    /// Errors: it is not what was given, it is leased, or its contents are wrong.
+    /// Errors: it is another region, it is leased, or its contents are wrong.
     pub fn take_back(&mut self, message: u64, region: &Region, whole: Whole) -> Result<(), String> {
         let given = self.given.remove(&message).ok_or_else(|| {
             format!("memory of message {message} comes back, which the library does not have")
@@ -172,12 +172,12 @@ impl Memory {
         }
     }
 
-    /// The engine and the network are gone: all memory is the application's alone, and what came
-    /// back was not written since.
+    /// Checks, after the engine and the network were dropped, that no memory is leased, and that
+    /// none was written to after it was returned.
     ///
     /// Errors: some is still leased, or was written to.
     pub fn finish(&mut self) -> Result<(), String> {
-        // What was not handed back went with its member; the contents may be anything.
+        // Memory that was not returned was dropped with its member; its contents may be anything.
         for (message, given) in std::mem::take(&mut self.given) {
             given.let_go().ok_or_else(|| {
                 format!("memory of message {message} is still held after its member has gone")
@@ -194,17 +194,17 @@ impl Memory {
     }
 }
 
-/// Whether all of a message has to be there.
+/// Whether all of a message must be in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whole {
     /// Every byte.
     Yes,
-    /// Every byte is right, or as it was.
+    /// Every byte is either right or unchanged.
     Partly,
 }
 
 impl Given {
-    /// The bytes, if there is no other reference to the memory.
+    /// Returns the bytes, if there is no other reference to the memory.
     fn let_go(self) -> Option<Vec<u8>> {
         let Some(shared) = self.shared else { return self.region.try_into_vec().ok() };
         drop(self.region);

@@ -1,4 +1,5 @@
-//! A member's access to the simulated network: with a clock of its own, and watched.
+//! A member's access to the simulated network, with its own clock, and checked against the
+//! transport's contract.
 
 use std::{
     cell::RefCell,
@@ -15,10 +16,10 @@ use transport_sim::{SimLink, SimTransport};
 
 use crate::{canary::Planted, clock::Clock};
 
-/// What is posted and open at one member, by its own account.
+/// The open posts and endpoints of one member.
 #[derive(Default, Debug)]
 pub struct Ledger {
-    /// How many operations of a name are posted: small messages share one.
+    /// How many operations with a token are posted: small messages share one.
     posts: BTreeMap<(EndpointId, Token), u32>,
     endpoints: BTreeSet<EndpointId>,
     /// Breaches of the transport's contract.
@@ -30,13 +31,13 @@ pub struct Node {
     inner: SimTransport,
     clock: Clock,
     batch: usize,
-    /// Completed, but not seen by the member yet.
+    /// Completions that were not reported to the member yet.
     queue: Rc<RefCell<VecDeque<Completion>>>,
     ledger: Rc<RefCell<Ledger>>,
     planted: Option<Planted>,
 }
 
-/// What the driver keeps of a [`Node`], which belongs to an engine.
+/// The driver's handle of a [`Node`], which belongs to an engine.
 #[derive(Clone, Debug)]
 pub struct Watch {
     queue: Rc<RefCell<VecDeque<Completion>>>,
@@ -44,17 +45,17 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Whether another look would see something.
+    /// Returns whether another poll would report completions.
     pub fn has_more(&self) -> bool {
         !self.queue.borrow().is_empty()
     }
 
-    /// Breaches of the transport's contract since the last time.
+    /// Takes the breaches of the transport's contract since the last call.
     pub fn take_breaches(&self) -> Vec<String> {
         std::mem::take(&mut self.ledger.borrow_mut().breaches)
     }
 
-    /// What is still posted or open, in words; empty if nothing is.
+    /// Describes what is still posted or open; empty if nothing is.
     pub fn leaks(&self) -> String {
         let ledger = self.ledger.borrow();
         let posts: u32 = ledger.posts.values().sum();
@@ -104,7 +105,7 @@ impl Ledger {
 }
 
 impl Node {
-    /// `batch`: how many completions a poll reports at the most; 0: all.
+    /// Makes a node. `batch`: how many completions a poll reports at most; 0: all.
     pub fn new(
         inner: SimTransport,
         clock: Clock,
@@ -117,7 +118,7 @@ impl Node {
         (Self { inner, clock, batch, queue, ledger, planted }, watch)
     }
 
-    /// Writes down a post if it was accepted.
+    /// Records a post if it was accepted.
     fn note(
         &self,
         endpoint: EndpointId,
@@ -195,7 +196,7 @@ impl Transport for Node {
         self.inner.close(endpoint);
     }
 
-    /// Never waits: the driver moves time.
+    /// Never waits: the driver advances time.
     fn poll(&mut self, completions: &mut Vec<Completion>, _wait: Duration) {
         let mut news = Vec::new();
         self.inner.poll(&mut news, Duration::ZERO);

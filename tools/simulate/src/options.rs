@@ -1,8 +1,8 @@
-//! How a run is watched.
+//! The options of a run.
 
 use crate::canary::Canary;
 
-/// How a run is watched.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<C = Canary> {
     /// A bug to plant.

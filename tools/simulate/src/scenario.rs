@@ -1,4 +1,4 @@
-//! What a run is made of, as plain data: printed, kept in files, and made smaller.
+//! The scenario of a run as plain data: it can be printed, kept in files, and shrunk.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
@@ -9,10 +9,10 @@ use transport_sim::{Jitter, LinkConfig, SimConfig};
 
 use crate::clock::Clock;
 
-/// Everything about a run. The same scenario gives the same run.
+/// A scenario determines a run: equal scenarios give equal runs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Scenario {
-    /// Of all that is random in the network and in what applications do.
+    /// Seed of all random choices in the network and the applications.
     pub seed: u64,
     /// The network between the members.
     pub network: NetworkPlan,
@@ -27,23 +27,23 @@ pub struct Scenario {
 /// See [`SimConfig`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct NetworkPlan {
-    /// Of every port that has no other rate.
+    /// Rate of every port that has no other.
     pub rate_bytes_per_s: u64,
-    /// Of every link.
+    /// Latency of every link.
     pub latency_ns: u64,
-    /// By how much a block may take longer, in parts of what it takes.
+    /// By how much longer a block may take, in percent.
     pub block_jitter_percent: u64,
-    /// Lets blocks overtake each other.
+    /// The maximum delay of a block's delivery; lets blocks overtake each other.
     pub delivery_jitter_ns_max: u64,
-    /// Delays words, each connection's by itself.
+    /// The maximum delay of words, independent for each connection.
     pub control_jitter_ns_max: u64,
-    /// From a death until neighbours see their connections break.
+    /// Time from a death until neighbours detect the end of their connections.
     pub loss_detection_ns: u64,
-    /// From when a peer is silent until it is given up.
+    /// Time of silence after which a peer is considered lost.
     pub silence_timeout_ms: u64,
     /// The longest that closing a connection takes.
     pub drain_timeout_ms: u64,
-    /// Links that have another rate.
+    /// Links with other rates.
     pub slow_links: Vec<SlowLink>,
 }
 
@@ -52,7 +52,7 @@ pub struct NetworkPlan {
 pub struct SlowLink {
     /// Its ends.
     pub members: [u32; 2],
-    /// What it carries.
+    /// Its rate.
     pub rate_bytes_per_s: u64,
 }
 
@@ -61,13 +61,13 @@ pub struct SlowLink {
 pub struct MemberPlan {
     /// When it joins its groups.
     pub start_ns: u64,
-    /// Its program looks at most so long after something has completed.
+    /// The maximum delay from a completion until its process polls.
     pub poll_delay_ns_max: u64,
-    /// How many completions one look sees; 0: all.
+    /// How many completions one poll reports; 0: all.
     pub batch: u32,
-    /// What it takes for the time.
+    /// Its clock.
     pub clock: Clock,
-    /// Of its ports, where it is not the network's.
+    /// Rate of its ports, if it is not the network's.
     pub rate_bytes_per_s: Option<u64>,
 }
 
@@ -76,8 +76,7 @@ pub struct MemberPlan {
 pub struct GroupPlan {
     /// Its number; another may have the same only after this one has ended.
     pub number: u64,
-    /// Members join so long after they have started, or after the group of this index has ended
-    /// for them.
+    /// How long after its start, or after the end of the group of index `after`, a member joins.
     pub start_ns: u64,
     /// A group of a lower index.
     pub after: Option<usize>,
@@ -85,7 +84,7 @@ pub struct GroupPlan {
     pub algorithm: String,
     /// Rank of the root.
     pub root: u32,
-    /// Members in a rack, for the algorithms that know racks.
+    /// Members in a rack, for algorithms with racks.
     pub rack: u32,
     /// Length of a block.
     pub block_bytes: u64,
@@ -95,13 +94,13 @@ pub struct GroupPlan {
     pub offload: bool,
     /// Slots, and the longest message that goes into one.
     pub small: Option<(u32, u32)>,
-    /// See [`GroupSettings::stall_timeout`]; 0 is for ever.
+    /// See [`GroupSettings::stall_timeout`]; 0 is no limit.
     pub stall_timeout_ms: u64,
-    /// What the root sends, in order.
+    /// The root's messages, in order.
     pub sends: Vec<SendPlan>,
-    /// The root closes then, or once it has sent everything.
+    /// When the root closes; if it has not sent all messages by then, it closes after the last.
     pub close_ns: u64,
-    /// Whether it closes at `close_ns` even if it has not sent everything.
+    /// Whether it closes at `close_ns` even if it has not sent all messages.
     pub closes_early: bool,
     /// One for each member.
     pub applications: Vec<ApplicationPlan>,
@@ -110,7 +109,7 @@ pub struct GroupPlan {
 /// A message.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SendPlan {
-    /// Not sent before.
+    /// The earliest time of the send.
     pub at_ns: u64,
     /// Length.
     pub bytes: usize,
@@ -118,55 +117,55 @@ pub struct SendPlan {
     pub shared: bool,
 }
 
-/// What one member's application in one group is like.
+/// The behaviour of one member's application in one group.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ApplicationPlan {
     /// See [`Window`].
     pub window: (u32, u32),
     /// See [`GroupSettings::report_blocks`].
     pub report_blocks: bool,
-    /// How it gives memory.
+    /// How it provides memory.
     pub answer: Answer,
-    /// When a receiver calls close, if it does.
+    /// When a receiver closes the group, if it does.
     pub close_ns: Option<u64>,
-    /// It also calls what it must not call.
+    /// Whether it also makes invalid calls.
     pub rude: bool,
 }
 
-/// How an application gives memory for a message.
+/// How an application provides memory for a message.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// At once, as long as the message.
     Exact,
-    /// Later, at most so much.
+    /// After a random delay.
     Late {
-        /// The most.
+        /// The maximum delay.
         ns_max: u64,
     },
     /// More than is needed.
     Larger {
-        /// By so much.
+        /// The additional length.
         bytes: usize,
     },
-    /// First something useless; the right memory later.
+    /// First an unusable region; a valid one later.
     Wrong {
-        /// Too small, or else read-only.
+        /// Whether the unusable region is too small; otherwise it is read-only.
         too_small: bool,
-        /// How much later.
+        /// The delay of the valid one.
         then_ns: u64,
     },
 }
 
-/// Something that goes wrong.
+/// A fault, and when it is injected.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PlannedFault {
-    /// After so many steps of the run.
+    /// The step of the run.
     pub step: u64,
-    /// What.
+    /// The fault.
     pub what: Fault,
 }
 
-/// Kinds of faults. `for_ns: None` is for ever.
+/// The kinds of faults. `for_ns: None` is for ever.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Fault {
     /// The member dies.
@@ -176,24 +175,24 @@ pub enum Fault {
     },
     /// All connections between two members are lost.
     Reset {
-        /// Both.
+        /// Their ranks.
         members: [u32; 2],
     },
-    /// A whole machine stands still: program and network.
+    /// A whole machine stops: process and network.
     Freeze {
         /// Who.
         member: u32,
         /// How long.
         for_ns: Option<u64>,
     },
-    /// A program stands still; its network goes on.
+    /// A process stops; its network continues.
     Pause {
         /// Who.
         member: u32,
         /// How long.
         for_ns: u64,
     },
-    /// Nothing passes between these members and the others.
+    /// Nothing is delivered between these members and the others.
     Partition {
         /// One side of it.
         members: Vec<u32>,
@@ -207,21 +206,21 @@ pub enum Fault {
         /// From the next block on.
         bytes_per_s: u64,
     },
-    /// An application gives up.
+    /// An application aborts a group.
     Abort {
         /// Who.
         member: u32,
         /// Index of the group.
         group: usize,
     },
-    /// An application refuses the next message, which gives the group up.
+    /// An application refuses the next message, which aborts the group.
     Refuse {
         /// Who.
         member: u32,
         /// Index of the group.
         group: usize,
     },
-    /// An application gives no memory any more.
+    /// An application provides no memory any more.
     Mute {
         /// Who.
         member: u32,
@@ -231,11 +230,11 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Kinds, in the order of [`Fault::kind`].
+    /// Names of the kinds, in the order of [`Fault::kind`].
     pub const KINDS: [&'static str; 9] =
         ["death", "reset", "freeze", "pause", "partition", "rate", "abort", "refusal", "no answer"];
 
-    /// Index of its kind.
+    /// Returns the index of its kind.
     pub fn kind(&self) -> usize {
         match self {
             Self::Kill { .. } => 0,
@@ -250,7 +249,7 @@ impl Fault {
         }
     }
 
-    /// For how long it holds something up; `u64::MAX` for ever, 0 if it does not.
+    /// Returns how long it delays something; `u64::MAX` for ever, 0 if it does not.
     pub fn holds_ns(&self) -> u64 {
         match self {
             Self::Freeze { for_ns, .. } | Self::Partition { for_ns, .. } => {
@@ -262,12 +261,12 @@ impl Fault {
         }
     }
 
-    /// Whether only an application does something; all members and the network go on.
+    /// Returns whether it affects only an application, and no member and no connection.
     pub fn is_of_application(&self) -> bool {
         matches!(self, Self::Abort { .. } | Self::Refuse { .. } | Self::Mute { .. })
     }
 
-    /// Every member that it names.
+    /// Returns every member that it names.
     pub fn members(&self) -> Vec<u32> {
         match self {
             Self::Reset { members } => members.to_vec(),
@@ -284,7 +283,7 @@ impl Fault {
 }
 
 impl NetworkPlan {
-    /// For the simulator.
+    /// Returns the simulator's configuration.
     pub fn config(&self, trace_events: usize) -> SimConfig {
         SimConfig {
             port_rate_bytes_per_s: self.rate_bytes_per_s,
@@ -300,7 +299,7 @@ impl NetworkPlan {
         }
     }
 
-    /// The link between two members.
+    /// Returns the link between two members.
     pub fn link(&self, one: u32, other: u32) -> LinkConfig {
         let is_it = |link: &&SlowLink| link.members == [one, other] || link.members == [other, one];
         let slow = self.slow_links.iter().find(is_it);
@@ -312,12 +311,12 @@ impl NetworkPlan {
 }
 
 impl GroupPlan {
-    /// How long nothing may move.
+    /// Returns the stall timeout.
     fn stall_timeout(&self) -> Option<Duration> {
         (self.stall_timeout_ms > 0).then(|| Duration::from_millis(self.stall_timeout_ms))
     }
 
-    /// How long a member counts after a failure, as the engine limits it.
+    /// Returns how long a member counts after a failure, as the engine limits it.
     pub fn count_timeout_ns(&self) -> u64 {
         let limit = Duration::from_secs(2);
         self.stall_timeout().unwrap_or(limit).min(limit).as_nanos() as u64
@@ -325,14 +324,14 @@ impl GroupPlan {
 }
 
 impl Scenario {
-    /// How many members there are.
+    /// Returns how many members there are.
     pub fn size(&self) -> u32 {
         self.members.len() as u32
     }
 
-    /// A group's settings at one member.
+    /// Returns a group's settings at one member.
     ///
-    /// Errors: the algorithm has no such name, or does not suit the group.
+    /// Errors: the algorithm does not exist, or is not possible for the group.
     pub fn settings(&self, group: usize, rank: u32) -> Result<GroupSettings, String> {
         let plan = &self.groups[group];
         let named = |algorithm: &&Algorithm| algorithm.to_string() == plan.algorithm;
@@ -361,18 +360,18 @@ impl Scenario {
         })
     }
 
-    /// The longest that a run may take until its end after something was held up: the deadlines,
-    /// and all the rest.
+    /// Returns how long a run may last after something was delayed: the timeouts, and the rest of
+    /// the run.
     pub fn deadlines_ns(&self) -> u64 {
         let net = &self.network;
         let stall_ms = self.groups.iter().map(|group| group.stall_timeout_ms).max().unwrap_or(0);
-        // Once for the group to stall, once for the count after it; a clock may be slow.
+        // Once for the group's stall, once for the count after it; a clock may be slow.
         let stall_ns = 2 * stall_ms * 1_100_000;
         stall_ns + (net.silence_timeout_ms + net.drain_timeout_ms) * 1_000_000 + self.moving_ns()
     }
 
-    /// The longest that a run may take to its end if nothing is held up: news of a death, and the
-    /// time to move everything one block after another.
+    /// Returns how long a run may last if nothing is delayed: the detection of a death, and the
+    /// time to transfer everything one block after another.
     pub fn moving_ns(&self) -> u64 {
         let net = &self.network;
         let slowest = self.slowest_bytes_per_s();
@@ -387,14 +386,14 @@ impl Scenario {
         };
         let size = u64::from(self.size());
         let moving_ns = size * self.groups.iter().map(moved_ns).sum::<u64>();
-        // Closing goes along a chain of all members three times, a failure once, and its count
-        // twice.
+        // Closing takes three passes along a chain of all members, a failure one, and its count
+        // two.
         let ending_ns = (6 * size + 6) * word_ns * self.groups.len() as u64;
         net.loss_detection_ns + moving_ns + ending_ns
     }
 
-    /// The longest that other groups may have a port to themselves, while this one waits for it:
-    /// ports serve one block after another, in an order of their own.
+    /// Returns how long other groups may occupy a port while this one waits for it: ports serve one
+    /// block after another, in an arbitrary order.
     pub fn crowded_ns(&self, index: usize) -> u64 {
         let slowest = self.slowest_bytes_per_s();
         let bytes = |group: &GroupPlan| -> u64 {
@@ -406,7 +405,7 @@ impl Scenario {
         bytes * 1_000_000_000 / slowest * (100 + self.network.block_jitter_percent) / 100
     }
 
-    /// The rate of the slowest port or link, at its worst.
+    /// Returns the lowest rate of any port or link at any time.
     fn slowest_bytes_per_s(&self) -> u64 {
         let ports = self.members.iter().filter_map(|member| member.rate_bytes_per_s);
         let links = self.network.slow_links.iter().map(|link| link.rate_bytes_per_s);
@@ -418,9 +417,9 @@ impl Scenario {
         slowest.min(self.network.rate_bytes_per_s).max(1)
     }
 
-    /// Whether everything fits together: for scenarios out of files.
+    /// Checks that a scenario from a file is valid.
     ///
-    /// Errors: what does not.
+    /// Errors: what is invalid.
     pub fn check(&self) -> Result<(), String> {
         let size = self.size();
         if size == 0 || self.groups.is_empty() {
@@ -485,7 +484,7 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// Limits of what seeds are made into.
+/// Limits of scenarios that are drawn from seeds.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Sizes of groups.

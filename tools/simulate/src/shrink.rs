@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{options::Options, subject::Subject};
 
-/// Makes a failing scenario smaller as long as it still fails, whatever it then fails by, for about
-/// so long.
+/// Shrinks a failing scenario for about this long, as long as it still fails, for whatever reason.
 pub fn shrink<S: Subject>(
     scenario: &S::Scenario,
     options: Options<S::Canary>,

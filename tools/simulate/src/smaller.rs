@@ -1,11 +1,11 @@
-//! Smaller scenarios, which may still fail.
+//! Reductions of a scenario, which may still fail.
 
 use crate::{
     clock::Clock,
     scenario::{Answer, Fault, Scenario},
 };
 
-/// Scenarios with something less, the most effective first.
+/// Returns smaller valid scenarios, the most effective reduction first.
 pub(crate) fn smaller_groups(from: &Scenario) -> Vec<Scenario> {
     let mut all = Vec::new();
     let mut with = |change: &dyn Fn(&mut Scenario)| {
@@ -80,7 +80,7 @@ fn remove_group(scenario: &mut Scenario, index: usize) {
     });
 }
 
-/// The others keep their order. What was the root's is the next one's.
+/// Removes a member; the others keep their order. If it was a root, the next one becomes the root.
 fn remove_member(scenario: &mut Scenario, rank: u32) {
     scenario.members.remove(rank as usize);
     let size = scenario.size().max(1);

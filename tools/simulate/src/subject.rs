@@ -1,4 +1,4 @@
-//! What can be simulated by its seeds: groups, and whole pushes.
+//! What can be simulated from seeds: groups, and whole pushes.
 
 use std::{fmt, str::FromStr};
 
@@ -16,30 +16,30 @@ use crate::{
     world::run,
 };
 
-/// Something that a seed is made into, and run.
+/// A kind of scenario that is drawn from a seed, and run.
 pub trait Subject {
-    /// Plain data.
+    /// A scenario as plain data.
     type Scenario: Clone + PartialEq + fmt::Display + Serialize + DeserializeOwned;
     /// Bugs that can be planted.
     type Canary: Copy + Sync + FromStr<Err = String>;
-    /// What comes of a run.
+    /// The outcome of a run.
     type Report;
     /// Sums over many runs.
     type Tally: Default + fmt::Display + Send;
 
-    /// The scenario of a seed.
+    /// Returns the scenario of a seed.
     fn draw(seed: u64, limits: &Limits) -> Self::Scenario;
-    /// Carries it out; the same every time.
+    /// Runs the scenario; deterministic.
     fn run(scenario: &Self::Scenario, options: Options<Self::Canary>) -> Self::Report;
-    /// What must not have happened, and the last events, if they were kept.
+    /// Returns the violations, and the last events, if they were kept.
     fn verdict(report: &Self::Report) -> (&[String], &str);
     /// Counts the run of a seed.
     fn add(tally: &mut Self::Tally, seed: u64, report: &Self::Report);
-    /// How many runs were counted.
+    /// Returns how many runs were counted.
     fn runs(tally: &Self::Tally) -> u64;
-    /// Takes in what another thread has counted.
+    /// Adds the totals of another thread.
     fn merge(tally: &mut Self::Tally, other: &Self::Tally);
-    /// Scenarios with something less, the most effective first; only such as fit together.
+    /// Returns smaller valid scenarios, the most effective reduction first.
     fn smaller(scenario: &Self::Scenario) -> Vec<Self::Scenario>;
 }
 

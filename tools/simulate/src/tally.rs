@@ -21,7 +21,7 @@ const FAILURES: [FailureKind; 6] = [
     FailureKind::Memory,
 ];
 
-/// What many runs had in them.
+/// Totals over many runs.
 #[derive(Clone, Default, Debug)]
 pub struct Tally {
     /// Runs.
@@ -30,22 +30,22 @@ pub struct Tally {
     pub steps: u64,
     /// Virtual time of all runs.
     pub virtual_ns: u64,
-    /// Runs to which nothing was done.
+    /// Runs without faults.
     pub without_faults: u64,
     /// Faults that were injected, by kind.
     pub faults: [u64; Fault::KINDS.len()],
-    /// Ends of groups at members.
+    /// Groups that closed with success at members.
     pub closed: u64,
-    /// As above, by kind of failure.
+    /// Groups that failed at members, by kind of failure.
     pub failed: [u64; FAILURES.len()],
     /// Runs in which every group closed with success everywhere.
     pub successes: u64,
     /// The most that a run took after its last disturbance, in parts of what it may take; and the
     /// seed of that run.
     pub slowest: (f64, u64),
-    /// Whom failures have named.
+    /// How exactly failures named their causes.
     pub blame: Blame,
-    /// How many messages failures have reported as being at all members.
+    /// How exact the counts in failures were.
     pub counts: Counts,
 }
 
@@ -87,7 +87,7 @@ impl Tally {
         self.note_slow((report.lateness, seed));
     }
 
-    /// Takes in what another thread has counted.
+    /// Adds the totals of another thread.
     pub fn merge(&mut self, other: &Self) {
         self.runs += other.runs;
         self.steps += other.steps;

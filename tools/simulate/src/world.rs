@@ -1,4 +1,4 @@
-//! Runs a scenario: moves virtual time, lets members look, and injects faults.
+//! Runs a scenario: advances virtual time, runs members, and injects faults.
 
 use std::{
     cmp::Reverse,
@@ -23,13 +23,13 @@ use crate::{
     scenario::{Fault, Scenario},
 };
 
-/// Sets these choices apart from all others of a seed.
+/// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 4;
 
-/// A run that takes more has got into a circle.
+/// A run with more steps does not terminate.
 const STEPS_MAX: u64 = 2_000_000;
 
-/// Runs a scenario to its end, or to the first thing that must not happen. A panic is such a thing.
+/// Runs a scenario to its end, or to the first violation. A panic counts as one.
 pub fn run(scenario: &Scenario, options: Options) -> Report {
     let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -54,32 +54,32 @@ pub fn run(scenario: &Scenario, options: Options) -> Report {
     report
 }
 
-/// Something that a member does by itself.
+/// A scheduled action of a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Due {
-    /// It creates the group of this index.
+    /// Creates the group of this index.
     Start(usize),
-    /// It looks at what has completed.
+    /// Polls for completions.
     Look,
-    /// Its engine keeps a deadline.
+    /// A deadline of its engine has come.
     Deadline,
-    /// One of its actors wants to be called.
+    /// A wake-up time of one of its actors has come.
     Wake,
 }
 
 struct Member {
     engine: Option<MemberEngine>,
     watch: Watch,
-    /// By index of the group, until it is created.
+    /// Links by index of the group, until it is created.
     links: Vec<Vec<(u32, SimLink)>>,
     actors: Vec<Box<dyn Actor>>,
-    /// By index of the group.
+    /// Whether each group, by index, has been started.
     has_started: Vec<bool>,
     /// Index of the last group that was created with a number.
     current: BTreeMap<u64, usize>,
-    /// It does nothing before this; `u64::MAX`: never again.
+    /// The member is stopped until this time; `u64::MAX`: for ever.
     held_until_ns: u64,
-    /// What is on the agenda for it.
+    /// Its entries in the agenda.
     planned: BTreeMap<Due, u64>,
 }
 
@@ -88,15 +88,15 @@ struct World<'a> {
     options: Options,
     network: &'a SimNet,
     members: Vec<Member>,
-    /// Times, and who does what then.
+    /// Scheduled actions: time, order within an instant, member, action.
     agenda: BinaryHeap<Reverse<(u64, u64, usize, Due)>>,
     book: Book,
     dice: Dice,
     step: u64,
     faults_done: usize,
-    /// When something from outside has disturbed the run for the last time, as far as is known.
+    /// When the last known disturbance from outside ended.
     disturbed_ns: u64,
-    /// The longest that the run may last from then on.
+    /// How long the run may last from then on.
     bound_ns: u64,
 }
 
@@ -149,18 +149,18 @@ impl<'a> World<'a> {
         self.network.now().as_nanos() as u64
     }
 
-    /// Puts something on the agenda, unless it is there for an earlier time.
+    /// Schedules an action, unless it is scheduled for an earlier time.
     fn plan(&mut self, rank: usize, due: Due, at_ns: u64) {
         let planned = self.members[rank].planned.entry(due).or_insert(u64::MAX);
         if at_ns < *planned {
             *planned = at_ns;
-            // Nothing of one instant and member depends on the order, so it is any.
+            // Nothing may depend on the order within one instant, so it is random.
             let order = self.dice.below(u64::MAX);
             self.agenda.push(Reverse((at_ns, order, rank, due)));
         }
     }
 
-    /// Until all members that can end have ended, or something is wrong.
+    /// Runs until all members that can end have ended, or a check fails.
     fn live(&mut self) {
         while self.book.violations.is_empty() && !self.is_over() {
             self.step += 1;
@@ -182,7 +182,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether some member is going to disturb the run by itself.
+    /// Returns whether a member has yet to disturb the run by itself.
     fn is_something_planned(&self) -> bool {
         let disturbs = |due: &Due| matches!(due, Due::Start(_) | Due::Wake);
         self.members
@@ -191,7 +191,7 @@ impl<'a> World<'a> {
             .any(|member| member.planned.keys().any(disturbs))
     }
 
-    /// Lets the next thing happen. False if there is none.
+    /// Executes the next step. Returns `false` if there is none.
     fn advance(&mut self) -> bool {
         let next = self.agenda.peek().map(|&Reverse((at_ns, ..))| at_ns);
         let reporting = match next {
@@ -204,7 +204,7 @@ impl<'a> World<'a> {
         }
         let Some(Reverse((at_ns, _, rank, due))) = self.agenda.pop() else { return false };
         let member = &mut self.members[rank];
-        // An earlier one has replaced it, and may have come.
+        // The action was rescheduled for an earlier time, and may be done.
         if member.planned.get(&due) != Some(&at_ns) {
             return true;
         }
@@ -220,7 +220,7 @@ impl<'a> World<'a> {
         true
     }
 
-    /// Something has completed for a member: it looks, sooner or later.
+    /// Schedules a poll of a member for which something has completed.
     fn notify(&mut self, rank: usize) {
         let delay_ns_max = self.scenario.members[rank].poll_delay_ns_max;
         let at_ns = self.now_ns() + self.dice.between(0, delay_ns_max);
@@ -264,10 +264,10 @@ impl<'a> World<'a> {
         self.look(rank);
     }
 
-    /// Lets a member do all that it can do now.
+    /// Runs a member until it has nothing left to do now.
     fn look(&mut self, rank: usize) {
         let mut events = Vec::new();
-        // Answers to events may make more of them.
+        // Answers to events may cause further events.
         loop {
             let Some(engine) = &mut self.members[rank].engine else { return };
             engine.progress(Duration::ZERO, &mut events);
@@ -285,7 +285,7 @@ impl<'a> World<'a> {
         self.plan_next(rank);
     }
 
-    /// Groups that come after others which have ended here.
+    /// Starts groups that follow others which have ended here.
     fn start_followers(&mut self, rank: usize) {
         for (index, group) in self.scenario.groups.iter().enumerate() {
             let member = &self.members[rank];
@@ -312,7 +312,7 @@ impl<'a> World<'a> {
         if let Some(deadline) =
             deadline.filter(|_| self.options.canary != Some(Canary::MissesDeadlines))
         {
-            // The old one may be too early, which costs one look.
+            // The earlier entry may be too early, which costs one poll.
             self.plan(rank, Due::Deadline, clock.virtual_ns(deadline).max(now_ns));
         }
         if let Some(at_ns) = wake_ns {
@@ -351,7 +351,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether all have ended that ever will.
+    /// Returns whether all groups have ended that can end.
     fn is_over(&self) -> bool {
         self.members.iter().all(|member| !member.can_end() || member.has_ended())
     }
@@ -368,12 +368,12 @@ impl<'a> World<'a> {
         format!("{} have not ended", all.join(", "))
     }
 
-    /// Lets connections close, then looks for what is left over.
+    /// Lets connections close, then checks for leaks.
     fn end(mut self) -> Report {
         let ends = self.book.groups.iter().flat_map(|group| &group.members);
         let last_ns = ends.filter_map(|member| Some(member.end.as_ref()?.0)).max();
         let late_ns = last_ns.unwrap_or(0).saturating_sub(self.disturbed_ns);
-        // Only deadlines can be missed by much.
+        // Only runs that reach deadlines can last long.
         let has_deadline = self.book.faults.iter().any(|done| done.what.holds_ns() > 0);
         let lateness = if has_deadline { late_ns as f64 / self.bound_ns as f64 } else { 0.0 };
         let virtual_ns = self.now_ns();
@@ -422,7 +422,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Injects the faults whose step has come.
+    /// Injects the faults of the current step.
     fn inject_due(&mut self) {
         while let Some(fault) = self.scenario.faults.get(self.faults_done) {
             if fault.step > self.step {
@@ -475,7 +475,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Passes an order to an application, if it runs and has not ended.
+    /// Passes an order to an application, if its member runs and it has not ended.
     fn order(&mut self, rank: u32, group: usize, order: Order) {
         let (rank, now_ns) = (rank as usize, self.now_ns());
         let member = &mut self.members[rank];
@@ -524,7 +524,7 @@ impl Member {
         }
     }
 
-    /// Alive, and not still for ever.
+    /// Returns whether the member is alive and not stopped for ever.
     fn can_end(&self) -> bool {
         self.engine.is_some() && self.held_until_ns < u64::MAX
     }
@@ -534,7 +534,7 @@ impl Member {
     }
 }
 
-/// `None` is for ever.
+/// Returns the duration; `None` is for ever.
 fn duration(for_ns: Option<u64>) -> Duration {
     for_ns.map_or(Duration::MAX, Duration::from_nanos)
 }

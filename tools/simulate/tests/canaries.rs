@@ -1,4 +1,4 @@
-//! Planted bugs are noticed, within a few hundred seeds.
+//! Planted bugs are detected within a few hundred seeds.
 
 use simulate::{
     Campaign, Canary, Groups, Options, PushCanary, Pushes, draw, draw_push, run, run_push, shrink,
@@ -12,7 +12,7 @@ fn every_canary_is_caught() {
     for canary in Canary::ALL {
         assert_eq!(canary.name().parse(), Ok(canary));
         let options = Options { canary: Some(canary), ..Options::default() };
-        // On this thread, so that panics that are wanted stay out of the way.
+        // Run on this thread, so that the output of expected panics is captured.
         let campaign = Campaign::<Groups> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
         let (tally, failed) = campaign.run();
         assert!(failed.is_some(), "{canary} was not noticed\n{tally}");

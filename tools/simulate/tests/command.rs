@@ -1,4 +1,4 @@
-//! The command, as people call it.
+//! The command line.
 
 use std::process::{Command, Output};
 
@@ -64,7 +64,7 @@ fn pushes_are_run_shown_and_replayed() {
     assert!(again.contains("--pushes") && repeated.contains("VIOLATION: "), "{repeated}");
 }
 
-/// With `--help` behind it, a command is only read.
+/// With `--help` appended, a command is only parsed.
 #[test]
 fn the_nightly_commands_are_understood() {
     let steps = concat!(env!("CARGO_MANIFEST_DIR"), "/../nightly/steps");

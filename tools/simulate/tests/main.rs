@@ -1,4 +1,4 @@
-//! All tests of this crate that use it from outside, in one program: it is linked once.
+//! The integration tests of this crate in one program, so that it is linked once.
 
 mod canaries;
 mod command;

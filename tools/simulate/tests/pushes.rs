@@ -1,4 +1,4 @@
-//! Pushes in which one thing is out of the ordinary, that seeds do not draw.
+//! Pushes with one irregularity that is not drawn from seeds.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use simulate::{
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// To so many hosts; a copy takes 10 s.
+/// A push to this many hosts; a copy takes 10 s.
 fn scenario(hosts: usize) -> PushScenario {
     let host = HostScenario {
         start_ns: 1_000_000,
@@ -50,14 +50,14 @@ fn scenario(hosts: usize) -> PushScenario {
     }
 }
 
-/// Nothing happens that must not.
+/// Runs a push, and checks that there are no violations.
 fn run(scenario: &PushScenario) -> PushOutcome {
     let outcome = run_push(scenario, Options { canary: None, trace_events: 500 });
     assert_eq!(outcome.violations, [""; 0], "{}", outcome.trace);
     outcome
 }
 
-/// How the push ended, and not the same command again.
+/// Returns the end of the first push.
 fn first(scenario: &PushScenario) -> PushEnd {
     run(scenario).ends.swap_remove(0)
 }
@@ -66,8 +66,8 @@ fn failed(reason: &str) -> Step {
     Step::Failed(reason.to_owned())
 }
 
-/// A push to two hosts with so many retries, of which the second cannot be started for so long; the digest of
-/// the source is known after a minute.
+/// Runs a push to two hosts, of which the second cannot be started for this time; the digest of the
+/// source is known after a minute.
 fn refused_for(time: Duration, retries: u32) -> Vec<Step> {
     let mut scenario = scenario(2);
     (scenario.retries, scenario.digest_ns) = (retries, 60 * SECOND_NS);
@@ -83,7 +83,7 @@ fn a_host_that_comes_back_soon_has_not_used_up_its_retries() {
 #[test]
 fn a_host_is_tried_on_while_others_receive() {
     assert_eq!(refused_for(Duration::from_secs(1), 1)[1], Step::Published);
-    // Who could have sent it anything has published; it was tried until then.
+    // All hosts that could have sent it blocks have published; starting it was retried until then.
     let steps = refused_for(Duration::from_secs(3600), 1);
     assert_eq!(steps, [Step::Published, failed("cannot be started")]);
     assert_eq!(refused_for(Duration::from_millis(2), 0)[1], failed("cannot be started"));
@@ -98,7 +98,7 @@ fn a_source_that_changes_ends_the_push_before_all_is_sent() {
     assert!(end.steps.iter().all(|step| matches!(step, Some(Step::Failed(_)))), "{end:?}");
 }
 
-/// A push to two hosts, of which the second has another copy than the digest says.
+/// Runs a push to two hosts, of which the second has a copy that differs from the digest.
 fn differing(reads_differently: bool) -> PushEnd {
     let mut scenario = scenario(2);
     scenario.hosts[1].trouble.differs = true;
@@ -145,7 +145,7 @@ fn a_host_may_verify_for_as_long_as_it_gets_on() {
     scenario.hosts[1].trouble.tells_work = true;
     let end = first(&scenario);
     assert!(end.steps.iter().all(|step| *step == Some(Step::Published)), "{end:?}");
-    // One that says nothing is given up.
+    // A host that reports no progress fails.
     scenario.hosts[1].trouble.tells_work = false;
     let outcome = run_push(&scenario, Options::default());
     assert_eq!(outcome.ends[0].steps[1], Some(failed("did not verify its copy in time")));

@@ -1,5 +1,5 @@
-//! The same scenario gives the same run, out of a seed or out of a file; and scenarios that have
-//! failed once do not fail again.
+//! Equal scenarios give equal runs, from a seed or from a file; and scenarios that once failed do
+//! not fail again.
 
 use std::{fs, path::Path};
 
@@ -43,7 +43,7 @@ fn nonsense_is_refused() {
     assert_eq!(report.violations, ["there is no algorithm \"fast\""]);
 }
 
-/// Each file is the smallest scenario that showed a bug, and is called after it.
+/// Each file is the smallest scenario that showed a bug, and is named after it.
 fn assert_fixed<S: Subject>(directory: &str) {
     let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/found").join(directory);
     let mut count = 0;

@@ -1,8 +1,9 @@
-//! Makes a group that switches copy, over the links that bootstrap has connected: receivers open their
-//! queue pairs and tell of them, the root has the group put into the switches and tells of its own.
+//! Creates a group whose blocks switches copy, over the links that bootstrap has connected.
+//! Receivers open their queue pairs and send the parameters to the root; the root has the group
+//! configured in the switches and sends the parameters of its own queue pair.
 //!
-//! Each message is one way and has a deadline. Whoever fails says why, and so everybody names the
-//! same member or switch.
+//! Each message has a deadline and no reply. A member that fails sends the reason, so that all
+//! members report the same member or switch.
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
@@ -19,46 +20,46 @@ use transport_switch::{
 use super::links::{Wires, of_member};
 use crate::{Error, dispatcher, network::Wire};
 
-/// Identifiers are drawn from these, apart from numbers that queue pairs have.
+/// Range of the random group identifiers, disjoint from the numbers of queue pairs.
 const IDS: std::ops::Range<u32> = 0x80_0000..0x100_0000;
-/// How often another identifier is drawn, if one is in use.
+/// How many identifiers are tried until one is not in use.
 const DRAWS_MAX: usize = 8;
-/// Of what a peer says went wrong.
+/// Length to which a peer's reason is cut.
 const REASON_CHARS_MAX: usize = 300;
 
-/// What a receiver tells the root.
+/// A message from a receiver to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum FromReceiver {
     /// Its queue pair is open.
     Joins { mac: [u8; 6], mtu_bytes: u32, room_bytes: u32, qpn: u32 },
-    /// It has none, and why.
+    /// It has no queue pair, and why.
     Cannot(String),
 }
 
-/// What the root tells a receiver.
+/// A message from the root to a receiver.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum FromRoot {
-    /// All switches know the group.
+    /// All switches have the group.
     Stands { qpn: u32, psn_first: u32, mtu_bytes: u32 },
-    /// There will be none, and why.
+    /// The group cannot be created, and why.
     Refused(String),
 }
 
-/// A receiver, as it has told and was seen.
+/// A receiver: what it has sent, and the address of its connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Receiver {
     rank: u32,
     address: IpAddr,
     mac: Mac,
     mtu_bytes: u32,
-    /// For packets that it has not looked at yet.
+    /// Buffer for packets that it has received and not processed.
     room_bytes: u32,
     qpn: u32,
 }
 
-/// Whether the group's size is one that switches can copy to.
+/// Checks that switches can copy to a group of this size.
 ///
-/// Errors: it is not, and the limit.
+/// Errors: the group is too large; the error contains the limit.
 pub(crate) fn check_size(settings: &GroupSettings) -> Result<(), Error> {
     let receivers = settings.schedule.members() as usize - 1;
     if receivers > RECEIVERS_MAX {
@@ -68,9 +69,10 @@ pub(crate) fn check_size(settings: &GroupSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// A receiver's part. Blocks until the root has said that the group stands, or the deadline.
+/// Joins the group as a receiver. Blocks until the root reports that the switches have the group,
+/// or the deadline.
 ///
-/// Errors: this host has no queue pair, or the root says why there is no group.
+/// Errors: this host cannot open a queue pair, or the root reports why there is no group.
 pub(crate) fn join(
     group: u64,
     wires: &mut Wires,
@@ -84,21 +86,23 @@ pub(crate) fn join(
     let open = match opened {
         Ok(open) => open,
         Err(reason) => {
-            let told = channel.send(&FromReceiver::Cannot(reason.clone()), deadline);
-            told.map_err(|error| of_member(rank, error))?;
+            let sent = channel.send(&FromReceiver::Cannot(reason.clone()), deadline);
+            sent.map_err(|error| of_member(rank, error))?;
             return Err(refused(format!("this member cannot join: {reason}")));
         }
     };
     let (mac, mtu_bytes, qpn) = (open.mac().0, open.mtu_bytes(), open.number());
     let room_bytes = u32::try_from(open.buffer_bytes()).unwrap_or(u32::MAX);
     let joins = FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn };
-    let told = channel.send(&joins, deadline);
-    told.map_err(|error| of_member(rank, error))?;
+    let sent = channel.send(&joins, deadline);
+    sent.map_err(|error| of_member(rank, error))?;
     match channel.receive(deadline).map_err(|error| of_member(rank, error))? {
         FromRoot::Stands { qpn, psn_first, mtu_bytes } => {
             let known = MTUS_BYTES.contains(&mtu_bytes) && mtu_bytes <= open.mtu_bytes();
             if !known || !is_qpn(qpn) || psn_first >= Serial::COUNT {
-                return Err(refused("the root has told of an impossible queue pair".into()));
+                return Err(refused(
+                    "the root has sent invalid parameters for its queue pair".into(),
+                ));
             }
             let member = Member { root, qpn, psn_first, mtu_bytes };
             let queue_pair = open.connect_member(&member);
@@ -109,10 +113,11 @@ pub(crate) fn join(
     }
 }
 
-/// The root's part: blocks until the group is in the switches, or the deadline. `patience`: how long
-/// packets may go without answers later.
+/// Sets up the group as the root. Blocks until the group is in the switches, or the deadline.
+/// `patience`: how long packets may remain unacknowledged later.
 ///
-/// Errors: a receiver cannot join, or is lost; switches refuse. All receivers are told.
+/// Errors: a receiver cannot join, or is lost; switches refuse. The reason is sent to all
+/// receivers.
 pub(crate) fn arrange(
     group: u64,
     wires: &mut Wires,
@@ -136,7 +141,7 @@ pub(crate) fn arrange(
                 other => other.to_string(),
             };
             for (_, channel) in channels(wires) {
-                // Who is gone needs no reason.
+                // A receiver that is lost cannot receive the reason.
                 let _ = channel.send(&FromRoot::Refused(reason.clone()), deadline);
             }
             return Err(error);
@@ -149,7 +154,7 @@ pub(crate) fn arrange(
     Ok((Some(end), Some(Box::new(registration))))
 }
 
-/// Hears all receivers. Answers the root's own address, too.
+/// Receives the parameters of all receivers. Returns the root's own address, too.
 fn gather(
     group: u64,
     wires: &mut Wires,
@@ -158,10 +163,10 @@ fn gather(
     let refused = |cause: String| Error::InSwitch { group, cause };
     let (mut receivers, mut locals) = (Vec::new(), BTreeSet::new());
     for (rank, channel) in channels(wires) {
-        let said = channel.receive(deadline).map_err(|error| of_member(rank, error))?;
+        let message = channel.receive(deadline).map_err(|error| of_member(rank, error))?;
         let address = channel.peer().ip().to_canonical();
         locals.insert(local_ip(channel).map_err(refused)?);
-        receivers.push(heard(rank, address, said).map_err(refused)?);
+        receivers.push(validated(rank, address, message).map_err(refused)?);
     }
     let addresses: BTreeSet<IpAddr> = receivers.iter().map(|member| member.address).collect();
     if addresses.len() < receivers.len() {
@@ -178,9 +183,9 @@ fn gather(
     }
 }
 
-/// A receiver, if what it says can be. Errors: why not, with its name.
-fn heard(rank: u32, address: IpAddr, said: FromReceiver) -> Result<Receiver, String> {
-    let (mac, mtu_bytes, room_bytes, qpn) = match said {
+/// Validates a receiver's parameters. Errors: the reason, with the member's rank and address.
+fn validated(rank: u32, address: IpAddr, message: FromReceiver) -> Result<Receiver, String> {
+    let (mac, mtu_bytes, room_bytes, qpn) = match message {
         FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn } => {
             (mac, mtu_bytes, room_bytes, qpn)
         }
@@ -191,15 +196,17 @@ fn heard(rank: u32, address: IpAddr, said: FromReceiver) -> Result<Receiver, Str
     };
     let is_station = mac[0] & 1 == 0 && mac != [0; 6];
     if !is_station || !MTUS_BYTES.contains(&mtu_bytes) || !is_qpn(qpn) {
-        return Err(format!("member {rank} at {address} has told of an impossible queue pair"));
+        return Err(format!(
+            "member {rank} at {address} has sent invalid parameters for its queue pair"
+        ));
     }
     Ok(Receiver { rank, address, mac: Mac(mac), mtu_bytes, room_bytes, qpn })
 }
 
-/// Opens the root's queue pair, has the group put into the switches under an identifier of its own,
-/// and connects the queue pair. Answers what receivers are to know, too.
+/// Opens the root's queue pair, has the group configured in the switches under a random identifier,
+/// and connects the queue pair. Returns the message to receivers, too.
 ///
-/// Errors: why that is not possible.
+/// Errors: the step that failed, and why.
 fn put_into_switches(
     local: IpAddr,
     receivers: &[Receiver],
@@ -216,7 +223,7 @@ fn put_into_switches(
     for _ in 0..DRAWS_MAX {
         let id = draw(IDS)?;
         let group = as_switches_know(local, &open, (id, psn_first), receivers);
-        // Receivers wait as long, and are to hear of it.
+        // Receivers have the same deadline; the rest of the time is for the message to them.
         match switches.insert(&group, deadline.left() / 4 * 3) {
             Ok(inserted) => {
                 let virtual_address = group.virtual_address;
@@ -235,8 +242,8 @@ fn put_into_switches(
     Err(format!("{DRAWS_MAX} identifiers that were drawn at random are all in use"))
 }
 
-/// The virtual peer has the address of the first receiver: so none has to be set apart, and what
-/// switches say of it by ARP is true.
+/// Describes the group to switches. The virtual peer has the address of the first receiver: no
+/// address has to be set aside, and the switches' ARP replies for it are true.
 fn as_switches_know(
     local: IpAddr,
     open: &Unconnected,
@@ -263,7 +270,7 @@ fn as_switches_know(
     }
 }
 
-/// A random number. Errors: the system has none.
+/// Returns a random number. Errors: the system has none.
 fn draw(range: std::ops::Range<u32>) -> Result<u32, String> {
     let random = getrandom::u32().map_err(|error| format!("no random numbers: {error}"))?;
     Ok(range.start + random % (range.end - range.start))
@@ -273,12 +280,12 @@ const fn is_qpn(number: u32) -> bool {
     number >= 2 && number < Serial::COUNT
 }
 
-/// What a peer says, fit to be shown.
+/// Returns a peer's reason without control characters, cut to `REASON_CHARS_MAX`.
 fn shortened(reason: &str) -> String {
     reason.chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX).collect()
 }
 
-/// One connection to each neighbour: the first, if there are several.
+/// Returns one connection to each neighbour: the first if there are several.
 fn channels(wires: &mut Wires) -> impl Iterator<Item = (u32, &mut Channel)> {
     wires
         .iter_mut()
@@ -298,11 +305,11 @@ mod tests {
 
     fn joins(mac: [u8; 6], mtu_bytes: u32, qpn: u32) -> Result<Receiver, String> {
         let joins = FromReceiver::Joins { mac, mtu_bytes, room_bytes: 1 << 20, qpn };
-        heard(3, IpAddr::from([10, 0, 0, 3]), joins)
+        validated(3, IpAddr::from([10, 0, 0, 3]), joins)
     }
 
     #[test]
-    fn what_receivers_say_is_checked() {
+    fn parameters_of_receivers_are_checked() {
         assert_eq!(joins(MAC, 1024, 17).unwrap().mac, Mac(MAC));
         let wrong = [
             ([0; 6], 1024, 17),
@@ -320,9 +327,9 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_fit_to_be_shown() {
-        let said = FromReceiver::Cannot(format!("no\u{1b}[2J{}", "x".repeat(1000)));
-        let error = heard(3, IpAddr::from([10, 0, 0, 3]), said).unwrap_err();
+    fn reasons_are_shortened_without_control_characters() {
+        let message = FromReceiver::Cannot(format!("no\u{1b}[2J{}", "x".repeat(1000)));
+        let error = validated(3, IpAddr::from([10, 0, 0, 3]), message).unwrap_err();
         assert!(error.contains("cannot join: no[2Jx"), "{error}");
         assert!(error.chars().count() < REASON_CHARS_MAX + 100);
     }

@@ -1,8 +1,8 @@
 //! Connecting a group's neighbours.
 //!
-//! Of two neighbours the one with the higher rank connects and the other accepts, so that each
-//! pair is connected once; with several streams, once for each. The one that accepts compares the
-//! terms, and both ends get the same error if they differ.
+//! Of two neighbours the one with the higher rank connects and the other accepts, so that each pair
+//! is connected once, or once for each stream. The accepting member compares the terms, and both
+//! members return the same error if they differ.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,9 +27,9 @@ use crate::{
     network::{Offers, Wire},
 };
 
-/// How long a neighbour may take to say what it wants, and to take its answer.
+/// How long a neighbour may take to send its request, and to take the response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections that are made at the same time.
+/// How many connections are made at the same time.
 const CONNECTORS_MAX: usize = 16;
 
 /// The connections to each neighbour, by rank.
@@ -42,7 +42,7 @@ pub(crate) struct Request {
     to: u32,
     stream: u8,
     terms: Terms,
-    /// What the fabric's transport tells about its end of the link.
+    /// The offer of the fabric's transport for its end of the link.
     offer: Vec<u8>,
     timeout_ms: u64,
 }
@@ -67,7 +67,7 @@ struct Shared {
     stopped: AtomicBool,
 }
 
-/// A group that is being created here, and the links that have come in for it.
+/// A group that is being created here, and the links accepted for it so far.
 struct Expected {
     rank: u32,
     terms: Terms,
@@ -76,7 +76,7 @@ struct Expected {
 }
 
 impl LinkListener {
-    /// Listens on an address; port 0 takes a free one. Errors: the system refuses.
+    /// Listens on an address; port 0 selects a free port. Errors: a system call fails.
     pub(crate) fn start(
         address: SocketAddr,
         secret: Secret,
@@ -92,7 +92,8 @@ impl LinkListener {
             stopped: AtomicBool::new(false),
         });
         let answering = Arc::clone(&shared);
-        // The handshake's guard is kept: closing the listener ends connections that wait here.
+        // The handshake's guard is held until the answer is sent, so that closing the listener also
+        // ends connections that wait here.
         let answer = move |channel, _handshake| answering.answer(channel);
         let listener = Listener::answering(socket, secret, answer).map_err(system)?;
         Ok(Self { listener, shared })
@@ -102,11 +103,12 @@ impl LinkListener {
         self.listener.address()
     }
 
-    /// Stops accepting, cuts short handshakes that are under way, and ends their threads. Answers what
-    /// has not ended by the deadline; asked again, nothing.
+    /// Stops accepting, aborts handshakes in progress, and ends their threads. Returns what has not
+    /// ended by the deadline; nothing when called again.
     pub(crate) fn close(&mut self, deadline: Deadline) -> Vec<String> {
         self.shared.stopped.store(true, Ordering::Release);
-        // Whoever has seen that it was not stopped waits by now, and hears this.
+        // Once the lock was taken, every thread that saw `stopped` unset is waiting and receives
+        // this notification.
         drop(self.shared.expected());
         self.shared.changed.notify_all();
         self.listener.close(deadline)
@@ -155,7 +157,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until the group is being created here, and says why a link is not acceptable.
+    /// Waits until the group is being created here. Returns why the link is refused, if it is.
     fn judge(&self, request: &Request, peer: SocketAddr, deadline: Deadline) -> Option<String> {
         let mut groups = self.expected();
         loop {
@@ -183,19 +185,22 @@ impl Expected {
         let Request { group, from, to, stream, terms, .. } = request;
         if let Some(difference) = self.terms.difference(terms) {
             return Some(format!(
-                "members {} and {from} were told different things about group {group}: \
+                "members {} and {from} have different settings for group {group}: \
                  {difference} (seen from member {})",
                 self.rank, self.rank
             ));
         }
         if *to != self.rank {
             return Some(format!(
-                "this is member {}, not member {to}: two member lists",
+                "this is member {}, not member {to}: the member lists differ",
                 self.rank
             ));
         }
         let Some(wires) = self.wires.get(from) else {
-            return Some(format!("member {from} is not to connect to member {}", self.rank));
+            return Some(format!(
+                "member {from} is not expected to connect to member {}",
+                self.rank
+            ));
         };
         match wires.get(usize::from(*stream)) {
             Some(None) => None,
@@ -208,7 +213,7 @@ impl Expected {
     }
 }
 
-/// Forgets an expected group when its creation ends, in whatever way.
+/// Removes an expected group when its creation ends, with or without success.
 struct Expectation<'a> {
     shared: &'a Shared,
     group: u64,
@@ -264,7 +269,7 @@ fn expect<'a>(
     Ok(Expectation { shared, group })
 }
 
-/// Connects to each of `ranks`, some at a time.
+/// Connects to each of `ranks`, [`CONNECTORS_MAX`] at a time.
 fn connect_all(
     shared: &Shared,
     group: u64,
@@ -323,7 +328,7 @@ fn connect_one(
     }
 }
 
-/// An error of a connection, by the member at its end.
+/// Converts an error of a connection to one that names the member at its other end.
 pub(crate) fn of_member(member: u32, error: session::Error) -> Error {
     match error {
         session::Error::Peer { address, cause } => Error::Member { member, address, cause },
@@ -336,7 +341,7 @@ pub(crate) fn of_member(member: u32, error: session::Error) -> Error {
     }
 }
 
-/// Waits for the links that others make.
+/// Waits for the links from members with higher ranks.
 fn await_all(
     expectation: &Expectation<'_>,
     addresses: &[SocketAddr],

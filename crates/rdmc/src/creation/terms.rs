@@ -1,4 +1,4 @@
-//! What all members of a group must have been told alike.
+//! The settings that must be the same at all members of a group.
 
 use std::net::SocketAddr;
 
@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::{Offload, Protection};
 
 /// The member list is compared in at most this many parts, so that a difference can be located
-/// without sending the list itself.
+/// without sending the whole list.
 const PARTS_MAX: usize = 256;
 
-/// The terms of a group as one member knows them; compared when two members connect.
+/// The settings of a group at one member that must be the same at all; compared when two members
+/// connect.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Terms {
     members: u32,
@@ -20,23 +21,23 @@ pub(crate) struct Terms {
     algorithm: u8,
     block_bytes: u64,
     messages_in_flight: u32,
-    /// Whether the network relays by itself: asked for, and possible.
+    /// Whether the network relays blocks by itself: requested, and supported.
     offload: bool,
     pub(crate) streams: u8,
     fabric: String,
-    /// By name.
+    /// Its name.
     protection: String,
     /// Limits of small messages: bytes, slots, members.
     small: Option<[u32; 3]>,
-    /// Hash of who exchanges blocks with whom beyond what the fields above say: the racks.
+    /// Hash of the schedule's layout beyond the fields above: the racks.
     layout: [u8; 8],
     /// Hashes of the member list, in equal parts.
     addresses: Vec<[u8; 8]>,
 }
 
 impl Terms {
-    /// The terms of a group, given the address of each member, the streams per neighbour, the name
-    /// of the fabric, what it offloads, and how links are protected.
+    /// Makes the terms of a group from the address of each member, the streams per neighbour, the
+    /// name of the fabric, the use of offload, and the protection of links.
     pub(crate) fn new(
         settings: &GroupSettings,
         addresses: &[SocketAddr],
@@ -63,7 +64,7 @@ impl Terms {
         }
     }
 
-    /// The first difference in words, from the view of the one whose terms `self` are.
+    /// Describes the first difference; `self` is called "here" and `theirs` "there".
     pub(crate) fn difference(&self, theirs: &Self) -> Option<String> {
         let name =
             |code| schedule::Algorithm::from_code(code).map_or("unknown".into(), |a| a.to_string());
@@ -113,8 +114,8 @@ fn on_off(used: bool) -> &'static str {
     if used { "used" } else { "not used" }
 }
 
-/// Tells rack layouts apart. Sampled, since the schedule itself is a function: racks that differ
-/// and are used show in the announcers of some member.
+/// Hashes the layout of racks. Only announcers are hashed, since the schedule itself is a function:
+/// racks that differ and affect the schedule change the announcer of some member.
 fn layout(schedule: &Schedule) -> [u8; 8] {
     let mut hasher = blake3::Hasher::new();
     for rank in 0..schedule.members() {

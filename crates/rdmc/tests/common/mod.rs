@@ -1,7 +1,8 @@
 //! Groups whose members are contexts of this process, connected over loopback.
 //!
-//! The same tests run over other fabrics: RDMC_TEST_FABRIC=shm, for example; and, for one that needs
-//! a device with an address, RDMC_TEST_ADDRESSES=10.0.0.1,10.0.0.2, which members take by turns.
+//! The same tests run over other fabrics: set RDMC_TEST_FABRIC=shm, for example. For a fabric that
+//! requires a device with an address, set RDMC_TEST_ADDRESSES=10.0.0.1,10.0.0.2 as well; members
+//! take the addresses in turn.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
@@ -20,10 +21,10 @@ use rdmc::{
     Incoming, Region, Secret, Storage,
 };
 
-/// Long enough for a busy machine; a test that needs it has failed.
+/// A timeout that only a failing test reaches.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What an application was told, in order.
+/// The events of an application.
 #[derive(Debug)]
 pub enum Told {
     Incoming(u64, u64),
@@ -34,7 +35,7 @@ pub enum Told {
     Closed,
 }
 
-/// Gives zeroed memory to every message and writes down what it is told.
+/// Provides zeroed memory for every message, and records events.
 pub struct Recorder(pub Sender<Told>);
 
 impl Application for Recorder {
@@ -66,7 +67,7 @@ impl Application for Recorder {
     }
 }
 
-/// Contexts that know each other.
+/// Contexts with each other's addresses.
 pub struct World {
     pub contexts: Vec<Context>,
     pub addresses: Vec<SocketAddr>,
@@ -93,7 +94,7 @@ impl World {
         Self { contexts, addresses }
     }
 
-    /// Every member creates the group with recorders, at the same time.
+    /// Creates the group at all members at the same time, with recorders.
     pub fn join(&self, settings: impl Fn(u32) -> GroupSettings + Sync) -> Joined {
         self.join_results(settings, |_| Recorder)
             .into_iter()
@@ -101,7 +102,7 @@ impl World {
             .collect()
     }
 
-    /// As [`World::join`], with any application and any outcome.
+    /// As [`World::join`], with any application, and returns each result.
     pub fn join_results<A: Application>(
         &self,
         settings: impl Fn(u32) -> GroupSettings + Sync,
@@ -125,7 +126,7 @@ impl World {
         })
     }
 
-    /// Every member creates the group without callbacks, at the same time.
+    /// Creates the group at all members at the same time, without callbacks.
     pub fn join_to_receive(&self, settings: impl Fn(u32) -> GroupSettings + Sync) -> Vec<Group> {
         let settings = &settings;
         thread::scope(|scope| {
@@ -153,7 +154,7 @@ pub fn context_settings(secret: &Secret) -> ContextSettings {
     settings
 }
 
-/// The fabric that all tests of this run use.
+/// Returns the fabric that all tests of this run use.
 pub fn fabric() -> Fabric {
     match env::var("RDMC_TEST_FABRIC") {
         Ok(name) => name.parse().expect("RDMC_TEST_FABRIC is a fabric"),
@@ -171,7 +172,7 @@ pub fn ipv6() -> SocketAddr {
     (Ipv6Addr::LOCALHOST, 0).into()
 }
 
-/// Settings of a small group with small blocks, for members that [`among`] adds.
+/// Returns settings of a small group with small blocks; [`among`] adds the members.
 pub fn group(
     number: u64,
     algorithm: Algorithm,
@@ -186,24 +187,24 @@ pub fn group(
             .root(root)
             .block_bytes(1_000)
             .send_queue_max(u32::MAX);
-        // Messages of a few blocks are relayed here; tests of small messages say so.
+        // Messages of a few blocks are relayed; tests of small messages enable them.
         settings.small = None;
         settings
     }
 }
 
-/// These settings, of a group whose members are at these addresses.
+/// Returns these settings with members at these addresses.
 pub fn among(mut settings: GroupSettings, addresses: &[SocketAddr]) -> GroupSettings {
     settings.members = addresses.to_vec();
     settings
 }
 
-/// Contents that differ by message and place.
+/// Returns contents that differ by message and offset.
 pub fn contents(message: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|index| (index ^ (index >> 8) ^ (message * 151 + 7)) as u8).collect()
 }
 
-/// Closes the group at all members at once; what each was answered.
+/// Closes the group at all members at once, and returns each result.
 pub fn close_all(groups: &Joined) -> Vec<Result<(), Error>> {
     thread::scope(|scope| {
         let closing: Vec<_> =
@@ -212,18 +213,18 @@ pub fn close_all(groups: &Joined) -> Vec<Result<(), Error>> {
     })
 }
 
-/// Storage that answers reads of its first bytes, and others once the test lets it.
+/// Storage that completes reads of its first bytes, and others once the test opens it.
 #[derive(Default)]
 pub struct Gate {
     is_open: Mutex<bool>,
     opened: Condvar,
 }
 
-/// What a [`Gate`] answers while it is closed.
+/// How many bytes can be read while a [`Gate`] is closed.
 pub const OPEN_BYTES: u64 = 10_000;
 
 impl Gate {
-    /// So many bytes, read-only.
+    /// Returns a read-only region of this many bytes.
     pub fn region(self: &Arc<Self>, bytes: u64) -> Region {
         Region::from_storage(Arc::clone(self) as Arc<dyn Storage>, bytes, false).unwrap()
     }

@@ -1,11 +1,11 @@
-//! Planted bugs between the decisions of both ends and their surroundings.
+//! Planted bugs between the decisions at both ends and their effects.
 
 use std::{fmt, str::FromStr};
 
 /// Names of planted bugs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PushCanary {
-    /// What hosts have of an earlier session is not compared.
+    /// Files of earlier sessions are not compared with the source.
     TrustsLeftovers,
     /// A receiver accepts any copy.
     BelievesCopies,
@@ -22,7 +22,7 @@ pub enum PushCanary {
 }
 
 impl PushCanary {
-    /// All of them.
+    /// All planted bugs.
     pub const ALL: [Self; 7] = [
         Self::TrustsLeftovers,
         Self::BelievesCopies,
@@ -33,7 +33,7 @@ impl PushCanary {
         Self::SkipsSync,
     ];
 
-    /// As it is displayed and parsed.
+    /// Returns the name as it is displayed and parsed.
     pub fn name(self) -> &'static str {
         match self {
             Self::TrustsLeftovers => "trusts-leftovers",

@@ -1,4 +1,4 @@
-//! What must hold once a push is over.
+//! Checks after a push.
 
 use files::{PushError, machines::Step};
 
@@ -8,24 +8,24 @@ use super::{
     world::{SECOND_NS, World},
 };
 
-/// Whom faults may have hit.
+/// The hosts that faults may have hit.
 #[derive(Default)]
 struct Excuses {
-    /// The root itself, or everybody: any host may fail.
+    /// The root, or all hosts: any host may fail.
     all: bool,
-    /// It may fail.
+    /// Whether this host may fail.
     host: bool,
-    /// How often it was at one end of something that was lost: a host is given up for the second.
+    /// How many lost connections it was an end of: a host fails at the second.
     strikes: u32,
 }
 
-/// A host or the root that stands still for less loses nothing.
+/// A host or the root that stops for less loses no connection.
 const HARMLESS_NS: u64 = 2 * SECOND_NS;
 
 fn excuses(faults: &[Done], host: usize) -> Excuses {
     let own = host as u32 + 1;
     let mut excuses = Excuses::default();
-    // Short ones add up.
+    // Durations of short stops add up.
     let held = |of: u32| -> u64 {
         let holds = faults.iter().filter_map(|done| match &done.what {
             Fault::Freeze { machine, .. } | Fault::Pause { machine, .. } if *machine == of => {
@@ -52,7 +52,7 @@ fn excuses(faults: &[Done], host: usize) -> Excuses {
                 }
                 excuses.strikes += 1;
             }
-            // Its neighbours may blame each other.
+            // Its neighbours may name each other as the cause.
             Fault::Freeze { .. } | Fault::Pause { .. } | Fault::Rate { .. } => {}
         }
     }
@@ -60,7 +60,7 @@ fn excuses(faults: &[Done], host: usize) -> Excuses {
 }
 
 impl World<'_> {
-    /// How long a push may take after the last disturbance.
+    /// Returns how long a push may take after the last disturbance.
     pub(super) fn bound_ns(&self) -> u64 {
         let own_ns = |host: &HostScenario| {
             let HostTrouble { absent_ns, prepare_ns, fabric_ns, .. } = host.trouble;
@@ -70,7 +70,7 @@ impl World<'_> {
         (600 * SECOND_NS * u64::from(self.scenario.retries + 1)).max(slowest_ns * 2)
     }
 
-    /// The first push is over.
+    /// Checks the first push after its end.
     pub(super) fn check_push(&mut self) {
         let root_died = self.root.outcome.is_none();
         if let Some(outcome) = &self.root.outcome {
@@ -134,7 +134,7 @@ impl World<'_> {
                 self.facts.published += 1;
                 return;
             }
-            // Whatever was done to a host, what it counts as having it has.
+            // Whatever faults hit a host, the bytes that it reports as received are correct.
             Step::Failed(reason) if reason.contains("differs from the source") && !spoiled => {
                 format!("was taken for whole: {reason}")
             }
@@ -151,10 +151,10 @@ impl World<'_> {
         self.facts.violated(format!("push {}, host {host} {problem}", self.facts.pushes));
     }
 
-    /// Nobody is sent again more than the root knows of.
+    /// Checks that no host is sent bytes again that the root has recorded as received.
     fn check_repeats(&mut self, host: usize) {
         let Some(core) = &self.root.core else { return };
-        // One that has joined anew is another host for the root.
+        // A host that has joined again is a new host to the root.
         let seats = (core.hosts.iter().zip(&self.root.seats)).filter(|(_, seat)| seat.host == host);
         let (known, resumed) = seats.fold((0, 0), |(known, resumed), (host, _)| {
             (known + host.repeated_bytes, resumed + host.resumed_bytes)
@@ -171,7 +171,7 @@ impl World<'_> {
         }
     }
 
-    /// Everything is over: nothing is left behind.
+    /// Checks for leaks after the end.
     pub(super) fn check_leaks(&mut self) {
         for index in 0..self.processes.len() {
             let process = &self.processes[index];

@@ -1,16 +1,17 @@
-//! A machine's disk: what programs see, and what a crash of the machine leaves.
+//! A machine's disk: its contents for processes, and after a crash of the machine.
 
 use crate::dice::Dice;
 
-/// Bytes that are lost or kept as one.
+/// How many bytes are lost or kept together.
 const PAGE_BYTES: usize = 16;
 
 /// The contents of a file.
 #[derive(Clone)]
 pub(super) struct File {
-    /// As programs read them.
+    /// The bytes that processes read.
     pub(super) bytes: Vec<u8>,
-    /// As last synced; a page that was written later may be as it is here after a crash.
+    /// The bytes at the last sync; after a crash, a page that was written later may have these
+    /// contents.
     synced: Vec<u8>,
 }
 
@@ -34,13 +35,13 @@ impl File {
     }
 }
 
-/// A target on its way to its name. Three calls take a third of the time each: sync of the file, the
-/// rename, sync of the directory.
+/// A target that is being published. Three calls take a third of the time each: sync of the file,
+/// the rename, sync of the directory.
 struct Publishing {
     file: File,
     since_ns: u64,
     until_ns: u64,
-    /// Whether the first call is made.
+    /// Whether the file is synced.
     syncs: bool,
 }
 
@@ -50,14 +51,14 @@ pub(super) struct Disk {
     pub(super) temporary: Option<File>,
     /// The process that writes it.
     pub(super) owner: Option<usize>,
-    /// What is synced of the file that the owner writes.
+    /// The synced contents of the file that the owner writes.
     synced: Vec<u8>,
     publishing: Option<Publishing>,
     published: Option<File>,
 }
 
 impl Disk {
-    /// Opens the temporary file for a process. What was never written is `poison`.
+    /// Opens the temporary file for a process. Bytes that were never written are `poison`.
     pub(super) fn open(&mut self, owner: usize, poison: impl Fn() -> Vec<u8>) -> Opened {
         self.owner = Some(owner);
         let is_left = self.temporary.is_some();
@@ -69,26 +70,26 @@ impl Disk {
         Opened { bytes: file.bytes, is_left: is_left || self.published.is_some() }
     }
 
-    /// The owner lets go of the temporary file, which stays with these bytes or is removed.
+    /// Ends the owner's use of the temporary file, which stays with these bytes or is removed.
     pub(super) fn let_go(&mut self, bytes: Option<Vec<u8>>) {
         self.owner = None;
         let synced = std::mem::take(&mut self.synced);
         self.temporary = bytes.map(|bytes| File { bytes, synced });
     }
 
-    /// The owner publishes its copy in this time.
+    /// Starts the publishing of the owner's copy, which takes this time.
     pub(super) fn publish(&mut self, bytes: Vec<u8>, since_ns: u64, until_ns: u64, syncs: bool) {
         let file = File { bytes, synced: self.synced.clone() };
         self.publishing = Some(Publishing { file, since_ns, until_ns, syncs });
     }
 
-    /// What has the target's name.
+    /// Returns the published contents of the target.
     pub(super) fn published(&mut self, now_ns: u64) -> Option<&[u8]> {
         self.advance(now_ns);
         self.published.as_ref().map(|file| &file.bytes[..])
     }
 
-    /// Whether a process still uses the target.
+    /// Returns whether a process still uses the target.
     pub(super) fn is_busy(&mut self, now_ns: u64) -> bool {
         self.advance(now_ns);
         self.owner.is_some() || self.publishing.is_some()
@@ -103,8 +104,9 @@ impl Disk {
         }
     }
 
-    /// All processes of the machine end, between any two calls; a crash of the machine also loses what
-    /// was not synced. False if a target was being published and does not have its name.
+    /// Ends all processes of the machine, between any two calls; a crash of the machine also loses
+    /// data that was not synced. Returns `false` if a target was being published and does not have
+    /// its name.
     pub(super) fn stop(&mut self, now_ns: u64, is_crash: bool, dice: &mut Dice) -> bool {
         self.advance(now_ns);
         let mut has_name = true;
@@ -113,7 +115,7 @@ impl Disk {
             if is_synced && syncs {
                 file.sync();
             }
-            // The rename is lost with the machine, or not, until the directory is synced.
+            // Until the directory is synced, a crash may or may not lose the rename.
             has_name = is_synced && (!is_crash || dice.percent(50));
             let place = if has_name { &mut self.published } else { &mut self.temporary };
             *place = Some(file);
@@ -129,7 +131,7 @@ impl Disk {
 /// A temporary file that was opened.
 pub(super) struct Opened {
     pub(super) bytes: Vec<u8>,
-    /// There was a file, of an earlier session or published.
+    /// Whether there was a file, of an earlier session or published.
     pub(super) is_left: bool,
 }
 

@@ -10,13 +10,13 @@ use crate::{
     scenario::{Limits, NetworkPlan},
 };
 
-/// Sets these choices apart from those that are made while the scenario runs.
+/// Distinguishes these random choices from those during the run.
 const PURPOSE: u64 = 11;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// The push of a seed; another for other limits, which count the root.
+/// Returns the push of a seed; it also depends on the limits, which count the root.
 pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
     let mut dice = Dice::new(seed, PURPOSE);
     let (least, most) = (*limits.members.start(), *limits.members.end());
@@ -28,9 +28,10 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         1 => block_bytes * blocks,
         _ => block_bytes * blocks - dice.below(block_bytes),
     };
-    // From a blink to half a minute for one copy.
+    // A copy takes between 1 ms and 30 s.
     let rate = (bytes * 1_000 / dice.magnitude(1, 30_000)).max(block_bytes).max(1);
-    // A small message is written to one host after another, which must not look like a stall.
+    // A small message is written to one host after another, which must not take longer than the
+    // stall timeout.
     let rate = rate.max(bytes.min(10 << 10) * machines / 5);
     let network = network(&mut dice, rate);
     let hosts: Vec<HostScenario> = (1..machines).map(|_| host(&mut dice, rate)).collect();
@@ -59,7 +60,7 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
     scenario
 }
 
-/// Some hosts come by themselves: at any time, but the first is always named.
+/// Makes some hosts join by themselves, at any time; the first is always named.
 fn draw_latecomers(dice: &mut Dice, scenario: &mut PushScenario) {
     if !dice.percent(30) {
         return;
@@ -86,7 +87,7 @@ fn network(dice: &mut Dice, rate_bytes_per_s: u64) -> NetworkPlan {
     }
 }
 
-/// 0, or in `percent` of the cases something of any magnitude.
+/// Returns 0, or in `percent` of the cases a value of any magnitude.
 fn rarely(dice: &mut Dice, percent: u64, least: u64, most: u64) -> u64 {
     if dice.percent(percent) { dice.magnitude(least, most) } else { 0 }
 }
@@ -109,7 +110,7 @@ fn host(dice: &mut Dice, rate: u64) -> HostScenario {
     }
 }
 
-/// No block takes so long at this rate that waiting for it could be a stall.
+/// Returns a lower rate, at which no block takes as long as the stall timeout.
 fn slower(dice: &mut Dice, rate: u64) -> u64 {
     (rate / dice.between(2, 4)).max(1)
 }
@@ -121,7 +122,7 @@ fn planned_faults(dice: &mut Dice, scenario: &PushScenario) -> Vec<PlannedFault>
         6 | 7 => 2,
         _ => dice.between(3, 5),
     };
-    // About how many steps it takes without faults.
+    // The approximate number of steps without faults.
     let blocks = scenario.bytes / scenario.block_bytes + 1;
     let steps = u64::from(scenario.machines()) * (3 * blocks + 30);
     let mut planned_faults: Vec<PlannedFault> = Vec::new();
@@ -138,7 +139,7 @@ fn planned_faults(dice: &mut Dice, scenario: &PushScenario) -> Vec<PlannedFault>
 fn fault(dice: &mut Dice, scenario: &PushScenario) -> Fault {
     let hosts = scenario.hosts.len() as u64;
     let machine = 1 + dice.below(hosts) as u32;
-    // Now and then the root's.
+    // Sometimes the root's machine.
     let any = if dice.percent(10) { 0 } else { machine };
     match dice.below(20) {
         0..=4 => Fault::Kill { machine, damages: dice.percent(40) },
@@ -167,7 +168,7 @@ fn fault(dice: &mut Dice, scenario: &PushScenario) -> Fault {
     }
 }
 
-/// Harmlessly short, or longer than some deadlines, or for ever.
+/// Returns a duration that is harmlessly short, longer than some timeouts, or for ever.
 fn duration(dice: &mut Dice) -> Option<u64> {
     match dice.below(5) {
         0 | 1 => Some(dice.magnitude(MS, S)),

@@ -1,26 +1,26 @@
-//! The recorded facts of a push, which the checkers judge.
+//! The recorded facts of a push, which the checks judge.
 
 use files::machines::Step;
 
 use super::scenario::{Fault, PushScenario};
 
-/// Faults that were injected.
+/// An injected fault.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// When.
+    /// Virtual time of the injection.
     pub at_ns: u64,
-    /// What.
+    /// The fault.
     pub what: Fault,
 }
 
 /// How one push has ended.
 #[derive(Clone, Default, Debug)]
 pub struct PushEnd {
-    /// Why it ended early, if it did.
+    /// The error, if it failed.
     pub error: Option<String>,
-    /// How far each host of the scenario came; `None` if it never called the root.
+    /// The last step of each host of the scenario; `None` if it never connected to the root.
     pub steps: Vec<Option<Step>>,
-    /// When each host's copy got its name, since the push began.
+    /// When each host's copy was published, since the push began.
     pub published_ns: Vec<Option<u64>>,
     /// When groups were started for the first time, since the push began.
     pub first_round_ns: Option<u64>,
@@ -33,15 +33,15 @@ pub(super) struct Facts {
     pub(super) faults: Vec<Done>,
     pub(super) hosts: Vec<HostFacts>,
     pub(super) ends: Vec<PushEnd>,
-    /// Of the push that runs, since it began.
+    /// When groups were first started in the current push, since it began.
     pub(super) first_round_ns: Option<u64>,
-    /// How many pushes were begun.
+    /// How many pushes were started.
     pub(super) pushes: u32,
     pub(super) rounds: u64,
     pub(super) retries: u64,
     pub(super) joined: u64,
     pub(super) set_aside: u64,
-    /// How long it took after its last disturbance, in parts of what it may take.
+    /// How long the run took after its last disturbance, as a fraction of its limit.
     pub(super) lateness: f64,
     pub(super) published: u64,
     pub(super) failed: u64,
@@ -50,14 +50,14 @@ pub(super) struct Facts {
     pub(super) bytes: u64,
 }
 
-/// One host, in the push that runs.
+/// Facts of one host in the current push.
 #[derive(Clone, Default, Debug)]
 pub(super) struct HostFacts {
-    /// What came although it was there.
+    /// Bytes that were received although they were in place.
     pub(super) bytes_again: u64,
-    /// Its copy has got its name.
+    /// Whether its copy was published.
     pub(super) has_published: bool,
-    /// When, since the push began.
+    /// When its copy was published, since the push began.
     pub(super) published_ns: Option<u64>,
 }
 

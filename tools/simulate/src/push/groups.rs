@@ -13,7 +13,7 @@ use super::{
 use crate::actor::MemberEngine;
 
 impl World<'_> {
-    /// Lets a process do all that it can do now without the thread that decides.
+    /// Executes everything that a process can do now without its decision thread.
     pub(super) fn look(&mut self, index: usize) {
         let mut events = Vec::new();
         loop {
@@ -46,7 +46,7 @@ impl World<'_> {
         }
     }
 
-    /// As the library's callback threads do.
+    /// Delivers an event as the library's callback threads do.
     fn deliver_event(&mut self, index: usize, event: Event) {
         let number = match &event {
             Event::Failed { failure, .. } => failure.group,
@@ -103,7 +103,7 @@ impl World<'_> {
         }
     }
 
-    /// What callbacks have reported.
+    /// Passes on what callbacks have reported.
     fn take_news(&mut self, index: usize) {
         let Some(receiver) = &mut self.processes[index].receiver else { return };
         let news: Vec<MemberEvent> = receiver.news.1.try_iter().collect();
@@ -119,7 +119,7 @@ impl World<'_> {
         self.start_hashing(index);
     }
 
-    /// Once all is in place, the digest will be known.
+    /// Schedules the end of hashing once all bytes are in place.
     pub(super) fn start_hashing(&mut self, index: usize) {
         let bytes = self.scenario.bytes;
         let Some(receiver) = &mut self.processes[index].receiver else { return };
@@ -134,7 +134,7 @@ impl World<'_> {
         }
     }
 
-    /// Something has happened that the thread that decides will look at.
+    /// Adds a note to the inbox of the decision thread.
     pub(super) fn note(&mut self, index: usize, note: Note) {
         self.remark(|| format!("process {index} notes {note:?}"));
         self.processes[index].inbox.push_back(note);
@@ -165,7 +165,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Connects neighbours that both are joining the same group and can reach each other.
+    /// Connects neighbours that are both joining the same group and can reach each other.
     pub(super) fn meet(&mut self) {
         let mut complete = Vec::new();
         for one in 0..self.processes.len() {
@@ -208,7 +208,7 @@ impl World<'_> {
         }
     }
 
-    /// All neighbours are connected.
+    /// Creates a group all of whose neighbours are connected.
     pub(super) fn create(&mut self, index: usize, round: u64) {
         let process = &mut self.processes[index];
         let Some(joining) = process.joinings.remove(&round) else { return };
@@ -231,7 +231,7 @@ impl World<'_> {
         let lacking = joining.settings.neighbours();
         let member = lacking.into_iter().find(|rank| !joining.links.contains_key(rank));
         let Some(member) = member else {
-            // It has them all, and is about to be created.
+            // All neighbours are connected; the group is about to be created.
             self.processes[index].joinings.insert(round, joining);
             return;
         };
@@ -241,7 +241,7 @@ impl World<'_> {
         self.note(index, Note::Joined(round, Err(error)));
     }
 
-    /// The thread that decides has ended: all groups end.
+    /// Ends all groups after the decision thread has ended.
     pub(super) fn close_engine(&mut self, index: usize) {
         let process = &mut self.processes[index];
         process.is_over = true;

@@ -1,4 +1,4 @@
-//! What a scenario does to machines and connections, at its step.
+//! The injection of a scenario's faults into machines and connections.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::{
 };
 
 impl World<'_> {
-    /// Injects the faults whose step has come.
+    /// Injects the faults of the current step.
     pub(super) fn inject_due(&mut self) {
         while let Some(planned) = self.scenario.planned_faults.get(self.faults_done) {
-            // Afterwards it would hit nothing.
+            // After the first push no faults are injected.
             if planned.step > self.step || self.facts.pushes > 1 {
                 return;
             }
@@ -82,7 +82,7 @@ impl World<'_> {
         }
     }
 
-    /// Processes of a machine that run.
+    /// Returns the processes of a machine that are alive.
     fn living(&self, machine: u32) -> Vec<usize> {
         let processes = self.processes.iter().enumerate();
         let lives = processes.filter(|(_, it)| it.machine == machine as usize && !it.is_dead());
@@ -141,8 +141,8 @@ impl World<'_> {
         self.end_lines(index);
     }
 
-    /// What a process that was killed has sent arrives, or not; then the connection ends at the other
-    /// end.
+    /// Ends the lines of a killed process: messages that it has sent may or may not arrive before
+    /// the line ends.
     fn end_lines(&mut self, process: usize) {
         let now_ns = self.now_ns();
         for line in 0..self.lines.len() {
@@ -158,7 +158,7 @@ impl World<'_> {
         }
     }
 
-    /// Control connections of a host are lost, with what is on its way.
+    /// Ends the control connections of a host; messages in transit are lost.
     fn lose_lines(&mut self, machine: usize) {
         for line in 0..self.lines.len() {
             if self.lines[line].host + 1 == machine {
@@ -173,7 +173,7 @@ impl World<'_> {
         }
     }
 
-    /// One byte that is in place and was not digested yet changes.
+    /// Changes one byte that is in place and was not digested yet.
     fn spoil(&mut self, machine: usize) {
         for index in self.living(machine as u32) {
             let Some(receiver) = &self.processes[index].receiver else { continue };
@@ -183,7 +183,8 @@ impl World<'_> {
                 continue;
             };
             let at = self.dice.between(start, end - 1) as usize;
-            // A neighbour that is being sent this byte reads it: real memory would not care.
+            // The byte may be leased because it is being sent to a neighbour, which would not
+            // protect real memory.
             if let Ok(mut lease) = region.write(at..at + 1) {
                 lease[0] ^= 0x10;
             }

@@ -1,10 +1,10 @@
-//! A control connection between the root and a receiver, as far as words and its end matter.
+//! A control connection between the root and a receiver: its messages and its end.
 
 use std::collections::VecDeque;
 
 use files::machines::{ToReceiver, ToRoot};
 
-/// Which way a word goes.
+/// The direction of a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Way {
     ToRoot,
@@ -15,35 +15,35 @@ impl Way {
     pub(super) const BOTH: [Self; 2] = [Self::ToRoot, Self::ToReceiver];
 }
 
-/// What travels.
+/// A message, or the end of a direction.
 #[derive(Clone, Debug)]
 pub(super) enum Word {
     ToRoot(ToRoot),
     ToReceiver(ToReceiver),
-    /// Nothing more comes, for this reason.
+    /// The end of this direction, with the reason.
     End(&'static str),
 }
 
-/// Words on their way in one direction, in order.
+/// One direction of a line, with the messages in transit, in order.
 #[derive(Default)]
 pub(super) struct Pipe {
-    /// When each was sent, when it arrives, and what it is.
+    /// When each was sent, when it arrives, and its contents.
     pub(super) words: VecDeque<(u64, u64, Word)>,
     pub(super) last_at_ns: u64,
-    /// Nothing is sent or read any more.
+    /// Whether nothing is sent or read any more.
     pub(super) is_shut: bool,
-    /// Since when nothing has passed, heartbeats included.
+    /// Since when nothing was delivered, heartbeats included.
     pub(super) silent_since_ns: Option<u64>,
 }
 
 /// A control connection.
 pub(super) struct Line {
-    /// Processes.
+    /// The processes at both ends.
     pub(super) root: usize,
     pub(super) receiver: usize,
     /// Index of the host in the scenario.
     pub(super) host: usize,
-    /// What the root calls it, once it has let it in.
+    /// The root's number of the host, once it is admitted.
     pub(super) seat: Option<usize>,
     pipes: [Pipe; 2],
 }
@@ -71,7 +71,7 @@ impl Line {
         }
     }
 
-    /// Nobody reads any more, or the end is on its way.
+    /// Returns whether the direction is closed, or its end is in transit.
     pub(super) fn has_ended(&self) -> bool {
         let ends = |pipe: &Pipe| matches!(pipe.words.back(), Some((.., Word::End(_))));
         self.pipes.iter().all(|pipe| pipe.is_shut || ends(pipe))

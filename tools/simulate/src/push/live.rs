@@ -1,4 +1,4 @@
-//! Moves virtual time, and lets machines, threads and connections do what is due.
+//! Advances virtual time, and executes what machines, threads and connections are due to do.
 
 use files::machines::{FAILURE_DEADLINE, ToRoot, silence};
 
@@ -8,12 +8,12 @@ use super::{
     world::{BEAT_NS, Due, SECOND_NS, World},
 };
 
-/// A run that takes more has got into a circle.
+/// A run with more steps does not terminate.
 const STEPS_MAX: u64 = 1_000_000;
 const MINUTE_NS: u64 = 60 * SECOND_NS;
 
 impl World<'_> {
-    /// Until everything has ended that ever will, or something is wrong.
+    /// Runs until everything that can end has ended, or a check fails.
     pub(super) fn live(&mut self) {
         while self.facts.violations.is_empty() && !self.is_over() {
             self.step += 1;
@@ -38,11 +38,11 @@ impl World<'_> {
     /// Lets connections close.
     pub(super) fn settle(&mut self) {
         while self.network.step().is_some() {}
-        // A machine that stood still for a moment may not have looked yet.
+        // A machine that was stopped for a moment may not have polled yet.
         (0..self.processes.len()).for_each(|process| self.look(process));
     }
 
-    /// Lets the next thing happen. False if there is none.
+    /// Executes the next step. Returns `false` if there is none.
     fn advance(&mut self) -> bool {
         let next = self.agenda.keys().next().copied();
         let reporting = match next {
@@ -68,7 +68,7 @@ impl World<'_> {
         true
     }
 
-    /// Whose program does it.
+    /// Returns the process that executes an event.
     fn doer(&self, due: &Due) -> Option<usize> {
         match due {
             Due::Look(process)
@@ -140,7 +140,7 @@ impl World<'_> {
         self.plan_handling(index);
     }
 
-    /// A receiver reports its progress.
+    /// Reports a receiver's progress.
     fn beat(&mut self, index: usize) {
         let is_over = self.processes[index].is_over;
         let Some(receiver) = self.processes[index].receiver.as_mut().filter(|_| !is_over) else {
@@ -157,7 +157,7 @@ impl World<'_> {
         self.plan(self.now_ns() + BEAT_NS, Due::Beat(index));
     }
 
-    /// Each minute that a copy is digested, if its host reports it.
+    /// Reports each minute for which a copy is digested, if its host does so.
     fn tell_work(&mut self, index: usize) {
         let now_ns = self.now_ns();
         let tells = self.host_of(index).trouble.tells_work;
@@ -173,12 +173,12 @@ impl World<'_> {
         }
     }
 
-    /// Until when nothing passes between two processes.
+    /// Returns until when nothing is delivered between two processes.
     pub(super) fn cut_until_ns(&self, one: usize, other: usize) -> u64 {
         self.cut_between_ns(self.processes[one].machine, self.processes[other].machine)
     }
 
-    /// The same for two machines.
+    /// Returns until when nothing is delivered between two machines.
     pub(super) fn cut_between_ns(&self, one: usize, other: usize) -> u64 {
         let parts = |side: &[u32]| side.contains(&(one as u32)) != side.contains(&(other as u32));
         let cuts = self.partitions.iter().filter(|(side, _)| parts(side));
@@ -189,13 +189,13 @@ impl World<'_> {
         self.machines[self.processes[process].machine].held_until_ns > self.now_ns()
     }
 
-    /// Whether both run and reach each other.
+    /// Returns whether both are alive and reach each other.
     pub(super) fn can_talk(&self, one: usize, other: usize) -> bool {
         let is_well = |index: usize| !self.processes[index].is_dead() && !self.is_held(index);
         is_well(one) && is_well(other) && self.cut_until_ns(one, other) <= self.now_ns()
     }
 
-    /// Looks at which lines nothing passes on, after something has changed.
+    /// Updates which lines are silent, after something has changed.
     pub(super) fn note_silence(&mut self) {
         let now_ns = self.now_ns();
         for index in 0..self.lines.len() {
@@ -228,7 +228,7 @@ impl World<'_> {
         }
     }
 
-    /// Sends a word on a line; it may never arrive.
+    /// Sends a message on a line; it may never arrive.
     pub(super) fn send_word(&mut self, index: usize, way: Way, word: Word) {
         let Some(word) = self.planted(word) else { return };
         let (now_ns, scenario) = (self.now_ns(), self.scenario);
@@ -244,7 +244,7 @@ impl World<'_> {
         }
     }
 
-    /// The next word of a line arrives, unless something holds it up.
+    /// Delivers the next message of a line, unless something delays it.
     fn deliver(&mut self, index: usize, way: Way) {
         let now_ns = self.now_ns();
         let (writer, reader) = (self.lines[index].writer(way), self.lines[index].reader(way));
@@ -253,7 +253,7 @@ impl World<'_> {
         let cut_ns = self.cut_until_ns(writer, reader);
         let pipe = self.lines[index].pipe(way);
         let Some(&(said_ns, at_ns, _)) = pipe.words.front() else { return };
-        // What was sent before still arrives.
+        // Messages that were sent before still arrive.
         let unsaid_ns = if said_ns > held_since_ns { held_ns } else { 0 };
         let until_ns = cut_ns.max(unsaid_ns).max(at_ns);
         if until_ns > now_ns {
@@ -273,7 +273,7 @@ impl World<'_> {
         }
     }
 
-    /// The reading end of a line learns that nothing more comes.
+    /// Reports the end of a line to its reading end.
     pub(super) fn end_pipe(&mut self, index: usize, way: Way, how: &'static str) {
         let reader = self.lines[index].reader(way);
         self.lines[index].pipe(way).is_shut = true;
@@ -286,7 +286,7 @@ impl World<'_> {
         }
     }
 
-    /// One end hangs up: the other gets what was sent, and then the end.
+    /// Closes one end of a line: the other receives what was sent, and then the end.
     pub(super) fn hang_up(&mut self, index: usize, from: Way) {
         self.send_word(index, from, Word::End("connection closed"));
         let back = if from == Way::ToRoot { Way::ToReceiver } else { Way::ToRoot };

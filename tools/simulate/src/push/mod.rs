@@ -1,9 +1,9 @@
-//! Whole pushes in virtual time: the decisions of both ends ([`files::machines`]) on top of real
-//! engines, with control connections and disks that are made up.
+//! Whole pushes in virtual time: the state machines of both ends ([`files::machines`]) on top of
+//! real engines, with simulated control connections and disks.
 //!
-//! A seed makes a [`PushScenario`]; [`run_push`] carries it out, and after it the same command again,
-//! when all faults are over. [`world`] has everything that a run consists of; [`live`] moves time, and [`root`],
-//! [`receiver`], [`groups`] and [`inject`] carry out what happens.
+//! A [`PushScenario`] is drawn from a seed. [`run_push`] runs it, and then the same command again
+//! without faults. [`world`] contains the state of a run; [`live`] advances time, and [`root`],
+//! [`receiver`], [`groups`] and [`inject`] execute what happens.
 
 mod canary;
 mod checks;

@@ -1,40 +1,40 @@
-//! What has come of a push.
+//! The outcome of a push.
 
 use super::facts::{Done as InjectedPushFault, PushEnd};
 
-/// What has come of a push, and of the same command again.
+/// The outcome of a push and of its repetition.
 #[derive(Clone, Default, Debug)]
 pub struct PushOutcome {
-    /// What must not have happened; empty if all is well.
+    /// Violations; empty if the run is correct.
     pub violations: Vec<String>,
     /// The last events, if they were kept.
     pub trace: String,
-    /// Of all that has happened in the network: equal runs have equal digests.
+    /// Digest of all events in the network: equal runs have equal digests.
     pub digest: u64,
     /// How many steps there were.
     pub steps: u64,
     /// How long it took in virtual time.
     pub virtual_ns: u64,
-    /// How long it took after the last disturbance, in parts of what it may take.
+    /// How long it took after the last disturbance, as a fraction of its limit.
     pub lateness: f64,
     /// Faults that were injected.
     pub faults: Vec<InjectedPushFault>,
-    /// How each push ended whose root has lived.
+    /// The ends of the pushes whose root was not killed.
     pub ends: Vec<PushEnd>,
-    /// Hosts that have got their copies, and hosts that have failed, in all pushes.
+    /// Hosts whose copies were published, and hosts that have failed, in both pushes.
     pub published: u64,
     /// See `published`.
     pub failed: u64,
-    /// How often groups were made for what was missing.
+    /// How often groups were created for missing bytes.
     pub rounds: u64,
-    /// How often hosts came back.
+    /// How often hosts reconnected.
     pub retries: u64,
     /// How many hosts have joined, and how many were set aside.
     pub joined: u64,
     /// See `joined`.
     pub set_aside: u64,
-    /// What hosts had of earlier sessions, what came although it was there, and what there was to
-    /// replicate, in bytes of all hosts and pushes.
+    /// Bytes kept from earlier sessions, bytes received although they were in place, and bytes to
+    /// replicate, of all hosts in both pushes.
     pub resumed_bytes: u64,
     /// See `resumed_bytes`.
     pub bytes_again: u64,

@@ -1,11 +1,11 @@
-//! What planted bugs do.
+//! The effects of planted bugs.
 
 use files::machines::{RangeList, Ranges, ToReceiver, ToRoot};
 
 use super::{canary::PushCanary, line::Word, world::World};
 
 impl World<'_> {
-    /// What is sent instead of a word, if anything is.
+    /// Returns what is sent instead of a word, if anything is.
     pub(super) fn planted(&self, mut word: Word) -> Option<Word> {
         let Some(canary) = self.options.canary else { return Some(word) };
         match (canary, &mut word) {

@@ -1,5 +1,4 @@
-//! Processes: an engine each, groups that are being joined, and what has happened and was not looked
-//! at yet.
+//! Processes: each has an engine, groups that are being joined, and an inbox.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -14,36 +13,37 @@ use transport_sim::SimLink;
 
 use crate::{actor::MemberEngine, node::Watch};
 
-/// One run of rdmc at a machine. Its index is also its number in the simulated network.
+/// One process of rdmc at a machine. Its index is also its number in the simulated network.
 pub(super) struct Process {
     pub(super) machine: usize,
-    /// None: it was killed.
+    /// `None` once it was killed.
     pub(super) engine: Option<MemberEngine>,
     pub(super) watch: Watch,
     pub(super) joinings: BTreeMap<u64, Joining>,
-    /// Groups that stand, as far as whoever decides knows.
+    /// Groups that were created, as far as the decision thread was notified.
     pub(super) standing: BTreeSet<u64>,
     pub(super) inbox: VecDeque<Note>,
-    /// The thread that decides looks then; it does nothing else before.
+    /// When the decision thread processes its inbox; it does nothing else before.
     pub(super) looks_ns: Option<u64>,
     pub(super) busy_until_ns: u64,
     pub(super) deadline_ns: Option<u64>,
-    /// None: the root.
+    /// `None` at the root.
     pub(super) receiver: Option<Box<Receiver>>,
-    /// Its session is over; only groups may still end.
+    /// Whether its session is over; only groups may still end.
     pub(super) is_over: bool,
 }
 
-/// What the thread that decides has to look at.
+/// An entry of the decision thread's inbox.
 #[derive(Debug)]
 pub(super) enum Note {
-    /// From the root, or why nothing more comes.
+    /// A message of the root, or why the line has ended.
     Told(Result<ToReceiver, &'static str>),
     News(MemberEvent),
     Hashed(blake3::Hash),
-    /// A group was joined, or not; at both ends.
+    /// A group was joined, or not; at receivers and at the root.
     Joined(u64, Result<(), Error>),
-    /// At the root only, with numbers of lines.
+    /// This and the following notes occur at the root only, with indices of lines: a receiver has
+    /// connected.
     Came(usize),
     Said(usize, ToRoot),
     Gone(usize, &'static str),
@@ -73,19 +73,19 @@ pub(super) struct Receiver {
     pub(super) region: Option<Region>,
     pub(super) copy: Option<Copy>,
     pub(super) in_place: Option<mpsc::Receiver<(u64, u64)>>,
-    /// What the thread that hashes knows to be in place.
+    /// The ranges that the hashing thread was notified of.
     pub(super) known: Ranges,
     pub(super) is_hashing: bool,
     pub(super) hashes_since_ns: Option<u64>,
-    /// Minutes of hashing of which the root was told.
+    /// Minutes of hashing that were reported to the root.
     pub(super) told_minutes: u64,
     pub(super) members: BTreeMap<u64, Member<Tell>>,
     pub(super) news: (mpsc::Sender<MemberEvent>, mpsc::Receiver<MemberEvent>),
     pub(super) told_bytes: u64,
     pub(super) tells_waiting_ns: u64,
-    /// Once the session is over: whether what has come is kept.
+    /// Once the session is over: whether the received bytes are kept.
     pub(super) keeps: Option<bool>,
-    /// It waits for the root to hear its last word.
+    /// Whether it waits until the root has received its last message.
     pub(super) is_leaving: bool,
 }
 
@@ -115,7 +115,7 @@ impl Receiver {
 }
 
 impl Process {
-    /// Nothing of it is left.
+    /// Returns whether the process has ended completely.
     pub(super) fn is_gone(&self) -> bool {
         match &self.engine {
             Some(engine) => self.is_over && engine.groups().next().is_none(),
@@ -128,7 +128,7 @@ impl Process {
     }
 }
 
-/// Where other members reach a process.
+/// Returns the address of a process.
 pub(super) fn address(machine: usize, process: usize) -> SocketAddr {
     let ip = Ipv4Addr::new(10, 0, (machine >> 8) as u8, machine as u8);
     SocketAddr::from((ip, process as u16 + 1))

@@ -1,4 +1,4 @@
-//! A receiver: its decisions, and what they do here.
+//! A receiver: its session, and the simulated effects of its decisions.
 
 use std::{
     path::PathBuf,
@@ -26,11 +26,11 @@ use super::{
 
 /// How long the root may take to read a last message.
 const FAREWELL_NS: u64 = 3 * SECOND_NS;
-/// When reading is tried again.
+/// The delay before reading is tried again.
 const AGAIN_NS: u64 = SECOND_NS / 1_000;
 
 impl World<'_> {
-    /// Starts a receiver, which calls the root.
+    /// Starts a receiver, which connects to the root.
     pub(super) fn start_receiver(&mut self, host: usize, start: u32) {
         let (now_ns, root) = (self.now_ns(), self.root.process);
         if self.root.is_closed || self.processes[root].is_dead() {
@@ -48,7 +48,7 @@ impl World<'_> {
         let held_ns = self.machines[host + 1].held_until_ns.max(self.machines[0].held_until_ns);
         let until_ns = held_ns.max(self.cut_between_ns(0, host + 1));
         if until_ns > now_ns {
-            // The process that starts it waits.
+            // The process that starts it is delayed.
             return self.plan(until_ns, Due::Start { host, start });
         }
         let line = self.lines.len();
@@ -59,7 +59,7 @@ impl World<'_> {
         self.plan(now_ns + BEAT_NS, Due::Beat(index));
     }
 
-    /// The first word to a receiver.
+    /// Sends the first message to a receiver.
     pub(super) fn offer(&mut self, line: usize) {
         let host = self.lines[line].host;
         let manifest =
@@ -76,7 +76,7 @@ impl World<'_> {
         self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
     }
 
-    /// Once a second: whom it has waited for.
+    /// Reports once a second which members it has waited for.
     pub(super) fn tell_waiting(&mut self, index: usize) {
         let now_ns = self.now_ns();
         let process = &mut self.processes[index];
@@ -123,7 +123,7 @@ impl World<'_> {
         self.look(index);
     }
 
-    /// The session is over: sends a last word, and lets go of everything.
+    /// Ends the session: sends a last message, and releases all resources.
     fn end_session(&mut self, index: usize, error: Option<&ReceiveError>) {
         let host = self.processes[index].machine - 1;
         self.remark(|| match error {
@@ -147,7 +147,7 @@ impl World<'_> {
         }
     }
 
-    /// Last words have arrived, or have had their time.
+    /// Ends a process once its last message has arrived, or the time for it has passed.
     pub(super) fn leave(&mut self, index: usize) {
         let Some(receiver) = &mut self.processes[index].receiver else {
             if index == self.root.process && !self.root.is_closed {
@@ -161,7 +161,7 @@ impl World<'_> {
         }
     }
 
-    /// Once no group writes a target that its session has let go of, it stays or goes.
+    /// Keeps or removes a target of an ended session once no group writes it.
     pub(super) fn settle_disk(&mut self, index: usize) {
         let process = &mut self.processes[index];
         let has_groups = process.engine.as_ref().is_some_and(|it| it.groups().next().is_some());
@@ -177,7 +177,7 @@ impl World<'_> {
         }
     }
 
-    /// All that is in place was read.
+    /// Processes the end of hashing of the bytes in place.
     pub(super) fn hashed(&mut self, index: usize) {
         let Some(receiver) = &self.processes[index].receiver else { return };
         let (Some(region), false) = (&receiver.region, self.processes[index].is_over) else {
@@ -197,7 +197,7 @@ impl World<'_> {
         }
     }
 
-    /// Parts of a file that were ever written, with their digests.
+    /// Returns the parts of a file that were ever written, with their digests.
     fn leftover(&self, file: &[u8]) -> Option<ChunkDigests> {
         let written = |position: u64| {
             let mut bytes = file.iter().zip(&self.source[..]).skip(position as usize);
@@ -209,19 +209,19 @@ impl World<'_> {
     }
 }
 
-/// The bytes of a region; nothing while it is leased for writing, which is never right.
+/// Returns the bytes of a region; nothing while it is leased for writing, which no check accepts.
 pub(super) fn contents(region: &Region) -> Vec<u8> {
     region.read(0..region.len()).map(|lease| lease.to_vec()).unwrap_or_default()
 }
 
-/// A receiver's stage.
+/// A receiver's surroundings, for its session.
 struct AtHost<'w, 'a> {
     world: &'w mut World<'a>,
     index: usize,
 }
 
 impl AtHost<'_, '_> {
-    /// True once the copy has its name.
+    /// Returns `true` once the copy is published.
     fn handle_note(
         &mut self,
         session: &mut Option<Session>,
@@ -236,7 +236,7 @@ impl AtHost<'_, '_> {
             Note::Joined(group, outcome) => ReceiverEvent::Joined(group, outcome),
             Note::News(news) => ReceiverEvent::Group(news),
             Note::Hashed(digest) => ReceiverEvent::OwnDigest(Ok(digest)),
-            // Of the root.
+            // Notes for the root only.
             _ => return Ok(false),
         };
         if let Some(session) = session {
@@ -252,14 +252,14 @@ impl AtHost<'_, '_> {
         self.world.processes[self.index].receiver.as_mut().expect("it is one")
     }
 
-    /// It takes longer than usual, in the first push.
+    /// Adds a host's irregular delay, in the first push.
     fn trouble_with(&mut self, for_ns: impl Fn(&HostTrouble) -> u64) {
         if self.world.is_first() {
             self.work(for_ns(&self.world.host_of(self.index).trouble));
         }
     }
 
-    /// It takes so long, and nothing else is decided meanwhile.
+    /// Blocks the decision thread for this time.
     fn work(&mut self, for_ns: u64) {
         let now_ns = self.world.now_ns();
         let busy = &mut self.world.processes[self.index].busy_until_ns;
@@ -307,7 +307,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
             let path = PathBuf::from(&offer.destination);
             return Err(TargetError::Busy { path, owner: String::new() }.into());
         }
-        // What was never written is poison: no byte of it is right.
+        // Bytes that were never written are poisoned: each differs from the right one.
         let Opened { bytes, is_left } =
             disk.open(index, || source.iter().map(|&byte| !byte).collect());
         let leftover = if is_left { self.world.leftover(&bytes) } else { None };

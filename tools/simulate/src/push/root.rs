@@ -1,4 +1,4 @@
-//! The root: its decisions, and what they do here.
+//! The root: its coordinator, and the simulated effects of its decisions.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -31,7 +31,7 @@ impl<'a> World<'a> {
         self.root.began_ns = now_ns;
         self.plan(now_ns + self.scenario.digest_ns, Due::Digest(self.root.process));
         for (host, plan) in self.scenario.hosts.iter().enumerate() {
-            // Nobody is late twice.
+            // Hosts start late in the first push only.
             let start_ns = if self.facts.pushes > 1 { SECOND_NS } else { plan.start_ns };
             self.plan(now_ns + start_ns, Due::Start { host, start: 0 });
         }
@@ -49,7 +49,7 @@ impl<'a> World<'a> {
         self.look(process);
     }
 
-    /// Deadlines have passed, perhaps.
+    /// Processes deadlines that have passed.
     pub(super) fn advance_root(&mut self) {
         if self.root.outcome.is_none() {
             self.decide(None);
@@ -57,7 +57,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets the coordinator see what has happened, or only that time has passed.
+    /// Passes an event to the coordinator, or only the time.
     fn decide(&mut self, note: Option<Note>) {
         let Some(mut core) = self.root.core.take() else { return };
         let now = Duration::from_nanos(self.push_ns());
@@ -95,7 +95,7 @@ impl<'a> World<'a> {
                 self.root_hangs_up(line);
                 self.leave_if_alone();
             }
-            // It stays in the listener's queue, which ends with the root.
+            // It stays in the listener's queue until the root ends.
             Note::Came(line) => self.hang_up(line, Way::ToReceiver),
             _ => {}
         }
@@ -116,12 +116,13 @@ impl<'a> World<'a> {
         self.close_engine(self.root.process);
     }
 
-    /// What the root calls the host of a line; `None` if that has another line now, or none.
+    /// Returns the root's number of the host of a line; `None` if that host has another line now,
+    /// or none.
     fn current(&self, line: usize) -> Option<usize> {
         self.lines[line].seat.filter(|&seat| self.root.seats[seat].line == Some(line))
     }
 
-    /// Unless it has done so: the lines of hosts that it has, and of those that it never let in.
+    /// Closes the root's end of a line, once, whether or not its host was admitted.
     fn root_hangs_up(&mut self, line: usize) {
         if let Some(seat) = self.current(line) {
             self.root.seats[seat].line = None;
@@ -137,13 +138,13 @@ fn changed() -> PushError {
     SourceError::Changed { path: "object".into(), what }.into()
 }
 
-/// The root's stage.
+/// The root's surroundings, for its coordinator.
 pub(super) struct AtRoot<'w, 'a> {
     world: &'w mut World<'a>,
 }
 
 impl AtRoot<'_, '_> {
-    /// As the coordinator is told of it; `None` for what is none of its business.
+    /// Returns the coordinator's event for a note; `None` if it does not concern the coordinator.
     fn event_of(&mut self, note: Note) -> Option<RootEvent<usize, ()>> {
         let root = &self.world.root;
         let seat_of_line = |line: usize| self.world.lines[line].seat;
@@ -161,7 +162,7 @@ impl AtRoot<'_, '_> {
             }
             Note::Gone(line, how) => {
                 let Some(host) = seat_of_line(line) else {
-                    // It was never let in.
+                    // The host was not admitted.
                     self.world.root_hangs_up(line);
                     return None;
                 };
@@ -197,7 +198,7 @@ impl AtRoot<'_, '_> {
 }
 
 impl RootEffects for AtRoot<'_, '_> {
-    /// A line.
+    /// Index of a line.
     type Connection = usize;
     type Group = ();
 
@@ -364,7 +365,7 @@ impl World<'_> {
             Ok(engine.close(group)?)
         };
         match send() {
-            // A group that has failed meanwhile reports that itself.
+            // A group that has failed in the meantime reports that itself.
             Ok(()) | Err(Error::Failed(_) | Error::Closed(_) | Error::NoSuchGroup(_)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -376,7 +377,7 @@ impl World<'_> {
         }
     }
 
-    /// Which bytes of a host's file are those of the source.
+    /// Returns which bytes of a host's file equal the source's.
     fn compare_leftover(&self, leftover: &ChunkDigests) -> Ranges {
         let cut = self.cut();
         if self.trusts_leftovers() {
@@ -406,7 +407,7 @@ impl World<'_> {
         }
     }
 
-    /// What has become of a host, as the root knows it.
+    /// Returns a host's state at the root.
     pub(super) fn step_of(&self, host: usize) -> Option<&Step> {
         let seat = self.root.seat_of(host)?;
         self.root.core.as_ref().map(|core| &core.hosts[seat].step)

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::options::Options;
 
-/// Runs a push to its end, or to the first thing that must not happen. A panic is such a thing.
+/// Runs a push to its end, or to the first violation. A panic counts as one.
 pub fn run_push(scenario: &PushScenario, options: Options<PushCanary>) -> PushOutcome {
     let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -42,7 +42,7 @@ pub fn run_push(scenario: &PushScenario, options: Options<PushCanary>) -> PushOu
 }
 
 impl<'a> World<'a> {
-    /// One push, with its faults.
+    /// Runs the first push, with its faults.
     fn push(&mut self) {
         self.facts.pushes += 1;
         self.start_push();
@@ -56,7 +56,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// All faults are over, and the command is repeated.
+    /// Repeats the command after all faults are over.
     fn push_again(&mut self, settings: &'a PushSettings) {
         for machine in 0..self.machines.len() {
             self.kill_machine(machine, false);

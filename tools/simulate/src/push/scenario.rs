@@ -1,4 +1,4 @@
-//! What a simulated push is made of, as plain data: printed, kept in files, and made smaller.
+//! The scenario of a push as plain data: it can be printed, kept in files, and shrunk.
 //!
 //! Machine 0 is the root's; host `h` of the push is machine `h + 1`.
 
@@ -9,64 +9,65 @@ use serde::{Deserialize, Serialize};
 
 use crate::scenario::NetworkPlan;
 
-/// Everything about a push. The same scenario gives the same run.
+/// A scenario determines a run: equal scenarios give equal runs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PushScenario {
-    /// Of all that is random while it runs.
+    /// Seed of all random choices during the run.
     pub seed: u64,
     /// Length of the object.
     pub bytes: u64,
     /// Length of a block.
     pub block_bytes: u64,
-    /// What of an earlier session differs somewhere in so many bytes is sent again.
+    /// Length of the chunks that are compared with files of earlier sessions; a chunk with a
+    /// difference is sent again.
     pub chunk_bytes: u64,
-    /// Name of the algorithm; none: what should be fastest.
+    /// Name of the algorithm; `None`: the one expected to be fastest.
     pub algorithm: Option<String>,
-    /// How often each host may be lost and come back.
+    /// How often each host may be lost and reconnect.
     pub retries: u32,
-    /// The least speed, in parts of 100 of the network's rate, so that nobody is set aside; 0: none.
+    /// The minimum rate below which a host is set aside, in percent of the network's rate; 0: none.
     #[serde(default)]
     pub rate_min_percent: u64,
     /// The network between the machines.
     pub network: NetworkPlan,
-    /// The longest that a word on a control connection takes besides the network's latency.
+    /// The maximum delay of a message on a control connection in addition to the network's latency.
     pub word_ns_max: u64,
-    /// The longest that a thread takes to look at what has happened.
+    /// The maximum delay until a thread processes its inbox.
     pub look_ns_max: u64,
-    /// How long the root reads the source until it knows its digest.
+    /// How long the root takes to digest the source.
     pub digest_ns: u64,
     /// All receivers.
     pub hosts: Vec<HostScenario>,
-    /// What is the matter with the source.
+    /// Irregularities of the source.
     #[serde(default)]
     pub source: SourceTrouble,
-    /// What goes wrong, by step.
+    /// Faults, by step.
     pub planned_faults: Vec<PlannedFault>,
 }
 
-/// What may be the matter with the source during the first push; seeds draw nothing of it.
+/// Irregularities of the source during the first push; not drawn from seeds.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct SourceTrouble {
-    /// Its attributes tell from then on that it has changed.
+    /// When its attributes show a change.
     pub changes_ns: Option<u64>,
-    /// It is not the same when it is read for the second time.
+    /// Whether its contents differ when it is read for the second time.
     pub reads_differently: bool,
 }
 
-/// What may be the matter with a host during the first push; seeds draw nothing of it.
+/// Irregularities of a host during the first push; not drawn from seeds.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct HostTrouble {
-    /// It cannot be started before then, which is reported.
+    /// Until when it cannot be started; each attempt is reported as failed.
     pub absent_ns: u64,
-    /// How long it takes to prepare its target, besides its disk's time.
+    /// How long it takes to prepare its target, in addition to its disk's time.
     pub prepare_ns: u64,
     /// How long it takes to start its fabric.
     pub fabric_ns: u64,
-    /// It reports progress while it digests its copy.
+    /// Whether it reports progress while it digests its copy.
     pub tells_work: bool,
-    /// Its digest is not that of the source.
+    /// Whether its digest differs from the source's.
     pub differs: bool,
-    /// It never reports that a group has failed.
+    /// Whether it never reports that a group has failed.
     pub is_mute: bool,
 }
 
@@ -75,51 +76,51 @@ pub struct HostTrouble {
 pub struct HostScenario {
     /// When its receiver is started; also how long starting it again takes.
     pub start_ns: u64,
-    /// It cannot be started.
+    /// Whether it cannot be started.
     pub is_absent: bool,
-    /// Nobody has named it: it asks to take part once it is started.
+    /// Whether the command does not name it, and it asks to join once it is started.
     #[serde(default)]
     pub joins: bool,
     /// How long its disk takes to prepare a target, and to publish it.
     pub disk_ns: u64,
-    /// From when its last byte is in place until its digest is known.
+    /// Time from its last byte until its digest is known.
     pub verify_ns: u64,
-    /// Of its ports, where it is not the network's.
+    /// Rate of its ports, if it is not the network's.
     pub rate_bytes_per_s: Option<u64>,
-    /// What an earlier session has left: so many parts of 100 from the start.
+    /// The part of the file that an earlier session has left, from the start, in percent.
     pub leftover_percent: u64,
-    /// What else is the matter with it.
+    /// Other irregularities.
     #[serde(default)]
     pub trouble: HostTrouble,
 }
 
-/// Something that goes wrong.
+/// A fault, and when it is injected.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PlannedFault {
-    /// After so many steps of the run.
+    /// The step of the run.
     pub step: u64,
-    /// What.
+    /// The fault.
     pub what: Fault,
 }
 
-/// Kinds of faults. `for_ns: None` is for ever.
+/// The kinds of faults. `for_ns: None` is for ever.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Fault {
-    /// All of rdmc on a machine is killed.
+    /// All processes of rdmc on a machine are killed.
     Kill {
         /// Which.
         machine: u32,
-        /// What it leaves is damaged, as by a machine that has crashed.
+        /// Whether its files are damaged, as by a crash of the machine.
         damages: bool,
     },
-    /// A machine stands still, with its network.
+    /// A machine stops, with its network.
     Freeze {
         /// Which.
         machine: u32,
         /// How long.
         for_ns: Option<u64>,
     },
-    /// The programs on a machine stand still; its network goes on.
+    /// The processes on a machine stop; its network continues.
     Pause {
         /// Which.
         machine: u32,
@@ -136,7 +137,7 @@ pub enum Fault {
         /// Machine of the host.
         machine: u32,
     },
-    /// Nothing passes between these machines and the others.
+    /// Nothing is delivered between these machines and the others.
     Partition {
         /// One side of it.
         machines: Vec<u32>,
@@ -160,7 +161,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Kinds, in the order of [`Fault::kind`].
+    /// Names of the kinds, in the order of [`Fault::kind`].
     pub const KINDS: [&'static str; 10] = [
         "death",
         "root's death",
@@ -174,7 +175,7 @@ impl Fault {
         "interruption",
     ];
 
-    /// Index of its kind.
+    /// Returns the index of its kind.
     pub fn kind(&self) -> usize {
         match self {
             Self::Kill { machine: 0, .. } => 1,
@@ -190,7 +191,7 @@ impl Fault {
         }
     }
 
-    /// For how long it holds something up; `u64::MAX` for ever, 0 if it does not.
+    /// Returns how long it delays something; `u64::MAX` for ever, 0 if it does not.
     pub fn holds_ns(&self) -> u64 {
         match self {
             Self::Freeze { for_ns, .. }
@@ -200,7 +201,7 @@ impl Fault {
         }
     }
 
-    /// Every machine that it names.
+    /// Returns every machine that it names.
     pub fn machines(&self) -> Vec<u32> {
         match self {
             Self::Reset { machines } => machines.to_vec(),
@@ -217,27 +218,27 @@ impl Fault {
 }
 
 impl PushScenario {
-    /// How many machines there are, the root's included.
+    /// Returns how many machines there are, including the root's.
     pub fn machines(&self) -> u32 {
         self.hosts.len() as u32 + 1
     }
 
-    /// Hosts that the command names.
+    /// Returns the hosts that the command names.
     pub fn named(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.hosts.len()).filter(|&host| !self.hosts[host].joins)
     }
 
-    /// Byte `index` of the object.
+    /// Returns byte `index` of the object.
     pub fn byte(index: usize) -> u8 {
         ((index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
     }
 
-    /// The object.
+    /// Returns the object.
     pub fn contents(&self) -> Vec<u8> {
         (0..self.bytes as usize).map(Self::byte).collect()
     }
 
-    /// The hosts of a push.
+    /// Returns the algorithm of a push.
     ///
     /// Errors: there is no such algorithm.
     pub fn algorithm(&self) -> Result<Option<Algorithm>, String> {
@@ -249,9 +250,9 @@ impl PushScenario {
         }
     }
 
-    /// Whether everything fits together: for scenarios out of files.
+    /// Checks that a scenario from a file is valid.
     ///
-    /// Errors: what does not.
+    /// Errors: what is invalid.
     pub fn check(&self) -> Result<(), String> {
         if self.hosts.iter().all(|host| host.joins)
             || self.block_bytes == 0

@@ -1,26 +1,27 @@
-//! What the root has: its coordinator, and a seat for each host that it knows.
+//! The root's state: its coordinator, and a seat for each host.
 
 use files::{PushError, machines::Coordinator};
 
 use super::scenario::PushScenario;
 
 pub(super) struct Root<'a> {
-    /// Of the push that runs, or has run.
+    /// The process of the current or last push.
     pub(super) process: usize,
-    /// Taken while it decides.
+    /// The coordinator; taken while it decides.
     pub(super) core: Option<Coordinator<'a>>,
     pub(super) began_ns: u64,
-    /// Hosts as it counts them: those that are named, and those that have joined.
+    /// Hosts by the coordinator's numbers: those that the command names, then those that have
+    /// joined.
     pub(super) seats: Vec<Seat>,
     pub(super) deadline_ns: Option<u64>,
-    /// It has decided everything.
+    /// The outcome, once the push is decided.
     pub(super) outcome: Option<Result<(), PushError>>,
     pub(super) is_closed: bool,
-    /// The source was read once.
+    /// Whether the source was read once.
     pub(super) has_read: bool,
 }
 
-/// What the root takes for one host.
+/// A host as the root counts it.
 pub(super) struct Seat {
     /// Index in the scenario.
     pub(super) host: usize,
@@ -41,12 +42,12 @@ impl<'a> Root<'a> {
         }
     }
 
-    /// What it calls a host now; one that has joined anew has a new number.
+    /// Returns the current number of a host; one that has joined again has a new number.
     pub(super) fn seat_of(&self, host: usize) -> Option<usize> {
         self.seats.iter().rposition(|seat| seat.host == host)
     }
 
-    /// Lines of hosts that have not hung up.
+    /// Returns the lines of hosts that are not closed.
     pub(super) fn lines(&self) -> Vec<usize> {
         self.seats.iter().filter_map(|seat| seat.line).collect()
     }

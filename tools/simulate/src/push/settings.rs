@@ -7,7 +7,7 @@ use rdmc::Secret;
 
 use super::scenario::PushScenario;
 
-/// What a host is called.
+/// Returns a host's name.
 pub(super) fn name(host: usize) -> String {
     format!("h{host}")
 }
@@ -17,13 +17,13 @@ fn plan(host: usize) -> HostPlan {
     HostPlan { destination: name.clone(), name, rack, reach: Reach::Calls }
 }
 
-/// What the root is asked for.
+/// Returns the root's settings.
 pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> {
     scenario.check()?;
     let hosts = scenario.named().map(plan).collect();
     let rate = scenario.network.rate_bytes_per_s;
     let rate_min = (rate * scenario.rate_min_percent / 100).max(1);
-    // A host that joins gives its name, and chooses nothing.
+    // A host that joins sends its name, and no other setting.
     let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let admission = Admission { listen, destination: "{host}".into() };
     Ok(PushSettings {

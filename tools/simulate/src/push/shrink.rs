@@ -1,8 +1,8 @@
-//! Smaller pushes, which may still fail.
+//! Reductions of a push, which may still fail.
 
 use super::scenario::{Fault, PlannedFault, PushScenario};
 
-/// Scenarios with something less, the most effective first.
+/// Returns smaller valid scenarios, the most effective reduction first.
 pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
     let mut all = Vec::new();
     let mut with = |change: &dyn Fn(&mut PushScenario)| {
@@ -43,7 +43,7 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
     all
 }
 
-/// The others keep their order.
+/// Removes a host; the others keep their order.
 fn remove_host(scenario: &mut PushScenario, host: usize) {
     scenario.hosts.remove(host);
     let own = host as u32 + 1;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{PushOutcome, scenario::Fault};
 
-/// What many runs had in them, each a push and the same command again.
+/// Totals over many runs, each a push and its repetition.
 #[derive(Clone, Default, Debug)]
 pub struct PushTally {
     /// Runs.
@@ -13,17 +13,17 @@ pub struct PushTally {
     pub steps: u64,
     /// Virtual time of all runs.
     pub virtual_ns: u64,
-    /// Runs to which nothing was done.
+    /// Runs without faults.
     pub without_faults: u64,
     /// Faults that were injected, by kind.
     pub faults: [u64; Fault::KINDS.len()],
     /// Copies that were published.
     pub published: u64,
-    /// Hosts that a push has given up.
+    /// Hosts that have failed in a push.
     pub failed: u64,
-    /// How often groups were made for what was missing.
+    /// How often groups were created for missing bytes.
     pub rounds: u64,
-    /// How often hosts came back within a push.
+    /// How often hosts reconnected within a push.
     pub retries: u64,
     /// Hosts that have joined.
     pub joined: u64,
@@ -68,7 +68,7 @@ impl PushTally {
         self.note_slow((outcome.lateness, seed));
     }
 
-    /// Takes in what another thread has counted.
+    /// Adds the totals of another thread.
     pub fn merge(&mut self, other: &Self) {
         self.runs += other.runs;
         self.steps += other.steps;

@@ -1,4 +1,4 @@
-//! Everything that a run consists of.
+//! The state of a run.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,47 +20,47 @@ use super::{
 };
 use crate::{clock::Clock, dice::Dice, node::Node, options::Options};
 
-/// Sets these choices apart from all others of a seed.
+/// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 12;
 /// How often a receiver reports to the root.
 pub(super) const BEAT_NS: u64 = 200_000_000;
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 
-/// What is on the agenda. Numbers are those of processes, unless stated otherwise.
+/// Scheduled events. Numbers are indices of processes, unless stated otherwise.
 #[derive(Debug)]
 pub(super) enum Due {
-    /// A receiver is started, after so many that were lost.
+    /// A receiver is started; `start` counts earlier starts.
     Start {
         host: usize,
         start: u32,
     },
-    /// The engine has something to report.
+    /// A process polls its engine.
     Look(usize),
     Deadline(usize),
-    /// The thread that decides looks into its inbox.
+    /// The decision thread processes its inbox.
     Handle(usize),
     /// A word arrives, by line.
     Deliver(usize, Way),
     Beat(usize),
-    /// Nothing has arrived on a line since then.
+    /// Nothing has arrived on a line since this time.
     Silence(usize, Way, u64),
-    /// A machine goes on, or a partition heals.
+    /// A machine resumes, or a partition ends.
     Release,
     JoinTimeout(usize, u64),
     Create(usize, u64),
     Hashed(usize),
-    /// What a host has was compared, by line.
+    /// The bytes of a host were compared, by line.
     Checked(usize, Ranges),
     Digest(usize),
     RootDeadline(usize),
-    /// Last words have had their time.
+    /// The time for a last message has passed.
     Farewell(usize),
 }
 
 pub(super) struct Machine {
     pub(super) disk: Disk,
     pub(super) held_since_ns: u64,
-    /// Programs do nothing before this; `u64::MAX`: never again.
+    /// Processes are stopped until this time; `u64::MAX`: for ever.
     pub(super) held_until_ns: u64,
     pub(super) rate_bytes_per_s: Option<u64>,
 }
@@ -73,7 +73,7 @@ pub(super) struct World<'a> {
     pub(super) machines: Vec<Machine>,
     pub(super) processes: Vec<Process>,
     pub(super) lines: Vec<Line>,
-    /// One side of each partition, and until when it lasts.
+    /// One side of each partition, and its end.
     pub(super) partitions: Vec<(Vec<u32>, u64)>,
     pub(super) agenda: BTreeMap<(u64, u64), Due>,
     serial: u64,
@@ -82,9 +82,9 @@ pub(super) struct World<'a> {
     pub(super) dice: Dice,
     pub(super) step: u64,
     pub(super) faults_done: usize,
-    /// When something from outside has disturbed the run for the last time, as far as is known.
+    /// When the last known disturbance from outside ended.
     pub(super) disturbed_ns: u64,
-    /// Numbers of groups.
+    /// How many group numbers were assigned.
     pub(super) groups_made: u64,
 }
 
@@ -135,12 +135,12 @@ impl<'a> World<'a> {
         self.network.now().as_nanos() as u64
     }
 
-    /// The time of the push that runs.
+    /// Returns the time since the current push began.
     pub(super) fn push_ns(&self) -> u64 {
         self.now_ns() - self.root.began_ns
     }
 
-    /// Whether this is the push that faults are injected into, and not the same command again.
+    /// Returns whether this is the push into which faults are injected, rather than its repetition.
     pub(super) fn is_first(&self) -> bool {
         self.facts.pushes == 1
     }
@@ -151,7 +151,7 @@ impl<'a> World<'a> {
 
     pub(super) fn plan(&mut self, at_ns: u64, due: Due) {
         if at_ns < u64::MAX {
-            // Of one instant nothing depends on the order, so it is any.
+            // Nothing may depend on the order within one instant, so it is random.
             self.serial += 1;
             let order = self.dice.below(1 << 24) << 32 | self.serial;
             self.agenda.insert((at_ns, order), due);
@@ -162,7 +162,7 @@ impl<'a> World<'a> {
         &self.scenario.hosts[self.processes[process].machine - 1]
     }
 
-    /// Starts a process. Answers its index.
+    /// Starts a process. Returns its index.
     pub(super) fn add_process(&mut self, machine: usize, receiver: Option<Receiver>) -> usize {
         let (node, watch) = Node::new(self.network.member(), Clock::RIGHT, 0, None);
         let index = self.processes.len();
