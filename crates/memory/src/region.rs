@@ -85,9 +85,9 @@ impl Region {
     /// Makes a region of memory that another language or library owns.
     ///
     /// # Safety
-    /// `start` is valid for reads (and for writes, if `writable`) of `bytes` bytes until `owner`
-    /// is dropped, and it is not written elsewhere (or, if `writable`, read) in that time. It is not
-    /// inside of the box `owner`, which would claim it for itself.
+    /// `start` is valid for reads (and for writes, if `writable`) of `bytes` bytes until `owner` is
+    /// dropped, and it is not written elsewhere (or, if `writable`, read) in that time. It does not
+    /// point into the box `owner`, which has to be the only pointer to its own contents.
     pub unsafe fn from_raw(
         start: *mut u8,
         bytes: usize,

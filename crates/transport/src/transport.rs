@@ -74,9 +74,9 @@ pub trait Transport {
     ) -> Result<(), PostError>;
 
     /// Writes a small word (at most [`crate::CONTROL_BYTES_MAX`] bytes) to the peer, where it
-    /// appears as [`Completion::Control`]: the one-sided write by which a receiver reports that it is ready
-    /// (DSN 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local completion.
-    /// An empty word is refused.
+    /// appears as [`Completion::Control`]: the one-sided write by which a receiver reports that it
+    /// is ready (DSN 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local
+    /// completion. An empty word is refused.
     ///
     /// Errors: as for a send; also [`PostError::System`] when too many words wait for the peer.
     /// That word is lost, and the endpoint stays open: the caller decides whether to close it.
