@@ -106,8 +106,8 @@ fn write(key: u32, bytes: u32, offset: u64, rest: u64) -> Vec<u8> {
     whole
 }
 
-/// Sends writes to 100 bytes that are exposed under key 1, and returns the completions and the
-/// bytes.
+/// Checks that a write to a transport that exposes 100 bytes under key 1 breaks the endpoint with
+/// these words, and changes no byte.
 #[track_caller]
 fn assert_write_refused(bytes: &[u8], words: &str) {
     let (mut transport, endpoint, mut raw) = facing_raw(&patient());
